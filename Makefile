@@ -1,0 +1,54 @@
+# Two commands do it all on a machine with nothing but Python 3.11+: make demo, make test.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ROWS ?=
+OUT ?= build/demo
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types tests optimized bench bench-smoke lock clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
+
+setup: $(VENV)/ready ## everything that the other targets need, into .venv
+
+$(VENV)/ready: pyproject.toml tools/setup.py requirements/lock.txt requirements/data.txt requirements/java.txt
+	@$(PYTHON) tools/setup.py $(VENV)
+
+demo: setup ## a year of flights through back-pressure into Parquet, with a crash halfway (ROWS=20000 for less)
+	@$(BIN)/python -m afflux demo --out $(OUT) $(if $(ROWS),--rows $(ROWS))
+
+test: lint types tests optimized ## what must pass before a change lands
+	@echo "== all passed"
+
+lint: setup ## style and format
+	@echo "== ruff"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: setup ## strict types
+	@echo "== mypy --strict"
+	@$(BIN)/mypy
+
+tests: setup ## every test; core and protocols covered to the last branch
+	@echo "== pytest"
+	@$(BIN)/python -m pytest --cov --cov-report=term-missing
+
+optimized: setup ## the inner rings and the asyncio driver again, without asserts
+	@echo "== pytest under python -O"
+	@$(BIN)/python -O -m pytest -q -m "not slow and not spark" tests/core tests/protocols tests/aio
+
+bench: setup ## the workloads, peers beside us, into benchmarks/results.json
+	@$(BIN)/python -m benchmarks
+
+bench-smoke: setup ## the workloads, very short: do they still run?
+	@$(BIN)/python -m benchmarks --smoke
+
+lock: ## raise requirements/lock.txt to the newest versions allowed
+	@PYTHON=$(PYTHON) tools/lock.sh
+
+clean: ## take away all that was made here
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

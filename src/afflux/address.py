@@ -1,0 +1,148 @@
+"""Addresses: ``[protocol+]transport://authority[/path][?option=value]``. No I/O lives here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from afflux.core.errors import AddressError
+from afflux.registry import PROTOCOLS, TRANSPORTS, ProtocolEntry, TransportEntry, nearest
+
+__all__ = ["Address", "parse"]
+
+_DEFAULT_PROTOCOL = "rsocket"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A parsed address. ``str(address)`` parses to an equal one."""
+
+    protocol: str = _DEFAULT_PROTOCOL
+    "The protocol's name."
+    transport: str
+    "The transport's name."
+    host: str = ""
+    "Host name or IP address without brackets, or the name of a ``mem`` address; empty for ``unix``."
+    port: int | None = None
+    "The port; None for ``mem`` and ``unix``."
+    path: str = ""
+    "The path, with its leading slash, or the socket's file for ``unix``."
+    options: Mapping[str, Any] = field(default_factory=dict)
+    "Options, their values read: what an address sets beats what an argument sets."
+
+    @property
+    def entry(self) -> ProtocolEntry:
+        """The protocol."""
+        return PROTOCOLS[self.protocol]
+
+    @property
+    def carrier(self) -> TransportEntry:
+        """The transport."""
+        return TRANSPORTS[self.transport]
+
+    def at(self, *, host: str | None = None, port: int | None) -> Address:
+        """The same address at another port, and perhaps host: what a listener is really bound to."""
+        return replace(self, host=self.host if host is None else host, port=port)
+
+    def __str__(self) -> str:
+        from urllib.parse import quote, urlencode
+
+        protocol = "" if self.protocol == _DEFAULT_PROTOCOL else f"{self.protocol}+"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port is None else f":{self.port}"
+        query = f"?{urlencode(dict(self.options))}" if self.options else ""
+        return f"{protocol}{self.transport}://{host}{port}{quote(self.path)}{query}"
+
+
+def parse(uri: str | Address) -> Address:
+    """Read an address.
+
+    Raises:
+        AddressError: it does not follow the grammar, or names a protocol, transport or option that does not
+            exist; the text lists those that do.
+    """
+    if isinstance(uri, Address):
+        return uri
+    if not isinstance(uri, str):
+        raise AddressError(f"an address is text, not {type(uri).__name__}")
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        raise AddressError(f'an address looks like "tcp://host:port", not "{uri[:64]}"')
+    if any(ord(character) <= 0x20 or ord(character) == 0x7F for character in uri):
+        raise AddressError("an address holds no spaces and no control characters")
+    protocol, plus, transport = scheme.rpartition("+")
+    if not plus:
+        protocol = _DEFAULT_PROTOCOL
+    if protocol not in PROTOCOLS:
+        raise nearest("protocol", protocol, PROTOCOLS)
+    if transport not in TRANSPORTS:
+        raise nearest("transport", transport, TRANSPORTS)
+    return _parse_rest(uri, rest, PROTOCOLS[protocol], TRANSPORTS[transport])
+
+
+def _parse_rest(uri: str, rest: str, protocol: ProtocolEntry, transport: TransportEntry) -> Address:
+    from urllib.parse import unquote
+
+    rest, _, query = rest.partition("?")
+    authority, slash, path = rest.partition("/")
+    path = unquote(slash + path)
+    if "#" in rest or "#" in query:
+        raise AddressError("an address has no fragment (#…)")
+    if "@" in authority:
+        raise AddressError("an address holds no user and no password")
+    host, port = _authority(uri, authority, path, transport)
+    return Address(
+        protocol=protocol.name,
+        transport=transport.name,
+        host=host,
+        port=port,
+        path=path,
+        options=_options(query, protocol),
+    )
+
+
+def _authority(uri: str, authority: str, path: str, transport: TransportEntry) -> tuple[str, int | None]:
+    if transport.authority == "path":
+        if authority or len(path) < 2:
+            raise AddressError(f'a {transport.name} address looks like "{transport.name}:///path", not "{uri[:64]}"')
+        return "", None
+    if transport.authority == "name":
+        if not authority or ":" in authority:
+            raise AddressError(f'a {transport.name} address looks like "{transport.name}://name", not "{uri[:64]}"')
+        return authority, None
+    if authority.startswith("["):
+        host, bracket, tail = authority[1:].partition("]")
+        if not bracket or (tail and not tail.startswith(":")):
+            raise AddressError(f'the brackets of "{authority[:64]}" do not close')
+        digits = tail[1:]
+    else:
+        host, _, digits = authority.rpartition(":") if ":" in authority else (authority, "", "")
+        if ":" in host:
+            raise AddressError(f'an IPv6 address stands in brackets, as in "[::1]:7000", not "{authority[:64]}"')
+    if not host:
+        raise AddressError(f'"{uri[:64]}" names no host')
+    if not digits:
+        if transport.port is None:
+            raise AddressError(f'"{uri[:64]}" names no port; port 0 lets a server take a free one')
+        return host, transport.port
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 5 and int(digits) <= 0xFFFF):
+        raise AddressError(f'"{digits[:16]}" is no port: 0 to 65535')
+    return host, int(digits)
+
+
+def _options(query: str, protocol: ProtocolEntry) -> dict[str, Any]:
+    from urllib.parse import parse_qsl
+
+    known = dict(protocol.options)
+    options: dict[str, Any] = {}
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        if name not in known:
+            raise nearest("option", name, known)
+        if name in options:
+            raise AddressError(f'option "{name}" is given twice')
+        try:
+            options[name] = known[name](text)
+        except ValueError as error:
+            raise AddressError(f'option "{name}" can not be "{text[:64]}": {error}') from None
+    return options

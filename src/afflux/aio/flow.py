@@ -1,0 +1,443 @@
+"""Items in and items out of one stream under asyncio: who waits for what. No bytes and no frames live here.
+
+1. Taking an item costs no task and no queue operation: a pass over the input arrives as one list, and
+   ``__anext__`` suspends only when there is nothing.
+2. Credit is granted again in batches: when half of the window has been taken.
+3. A producer is resumed only when the peer has granted an item and the transport has room for one. It yields to
+   the loop after ``loop_frames`` items or ``loop_bytes``, even if it never waits itself.
+4. What a producer has made in one turn of the loop is sent at the end of that turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from types import TracebackType, coroutine
+from typing import TYPE_CHECKING, Any, Literal
+
+from afflux.core.errors import ConnectionClosed, Error, LocalProtocolError
+from afflux.core.payload import Payload, PayloadLike
+
+if TYPE_CHECKING:
+    from afflux.aio.driver import Driver
+
+__all__ = ["DEFAULT_CREDIT", "Inbound", "ItemStream", "Sender", "Source"]
+
+DEFAULT_CREDIT = 256
+"Items of credit that are kept open on a stream unless the caller says otherwise."
+
+Source = AsyncIterator[Any] | Iterable[Any]
+"What a producer takes items from; each is a payload or a list of payloads."
+
+_CHUNK = 64
+"At least so many items are handed over between two looks at the credit."
+
+
+class Inbound:
+    """The inbound half of one stream: what has arrived and was not taken yet."""
+
+    __slots__ = (
+        "_driver",
+        "_mark",
+        "_outstanding",
+        "_taken",
+        "chunks",
+        "ended",
+        "error",
+        "id",
+        "waiter",
+        "window",
+    )
+
+    def __init__(self, driver: Driver, window: int) -> None:
+        self._driver = driver
+        self.id: int | None = None
+        "The stream's id; None while it is not open."
+        self.window = window
+        "Credit to keep open; 0 means that all grants are by hand."
+        self._mark = max(1, window // 2)
+        self._taken = 0
+        self._outstanding = 0
+        self.chunks: deque[list[Payload]] = deque()
+        self.ended = False
+        "Nothing more will arrive."
+        self.error: BaseException | None = None
+        "Why it ended, if not in order."
+        self.waiter: asyncio.Future[None] | None = None
+
+    # What the driver calls.
+
+    def arrived(self, payloads: list[Payload], complete: bool) -> None:
+        """Items of one pass."""
+        self._outstanding -= len(payloads)
+        step = max(_CHUNK, self._mark) if self.window else _CHUNK
+        if self.window and self.window < 2 * _CHUNK:
+            step = self._mark
+        if len(payloads) <= step:
+            self.chunks.append(payloads)
+        else:
+            self.chunks.extend(payloads[i : i + step] for i in range(0, len(payloads), step))
+        if complete:
+            self.ended = True
+        self.wake()
+
+    def finish(self, error: BaseException | None) -> None:
+        """Nothing more will arrive. The first reason counts."""
+        if not self.ended:
+            self.ended = True
+            self.error = error
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the one who waits look again."""
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    # What the application's side calls.
+
+    def opened(self, id: int, granted: int) -> None:
+        """The stream is open, with its first grant."""
+        self.id = id
+        self._outstanding += granted
+
+    def grant(self, n: int) -> None:
+        """Ask the peer for ``n`` more."""
+        if self.id is not None and not self.ended:
+            self._outstanding += n
+            self._driver.engine.request(self.id, n)
+            self._driver.flush_soon()
+
+    def settle(self, chunk: list[Payload]) -> None:
+        """The application is done with ``chunk``: free its memory budget and refill the window."""
+        size = 0
+        for payload in chunk:
+            size += len(payload.data)
+            if payload.metadata is not None:
+                size += len(payload.metadata)
+        self._driver.consumed(size)
+        if not self.window:
+            return
+        self._taken += len(chunk)
+        if self._taken >= self._mark and not self.ended:
+            taken, self._taken = self._taken, 0
+            self.grant(taken)
+
+    def drop(self) -> None:
+        """Give up what has arrived and was not taken."""
+        while self.chunks:
+            self.settle(self.chunks.popleft())
+
+    @property
+    def outstanding(self) -> int:
+        """Items granted and not arrived."""
+        return max(0, self._outstanding)
+
+
+class ItemStream(AsyncIterator[Payload]):
+    """The items of one stream.
+
+    ``async for`` takes them; leaving the loop early gives the stream up, at once where objects die when their last
+    reference goes (CPython), and certainly with ``async with``. The stream opens on first use: with ``async for``,
+    ``async with`` or ``request``. One task at a time may iterate.
+    """
+
+    __slots__ = ("_chunk", "_inbound", "_items", "_loop_thread", "_open", "_stop")
+
+    def __init__(
+        self,
+        inbound: Inbound,
+        *,
+        opener: Callable[[int], None] | None,
+        stop: Callable[[], None],
+    ) -> None:
+        self._inbound = inbound
+        self._open = opener
+        self._stop = stop
+        self._chunk: list[Payload] = []
+        self._items: Iterator[Payload] = iter(())
+        self._loop_thread = threading.get_ident()
+
+    @property
+    def id(self) -> int | None:
+        """The stream's id; None while it is not open."""
+        return self._inbound.id
+
+    def __aiter__(self) -> ItemStream:
+        return self
+
+    async def __anext__(self) -> Payload:
+        for item in self._items:
+            return item
+        if await self._advance():
+            return next(self._items)
+        raise StopAsyncIteration
+
+    async def batches(self) -> AsyncIterator[list[Payload]]:
+        """The items as they arrived together: the fast way through a busy stream. Credit follows by batch."""
+        rest = list(self._items)
+        if rest:
+            yield rest
+        while await self._advance():
+            self._items = iter(())
+            yield self._chunk
+
+    def request(self, n: int) -> None:
+        """Grant ``n`` more items by hand, 1 to 2^31-1.
+
+        Raises:
+            LocalProtocolError: ``n`` is out of range.
+        """
+        if not 0 < n <= 0x7FFFFFFF:
+            raise LocalProtocolError(f"a grant is 1 to {0x7FFFFFFF}, not {n}", rule="R-26", stream=self.id)
+        self._start(n)
+
+    def cancel(self) -> None:
+        """Take no more. Iterating ends; what has arrived and was not taken is dropped. Twice does no harm."""
+        self._items = iter(())
+        self._chunk, chunk = [], self._chunk
+        self._open = None
+        if chunk:
+            self._inbound.settle(chunk)
+        self._stop()
+        self._inbound.finish(None)
+        self._inbound.error = None
+        self._inbound.drop()
+
+    async def aclose(self) -> None:
+        """Cancel, unless it has ended."""
+        self.cancel()
+
+    def limited_by(self) -> Literal["application", "peer", "credit", "ended"]:
+        """What the next item waits for: "application" (items wait to be taken), "peer" (credit is granted and it
+        sends nothing), "credit" (none is granted) or "ended"."""
+        if self._inbound.chunks:
+            return "application"
+        if self._inbound.ended:
+            return "ended"
+        return "peer" if self._inbound.outstanding else "credit"
+
+    async def __aenter__(self) -> ItemStream:
+        if self._inbound.window:
+            self._start(0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        inbound = self._inbound
+        if inbound.ended and not inbound.chunks and not self._chunk:
+            return
+        if threading.get_ident() == self._loop_thread:
+            self._give_up()
+            return
+        try:
+            inbound._driver.loop.call_soon_threadsafe(self._stop)
+        except RuntimeError:
+            pass  # the loop is closed, and the connection with it
+
+    def _give_up(self) -> None:
+        try:
+            self.cancel()
+        except Error:
+            pass  # the connection is over: nothing to cancel
+
+    def _start(self, n: int) -> None:
+        if self._open is not None:
+            opener, self._open = self._open, None
+            opener(n)
+        elif n:
+            self._inbound.grant(n)
+
+    async def _advance(self) -> bool:
+        """Take the next chunk, waiting for it; False at the end."""
+        inbound = self._inbound
+        if self._chunk:
+            chunk, self._chunk = self._chunk, []
+            inbound.settle(chunk)
+        while not inbound.chunks:
+            if inbound.ended:
+                if inbound.error is not None:
+                    raise inbound.error
+                return False
+            if inbound.waiter is not None:
+                raise RuntimeError("another task waits for this stream's next item")
+            if self._open is not None and inbound.window:
+                await inbound._driver.writable()
+                self._start(0)
+                continue
+            inbound.waiter = inbound._driver.loop.create_future()
+            try:
+                await inbound.waiter
+            finally:
+                inbound.waiter = None
+        self._chunk = inbound.chunks.popleft()
+        self._items = iter(self._chunk)
+        return True
+
+
+class Over(Exception):  # noqa: N818 -- a way out of the producer, never seen outside
+    """The peer wants nothing more."""
+
+
+class Sender:
+    """The outbound half of one stream: a producer's items, within credit and room."""
+
+    __slots__ = ("_batch", "_burst", "_bytes", "_driver", "_quota", "_size", "_waiter", "id", "over")
+
+    def __init__(self, driver: Driver, id: int) -> None:
+        self._driver = driver
+        self.id = id
+        "The stream's id."
+        self.over = False
+        "The peer wants nothing more, or the stream is over."
+        self._batch: list[PayloadLike] = []
+        self._size = 0
+        self._quota = 0
+        self._bytes = 0
+        self._burst = 0
+        self._waiter: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        """Credit or room may have come, or the end."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def stop(self) -> None:
+        """Nothing more is wanted."""
+        self.over = True
+        self._batch = []
+        self.wake()
+
+    async def send_all(self, source: Source) -> None:
+        """Send all items of ``source``, then complete this half. Returns early when nothing more is wanted.
+
+        Raises:
+            Exception: whatever the source raises; the caller tells the peer.
+        """
+        driver = self._driver
+        driver.producing += 1
+        try:
+            if isinstance(source, AsyncIterator) or hasattr(source, "__anext__"):
+                await self._send_async(source)
+            else:
+                await self._send_plain(iter(source))
+            self._batch, batch = [], self._batch
+            if not self.over:
+                driver.engine.send(self.id, batch, complete=True) if batch else driver.engine.complete(self.id)
+        except Over:
+            pass
+        except BaseException:
+            self.push()
+            raise
+        finally:
+            driver.producing -= 1
+            driver.flush_soon()
+
+    def push(self) -> None:
+        """Send what the producer has made so far."""
+        batch = self._batch
+        if batch:
+            self._batch = []
+            self._quota -= len(batch)
+            self._bytes -= self._size
+            self._burst += len(batch)
+            self._size = 0
+            if not self.over:
+                self._driver.engine.send(self.id, batch)
+
+    async def _send_async(self, source: AsyncIterator[Any]) -> None:
+        await self._ready()
+        dirty = self._driver.dirty
+        async for item in source:
+            if type(item) is list:
+                await self._send_list(item)
+                continue
+            batch = self._batch
+            if not batch:
+                dirty.append(self)
+                self._driver.flush_soon()
+            batch.append(item)
+            self._size += len(item)
+            if len(batch) >= self._quota or self._size >= self._bytes:
+                await self._next_quota()
+
+    async def _send_plain(self, source: Iterator[Any]) -> None:
+        await self._ready()
+        for item in source:
+            if type(item) is list:
+                await self._send_list(item)
+                continue
+            self._batch.append(item)
+            self._size += len(item)
+            if len(self._batch) >= self._quota or self._size >= self._bytes:
+                await self._next_quota()
+
+    async def _send_list(self, items: list[PayloadLike]) -> None:
+        """Several items at once; nothing waits in the batch afterwards."""
+        self.push()
+        start = 0
+        while start < len(items):
+            if self._quota <= 0 or self._bytes <= 0 or self.over:
+                await self._next_quota()
+            stop = start
+            end = min(len(items), start + self._quota)
+            while stop < end and self._bytes > 0:
+                self._bytes -= len(items[stop])
+                stop += 1
+            self._quota -= stop - start
+            self._burst += stop - start
+            self._driver.engine.send(self.id, items[start:stop])
+            self._driver.flush_soon()
+            start = stop
+        if self._quota <= 0 or self._bytes <= 0:
+            await self._next_quota()
+
+    async def _next_quota(self) -> None:
+        self.push()
+        self._driver.flush_soon()
+        if self._burst >= self._driver.loop_frames or self._bytes <= 0:
+            self._burst = 0
+            await _turn()
+        await self._ready()
+
+    async def _ready(self) -> None:
+        """Wait until one item at least may be made, and say how many.
+
+        Raises:
+            Over: nothing more is wanted.
+        """
+        driver = self._driver
+        while True:
+            if self.over:
+                raise Over
+            credit = driver.engine.credit(self.id)
+            if credit > 0:
+                room = driver.room()
+                if room > 0:
+                    self._quota = min(credit, driver.loop_frames)
+                    self._bytes = max(1, min(room // max(1, driver.producing), driver.loop_bytes))
+                    return
+                driver.parked.add(self)
+            self._burst = 0
+            self._waiter = driver.loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+                driver.parked.discard(self)
+
+
+@coroutine
+def _turn() -> Generator[None, None, None]:
+    """Let the loop do one turn."""
+    yield
+
+
+def lost(error: Error | None) -> Error:
+    """The error for whoever waits on a connection that is over."""
+    return ConnectionClosed("the connection is closed") if error is None else error

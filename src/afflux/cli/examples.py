@@ -1,0 +1,43 @@
+"""Three examples for every command: the end of its ``--help``, and a test that runs each of them."""
+
+from __future__ import annotations
+
+__all__ = ["EXAMPLES", "epilog"]
+
+EXAMPLES: dict[str, tuple[str, str, str]] = {
+    "afflux": (
+        "afflux serve tcp://127.0.0.1:7000 --demo",
+        "afflux request tcp://127.0.0.1:7000 -d hello",
+        "afflux doctor",
+    ),
+    "serve": (
+        "afflux serve tcp://127.0.0.1:7000 --demo",
+        "afflux serve unix:///tmp/afflux.sock --file README.md",
+        "afflux serve tcp://127.0.0.1:0 --handler afflux.demo.responder:Responder --journal build/journal",
+    ),
+    "request": (
+        "afflux request tcp://127.0.0.1:7000 -d hello",
+        """afflux request tcp://127.0.0.1:7000 --stream -d '{"count": 100, "size": 16}' --credit 8 --graph""",
+        """afflux request tcp://127.0.0.1:7000 --stream -r flights -d '{"count": 5}' -o table""",
+    ),
+    "decode": (
+        "afflux decode --framing none --hex 00000005200000000003",
+        "afflux decode --payload text --hex '00 00 0e 00 00 00 01 11 00 00 00 00 70 69 6e 67'",
+        "afflux decode --strict frames.bin",
+    ),
+    "demo": (
+        "afflux demo --rows 20000",
+        "afflux demo --out build/demo",
+        "afflux demo --rows 50000 --batch 10000 --no-crash",
+    ),
+    "doctor": (
+        "afflux doctor",
+        "afflux doctor -o json",
+        "afflux doctor -o table",
+    ),
+}
+
+
+def epilog(command: str) -> str:
+    """The examples as the help shows them: a paragraph that is not to be wrapped."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[command])

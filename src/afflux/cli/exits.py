@@ -1,0 +1,105 @@
+"""Exit codes, and how an error becomes one. The only place where they are written."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import ssl
+import sys
+from collections.abc import Callable
+from typing import NoReturn, ParamSpec
+
+import typer
+
+from afflux.core import errors
+
+__all__ = ["DONE", "FAILED", "HANDSHAKE", "INTERRUPTED", "MALFORMED", "TIMEOUT", "USAGE", "code_of", "guarded", "usage"]
+
+DONE = 0
+FAILED = 1
+USAGE = 2
+TIMEOUT = 3
+HANDSHAKE = 4
+MALFORMED = 5
+OTHER_CODE = 79
+INTERRUPTED = 130
+
+BY_WIRE_CODE = {
+    0x201: 64,  # APPLICATION_ERROR
+    0x202: 65,  # REJECTED
+    0x203: 66,  # CANCELED
+    0x204: 67,  # INVALID
+    0x001: 68,  # INVALID_SETUP
+    0x002: 69,  # UNSUPPORTED_SETUP
+    0x003: 70,  # REJECTED_SETUP
+    0x004: 71,  # REJECTED_RESUME
+    0x101: 72,  # CONNECTION_ERROR
+    0x102: 73,  # CONNECTION_CLOSE
+}
+
+_P = ParamSpec("_P")
+
+
+def code_of(error: BaseException) -> int:
+    """The exit code that tells what ``error`` told: its wire code where it has one, else its kind."""
+    if isinstance(error, (errors.AddressError, errors.Unsupported)):
+        return USAGE
+    if isinstance(error, errors.Error) and error.code is not None:
+        return BY_WIRE_CODE.get(error.code, OTHER_CODE)
+    if isinstance(error, errors.SetupRefused) or _tls(error):
+        return HANDSHAKE
+    if isinstance(error, TimeoutError):
+        return TIMEOUT
+    return FAILED
+
+
+def _tls(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__
+    return False
+
+
+def usage(text: str) -> NoReturn:
+    """End the command because of how it was called."""
+    typer.echo(f"afflux: {text}", err=True)
+    raise typer.Exit(USAGE)
+
+
+def guarded(command: Callable[_P, None]) -> Callable[_P, None]:
+    """The command, with each expected failure as one line on stderr and its exit code; a bug keeps its traceback."""
+
+    @functools.wraps(command)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read stdout has left, as head does: there is nobody to tell.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise typer.Exit(FAILED) from None
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            raise typer.Exit(INTERRUPTED) from None
+        except (errors.Error, OSError) as error:
+            typer.echo(f"afflux: {_words(error)}", err=True)
+            raise typer.Exit(code_of(error)) from None
+
+    return run
+
+
+def _words(error: BaseException) -> str:
+    """The error in one line, without what a peer's text could do to a terminal."""
+    return "".join(char if char.isprintable() else " " for char in _text(error))
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, errors.Error):
+        text = error.message or type(error).__name__
+        return f"{text} (0x{error.code:X})" if error.code is not None else text
+    if isinstance(error, TimeoutError):
+        return str(error) or "not done in time"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__

@@ -1,0 +1,197 @@
+"""How items look on stdout: raw, json, ndjson, hex, table, csv, or text for a person. Data only, nothing else.
+
+Text is shown as text where it is UTF-8; other bytes are hexadecimal, under a name that ends in ``_hex``.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from enum import StrEnum
+from typing import Any
+
+from afflux.core.payload import Payload
+
+__all__ = ["Format", "Printer", "printer", "record"]
+
+TABLE_ROWS = 200
+"Rows of one table: a longer answer is several tables, so that memory stays bounded."
+
+
+class Format(StrEnum):
+    """What -o takes."""
+
+    table = "table"
+    json = "json"
+    ndjson = "ndjson"
+    csv = "csv"
+    raw = "raw"
+    hex = "hex"
+
+
+def record(payload: Payload) -> dict[str, Any]:
+    """The payload as JSON can hold it: ``data`` and ``metadata``, or ``data_hex`` and ``metadata_hex``."""
+    made = _named("data", payload.data)
+    if payload.metadata is not None:
+        made |= _named("metadata", payload.metadata)
+    return made
+
+
+def _named(name: str, value: bytes) -> dict[str, str]:
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_hex": value.hex()}
+
+
+class Printer:
+    """Text for a person, one item a line; the other formats change what is different. Call ``end`` once."""
+
+    def __init__(self) -> None:
+        self.out = sys.stdout.buffer
+        self.items = 0
+
+    def item(self, payload: Payload) -> None:
+        """Print one item."""
+        self.items += 1
+        self.line(payload.data if _printable(payload.data) else payload.data.hex(" ").encode())
+
+    def end(self) -> None:
+        """Print what was held back."""
+        self.out.flush()
+
+    def line(self, data: bytes) -> None:
+        """One line, at once: whoever reads a slow stream wants to see it as it comes."""
+        self.out.write(data + b"\n")
+        self.out.flush()
+
+
+class _Raw(Printer):
+    def item(self, payload: Payload) -> None:
+        self.items += 1
+        self.out.write(payload.data)
+        self.out.flush()
+
+
+class _Hex(Printer):
+    def item(self, payload: Payload) -> None:
+        self.items += 1
+        self.line(payload.data.hex().encode())
+
+
+class _Lines(Printer):
+    def item(self, payload: Payload) -> None:
+        self.items += 1
+        self.line(json.dumps(record(payload), ensure_ascii=False, separators=(",", ":")).encode())
+
+
+class _Document(Printer):
+    """One JSON document: an array, or the one object of a request."""
+
+    def __init__(self, single: bool) -> None:
+        super().__init__()
+        self._single = single
+
+    def item(self, payload: Payload) -> None:
+        lead = b"" if self._single else b"[\n" if self.items == 0 else b",\n"
+        self.items += 1
+        self.out.write(lead + json.dumps(record(payload), ensure_ascii=False, indent=2).encode())
+        self.out.flush()
+
+    def end(self) -> None:
+        if not self._single:
+            self.out.write(b"\n]" if self.items else b"[]")
+        self.line(b"")
+
+
+class _Csv(Printer):
+    """Columns are the keys of the first item when it is a JSON object, else data and metadata."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._columns: list[str] = []
+
+    def item(self, payload: Payload) -> None:
+        row = _row(payload)
+        if not self._columns:
+            self._columns = list(row)
+            self._write(self._columns)
+        self.items += 1
+        self._write([row.get(column) for column in self._columns])
+
+    def _write(self, values: list[Any]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="").writerow(values)
+        self.line(text.getvalue().encode())
+
+
+class _Table(Printer):
+    """Tables with the columns of the first row of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: list[dict[str, Any]] = []
+
+    def item(self, payload: Payload) -> None:
+        self.items += 1
+        self._rows.append(_row(payload))
+        if len(self._rows) >= TABLE_ROWS:
+            self._show()
+
+    def end(self) -> None:
+        self._show()
+        super().end()
+
+    def _show(self) -> None:
+        if not self._rows:
+            return
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        columns = list(self._rows[0])
+        table = Table(*map(Text, columns))
+        for row in self._rows:
+            table.add_row(*(Text("" if row.get(column) is None else str(row[column])) for column in columns))
+        Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200).print(table)
+        self._rows.clear()
+
+
+def _row(payload: Payload) -> dict[str, Any]:
+    if payload.data.startswith(b"{"):
+        try:
+            parsed = json.loads(payload.data)
+        except ValueError:
+            parsed = None
+        if isinstance(parsed, dict) and parsed:
+            return parsed
+    return record(payload)
+
+
+def _printable(data: bytes) -> bool:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return False
+    return all(char.isprintable() or char in "\t\n\r" for char in text)
+
+
+def printer(chosen: Format | None, *, single: bool = False) -> Printer:
+    """The printer for a format; without one, text on a terminal and JSON lines elsewhere.
+
+    ``single`` says that there is one item at most, so that ``json`` is an object and not an array.
+    """
+    if chosen is None:
+        return Printer() if sys.stdout.isatty() else _Lines()
+    if chosen is Format.json:
+        return _Document(single)
+    kinds: dict[Format, type[Printer]] = {
+        Format.raw: _Raw,
+        Format.hex: _Hex,
+        Format.ndjson: _Lines,
+        Format.csv: _Csv,
+        Format.table: _Table,
+    }
+    return kinds[chosen]()

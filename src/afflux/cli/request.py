@@ -1,0 +1,215 @@
+"""``afflux request``: the client. What to ask is parsed here, what comes back is printed by ``output``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import typer
+
+from afflux.cli.exits import usage
+from afflux.cli.graph import Graph
+from afflux.cli.inputs import duration, items, one
+from afflux.cli.output import Format, Printer, printer
+
+__all__ = ["request"]
+
+Verb = Literal["request", "stream", "channel", "fire", "push"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """One call of the command, its options read."""
+
+    uri: str
+    verb: Verb
+    route: str | None
+    data: list[bytes]
+    lines: str | None
+    metadata: bytes | None
+    metadata_mime: str | None
+    data_mime: str | None
+    credit: int
+    take: int | None
+    delay: float
+    max_time: float | None
+    graph: bool
+
+
+def request(
+    uri: Annotated[str, typer.Argument(metavar="URI", help="Whom to ask.")],
+    response: Annotated[bool, typer.Option("--request", help="One item for one item. [default]")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Many items for one.")] = False,
+    channel: Annotated[bool, typer.Option("--channel", help="Many items for many.")] = False,
+    fnf: Annotated[bool, typer.Option("--fnf", help="Fire and forget.")] = False,
+    push: Annotated[bool, typer.Option("--push", help="Push metadata (-m, else the data).")] = False,
+    route: Annotated[str | None, typer.Option("-r", "--route", metavar="ROUTE", help="Which of its functions.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option("-d", "--data", metavar="DATA", help="Text, - for stdin, @FILE; a channel takes several."),
+    ] = None,
+    lines: Annotated[
+        str | None, typer.Option("-D", metavar="-|@FILE", help="One item a line, from stdin (-) or a file.")
+    ] = None,
+    metadata: Annotated[
+        str | None, typer.Option("-m", "--metadata", metavar="DATA", help="Metadata, given like -d.")
+    ] = None,
+    mmt: Annotated[str | None, typer.Option("--mmt", metavar="MIME", help="MIME type of metadata.")] = None,
+    dmt: Annotated[str | None, typer.Option("--dmt", metavar="MIME", help="MIME type of data.")] = None,
+    credit: Annotated[
+        int, typer.Option("--credit", "--limitRate", metavar="N", min=1, max=0x7FFFFFFF, help="Items under way at most.")
+    ] = 256,
+    take: Annotated[int | None, typer.Option("--take", metavar="N", min=1, help="End after N items.")] = None,
+    delay: Annotated[str, typer.Option("--delay", metavar="TIME", help="Wait after each item: 200ms, 1.5s.")] = "0",
+    max_time: Annotated[
+        str | None, typer.Option("--max-time", metavar="TIME", help="Give up after this long (exit code 3).")
+    ] = None,
+    graph: Annotated[bool, typer.Option("--graph", help="Draw credit granted and used on stderr.")] = False,
+    lease: Annotated[bool, typer.Option("--lease", hidden=True)] = False,
+    resume: Annotated[bool, typer.Option("--resume", hidden=True)] = False,
+    auth_file: Annotated[str | None, typer.Option("--auth-file", hidden=True)] = None,
+    output: Annotated[
+        Format | None, typer.Option("-o", "--output", help="How items are printed. [default: text, or ndjson in a pipe]")
+    ] = None,
+) -> None:
+    """Ask an address and print what it answers."""
+    for name, given in (("--lease", lease), ("--resume", resume), ("--auth-file", auth_file)):
+        if given:
+            usage(f"{name} comes with a later version of afflux")
+    verb = _verb(request=response, stream=stream, channel=channel, fire=fnf, push=push)
+    asked = _Asked(
+        uri=uri,
+        verb=verb,
+        route=route,
+        data=_data(verb, data or [], lines),
+        lines=lines,
+        metadata=None if metadata is None else one(metadata),
+        metadata_mime=mmt,
+        data_mime=dmt,
+        credit=credit,
+        take=take,
+        delay=duration(delay),
+        max_time=None if max_time is None else duration(max_time),
+        graph=graph,
+    )
+    show = printer(output, single=verb == "request" and lines is None)
+    asyncio.run(_run(asked, show))
+
+
+def _verb(**chosen: bool) -> Verb:
+    names: list[Any] = [name for name, given in chosen.items() if given]
+    if len(names) > 1:
+        usage("choose one of --request, --stream, --channel, --fnf, --push")
+    verb: Verb = names[0] if names else "request"
+    return verb
+
+
+def _data(verb: Verb, given: list[str], lines: str | None) -> list[bytes]:
+    if lines is not None and given:
+        usage("-d and -D do not go together")
+    if lines is not None and verb in ("stream", "push"):
+        usage(f"-D gives many items, and --{verb} takes one: use -d")
+    if len(given) > 1 and verb != "channel":
+        usage("only --channel takes more than one -d")
+    return [one(text) for text in given]
+
+
+async def _run(asked: _Asked, show: Printer) -> None:
+    """Connect and do it, within --max-time."""
+    import afflux
+
+    try:
+        async with (
+            asyncio.timeout(asked.max_time),
+            afflux.connect(asked.uri, metadata_mime=asked.metadata_mime, data_mime=asked.data_mime) as peer,
+        ):
+            await _ask(peer, asked, show)
+    except TimeoutError:
+        raise TimeoutError(f"not done within {asked.max_time:g} s") from None
+    finally:
+        show.end()
+
+
+async def _ask(peer: Any, asked: _Asked, show: Printer) -> None:
+    call: dict[str, Any] = {"route": asked.route, "metadata": asked.metadata}
+    first = asked.data[0] if asked.data else b""
+    match asked.verb:
+        case "push":
+            await peer.push(first if asked.metadata is None else asked.metadata)
+        case "fire":
+            async for item in _each(asked):
+                await peer.fire(item, **call)
+        case "request":
+            async for item in _each(asked):
+                show.item(await peer.request(item, **call))
+                await asyncio.sleep(asked.delay)
+        case "stream":
+            async with peer.stream(first, credit=0, **call) as answer:
+                await _consume(answer, asked, show)
+        case "channel":
+            async with peer.channel(_each(asked), credit=0, **call) as answer:
+                await _consume(answer, asked, show)
+
+
+async def _each(asked: _Asked) -> AsyncIterator[bytes]:
+    """The items to send: those of -D, or of -d, or one empty one."""
+    if asked.lines is not None:
+        async for item in items(asked.lines):
+            yield item
+        return
+    for item in asked.data or [b""]:
+        yield item
+
+
+async def _consume(answer: Any, asked: _Asked, show: Printer) -> None:
+    """Print the items as they come, and grant what the window allows."""
+    window = _Window(answer, asked)
+    try:
+        window.open()
+        async for item in answer:
+            show.item(item)
+            if window.done():
+                break
+            await asyncio.sleep(asked.delay)
+            window.refill()
+    finally:
+        if asked.graph:
+            sys.stderr.write("\n".join(window.graph.lines()) + "\n")
+
+
+class _Window:
+    """Grants by hand: never more than --credit under way, never more than --take in all."""
+
+    def __init__(self, answer: Any, asked: _Asked) -> None:
+        self._answer = answer
+        self._credit = asked.credit
+        self._take = asked.take
+        self._clock = asyncio.get_running_loop().time
+        self._owed = 0
+        self.graph = Graph(self._clock())
+
+    def open(self) -> None:
+        """Make the first grant."""
+        self._grant(self._credit)
+
+    def done(self) -> bool:
+        """An item arrived: was it the last one wanted?"""
+        self._owed += 1
+        self.graph.item(self._clock())
+        return self.graph.used == self._take
+
+    def refill(self) -> None:
+        """Grant what was used once it is half of the window, so that the window never runs dry."""
+        if self._owed * 2 >= self._credit:
+            self._grant(self._owed)
+            self._owed = 0
+
+    def _grant(self, n: int) -> None:
+        if self._take is not None:
+            n = min(n, self._take - self.graph.granted)
+        if n > 0:
+            self._answer.request(n)
+            self.graph.grant(n, self._clock())

@@ -1,0 +1,136 @@
+"""``afflux serve``: a server on one address, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+from afflux.cli.exits import INTERRUPTED, usage
+from afflux.core.errors import ApplicationError
+
+__all__ = ["Lines", "serve"]
+
+VERBS = ("request", "fire", "stream", "channel", "push")
+LINE_LIMIT = 0x100_0000
+"The longest line of --file: 16 MiB."
+
+
+def serve(
+    uri: Annotated[str, typer.Argument(metavar="URI", help="Where to listen; port 0 takes a free one.")],
+    demo: Annotated[bool, typer.Option("--demo", help="The demo responder: echo, numbered items, real flights.")] = False,
+    handler: Annotated[
+        str | None, typer.Option("--handler", metavar="MODULE:OBJECT", help="An object with the verbs, or its class.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="PATH", help="A stream of the file's lines, an item each.")
+    ] = None,
+    journal: Annotated[
+        Path | None, typer.Option("--journal", metavar="DIR", help="Keep streams here and serve them by cursor.")
+    ] = None,
+) -> None:
+    """Serve one address. Prints `ready URI` when it listens; SIGINT and SIGTERM close it in order."""
+    if sum((demo, handler is not None, file is not None)) != 1:
+        usage("serve needs one of --demo, --handler MODULE:OBJECT, --file PATH")
+    chosen = _demo() if demo else _lines(file) if file is not None else _load(handler or "")
+    stopped_by = asyncio.run(_serve(uri, chosen, journal))
+    if stopped_by == signal.SIGINT:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _demo() -> object:
+    from afflux.demo.responder import Responder
+
+    return Responder()
+
+
+def _load(spec: str) -> object:
+    """The object that MODULE:OBJECT names, made from its class if it is one."""
+    module_name, colon, path = spec.partition(":")
+    if not colon or not module_name or not path:
+        usage(f"--handler is MODULE:OBJECT, not {spec!r}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        usage(f"--handler: {error}")
+    for name in path.split("."):
+        if not hasattr(found, name):
+            usage(f"--handler: {module_name} has no {path}")
+        found = getattr(found, name)
+    if isinstance(found, type):
+        found = found()
+    if not any(hasattr(found, verb) for verb in VERBS):
+        usage(f"--handler: {spec} has none of {', '.join(VERBS)}")
+    return found
+
+
+class Lines:
+    """The handler of --file: ``stream`` gives the file's lines without their ends, whatever the request says."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def stream(self, payload: object) -> AsyncIterator[list[bytes]]:
+        """The lines, read as they are asked for, in lists."""
+        with self._path.open("rb") as file:
+            while lines := await asyncio.to_thread(_some_lines, file):
+                yield lines
+
+    # The file is the same from its start each time: a journal may start again and skip what it holds.
+    stream.replays = True  # type: ignore[attr-defined]  # an attribute on a function, read by afflux.journal
+
+
+def _lines(path: Path) -> Lines:
+    if not path.is_file():
+        usage(f"there is no file {str(path)!r}")
+    return Lines(path)
+
+
+def _some_lines(file: BinaryIO) -> list[bytes]:
+    """The next lines, about 64 KiB of them; none at the end."""
+    lines: list[bytes] = []
+    taken = 0
+    while taken < 0x1_0000 and (line := file.readline(LINE_LIMIT + 1)):
+        if len(line) > LINE_LIMIT:
+            raise ApplicationError(message=f"a line is longer than {LINE_LIMIT:,} bytes")
+        taken += len(line)
+        lines.append(line.removesuffix(b"\n").removesuffix(b"\r"))
+    return lines
+
+
+async def _serve(uri: str, handler: object, journal: Path | None) -> signal.Signals:
+    """Listen until a signal comes; return it."""
+    import afflux
+
+    told: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
+    _listen_for_signals(told)
+    async with contextlib.AsyncExitStack() as stack:
+        if journal is not None:
+            handler = await _journalled(handler, journal, stack)
+        server = await stack.enter_async_context(afflux.serve(uri, handler))
+        sys.stdout.write(f"ready {server.uri}\n")
+        sys.stdout.flush()
+        return await told
+
+
+def _listen_for_signals(told: asyncio.Future[signal.Signals]) -> None:
+    """The first signal is told; the second one of the same kind ends the process at once."""
+    loop = asyncio.get_running_loop()
+
+    def tell(number: signal.Signals) -> None:
+        loop.remove_signal_handler(number)
+        if not told.done():
+            told.set_result(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, tell, number)

@@ -1,0 +1,108 @@
+"""The engine contract: what one end of one connection offers, whatever its protocol.
+
+An engine has no socket, no clock, no randomness and no log. A driver feeds it bytes and time and does what
+comes out::
+
+    events = engine.receive(data, now)      # or receive_eof(now), or tick(now) at engine.deadline
+    for event in events: ...                # tell the application
+    transport.write(engine.outgoing())      # until it returns b""
+
+The verbs queue bytes and raise only for the caller's own mistakes (LocalProtocolError, LimitExceeded,
+Unsupported, ConnectionClosed). What the peer does never raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from afflux.core.events import Event, Verb
+from afflux.core.limits import Limits
+from afflux.core.payload import PayloadLike
+
+__all__ = ["Engine"]
+
+
+class Engine(Protocol):
+    """One end of one connection."""
+
+    limits: Limits
+    "The bounds this end keeps, and makes the peer keep."
+
+    # What the driver calls.
+
+    def receive(self, data: bytes, now: float) -> list[Event]:
+        """Take bytes that arrived at ``now`` (monotonic seconds); return what they mean."""
+
+    def receive_eof(self, now: float) -> list[Event]:
+        """The transport ended. Every live stream fails, then comes Closed."""
+
+    def tick(self, now: float) -> list[Event]:
+        """Time passed. Call it at ``deadline`` or later; an early call does no harm."""
+
+    @property
+    def deadline(self) -> float | None:
+        """When tick is next wanted, or None when nothing is waiting for time."""
+
+    def outgoing(self, limit: int = 0x10000) -> bytes:
+        """Bytes to write now: at most about ``limit`` of them (one frame more), b"" when there are none."""
+
+    @property
+    def queued(self) -> int:
+        """Bytes waiting for outgoing, those not yet cut into fragments included."""
+
+    @property
+    def wants_read(self) -> bool:
+        """False while more input could not be taken within the limits: pause reading until it is True."""
+
+    @property
+    def closed(self) -> bool:
+        """True once Closed was returned: close the transport when outgoing is empty."""
+
+    def room(self, unsent: int) -> int:
+        """Bytes that may still be queued, ``unsent`` of which the transport holds already."""
+
+    def consumed(self, size: int) -> None:
+        """The application took delivered payloads of ``size`` bytes in all: their budget is free again."""
+
+    # What the application asks for, through the driver.
+
+    def accept(self, now: float) -> list[Event]:
+        """Accept the peer (server, after Established, when the engine was made with ``decide=True``)."""
+
+    def refuse(self, reason: str, now: float, code: int | None = None) -> list[Event]:
+        """Refuse the peer instead; returns Closed."""
+
+    def open(
+        self, verb: Verb, payload: PayloadLike, *, credit: int = 0, complete: bool = False, columnar: bool = False
+    ) -> int:
+        """Open a stream and return its id. ``credit`` is the first grant (stream and channel: at least 1);
+        ``complete`` ends a channel's outbound half at once; ``columnar`` asks for Block events."""
+
+    def send(self, stream: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
+        """Send items, within ``credit(stream)``; ``complete`` ends this half with the last of them."""
+
+    def complete(self, stream: int) -> None:
+        """End this half: no more items."""
+
+    def fail(self, stream: int, error: Exception) -> None:
+        """End the stream with an error. An ``afflux.Error`` keeps its code and text; any other gets a
+        generic text."""
+
+    def request(self, stream: int, n: int) -> None:
+        """Grant the peer ``n`` more items."""
+
+    def cancel(self, stream: int) -> None:
+        """Take no more from the peer: ends the stream at its requester, the inbound half at a responder."""
+
+    def push(self, metadata: bytes) -> None:
+        """Send metadata about the connection."""
+
+    def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
+        """Close at once, or with ``drain`` when the live streams have ended."""
+
+    def release(self, stream: int) -> None:
+        """The handler of a stream that the peer opened has really returned: its slot is free."""
+
+    def credit(self, stream: int) -> int:
+        """How many items the peer will still take on a stream; 0 for one that is over."""

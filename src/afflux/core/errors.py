@@ -1,0 +1,151 @@
+"""Errors with blame: who broke which rule, on which stream, and which code went over the wire.
+
+One tree under :class:`Error`. :class:`Violation` is the inner form: code in ``core/`` and ``protocols/``
+raises it without knowing who is to blame; the verb that sends turns it into a
+:class:`LocalProtocolError`, the receive pass into a :class:`RemoteProtocolError`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AddressError",
+    "ApplicationError",
+    "BindFailed",
+    "Canceled",
+    "ConnectFailed",
+    "ConnectionClosed",
+    "Error",
+    "Invalid",
+    "LeaseExpired",
+    "LimitExceeded",
+    "LocalProtocolError",
+    "MissingExtra",
+    "ProtocolError",
+    "Rejected",
+    "RemoteProtocolError",
+    "SetupRefused",
+    "Unsupported",
+    "Violation",
+]
+
+
+class Error(Exception):
+    """The root of everything afflux raises on purpose."""
+
+    code: int | None
+    "The error code on the wire, or None when nothing was said on the wire."
+    stream: int | None
+    "The stream it concerns: 0 is the connection, None when there is no stream."
+    rule: str | None
+    "The rule it rests on, such as ``R-27`` (docs/conformance), or the limit's reason word."
+
+    def __init__(
+        self, message: str = "", *, code: int | None = None, stream: int | None = None, rule: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.stream = stream
+        self.rule = rule
+
+    @property
+    def message(self) -> str:
+        """The text alone."""
+        return str(self.args[0]) if self.args else ""
+
+    def __repr__(self) -> str:
+        parts = [repr(self.message)]
+        if self.code is not None:
+            parts.append(f"code=0x{self.code:X}")
+        if self.stream is not None:
+            parts.append(f"stream={self.stream}")
+        if self.rule is not None:
+            parts.append(f"rule={self.rule!r}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+class AddressError(Error, ValueError):
+    """An address that does not parse, or that names an unknown protocol, transport or option."""
+
+
+class ConnectionClosed(Error):
+    """The connection is over: the peer left, the link broke, or this side closed it."""
+
+
+class BindFailed(Error):
+    """A server can not listen at its address: in use, not of this machine, or not permitted."""
+
+
+class ConnectFailed(ConnectionClosed):
+    """No connection could be made: refused, unreachable, or not in time."""
+
+
+class SetupRefused(ConnectionClosed):
+    """The peer refused the connection during establishment; ``code`` says why."""
+
+
+class ProtocolError(Error):
+    """A rule of the protocol was broken; the subclass says by whom."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This side asked for something that the protocol forbids; nothing was sent."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke a rule; ``rule`` names it and the connection or stream is over."""
+
+
+class Rejected(Error):
+    """The peer refused the request before processing it: it is safe to try again."""
+
+
+class Canceled(Error):
+    """The peer gave up after processing may have begun: it is not known to be safe to try again."""
+
+
+class Invalid(Error):
+    """The peer could not understand the request."""
+
+
+class ApplicationError(Error):
+    """An error of the application at the other end.
+
+    A handler raises it to send ``code`` and ``message`` as they are. ``code`` is APPLICATION_ERROR (0x201)
+    or in the application's own range, 0x301 to 0xFFFFFFFE.
+    """
+
+    def __init__(
+        self, code: int = 0x201, message: str = "", *, stream: int | None = None, rule: str | None = None
+    ) -> None:
+        super().__init__(message, code=code, stream=stream, rule=rule)
+
+
+class LeaseExpired(Error):
+    """There is no lease to send the request under; nothing was sent."""
+
+
+class LimitExceeded(Error):
+    """A limit of :class:`afflux.Limits` was reached; ``rule`` is the limit's reason word."""
+
+
+class Unsupported(Error):
+    """This protocol, transport or build does not offer what was asked; the message says what it offers."""
+
+
+class MissingExtra(Unsupported, ImportError):
+    """An optional dependency is not installed; the message names the extra that brings it."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f'{feature} needs the extra "{extra}": pip install "afflux[{extra}]"')
+        self.extra = extra
+
+
+class Violation(Exception):  # noqa: N818 -- not an error until blame is known
+    """A broken rule, before blame is known. It never leaves an engine."""
+
+    def __init__(self, reason: str, *, rule: str, code: int | None = None, stream: int = 0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.rule = rule
+        self.code = code
+        self.stream = stream

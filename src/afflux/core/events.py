@@ -1,0 +1,171 @@
+"""What an engine tells the driver. The same events for every protocol.
+
+An event is complete when it is born and is never changed afterwards. The dataclasses are slotted but not
+frozen: a frozen ``__init__`` costs four times as much, and one event is made for each read and stream.
+
+Inbound items of a stream end with exactly one of: ``Items`` or ``Block`` with ``complete=True``,
+:class:`Completed`, :class:`Failed`, :class:`Canceled` with ``final=True``, or, for all streams at once,
+:class:`Closed` (each live stream gets its own :class:`Failed` before it).
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from afflux.core.errors import Error
+from afflux.core.payload import Payload
+
+__all__ = [
+    "Block",
+    "Canceled",
+    "Closed",
+    "Completed",
+    "Draining",
+    "Established",
+    "Event",
+    "Failed",
+    "Granted",
+    "Ignored",
+    "Items",
+    "Opened",
+    "Pushed",
+    "Verb",
+]
+
+Verb = Literal["request", "fire", "stream", "channel"]
+"The four kinds of request; the fifth verb, push, has no stream."
+
+
+@dataclass(slots=True)
+class Established:
+    """The connection may be used. A server's application has now to decide, when it asked to."""
+
+    setup: Any
+    "What the client asked for (the SETUP frame), or None at the client itself."
+
+
+@dataclass(slots=True)
+class Opened:
+    """The peer opened a stream."""
+
+    stream: int
+    "Its id."
+    verb: Verb
+    "What kind of interaction it asks for."
+    payload: Payload
+    "The request; for a channel also the first inbound item."
+    credit: int
+    "How many items the peer will take for now; 1 for a request, 0 for fire."
+    complete: bool
+    "A channel whose requester will send nothing more."
+
+
+@dataclass(slots=True)
+class Items:
+    """Items of one stream, in order: all that one pass over the input brought, up to a change of state."""
+
+    stream: int
+    "The stream they belong to."
+    payloads: list[Payload]
+    "At least one item."
+    complete: bool = False
+    "True when nothing will follow: the inbound half has completed."
+
+
+@dataclass(slots=True)
+class Block:
+    """Items of one stream without an object for each: spans of one buffer. Only for columnar streams."""
+
+    stream: int
+    "The stream they belong to."
+    buffer: bytes
+    "The received bytes, headers included."
+    starts: array[int]
+    "Where the data of each item starts in ``buffer`` ('q')."
+    ends: array[int]
+    "Where it ends, exclusive ('q')."
+    complete: bool = False
+    "As in :class:`Items`."
+
+
+@dataclass(slots=True)
+class Completed:
+    """The peer completed its half without a further item."""
+
+    stream: int
+    "The stream."
+
+
+@dataclass(slots=True)
+class Failed:
+    """The stream is over, in both directions, with an error."""
+
+    stream: int
+    "The stream."
+    error: Error
+    "Who failed, how, and the rule or code."
+
+
+@dataclass(slots=True)
+class Canceled:
+    """The peer wants nothing more from this side on this stream."""
+
+    stream: int
+    "The stream."
+    final: bool
+    "True when the whole stream is over, False when only this side's items are (D-6)."
+
+
+@dataclass(slots=True)
+class Granted:
+    """The peer granted credit."""
+
+    stream: int
+    "The stream."
+    n: int
+    "How much it added, in the protocol's unit."
+
+
+@dataclass(slots=True)
+class Pushed:
+    """Metadata that concerns the connection (METADATA_PUSH)."""
+
+    metadata: bytes
+    "The metadata."
+
+
+@dataclass(slots=True)
+class Draining:
+    """The peer closes gracefully: live streams go on, new requests are refused."""
+
+    reason: str
+    "The peer's words."
+
+
+@dataclass(slots=True)
+class Ignored:
+    """A frame was dropped because the rules say so, and charged."""
+
+    stream: int
+    "The stream id on the frame."
+    rule: str
+    "Why."
+    reason: str
+    "In words."
+    price: int
+    "Glitch tokens taken; 0 for a legal race."
+
+
+@dataclass(slots=True)
+class Closed:
+    """The last event: nothing follows. Write what ``outgoing`` still has, then close the transport."""
+
+    error: Error | None
+    "None when this side or the peer closed in order, else what ended the connection."
+
+
+Event = (
+    Established | Opened | Items | Block | Completed | Failed | Canceled | Granted | Pushed | Draining | Ignored | Closed
+)

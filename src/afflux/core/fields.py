@@ -1,0 +1,309 @@
+"""Field kinds: what a field of a frame can be. A kind knows both directions.
+
+From a kind come the lines of source that read and write a field, its bounds, its width in the bit diagram
+and its Arrow type. Nothing about a particular frame or protocol lives here, and nothing is imported that
+is not in the standard library; ``core/frame.py`` joins kinds to frames.
+
+A kind is used through ``Annotated``, so that a type checker sees the Python type::
+
+    n: U31                                          # int
+    token: Annotated[bytes | None, Sized(16, flag=Flag("R", 0x80))]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+__all__ = [
+    "U8",
+    "U16",
+    "U24",
+    "U31",
+    "U32",
+    "U63",
+    "U64",
+    "Bytes16",
+    "Data",
+    "Fixed",
+    "Flag",
+    "Kind",
+    "Rest",
+    "Sized",
+    "Text8",
+    "TypeWord",
+    "UInt",
+    "Varying",
+]
+
+_STRUCT = {8: "B", 16: "H", 24: "BH", 31: "I", 32: "I", 63: "Q", 64: "Q"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What every kind has. Use one of the subclasses."""
+
+    column: str | None = None
+    "The key of the frame record that shows this field, when it is not among ``fields``."
+    secret: bool = False
+    "True when only its length may be shown."
+    rule: str = "out-of-range"
+    "The rule that the bounds rest on."
+
+    @property
+    def arrow(self) -> str:
+        """The name of the Arrow type."""
+        return "binary"
+
+    @property
+    def optional(self) -> bool:
+        """True when the field may be None."""
+        return False
+
+    def check(self, name: str) -> list[str]:
+        """The lines of ``__init__`` that keep the bounds."""
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class Flag(Kind):
+    """One bit beside the frame type. A frame has only the flags it declares: the others have no name there."""
+
+    letter: str
+    "How drawings, records and filters call it."
+    bit: int
+    "Its value in the flags."
+
+    @property
+    def arrow(self) -> str:
+        return "bool"
+
+
+class Fixed(Kind):
+    """A kind of fixed size, which ``struct`` can pack together with its neighbours."""
+
+    __slots__ = ()
+
+    bits: int
+    "Bits that carry the value."
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire."""
+        return (self.bits + 7) // 8
+
+    @property
+    def code(self) -> str:
+        """The letters for ``struct``; 24 bits are a byte and a half word."""
+        return _STRUCT[self.bits]
+
+    def raw(self, name: str) -> list[str]:
+        """The local names that ``struct`` unpacks into."""
+        return [name]
+
+    def write(self, name: str) -> list[str]:
+        """The expressions to pack."""
+        return [name]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeWord(Fixed):
+    """The header word that holds the frame type, shifted, and the flags below it."""
+
+    bits: int
+    "16 or 32."
+    shift: int
+    "How many bits the flags take."
+
+    def raw(self, name: str) -> list[str]:
+        return ["word"]
+
+    def write(self, name: str) -> list[str]:
+        return ["word"]
+
+
+@dataclass(frozen=True, slots=True)
+class UInt(Fixed):
+    """An unsigned big-endian integer. 31 and 63 bits follow one reserved bit, written 0 and masked when read."""
+
+    bits: int
+    "8, 16, 24, 31, 32, 63 or 64."
+    at_least: int = 0
+    "The smallest value that may be constructed; a smaller one can still be decoded, and is the engine's to judge."
+    at_most: int | None = None
+    "The largest value that may be constructed; None: the largest that fits."
+
+    @property
+    def arrow(self) -> str:
+        return f"uint{next(width for width in (8, 16, 32, 64) if self.bits <= width)}"
+
+    @property
+    def largest(self) -> int:
+        """The largest value that may be constructed."""
+        return (1 << self.bits) - 1 if self.at_most is None else self.at_most
+
+    @property
+    def reserved(self) -> bool:
+        """True when a reserved bit stands before it."""
+        return self.bits in (31, 63)
+
+    def raw(self, name: str) -> list[str]:
+        return [f"{name}_high", f"{name}_low"] if self.bits == 24 else [name]
+
+    def read(self, name: str) -> str:
+        """The expression that turns the raw names into the value."""
+        if self.bits == 24:
+            return f"{name}_high << 16 | {name}_low"
+        return f"{name} & 0x{(1 << self.bits) - 1:X}" if self.reserved else name
+
+    def write(self, name: str) -> list[str]:
+        value = f"self.{name}"
+        return [f"{value} >> 16", f"{value} & 0xFFFF"] if self.bits == 24 else [value]
+
+    def check(self, name: str) -> list[str]:
+        bounds = f"{self.at_least}, 0x{self.largest:X}"
+        return [
+            f"if not {self.at_least} <= {name} <= 0x{self.largest:X}:",
+            f"    raise _out_of_range(cls, {name!r}, {name}, {bounds}, {self.rule!r})",
+        ]
+
+
+class Varying(Kind):
+    """A kind whose size depends on its value."""
+
+    __slots__ = ()
+
+    flag: Flag | None
+    "The flag that goes with it."
+
+    def decode(self, name: str) -> list[str]:
+        """The lines that read it at ``at`` and move ``at`` behind it."""
+        raise NotImplementedError
+
+    def encode(self, name: str) -> list[str]:
+        """The lines that prepare the locals of ``parts``, and the flag in ``word``."""
+        raise NotImplementedError
+
+    def parts(self, name: str) -> list[str]:
+        """The locals that hold its bytes, in order."""
+        raise NotImplementedError
+
+    def length(self, name: str) -> str:
+        """The expression of its encoded length."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Sized(Varying):
+    """Bytes or ASCII text after their own length, optionally there only when a flag is set."""
+
+    bits: int
+    "Width of the length: 8, 16 or 24."
+    text: bool = False
+    "True for ASCII text, decoded to ``str``."
+    flag: Flag | None = None
+    "The flag that says whether the field is there; None: it always is. Without it the value is None."
+    at_least: int = 0
+    "The fewest bytes that may be constructed; fewer can still be decoded."
+
+    @property
+    def arrow(self) -> str:
+        return "string" if self.text else "binary"
+
+    @property
+    def optional(self) -> bool:
+        return self.flag is not None
+
+    @property
+    def largest(self) -> int:
+        """The most bytes."""
+        return (1 << self.bits) - 1
+
+    def check(self, name: str) -> list[str]:
+        present = f"{name} is not None and " if self.optional else ""
+        bounds = f"{self.at_least}, 0x{self.largest:X}"
+        lines = [
+            f"if {present}not {self.at_least} <= len({name}) <= 0x{self.largest:X}:",
+            f"    raise _out_of_range(cls, 'the length of {name}', len({name}), {bounds}, {self.rule!r})",
+        ]
+        if self.text:
+            lines += [f"if {present}not {name}.isascii():", f"    raise _not_ascii(cls, {name!r})"]
+        return lines
+
+    def decode(self, name: str) -> list[str]:
+        width = self.bits // 8
+        octets = [f"buffer[at - {back}]" + (f" << {8 * (back - 1)}" if back > 1 else "") for back in range(width, 0, -1)]
+        lines = [
+            f"at += {width}",
+            "if at > end:",
+            f"    raise _truncated(cls, {name!r}, buffer, start, end)",
+            f"stop = at + ({' | '.join(octets)})",
+            "if stop > end:",
+            f"    raise _overrun(cls, {name!r}, stop - at, end - at, buffer, start, end)",
+        ]
+        if self.text:
+            lines.append(f"self.{name} = _ascii(cls, {name!r}, buffer[at:stop], buffer, start, end)")
+        else:
+            lines.append(f"self.{name} = buffer[at:stop]")
+        lines.append("at = stop")
+        if self.flag is None:
+            return lines
+        inside = ["    " + line for line in lines]
+        return [f"if word & 0x{self.flag.bit:X}:", *inside, "else:", f"    self.{name} = None"]
+
+    def encode(self, name: str) -> list[str]:
+        octets = '.encode("ascii")' if self.text else ""
+        head = f'{name}_head = len({name}).to_bytes({self.bits // 8}, "big")'
+        if self.flag is None:
+            return [f"{name} = self.{name}{octets}", head]
+        present = [f"{name} = {name}{octets}"] if self.text else []
+        present += [f"word |= 0x{self.flag.bit:X}", head]
+        absent = f'{name}_head = {name} = b""'
+        inside = ["    " + line for line in present]
+        return [f"{name} = self.{name}", f"if {name} is None:", "    " + absent, "else:", *inside]
+
+    def parts(self, name: str) -> list[str]:
+        return [f"{name}_head", name]
+
+    def length(self, name: str) -> str:
+        width = self.bits // 8
+        if self.optional:
+            return f"(0 if self.{name} is None else {width} + len(self.{name}))"
+        return f"{width} + len(self.{name})"
+
+
+@dataclass(frozen=True, slots=True)
+class Rest(Varying):
+    """Bytes to the end of the frame. It can only be the last field; the size of the frame bounds it."""
+
+    flag: Flag | None = None
+    "A flag that is sent for it, and whose state is ignored when it arrives."
+    always: bool = False
+    "Send the flag even when there are no bytes."
+
+    def decode(self, name: str) -> list[str]:
+        return [f"self.{name} = buffer[at:end]"]
+
+    def encode(self, name: str) -> list[str]:
+        lines = [f"{name} = self.{name}"]
+        if self.flag is not None:
+            lines += [f"word |= 0x{self.flag.bit:X}" if self.always else f"word |= 0x{self.flag.bit:X} if {name} else 0"]
+        return lines
+
+    def parts(self, name: str) -> list[str]:
+        return [name]
+
+    def length(self, name: str) -> str:
+        return f"len(self.{name})"
+
+
+U8 = Annotated[int, UInt(8)]
+U16 = Annotated[int, UInt(16)]
+U24 = Annotated[int, UInt(24)]
+U31 = Annotated[int, UInt(31)]
+U32 = Annotated[int, UInt(32)]
+U63 = Annotated[int, UInt(63)]
+U64 = Annotated[int, UInt(64)]
+Bytes16 = Annotated[bytes, Sized(16)]
+Text8 = Annotated[str, Sized(8, text=True)]
+Data = Annotated[bytes, Rest(column="data")]

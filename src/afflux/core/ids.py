@@ -1,0 +1,97 @@
+"""Stream ids: which one is next, and which ones have just ended. What a stream is doing lives in the engines."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+
+from afflux.core.errors import LimitExceeded
+
+__all__ = ["StreamIds", "Tombstones"]
+
+
+class StreamIds:
+    """The ids of the streams that one side opens: ``first``, and then every second one up to ``last`` (R-8).
+
+    After the last one it starts again at ``first`` and skips the ids in use (R-9); no id comes a second time
+    before that (R-10).
+    """
+
+    __slots__ = ("_count", "_next", "first", "last", "wrapped")
+
+    first: int
+    "1 or 2: a side's parity."
+    last: int
+    "The highest id of that parity."
+    wrapped: bool
+    "True once the ids have started again."
+
+    def __init__(self, first: int, last: int = 0x7FFFFFFF) -> None:
+        if first not in (1, 2) or last < first:
+            raise ValueError(f"ids start at 1 or 2 and end above, not {first} and {last}")
+        self.first = first
+        self.last = last - ((last - first) & 1)
+        self.wrapped = False
+        self._count = (self.last - first) // 2 + 1
+        self._next = first
+
+    def allocate(self, busy: Collection[int]) -> int:
+        """The next id that is not ``busy``. It looks at no more ids than there are busy ones, and one more.
+
+        Raises:
+            LimitExceeded: every id is busy (SI-06); open another connection.
+        """
+        for _ in range(min(len(busy) + 1, self._count)):
+            id = self._next
+            if id == self.last:
+                self._next = self.first
+            else:
+                self._next = id + 2
+            # Only an id that follows the wrap is a second use; the last id itself is not.
+            if id not in busy:
+                self.wrapped = self.wrapped or self._next == self.first
+                return id
+            self.wrapped = self.wrapped or self._next == self.first
+        raise LimitExceeded(f"all {self._count} stream ids are in use", rule="ids-exhausted")
+
+
+class Tombstones:
+    """The ids of streams that ended a moment ago, ``limit`` of them at most; the oldest are forgotten first.
+
+    Each may have late frames to spare: those that were under way when this side ended the stream cost the peer
+    nothing (SI-07).
+    """
+
+    __slots__ = ("_free", "limit")
+
+    limit: int
+    "The most ids that are remembered."
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._free: OrderedDict[int, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._free)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._free
+
+    def add(self, id: int, free: int = 0) -> None:
+        """Remember ``id`` as the newest, with ``free`` late frames; what it had before is replaced."""
+        self._free[id] = free
+        self._free.move_to_end(id)
+        if len(self._free) > self.limit:
+            self._free.popitem(last=False)
+
+    def spend(self, id: int) -> bool:
+        """A late frame came for ``id``: True while it is free, False beyond that or for an id not remembered."""
+        left = self._free.get(id, 0)
+        if left <= 0:
+            return False
+        self._free[id] = left - 1
+        return True
+
+    def discard(self, id: int) -> None:
+        """Forget ``id``, as when it is used again after a wrap."""
+        self._free.pop(id, None)

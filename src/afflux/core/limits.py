@@ -1,0 +1,299 @@
+"""Limits: every bound that a peer, a file or an application can run into, with its safe default.
+
+One row declares one limit: its value in each profile, its unit, the section of docs/limits it belongs to and the
+reason word that is said when it is reached. The dataclass, the profiles, REASONS and the reference page all come
+from these rows. Who enforces a limit, and how, is not written here.
+
+Rules: no limit is ``None`` (off) unless its row says so; at the limit means allowed, one more is not; a
+``Limits`` that contradicts itself cannot be made. Ki, Mi and Gi are powers of 1,024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from math import inf, isfinite, prod
+from types import MappingProxyType
+from typing import Any, Literal, Self
+
+__all__ = ["REASONS", "ROWS", "LimitRow", "Limits", "Profile", "reference"]
+
+Profile = Literal["server", "trusted", "tiny"]
+"``server``: the default. ``trusted``: links between hosts of one operator. ``tiny``: small devices, and tests."
+
+Ki, Mi, Gi = 1 << 10, 1 << 20, 1 << 30
+_CONNECTION_COST = 40 * Ki
+"What an idle connection may cost, in bytes."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitRow:
+    """The declaration of one limit."""
+
+    name: str
+    server: Any
+    trusted: Any
+    tiny: Any
+    unit: str
+    "What is counted; for a pair, what each of the two is."
+    section: int
+    "The section of docs/limits: 1 framing, 2 streams, 3 buffers, 4 time, 5 listener, 6 resume, 7 edges."
+    reason: str | None = None
+    "The word that is said on the wire and counted when the limit is reached; None when nothing is said."
+    off: bool = False
+    "True when None (off) is a legal value."
+    most: float | None = None
+    "The greatest legal value, where the format fixes one."
+    fractions: bool
+    "True when a value need not be whole, such as seconds."
+
+
+def _row(section: int, unit: str, server: Any, trusted: Any, tiny: Any, reason: str | None = None, **more: Any) -> Any:
+    row = {"server": server, "trusted": trusted, "tiny": tiny, "unit": unit, "section": section, "reason": reason}
+    return field(default=server, metadata=row | more)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Limits:
+    """The bounds of a connection, a listener or a store. Immutable; ``Limits()`` is ``Limits.server()``.
+
+    Raises:
+        ValueError: a value is out of range, or two values contradict each other; the text has both names and values.
+        TypeError: a value is of the wrong type, or there is no limit of that name.
+    """
+
+    # 1. Framing and payloads
+    first_frame_bytes: int = _row(1, "bytes before the handshake", 64 * Ki, Mi, 16 * Ki, "first-frame-too-large")
+    frame_bytes: int = _row(1, "bytes", Mi, 0xFFFFFF, 64 * Ki, "frame-too-large", most=0xFFFFFF)
+    payload_bytes: int = _row(1, "bytes, reassembled", 4 * Mi, 64 * Mi, 128 * Ki, "payload-too-large")
+    fragments: int = _row(1, "count per payload", 16_384, 262_144, 2_048, "too-many-fragments")
+    fragment_min_bytes: int = _row(1, "bytes, with length field", 64, 64, 64, "fragment-too-small")
+    partial_payloads: int = _row(1, "count per connection", 64, 1_024, 8, "too-many-partials")
+    reassembly_s: float = _row(1, "seconds", 30, 60, 10, "reassembly-timeout")
+    frame_s: float = _row(1, "seconds", 30, 120, 10, "frame-timeout")
+    connection_metadata_bytes: int = _row(1, "bytes", 64 * Ki, Mi, 4 * Ki, "metadata-too-large")
+    composite_entries: int = _row(1, "count", 1_024, 4_096, 64, "too-many-entries")
+    varint_bytes: int = _row(1, "bytes", 10, 10, 10, "bad-varint", most=10)
+    publisher_bytes: int = _row(1, "bytes", 4 * Ki, 4 * Ki, 256, "unknown-publisher")
+    extension_ids: int = _row(1, "count per hello", 64, 64, 16, "too-many-extensions")
+    error_text_bytes: tuple[int, int] = _row(1, "bytes out, in", (Ki, 64 * Ki), (Ki, 64 * Ki), (256, 4 * Ki))
+    ws_fragments: int = _row(1, "count per message", 1_024, 16_384, 128, "too-many-fragments")
+    compression: int | None = _row(1, "times the input, if switched on", None, None, None, "decompression", off=True)
+
+    # 2. Streams, cancels, ignored frames
+    streams: int = _row(2, "live handlers per connection", 256, 4_096, 16, "too-many-streams")
+    pending_streams: int = _row(2, "accepted but not started", 0, 256, 0, "too-many-streams")
+    sessions: int = _row(2, "Jmux ids per connection", 128, 128, 16, most=128)
+    tombstones: int = _row(2, "ids remembered", 1_024, 4_096, 64)
+    cancel_bucket: tuple[int, int] = _row(2, "burst, per second", (200, 20), (2_000, 200), (50, 5), "cancel-flood")
+    glitch_bucket: tuple[int, int] = _row(
+        2, "tokens, per second", (1_000, 100), (10_000, 1_000), (200, 20), "protocol-abuse"
+    )
+    cancel_race_frames: int = _row(2, "frames per cancel of ours", 256, 256, 16)
+    metadata_push_queue: int = _row(2, "frames", 16, 256, 4)
+    lease_queue: int = _row(2, "requests waiting for a lease", 0, 256, 0, most=256)
+    lease_frames_per_s: int = _row(2, "frames per second", 10, 100, 2)
+
+    # 3. Buffers
+    connection_bytes: int = _row(3, "bytes, all queues of a connection", 8 * Mi, 128 * Mi, 256 * Ki, "buffer-full")
+    object_overhead_bytes: int = _row(3, "bytes per queued object", 512, 512, 512)
+    outbound_high_bytes: int = _row(3, "bytes", Mi, 16 * Mi, 32 * Ki)
+    outbound_low_bytes: int = _row(3, "bytes", 256 * Ki, 4 * Mi, 8 * Ki)
+    outbound_high_frames: int = _row(3, "frames", 1_000, 10_000, 100)
+    keepalive_echoes: int = _row(3, "queued answers", 16, 16, 4)
+    control_replies: int = _row(3, "queued acknowledgements", 1_000, 10_000, 100)
+    ration_bytes: int = _row(3, "bytes, Jmux inbound ration", 32 * Ki, 256 * Ki, 4 * Ki, "ration-exceeded")
+    ration_max_bytes: int = _row(3, "bytes, Jmux ration after growth", 256 * Ki, 4 * Mi, 4 * Ki)
+    process_bytes: int = _row(3, "bytes, all connections", 2 * Gi, 8 * Gi, 64 * Mi, "overload")
+    loop_frames: int = _row(3, "frames per turn of the loop", 256, 256, 64)
+    loop_bytes: int = _row(3, "bytes per turn of the loop", 64 * Ki, 64 * Ki, 16 * Ki)
+    loop_ms: float = _row(3, "milliseconds per turn of the loop", 5, 5, 5)
+
+    # 4. Time and liveness
+    handshake_s: float = _row(4, "seconds, TLS, upgrade and acceptor", 10, 30, 5, "handshake-timeout")
+    keepalive_s: float = _row(4, "seconds, what we send", 20, 20, 20)
+    lifetime_s: float = _row(4, "seconds, what we send", 90, 90, 90)
+    peer_lifetime_s: tuple[float, float] = _row(
+        4, "seconds, least and most", (0.1, 600), (0.1, 600), (0.1, 600), "keepalive-timeout"
+    )
+    keepalive_rate: tuple[int, int] = _row(4, "per second, burst", (10, 100), (100, 1_000), (5, 20), "keepalive-flood")
+    ping_s: float = _row(4, "seconds to the PingAck", 30, 60, 10, "ping-timeout")
+    idle_s: float | None = _row(4, "seconds without a frame or stream", 300, None, 60, "idle", off=True)
+    session_idle_s: float | None = _row(4, "seconds, Jmux session", 300, None, 60, "session-idle", off=True)
+    session_stall_s: float = _row(4, "seconds without increments", 60, 300, 10, "session-stall")
+    abort_answer_s: float = _row(4, "seconds", 30, 30, 10, "abort-unanswered")
+    ack_s: float = _row(4, "seconds, Jmux Acknowledgment", 60, 60, 10)
+    write_stall_s: float = _row(4, "seconds", 30, 120, 10, "write-stall")
+    write_min_rate: int = _row(4, "bytes per second over write_stall_s", Ki, 0, 256, "write-stall")
+    flush_s: float = _row(4, "seconds, last frame before a close", 1, 1, 1)
+    goodbye_s: float = _row(4, "seconds, acknowledgement", 1, 1, 1)
+    lease_margin_ms: float = _row(4, "milliseconds, sender stops early", 50, 50, 50)
+    max_age_s: float | None = _row(4, "seconds, age of a connection", None, None, None, off=True)
+
+    # 5. Listener and authentication
+    connections: int = _row(5, "count", 10_000, 10_000, 100)
+    connections_per_address: int | None = _row(5, "count", 100, None, 16, off=True)
+    accepts_per_s: int = _row(5, "count per second", 200, 2_000, 20)
+    half_handshakes: int = _row(5, "count", 1_024, 4_096, 32)
+    accept_backoff_s: float = _row(5, "seconds after descriptors run out", 1, 1, 1)
+    auth_failures: int = _row(5, "per minute and address", 10, 100, 5, "auth-rate")
+
+    # 6. Resume
+    resume_bytes: int = _row(6, "bytes per session", Mi, 16 * Mi, 64 * Ki)
+    resume_s: float = _row(6, "seconds away", 120, 600, 30)
+    resume_sessions: int = _row(6, "count", 10_000, 10_000, 16)
+    resume_process_bytes: int = _row(6, "bytes, all sessions", 256 * Mi, 2 * Gi, Mi)
+    resume_rate: tuple[int, float] = _row(6, "attempts per minute, least gap in seconds", (10, 1), (60, 0.1), (5, 1))
+    resume_token_bytes: tuple[int, int] = _row(
+        6, "least (ours), most (theirs)", (16, 1_024), (16, 1_024), (16, 64), "bad-token"
+    )
+
+    # 7. Gateway, Spark, captures
+    gateway_hops: int = _row(7, "count", 8, 8, 4, "loop")
+    gateway_hold_bytes: int = _row(7, "bytes per stream, beyond one item", 64 * Ki, Mi, 4 * Ki)
+    gateway_cancels_per_s: int = _row(7, "per second, towards the inner side", 20, 200, 5)
+    journal_bytes: int = _row(7, "bytes", Gi, 64 * Gi, 16 * Mi)
+    sink_write_s: float = _row(7, "seconds", 30, 120, 10)
+    dedupe_batches: int = _row(7, "count", 2, 16, 2)
+    partitions: int = _row(7, "count", 1_024, 16_384, 8)
+    stop_s: float = _row(7, "seconds", 5, 5, 5)
+    capture_flows: int = _row(7, "count", 65_536, Mi, 256)
+    capture_flow_bytes: int = _row(7, "bytes per flow", Mi, 16 * Mi, 64 * Ki, "too-much-pending")
+    capture_bytes: int = _row(7, "bytes, all flows", 64 * Mi, Gi, Mi, "too-much-pending")
+    capture_holes: int = _row(7, "per flow", 4_096, 65_536, 64, "too-much-pending")
+    capture_record_bytes: int = _row(7, "bytes", 256 * Ki, 16 * Mi, 64 * Ki, "bad record")
+    capture_depth: int = _row(7, "tunnels in tunnels", 4, 4, 4)
+    capture_ipv6_headers: int = _row(7, "count", 8, 8, 8)
+    capture_interfaces: int = _row(7, "count", 1_024, 1_024, 1_024)
+    capture_ratio: int = _row(7, "times the input, where a reader may decompress", 200, 200, 200, "bomb")
+
+    _profile: Profile = field(default="server", init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for row in ROWS.values():
+            _check_value(row, getattr(self, row.name))
+        _check_together(self)
+
+    @classmethod
+    def server(cls, **changes: Any) -> Self:
+        """The default: safe against any peer."""
+        return cls._made("server", {}, changes)
+
+    @classmethod
+    def trusted(cls, **changes: Any) -> Self:
+        """For links between hosts that one operator owns."""
+        return cls._made("trusted", {name: row.trusted for name, row in ROWS.items()}, changes)
+
+    @classmethod
+    def tiny(cls, **changes: Any) -> Self:
+        """For small devices, and for tests that want to reach every limit quickly."""
+        return cls._made("tiny", {name: row.tiny for name, row in ROWS.items()}, changes)
+
+    def replace(self, **changes: Any) -> Self:
+        """The same limits but for ``changes``. Raises as the constructor does."""
+        return self._made(self._profile, {name: getattr(self, name) for name in ROWS}, changes)
+
+    def credit_frames(self, streams: int, items: int) -> int:
+        """How many credit frames a peer may send that opened or was opened ``streams`` and was sent ``items``."""
+        return 5 + 2 * (streams + 10 * items)
+
+    def __repr__(self) -> str:
+        changed = {name: getattr(self, name) for name, row in ROWS.items()}
+        shown = [f"{name}={value!r}" for name, value in changed.items() if value != getattr(ROWS[name], self._profile)]
+        return f"Limits.{self._profile}({', '.join(shown)})"
+
+    @classmethod
+    def _made(cls, profile: Profile, values: dict[str, Any], changes: dict[str, Any]) -> Self:
+        for name in changes:
+            if name not in ROWS:
+                near = get_close_matches(name, ROWS, 1, 0)
+                raise TypeError(f"there is no limit {name!r}; the nearest is {near[0]!r}")
+        made = cls(**(values | changes))
+        object.__setattr__(made, "_profile", profile)
+        return made
+
+
+ROWS: Mapping[str, LimitRow] = MappingProxyType(
+    {
+        item.name: LimitRow(name=item.name, fractions="float" in str(item.type), **item.metadata)
+        for item in fields(Limits)
+        if item.metadata
+    }
+)
+"The declarations, by name, in the order of docs/limits."
+
+REASONS: Mapping[str, str] = MappingProxyType({name: row.reason for name, row in ROWS.items() if row.reason})
+"The reason word of each limit that has one: what the wire and the counters say."
+
+
+def reference() -> str:
+    """The reference page: one Markdown table with every limit."""
+    lines = ["|Limit|Unit|server|trusted|tiny|Reason|", "|---|---|---|---|---|---|"]
+    for row in ROWS.values():
+        cells = [_shown(value) for value in (row.server, row.trusted, row.tiny)]
+        lines.append(f"|`{row.name}`|{row.unit}|{'|'.join(cells)}|{row.reason or ''}|")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(value: Any) -> str:
+    """A value as people write it: 64 Ki, 1,024, off."""
+    if value is None:
+        return "off"
+    if isinstance(value, tuple):
+        return ", ".join(map(_shown, value))
+    for name, size in (("Gi", Gi), ("Mi", Mi), ("Ki", Ki)):
+        if value >= size and value % size == 0:
+            return f"{value // size:,} {name}"
+    return f"{value:,}"
+
+
+def _check_value(row: LimitRow, value: Any) -> None:
+    if value is None and row.off:
+        return
+    pair = isinstance(row.server, tuple)
+    if value is None or isinstance(value, tuple) != pair or (pair and len(value) != len(row.server)):
+        raise TypeError(f"{row.name} is {'a pair' if pair else 'a number'} ({row.unit}), not {value!r}")
+    for part in value if pair else (value,):
+        if isinstance(part, bool) or not isinstance(part, (int, float) if row.fractions else int):
+            kind = "a number" if row.fractions else "a whole number"
+            raise TypeError(f"{row.name} is {kind} ({row.unit}), not {value!r}")
+        if not (isfinite(part) and 0 <= part <= (inf if row.most is None else row.most)):
+            most = "" if row.most is None else f" and at most {row.most}"
+            raise ValueError(f"{row.name} is finite, 0 or more{most}, not {value!r}")
+
+
+_AT_MOST: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("+", ("first_frame_bytes",), "frame_bytes"),
+    ("+", ("frame_bytes",), "payload_bytes"),
+    ("+", ("payload_bytes",), "connection_bytes"),
+    ("+", ("frame_bytes", "payload_bytes", "outbound_high_bytes"), "connection_bytes"),
+    ("×", ("sessions", "ration_bytes"), "connection_bytes"),
+    ("×", ("keepalive_echoes", "connection_metadata_bytes"), "outbound_high_bytes"),
+    ("×", ("connections",), "process_bytes"),
+    ("+", ("ration_bytes",), "ration_max_bytes"),
+    ("+", ("keepalive_s",), "lifetime_s"),
+)
+"The sum or the product of the first is at most the last; each of ``connections`` costs 40 Ki (rule 8.2)."
+
+
+def _check_together(limits: Limits) -> None:
+    """Raise ValueError when values contradict each other (rule 8.2)."""
+    for sign, names, bound in _AT_MOST:
+        terms = {f"{name}={(value := getattr(limits, name))}": value for name in names}
+        if names == ("connections",):
+            terms["40 Ki"] = _CONNECTION_COST
+        total = sum(terms.values()) if sign == "+" else prod(terms.values())
+        if total > getattr(limits, bound):
+            raise ValueError(f"{f' {sign} '.join(terms)} is above {bound}={getattr(limits, bound)}")
+    low, high = limits.outbound_low_bytes, limits.outbound_high_bytes
+    if low >= high:
+        raise ValueError(f"outbound_low_bytes={low} is not under outbound_high_bytes={high}")
+    for name in ("peer_lifetime_s", "resume_token_bytes"):
+        least, most = getattr(limits, name)
+        if least > most:
+            raise ValueError(f"{name}: the least, {least}, is above the most, {most}")
+    for name in ("ration_bytes", "ration_max_bytes"):
+        ration = getattr(limits, name)
+        if ration < 256 or ration % 256:
+            raise ValueError(f"{name}={ration} is not a multiple of 256 above 0")

@@ -1,0 +1,195 @@
+"""Transition tables: ``state × input → next state, action, rule``, complete by construction.
+
+A :class:`Table` is data. The engine steps through it, the tests walk over every cell, and the pictures in the
+documentation are drawn from it, so none of the three can disagree. What an action *does* lives in the engines.
+
+Rules of a table, each checked when it is built (ValueError):
+
+1. Each cell is filled once: two rows that meet in one cell are an error, and a cell that no row fills gets the
+   ``otherwise`` action and stays in its state.
+2. Rows name only states and inputs of the table.
+3. Each state can be reached from the start.
+4. States and inputs are numbered from 0 (IntEnum); inputs without gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Final, Generic, NamedTuple, TypeVar
+
+__all__ = ["Row", "Same", "Step", "Table", "same"]
+
+S = TypeVar("S", bound=IntEnum)
+I = TypeVar("I", bound=IntEnum)  # noqa: E741 -- states, inputs, actions: S, I, A
+A = TypeVar("A", bound=Enum | str)
+
+
+class Same(Enum):
+    """The type of :data:`same`."""
+
+    SAME = "same"
+
+
+same: Final = Same.SAME
+"In a row: the state does not change."
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[S, I, A]):
+    """One line of a table: in each of ``states``, each of ``inputs`` leads to the same step."""
+
+    states: S | tuple[S, ...]
+    inputs: I | tuple[I, ...]
+    action: A
+    next: S | Same
+    rule: str
+    "What the row rests on: a rule (R-27), a section of the specification, or a case of the catalogue (FC-02)."
+
+
+class Step(NamedTuple, Generic[S, A]):
+    """What one input does in one state."""
+
+    next: S
+    action: A
+    rule: str
+
+
+class Table(Generic[S, I, A]):
+    """A complete transition table.
+
+    ``states`` and ``inputs`` are an enum class or some of its members; ``otherwise`` is the action and the rule
+    of every cell that ``rows`` leave open.
+
+    Raises:
+        ValueError: the rows break a rule of this module.
+    """
+
+    __slots__ = ("inputs", "name", "otherwise", "start", "states", "steps")
+
+    name: str
+    states: tuple[S, ...]
+    inputs: tuple[I, ...]
+    start: S
+    otherwise: tuple[A, str]
+    steps: tuple[tuple[Step[S, A], ...], ...]
+    "By number: ``steps[state][input]``. The tuple of a state that is not in this table is empty."
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        states: Iterable[S],
+        inputs: Iterable[I],
+        start: S,
+        rows: Iterable[Row[S, I, A]],
+        otherwise: tuple[A, str],
+    ) -> None:
+        self.name = name
+        self.states = tuple(states)
+        self.inputs = tuple(inputs)
+        self.start = start
+        self.otherwise = otherwise
+        self._check_members()
+        filled = self._fill(rows)
+        action, rule = otherwise
+        self.steps = tuple(
+            tuple(filled.get((state, input)) or Step(state, action, rule) for input in self.inputs)
+            if (state := self._by_number(number)) is not None
+            else ()
+            for number in range(max(self.states) + 1)
+        )
+        self._check_reach()
+
+    def step(self, state: S, input: I) -> Step[S, A]:
+        """What ``input`` does in ``state``. A state that is not of this table is a bug: IndexError."""
+        return self.steps[state][input]
+
+    def __getitem__(self, cell: tuple[S, I]) -> Step[S, A]:
+        return self.steps[cell[0]][cell[1]]
+
+    def cells(self) -> Iterator[tuple[S, I, Step[S, A]]]:
+        """Every cell, state by state."""
+        for state in self.states:
+            for input, step in zip(self.inputs, self.steps[state], strict=True):
+                yield state, input, step
+
+    def mermaid(self) -> str:
+        """A Mermaid ``stateDiagram-v2`` of every cell that is not as ``otherwise``."""
+        lines = ["stateDiagram-v2", f"    [*] --> {self.start.name}"]
+        for state, inputs, step in self._rows():
+            names = ", ".join(input.name for input in inputs)
+            lines.append(f"    {state.name} --> {step.next.name}: {names} / {_label(step.action)}")
+        outgoing = {state for state, _, step in self.cells() if step.next != state}
+        lines += [f"    {state.name} --> [*]" for state in self.states if state not in outgoing]
+        return "\n".join(lines) + "\n"
+
+    def markdown(self) -> str:
+        """A table for people: one line for each state, step and rule, then the line for everything else."""
+        action, rule = self.otherwise
+        lines = ["|State|Input|Action|Next|Rule|", "|---|---|---|---|---|"]
+        for state, inputs, step in self._rows():
+            names = ", ".join(input.name for input in inputs)
+            next = "same" if step.next == state else step.next.name
+            lines.append(f"|{state.name}|{names}|{_label(step.action)}|{next}|{step.rule}|")
+        lines.append(f"|any|anything else|{_label(action)}|same|{rule}|")
+        return "\n".join(lines) + "\n"
+
+    def __repr__(self) -> str:
+        return f"<Table {self.name!r}: {len(self.states)} states × {len(self.inputs)} inputs>"
+
+    def _rows(self) -> Iterator[tuple[S, list[I], Step[S, A]]]:
+        """The cells that differ from ``otherwise``, those of one state with the same step together."""
+        for state in self.states:
+            together: dict[Step[S, A], list[I]] = {}
+            for input, step in zip(self.inputs, self.steps[state], strict=True):
+                if step != (state, *self.otherwise):
+                    together.setdefault(step, []).append(input)
+            for step, inputs in together.items():
+                yield state, inputs, step
+
+    def _by_number(self, number: int) -> S | None:
+        return next((state for state in self.states if state == number), None)
+
+    def _check_members(self) -> None:
+        if self.start not in self.states:
+            raise ValueError(f"{self.name}: the start {self.start!r} is not a state of this table")
+        if min(self.states) < 0 or len(set(self.states)) != len(self.states):
+            raise ValueError(f"{self.name}: states are different numbers from 0 up")
+        if list(self.inputs) != list(range(len(self.inputs))):
+            raise ValueError(f"{self.name}: inputs are numbered from 0 without gaps")
+
+    def _fill(self, rows: Iterable[Row[S, I, A]]) -> dict[tuple[S, I], Step[S, A]]:
+        filled: dict[tuple[S, I], Step[S, A]] = {}
+        for row in rows:
+            targets = () if isinstance(row.next, Same) else (row.next,)
+            states = row.states if isinstance(row.states, tuple) else (row.states,)
+            inputs = row.inputs if isinstance(row.inputs, tuple) else (row.inputs,)
+            for state in (*states, *targets):
+                if state not in self.states:
+                    raise ValueError(f"{self.name}: {state!r} is not a state of this table")
+            for input in inputs:
+                if input not in self.inputs:
+                    raise ValueError(f"{self.name}: {input!r} is not an input of this table")
+                for state in states:
+                    if (state, input) in filled:
+                        raise ValueError(f"{self.name}: two rows for {state.name} × {input.name}")
+                    next = state if isinstance(row.next, Same) else row.next
+                    filled[state, input] = Step(next, row.action, row.rule)
+        return filled
+
+    def _check_reach(self) -> None:
+        reached, waiting = {self.start}, [self.start]
+        while waiting:
+            for step in self.steps[waiting.pop()]:
+                if step.next not in reached:
+                    reached.add(step.next)
+                    waiting.append(step.next)
+        lost = [state.name for state in self.states if state not in reached]
+        if lost:
+            raise ValueError(f"{self.name}: no way leads to {', '.join(lost)}")
+
+
+def _label(action: Enum | str) -> str:
+    return action.name if isinstance(action, Enum) else action

@@ -1,0 +1,187 @@
+"""A block: many items as one value, the unit that a journal stores. No SQLite and no files here.
+
+The body of a block, little endian::
+
+    length u32, one for each item
+    length + 1 u32, one for each item's metadata (0: it has none)      only when some item has metadata
+    the metadata, one after the other                                   only then
+    the data, one after the other
+
+The checksum is CRC-32 over first offset, count, time, bytes of metadata (0xFFFFFFFF: no such part) and body.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from afflux.core.payload import Payload, PayloadLike, payload_of
+
+__all__ = ["ITEM_OVERHEAD", "Block", "Pending", "checksum", "columns", "sizes"]
+
+ITEM_OVERHEAD = 8
+"Bytes that an item is charged besides its own: its two lengths."
+
+_HEADER = struct.Struct("<QIqI")
+_NO_METADATA = 0xFFFFFFFF
+_U32 = 4
+_SWAP = sys.byteorder == "big"
+
+
+def checksum(first: int, count: int, time_us: int, metadata_bytes: int | None, body: bytes) -> int:
+    """The CRC-32 of a block."""
+    size = _NO_METADATA if metadata_bytes is None else metadata_bytes
+    return zlib.crc32(body, zlib.crc32(_HEADER.pack(first, count, time_us, size)))
+
+
+class Block:
+    """Items as they are stored, with consecutive offsets and one time. A value: it is never changed."""
+
+    __slots__ = ("_body", "_high", "_low", "_metadata_bytes", "_stored", "first", "time_us")
+
+    first: int
+    "The offset of the first item."
+    time_us: int
+    "When the block was begun, microseconds since 1970 (UTC)."
+
+    def __init__(
+        self, first: int, stored: int, time_us: int, metadata_bytes: int | None, body: bytes, *, low: int = 0,
+        high: int | None = None,
+    ) -> None:
+        self.first = first
+        self.time_us = time_us
+        self._stored = stored
+        self._metadata_bytes = metadata_bytes
+        self._body = body
+        self._low = low
+        self._high = stored if high is None else high
+
+    def __len__(self) -> int:
+        """How many items."""
+        return self._high - self._low
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole block as it is stored, however it was cut."""
+        return len(self._body)
+
+    @property
+    def end(self) -> int:
+        """The offset after the last item."""
+        return self.first + len(self)
+
+    def cut(self, first: int, end: int) -> Block:
+        """The items from offset ``first`` to before ``end``, as far as they are here."""
+        low = self._low + max(0, first - self.first)
+        high = self._high - max(0, self.end - end)
+        return Block(
+            self.first + low - self._low, self._stored, self.time_us, self._metadata_bytes, self._body,
+            low=low, high=max(low, high),
+        )  # fmt: skip
+
+    def data(self) -> list[bytes]:
+        """The data of each item."""
+        body = self._body
+        lengths = _u32s(body, 0, self._stored)
+        start = self._head_bytes + sum(lengths[: self._low])
+        return [body[a:b] for a, b in pairwise(accumulate(lengths[self._low : self._high], initial=start))]
+
+    def metadata(self) -> list[bytes | None] | None:
+        """The metadata of each item, or None when none of the stored block has any."""
+        if self._metadata_bytes is None:
+            return None
+        body = self._body
+        found: list[bytes | None] = []
+        position = 2 * _U32 * self._stored
+        for marked in _u32s(body, _U32 * self._stored, self._stored):
+            end = position + max(0, marked - 1)
+            found.append(body[position:end] if marked else None)
+            position = end
+        return found[self._low : self._high]
+
+    def payloads(self) -> list[Payload]:
+        """Each item as a payload."""
+        metadata = self.metadata()
+        if metadata is None:
+            return [Payload(data) for data in self.data()]
+        return [Payload(data, own) for data, own in zip(self.data(), metadata, strict=True)]
+
+    @property
+    def _head_bytes(self) -> int:
+        if self._metadata_bytes is None:
+            return _U32 * self._stored
+        return 2 * _U32 * self._stored + self._metadata_bytes
+
+
+class Pending:
+    """A block in the making."""
+
+    __slots__ = ("_data", "_lengths", "_metadata", "first", "size", "time_us")
+
+    def __init__(self, first: int, time_us: int) -> None:
+        self.first = first
+        self.time_us = time_us
+        self.size = 0
+        self._data: list[bytes] = []
+        self._lengths = array("I")
+        self._metadata: list[bytes | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def extend(self, data: Sequence[bytes], metadata: Sequence[bytes | None] | None, size: int) -> None:
+        """Take items; ``size`` is what :func:`sizes` says they take."""
+        if metadata is not None and self._metadata is None:
+            self._metadata = [None] * len(self._lengths)
+        if self._metadata is not None:
+            self._metadata.extend(metadata if metadata is not None else [None] * len(data))
+        self._lengths.extend(map(len, data))
+        self._data.extend(data)
+        self.size += size
+
+    def pack(self) -> tuple[int, int, int, int | None, bytes]:
+        """First offset, count, time, bytes of metadata and body."""
+        parts = [_u32_bytes(self._lengths)]
+        metadata_bytes = None
+        if self._metadata is not None:
+            own = [b"" if value is None else value for value in self._metadata]
+            parts.append(_u32_bytes(array("I", [0 if value is None else len(value) + 1 for value in self._metadata])))
+            parts.extend(own)
+            metadata_bytes = sum(map(len, own))
+        parts.extend(self._data)
+        return self.first, len(self._lengths), self.time_us, metadata_bytes, b"".join(parts)
+
+
+def columns(items: Sequence[PayloadLike]) -> tuple[Sequence[bytes], list[bytes | None] | None]:
+    """Data and metadata of ``items`` in two lists; None for the second when no item has metadata."""
+    if set(map(type, items)) <= {bytes}:
+        return items, None  # type: ignore[return-value] # the line above is what mypy can't see
+    payloads = [payload_of(item) for item in items]
+    metadata = [payload.metadata for payload in payloads]
+    return [payload.data for payload in payloads], None if metadata.count(None) == len(metadata) else metadata
+
+
+def sizes(data: Sequence[bytes], metadata: Sequence[bytes | None] | None) -> list[int]:
+    """What each item is charged."""
+    if metadata is None:
+        return [len(value) + ITEM_OVERHEAD for value in data]
+    return [len(value) + len(own or b"") + ITEM_OVERHEAD for value, own in zip(data, metadata, strict=True)]
+
+
+def _u32s(body: bytes, start: int, count: int) -> array[int]:
+    values = array("I")
+    values.frombytes(body[start : start + _U32 * count])
+    if _SWAP:
+        values.byteswap()
+    return values
+
+
+def _u32_bytes(values: array[int]) -> bytes:
+    if _SWAP:
+        values = array("I", values)
+        values.byteswap()
+    return values.tobytes()

@@ -1,0 +1,340 @@
+"""The cursor: the metadata entry that makes a stream replayable. Pure: no I/O, no clock, no journal.
+
+A resume position dies with its connection. A cursor does not: it names items of a stream by *offset*, counted
+from 0 by the side that stores them, within an *epoch*, which changes when that store was lost or made anew.
+It travels as one entry of composite metadata with the MIME type ``message/x.afflux.cursor.v0``, so any RSocket
+client can speak it. docs/cursor.md is the same text with examples, for other languages.
+
+Every number is big endian. The first four bytes are the same in each kind::
+
+    kind u8 | flags u8 | shard u16 | ...
+
+    0x01 READ      epoch u64 | first u64 | limit u64 | acknowledged u64              36 bytes
+    0x02 HEAD      epoch u64 | after u64 | wait_ms u32 | acknowledged u64            32 bytes
+    0x03 STATE     epoch u64 | first u64 | head u64 | time_us i64                    36 bytes
+    0x04 POSITION  epoch u64 | offset u64 | time_us i64                              28 bytes
+
+READ and HEAD stand in the metadata of a REQUEST_STREAM, STATE and POSITION in that of the items answered.
+
+Rules. Whoever breaks one gets INVALID (0x204):
+
+- C-1  An entry has exactly the length of its kind.
+- C-2  The kind is one of the four.
+- C-3  Flag bits without a meaning are zero. STATE has SEALED (0x01), POSITION has EMPTY_METADATA (0x01).
+- C-4  Epochs, offsets, limits and ``first + limit`` stay below 2^63; a shard fits 16 bits, ``wait_ms`` 32.
+- C-5  STATE and POSITION name an epoch that is not zero. Zero in READ and HEAD means: whatever it is.
+- C-6  STATE: ``first`` is not above ``head``.
+- C-7  READ: ``acknowledged`` is not above ``first``: nobody asks for what he lets go.
+- C-8  A request has at most one cursor entry, and it is READ or HEAD. An item has at most one, which comes first.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar
+
+from afflux.core.errors import LocalProtocolError, Violation
+from afflux.protocols.rsocket.metadata import compose, entries
+
+__all__ = [
+    "CURSOR_MIME",
+    "EPOCH_CHANGED",
+    "JOURNAL_FAILED",
+    "OFFSET_AHEAD",
+    "OFFSET_GONE",
+    "UNKNOWN_SHARD",
+    "Cursor",
+    "Head",
+    "Position",
+    "Read",
+    "State",
+    "decode_cursor",
+    "encode_entry",
+    "split_position",
+    "split_request",
+    "state_of",
+    "with_position",
+]
+
+CURSOR_MIME = "message/x.afflux.cursor.v0"
+"The MIME type of the entry. Another layout gets another type."
+
+EPOCH_CHANGED = 0xA01
+"Error code: the stream's epoch is not the one asked for, so its offsets mean other items."
+OFFSET_GONE = 0xA02
+"Error code: the first offset asked for was trimmed."
+OFFSET_AHEAD = 0xA03
+"Error code: the offset asked for or acknowledged lies above the head, where it can't have been seen."
+UNKNOWN_SHARD = 0xA04
+"Error code: the stream has no such shard."
+JOURNAL_FAILED = 0xA05
+"Error code: what stores the items is damaged, or could not be written."
+
+_INVALID = 0x204
+_TOP = 1 << 63
+_SEALED = 0x01
+_EMPTY_METADATA = 0x01
+
+_READ = struct.Struct(">BBHQQQQ")
+_HEAD = struct.Struct(">BBHQQIQ")
+_STATE = struct.Struct(">BBHQQQq")
+_POSITION = struct.Struct(">BBHQQq")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """A request for items from an offset on. Raises LocalProtocolError when a rule above forbids it."""
+
+    KIND: ClassVar[int] = 0x01
+    shard: int = 0
+    "Which part of a stream that is stored in parts; 0 when it isn't."
+    epoch: int = 0
+    "The epoch that ``first`` belongs to; 0 for whatever it is now."
+    first: int = 0
+    "The first offset wanted."
+    limit: int = 0
+    "How many items at most; 0 to follow the stream for as long as it lives."
+    acknowledged: int = 0
+    "Offsets below are not needed again and may be trimmed; 0 for none."
+
+    def __post_init__(self) -> None:
+        _check(self.shard, epoch=self.epoch, first=self.first, limit=self.limit, acknowledged=self.acknowledged)
+        if self.first + self.limit >= _TOP:
+            raise LocalProtocolError(f"first {self.first} + limit {self.limit} is not below 2^63", rule="C-4")
+        if self.acknowledged > self.first:
+            raise LocalProtocolError(f"acknowledged {self.acknowledged} is above first {self.first}", rule="C-7")
+
+    def encode(self) -> bytes:
+        """The entry's 36 bytes."""
+        return _READ.pack(self.KIND, 0, self.shard, self.epoch, self.first, self.limit, self.acknowledged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """A long poll for the head: answered when it is above ``after``, sealed, or after ``wait_ms``."""
+
+    KIND: ClassVar[int] = 0x02
+    shard: int = 0
+    "As in :class:`Read`."
+    epoch: int = 0
+    "The epoch that ``after`` belongs to; 0 for whatever it is now."
+    after: int = 0
+    "The head that the asker knows."
+    wait_ms: int = 0
+    "How long to wait for another one, in milliseconds; 0 for an answer at once."
+    acknowledged: int = 0
+    "As in :class:`Read`."
+
+    def __post_init__(self) -> None:
+        _check(self.shard, epoch=self.epoch, after=self.after, acknowledged=self.acknowledged)
+        if not 0 <= self.wait_ms < 1 << 32:
+            raise LocalProtocolError(f"wait_ms {self.wait_ms} does not fit 32 bits", rule="C-4")
+
+    def encode(self) -> bytes:
+        """The entry's 32 bytes."""
+        return _HEAD.pack(self.KIND, 0, self.shard, self.epoch, self.after, self.wait_ms, self.acknowledged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The answer to :class:`Head`: which offsets can be read now."""
+
+    KIND: ClassVar[int] = 0x03
+    shard: int = 0
+    "The shard asked for."
+    epoch: int
+    "The epoch of the two offsets."
+    first: int
+    "The first offset that is still there."
+    head: int
+    "The next offset to be written: all below are durable. ``first == head`` means that nothing is there."
+    time_us: int
+    "When the last item was stored, microseconds since 1970 (UTC); 0 when there never was one."
+    sealed: bool = False
+    "True when no item will ever follow."
+
+    def __post_init__(self) -> None:
+        _check(self.shard, epoch=self.epoch, first=self.first, head=self.head)
+        _check_stored(self.epoch, self.time_us)
+        if self.first > self.head:
+            raise LocalProtocolError(f"first {self.first} is above head {self.head}", rule="C-6")
+
+    def encode(self) -> bytes:
+        """The entry's 36 bytes."""
+        flags = _SEALED if self.sealed else 0
+        return _STATE.pack(self.KIND, flags, self.shard, self.epoch, self.first, self.head, self.time_us)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where an item of an answer to :class:`Read` stands.
+
+    Items that follow without one count up by one and share the time. The first item of an answer has one, and
+    so has each where the offset jumps or the time changes.
+    """
+
+    KIND: ClassVar[int] = 0x04
+    shard: int = 0
+    "The shard asked for."
+    epoch: int
+    "The epoch of the offset."
+    offset: int
+    "The item's offset."
+    time_us: int
+    "When the item was stored, microseconds since 1970 (UTC)."
+    empty_metadata: bool = False
+    "True when the item's own metadata is empty; else no bytes after this entry mean that it has none."
+
+    def __post_init__(self) -> None:
+        _check(self.shard, epoch=self.epoch, offset=self.offset)
+        _check_stored(self.epoch, self.time_us)
+
+    def encode(self) -> bytes:
+        """The entry's 28 bytes."""
+        flags = _EMPTY_METADATA if self.empty_metadata else 0
+        return _POSITION.pack(self.KIND, flags, self.shard, self.epoch, self.offset, self.time_us)
+
+
+Cursor = Read | Head | State | Position
+"What a cursor entry holds."
+
+_LAYOUTS = {
+    Read.KIND: ("READ", _READ, 0x00),
+    Head.KIND: ("HEAD", _HEAD, 0x00),
+    State.KIND: ("STATE", _STATE, _SEALED),
+    Position.KIND: ("POSITION", _POSITION, _EMPTY_METADATA),
+}
+
+
+def decode_cursor(data: bytes) -> Cursor:
+    """The value of one cursor entry.
+
+    Raises:
+        Violation: ``data`` breaks one of the rules C-1 to C-7; its code is INVALID.
+    """
+    if not data:
+        raise _violation("a cursor entry is empty", "C-1")
+    if data[0] not in _LAYOUTS:
+        raise _violation(f"cursor kind 0x{data[0]:02X} is unknown", "C-2")
+    name, layout, flags_known = _LAYOUTS[data[0]]
+    if len(data) != layout.size:
+        raise _violation(f"a {name} cursor is {layout.size} bytes long, not {len(data)}", "C-1")
+    _, flags, shard, *numbers = layout.unpack(data)
+    if flags & ~flags_known:
+        raise _violation(f"a {name} cursor has unknown flags 0x{flags & ~flags_known:02X}", "C-3")
+    try:
+        return _build(data[0], flags, shard, numbers)
+    except LocalProtocolError as error:
+        raise _violation(f"a {name} cursor is wrong: {error.message}", error.rule or "C-4") from None
+
+
+def encode_entry(cursor: Cursor) -> bytes:
+    """Composite metadata whose only entry is ``cursor``; entries may be put before or behind it as they are."""
+    return compose([(CURSOR_MIME, cursor.encode())])
+
+
+def split_request(metadata: bytes | None) -> tuple[Read | Head | None, bytes | None]:
+    """The cursor of a request, and the request's composite metadata without it (None when nothing is left).
+
+    Raises:
+        Violation: the metadata is not composite metadata, or its cursor breaks a rule.
+    """
+    if not metadata:
+        return None, metadata
+    cursor: Read | Head | None = None
+    others: list[tuple[str, bytes]] = []
+    for mime, value in entries(metadata):
+        if mime != CURSOR_MIME:
+            others.append((mime, value))
+            continue
+        found = decode_cursor(value)
+        if cursor is not None or not isinstance(found, (Read, Head)):
+            raise _violation("a request has one cursor, READ or HEAD", "C-8")
+        cursor = found
+    if cursor is None:
+        return None, metadata
+    return cursor, compose(others) if others else None
+
+
+def with_position(position: Position, own: bytes | None) -> bytes:
+    """The metadata of an item at ``position`` whose own metadata is ``own``.
+
+    ``position.empty_metadata`` has to be true exactly when ``own`` is ``b""``.
+    """
+    return encode_entry(position) + (own or b"")
+
+
+def split_position(metadata: bytes | None) -> tuple[Position | None, bytes | None]:
+    """The position of an item of an answer to READ, and its own metadata.
+
+    None for the position means: one above the item before, at the same time.
+
+    Raises:
+        Violation: the entry breaks a rule.
+    """
+    value, rest = _split_first(metadata)
+    if value is None:
+        return None, metadata
+    position = decode_cursor(value)
+    if not isinstance(position, Position):
+        raise _violation("an item's cursor is a POSITION", "C-8")
+    if rest:
+        return position, rest
+    return position, b"" if position.empty_metadata else None
+
+
+def state_of(metadata: bytes | None) -> State:
+    """The state in the metadata of the answer to HEAD.
+
+    Raises:
+        Violation: there is none, or it breaks a rule.
+    """
+    value, _ = _split_first(metadata)
+    state = None if value is None else decode_cursor(value)
+    if not isinstance(state, State):
+        raise _violation("the answer to HEAD has no STATE", "C-8")
+    return state
+
+
+_ENTRY_START = bytes((len(CURSOR_MIME) - 1,)) + CURSOR_MIME.encode("ascii")
+
+
+def _split_first(metadata: bytes | None) -> tuple[bytes | None, bytes]:
+    """The value of a cursor entry that metadata starts with, and what follows: only the entry must be whole."""
+    if metadata is None or not metadata.startswith(_ENTRY_START):
+        return None, b""
+    start = len(_ENTRY_START) + 3
+    end = start + int.from_bytes(metadata[start - 3 : start], "big")
+    if len(metadata) < max(start, end):
+        raise _violation("a cursor entry is cut off", "C-1")
+    return metadata[start:end], metadata[end:]
+
+
+def _build(kind: int, flags: int, shard: int, n: list[int]) -> Cursor:
+    if kind == Read.KIND:
+        return Read(shard=shard, epoch=n[0], first=n[1], limit=n[2], acknowledged=n[3])
+    if kind == Head.KIND:
+        return Head(shard=shard, epoch=n[0], after=n[1], wait_ms=n[2], acknowledged=n[3])
+    if kind == State.KIND:
+        return State(shard=shard, epoch=n[0], first=n[1], head=n[2], time_us=n[3], sealed=flags == _SEALED)
+    return Position(shard=shard, epoch=n[0], offset=n[1], time_us=n[2], empty_metadata=flags == _EMPTY_METADATA)
+
+
+def _check(shard: int, **numbers: int) -> None:
+    if not 0 <= shard < 1 << 16:
+        raise LocalProtocolError(f"shard {shard} does not fit 16 bits", rule="C-4")
+    for name, value in numbers.items():
+        if not 0 <= value < _TOP:
+            raise LocalProtocolError(f"{name} {value} is not in 0 to 2^63 - 1", rule="C-4")
+
+
+def _check_stored(epoch: int, time_us: int) -> None:
+    if not epoch:
+        raise LocalProtocolError("the epoch is zero", rule="C-5")
+    if not -_TOP <= time_us < _TOP:
+        raise LocalProtocolError(f"time_us {time_us} does not fit 64 bits", rule="C-4")
+
+
+def _violation(reason: str, rule: str) -> Violation:
+    return Violation(reason, rule=rule, code=_INVALID)

@@ -1,0 +1,687 @@
+"""One end of an RSocket 1.0 connection: establishment, liveness, closing, and the pass over what was received.
+
+Rules this module keeps:
+
+1. Good frames before a bad one are delivered first; a broken rule becomes the ERROR frame it asks for and a final
+   Closed event. ``receive`` never raises for what the peer does.
+2. A length is judged as soon as it can be read, before anything is allocated for it.
+3. Nothing is kept or served before SETUP is accepted (R-11, HS-16).
+4. Ignoring a frame is charged (robustness.md, rule 1): the glitch bucket bounds what it can cost.
+5. Time is what the caller says: every method that needs it takes ``now`` in monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from afflux.core.bucket import Bucket
+from afflux.core.buffer import ReceiveBuffer
+from afflux.core.errors import ConnectionClosed, Error, LocalProtocolError, RemoteProtocolError, SetupRefused, Violation
+from afflux.core.events import Block, Closed, Draining, Established, Event, Ignored, Items, Pushed, Verb
+from afflux.core.frame import trailing
+from afflux.core.limits import Limits
+from afflux.core.payload import Payload, PayloadLike
+from afflux.protocols.rsocket import frames
+from afflux.protocols.rsocket.codes import Code, error_for
+from afflux.protocols.rsocket.frames import ErrorFrame, Keepalive, MetadataPush, PayloadFrame, Setup, UnknownFrame
+from afflux.protocols.rsocket.outbound import HEADER, HEADER_SIZE, Outbound
+from afflux.protocols.rsocket.states import CLIENT, SERVER, ConnectionAction, ConnectionInput, ConnectionState
+from afflux.protocols.rsocket.streams import Stream, Streams
+
+__all__ = ["DEFAULT_MTU", "Engine"]
+
+DEFAULT_MTU = 0x20000
+"Bytes a frame may have before its payload is cut: 128 KiB, the quantum of fairness between streams."
+_MIN_MTU = 64
+_NEXT = PayloadFrame.TYPE << 10 | 0x020
+_NEXT_COMPLETE = PayloadFrame.TYPE << 10 | 0x060
+_COMPOSITE = "message/x.rsocket.composite-metadata.v0"
+
+_S, _I = ConnectionState, ConnectionInput
+
+_INPUTS: dict[type, ConnectionInput] = {
+    frames.Setup: _I.SETUP,
+    frames.Resume: _I.RESUME,
+    frames.ResumeOk: _I.RESUME_OK,
+    frames.Lease: _I.LEASE,
+    frames.Keepalive: _I.KEEPALIVE,
+    frames.MetadataPush: _I.METADATA_PUSH,
+    frames.Ext: _I.EXT,
+    frames.RequestResponse: _I.REQUEST,
+    frames.RequestFnf: _I.REQUEST,
+    frames.RequestStream: _I.REQUEST,
+    frames.RequestChannel: _I.REQUEST,
+    frames.RequestN: _I.STREAM_FRAME,
+    frames.Cancel: _I.STREAM_FRAME,
+    frames.PayloadFrame: _I.STREAM_FRAME,
+}
+_STREAM_ZERO = (frames.Setup, frames.Resume, frames.ResumeOk, frames.Lease, frames.Keepalive, frames.MetadataPush)
+
+
+class Engine:
+    """See core.engine.Engine for the contract.
+
+    Args:
+        role: "client" (it speaks first, with SETUP) or "server".
+        setup: what a client asks for; the default is 20 s between keepalives, a lifetime of 90 s, composite metadata
+            and octet-stream data.
+        limits: the bounds; ``Limits.server()`` if None.
+        decide: a server waits for ``accept`` or ``refuse`` after Established instead of accepting at once.
+        now: the time at birth, in monotonic seconds: the handshake's time starts here.
+        mtu: bytes a frame may have, with its prefix, before its payload is cut; 64 or more.
+    """
+
+    def __init__(
+        self,
+        role: Literal["client", "server"],
+        *,
+        setup: Setup | None = None,
+        limits: Limits | None = None,
+        decide: bool = False,
+        now: float = 0.0,
+        mtu: int = DEFAULT_MTU,
+    ) -> None:
+        if mtu < _MIN_MTU:
+            raise LocalProtocolError(f"an MTU is {_MIN_MTU} bytes or more, not {mtu}", rule="FG-22")
+        self.limits = limits or Limits.server()
+        self._client = role == "client"
+        self._table = CLIENT if self._client else SERVER
+        self._state = self._table.start
+        self._decide = decide
+        self._born = self._now = self._heard = now
+        self._inbox = ReceiveBuffer(self.limits.connection_bytes + self.limits.frame_bytes)
+        self._incomplete_since: float | None = None
+        self._out = Outbound()
+        self._streams = Streams(self._client, self.limits, self._out, min(mtu, self.limits.frame_bytes), self._charge)
+        self._events: list[Event] = []
+        self._glitches = Bucket(*self.limits.glitch_bucket)
+        self._keepalives = Bucket(self.limits.keepalive_rate[1], self.limits.keepalive_rate[0])
+        self._echoes = 0
+        self._interval = self._lifetime = 0.0
+        self._next_keepalive: float | None = None
+        self.setup: Setup | None = None
+        "The SETUP of this connection, sent or received; None at a server before it came."
+        if self._client:
+            self._start(setup, now)
+
+    # -- the driver's side ----------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now: float) -> list[Event]:
+        """Take bytes that arrived at ``now``; return what they mean."""
+        if self._state == _S.CLOSED:
+            return []
+        self._now = self._heard = now
+        block = self._inbox.feed(data)
+        return [] if block is None else self._run(self._parse, block)
+
+    def receive_eof(self, now: float) -> list[Event]:
+        """The transport ended."""
+        self._now = now
+        return self._run(self._step, _I.LOST, None)
+
+    def tick(self, now: float) -> list[Event]:
+        """Time passed: send a keepalive, give up a silent peer or a frame that never ends."""
+        if self._state == _S.CLOSED:
+            return []
+        self._now = now
+        return self._run(self._tick, now)
+
+    @property
+    def deadline(self) -> float | None:
+        """When tick is next wanted."""
+        if self._state == _S.CLOSED:
+            return None
+        if self._state == _S.DRAINING and not self._streams.live:
+            return self._now  # a verb has ended the last stream: tick says Closed
+        due = []
+        if self._state in (_S.WAIT_FIRST, _S.DECIDING):
+            due.append(self._born + self.limits.handshake_s)
+        else:
+            due.append(self._heard + self._lifetime)
+        if self._next_keepalive is not None:
+            due.append(self._next_keepalive)
+        if self._incomplete_since is not None:
+            due.append(self._incomplete_since + self.limits.frame_s)
+        if oldest := self._streams.reassembly.oldest():
+            due.append(oldest[1] + self.limits.reassembly_s)
+        return min(due)
+
+    def outgoing(self, limit: int = 0x10000) -> bytes:
+        """Bytes to write now."""
+        data = self._out.take(limit)
+        if not self._out.size:
+            self._echoes = 0
+        return data
+
+    @property
+    def queued(self) -> int:
+        """Bytes waiting for outgoing."""
+        return self._out.size
+
+    @property
+    def wants_read(self) -> bool:
+        """False while more input could not be taken within the limits."""
+        limits = self.limits
+        if self._state == _S.DECIDING and self._inbox.pending >= limits.first_frame_bytes:
+            return False
+        delivered = self._streams.delivered
+        if delivered and delivered + self._streams.reassembly.size > limits.connection_bytes:
+            return False
+        return (
+            self._out.size < limits.outbound_high_bytes
+            and self._out.frames < limits.outbound_high_frames + limits.control_replies
+            and self._echoes < limits.keepalive_echoes
+        )
+
+    @property
+    def closed(self) -> bool:
+        """True once Closed was returned."""
+        return self._state == _S.CLOSED
+
+    def room(self, unsent: int) -> int:
+        """Bytes that may still be queued, 0 when there are too many frames."""
+        if self._out.frames >= self.limits.outbound_high_frames:
+            return 0
+        return max(0, self.limits.outbound_high_bytes - self._out.size - unsent)
+
+    def consumed(self, size: int) -> None:
+        """The application took payloads of ``size`` bytes in all."""
+        self._streams.delivered = max(0, self._streams.delivered - size)
+
+    # -- the application's side -----------------------------------------------------------------------------
+
+    def accept(self, now: float) -> list[Event]:
+        """Accept the peer; what it sent meanwhile is treated now."""
+        self._now = now
+        return self._run(self._accept)
+
+    def refuse(self, reason: str, now: float, code: int | None = None) -> list[Event]:
+        """Refuse the peer with ``code``, REJECTED_SETUP if None."""
+        self._now = now
+        violation = Violation(reason, rule="R-14", code=code or Code.REJECTED_SETUP)
+        return self._run(self._step, _I.APP_REFUSE, violation)
+
+    def open(
+        self, verb: Verb, payload: PayloadLike, *, credit: int = 0, complete: bool = False, columnar: bool = False
+    ) -> int:
+        """Open a stream and return its id."""
+        if self._state not in (_S.SETUP_SENT, _S.OPEN):
+            raise ConnectionClosed(f"no new requests: the connection is {self._state.name.lower()}", rule="R-20")
+        return self._streams.open(verb, payload, credit=credit, complete=complete, columnar=columnar)
+
+    def send(self, stream: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
+        """Send items."""
+        self._streams.send(stream, payloads, complete=complete)
+
+    def complete(self, stream: int) -> None:
+        """End this half."""
+        self._streams.complete(stream)
+
+    def fail(self, stream: int, error: BaseException) -> None:
+        """End the stream with an error."""
+        self._streams.fail(stream, error)
+
+    def request(self, stream: int, n: int) -> None:
+        """Grant the peer ``n`` more items, 1 to 2^31-1."""
+        self._streams.request(stream, n)
+
+    def cancel(self, stream: int) -> None:
+        """Take no more from the peer."""
+        self._streams.cancel(stream)
+
+    def push(self, metadata: bytes) -> None:
+        """Send metadata about the connection (METADATA_PUSH)."""
+        if self._state not in (_S.SETUP_SENT, _S.OPEN, _S.DRAINING):
+            raise ConnectionClosed(f"nothing can be pushed: the connection is {self._state.name.lower()}")
+        self._out.control(MetadataPush(stream=0, metadata=metadata).encode())
+
+    def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
+        """Close at once with CONNECTION_ERROR, or with CONNECTION_CLOSE when the live streams have ended (R-20)."""
+        self._now = now
+        violation = Violation(reason or "closed", rule="3.1", code=Code.CONNECTION_ERROR)
+        return self._run(self._step, _I.APP_DRAIN if drain else _I.APP_CLOSE, violation)
+
+    def release(self, stream: int) -> None:
+        """The handler of a stream that the peer opened has really returned."""
+        self._streams.handlers.discard(stream)
+
+    def credit(self, stream: int) -> int:
+        """How many items the peer will still take."""
+        live = self._streams.live.get(stream)
+        return 0 if live is None else live.allowed
+
+    # -- one pass -------------------------------------------------------------------------------------------
+
+    def _run(self, work: Callable[..., None], *arguments: Any) -> list[Event]:
+        """Do one piece of work and hand over its events; a violation ends the connection (never raises)."""
+        events: list[Event] = []
+        self._events = self._streams.events = events
+        self._streams.now = self._now
+        try:
+            work(*arguments)
+        except Violation as violation:
+            self._break_off(violation)
+        if self._state == _S.DRAINING and not self._streams.live:
+            self._step(_I.LAST_STREAM_ENDED, None)
+        return events
+
+    def _parse(self, block: bytes) -> None:
+        """The pass over received bytes: whole frames are treated, the tail is kept once."""
+        position, end = 0, len(block)
+        unpack, live = HEADER.unpack_from, self._streams.live
+        limit = self._frame_limit
+        while end - position >= HEADER_SIZE:
+            high, low, id, word = unpack(block, position)
+            stop = position + 3 + (high << 16 | low)
+            if stop > end or stop - position - 3 > limit:
+                break
+            # The short path: items within credit go round the tables (states.py has the same step as ITEM/DELIVER).
+            if word == _NEXT and (stream := live.get(id)) is not None and stream.hot:
+                position = self._take_items(stream, block, position, end)
+                continue
+            if word == _NEXT_COMPLETE and (stream := live.get(id)) is not None and stream.verb == "request":
+                self._take_answer(stream, block[position + HEADER_SIZE : stop])
+            else:
+                self._frame(block, position + 3, stop)
+                limit = self._frame_limit
+            position = stop
+            if self._state == _S.DECIDING or self._state == _S.CLOSED:
+                break
+        self._keep(block, position, end)
+
+    def _take_items(self, stream: Stream, block: bytes, position: int, end: int) -> int:
+        """A run of plain items of one stream, at least one; returns where it ends."""
+        streams = self._streams
+        if stream.columnar:
+            return self._take_columns(stream, block, position, end)
+        payloads: list[Payload] = []
+        append, unpack, id = payloads.append, HEADER.unpack_from, stream.id
+        owed = stream.owed
+        limit = self._frame_limit
+        start = position
+        while owed and end - position >= HEADER_SIZE:
+            high, low, frame_id, word = unpack(block, position)
+            stop = position + 3 + (high << 16 | low)
+            if word != _NEXT or frame_id != id or stop > end or stop - position - 3 > limit or stop < position + 9:
+                break
+            append(Payload(block[position + HEADER_SIZE : stop]))
+            owed -= 1
+            position = stop
+        if position == start:
+            raise Violation("a frame shorter than its header", rule="R-7")
+        streams.delivered += position - start - HEADER_SIZE * len(payloads)
+        stream.owed = owed
+        stream.hot = owed > 0
+        self._events.append(Items(id, payloads))
+        return position
+
+    def _take_columns(self, stream: Stream, block: bytes, position: int, end: int) -> int:
+        """The same without an object for each item. Runs of equal headers are compared a column at a time."""
+        starts, ends = array("q"), array("q")
+        unpack, owed, first = HEADER.unpack_from, stream.owed, position
+        limit, patience = self._frame_limit, 1
+        while owed and end - position >= HEADER_SIZE:
+            high, low, id, word = unpack(block, position)
+            stride = 3 + (high << 16 | low)
+            if word != _NEXT or id != stream.id or position + stride > end or stride - 3 > limit or stride < 9:
+                break
+            count = min(owed, (end - position) // stride, patience)
+            if count > 1 and not _same_headers(block, position, stride, count):
+                count, patience = 1, 1
+            else:
+                patience = min(patience * 4, 0x10000)
+            stop = position + count * stride
+            starts.extend(range(position + HEADER_SIZE, stop + HEADER_SIZE, stride))
+            ends.extend(range(position + stride, stop + stride, stride))
+            owed -= count
+            position = stop
+        if position == first:
+            raise Violation("a frame shorter than its header", rule="R-7")
+        self._streams.delivered += position - first - HEADER_SIZE * len(ends)
+        stream.owed = owed
+        stream.hot = owed > 0
+        self._events.append(Block(stream.id, block, starts, ends))
+        return position
+
+    def _take_answer(self, stream: Stream, data: bytes) -> None:
+        """The one answer of a request, whole and without metadata: the ITEM_LAST/COMPLETE_IN step, cut short."""
+        streams = self._streams
+        if stream.id in streams.reassembly or not stream.requester:
+            streams.on_payload(PayloadFrame(stream=stream.id, next=True, complete=True, data=data))
+            return
+        del streams.live[stream.id]
+        stream.state = type(stream.state).CLOSED
+        streams.delivered += len(data)
+        self._events.append(Items(stream.id, [Payload(data)], True))
+
+    def _keep(self, block: bytes, position: int, end: int) -> None:
+        """Keep the unread tail, and judge a length as soon as its three bytes are there (FR-01, FR-02)."""
+        need = 0
+        if self._state == _S.CLOSED:
+            self._inbox.clear()
+            return
+        if self._state == _S.DECIDING:
+            need = 1 << 62
+        elif end - position >= 3:
+            length = int.from_bytes(block[position : position + 3], "big")
+            need = self._judge_length(length, block, position, end)
+        if position:
+            self._incomplete_since = None
+        if position == end:
+            self._incomplete_since = None
+        elif self._incomplete_since is None and self._state != _S.DECIDING:
+            self._incomplete_since = self._now
+        self._inbox.keep(block, position, need)
+
+    def _judge_length(self, length: int, block: bytes, position: int, end: int) -> int:
+        """How many bytes the next pass needs; a length that is out of bounds is a violation."""
+        first = self._state == _S.WAIT_FIRST
+        if length < 6:
+            raise Violation(
+                f"a frame of {length} bytes is shorter than its header",
+                rule="R-7",
+                code=Code.INVALID_SETUP if first else Code.CONNECTION_ERROR,
+            )
+        if length <= self._frame_limit:
+            return 3 + length
+        if not first:
+            raise Violation("frame-too-large", rule="frame_bytes")
+        if end - position < HEADER_SIZE:
+            return HEADER_SIZE  # HS-12: the type decides the code
+        kind = HEADER.unpack_from(block, position)[3] >> 10
+        codes = {Setup.TYPE: Code.REJECTED_SETUP, frames.Resume.TYPE: Code.REJECTED_RESUME}
+        raise Violation("first-frame-too-large", rule="first_frame_bytes", code=codes.get(kind, Code.INVALID_SETUP))
+
+    @property
+    def _frame_limit(self) -> int:
+        return self.limits.first_frame_bytes if self._state == _S.WAIT_FIRST else self.limits.frame_bytes
+
+    # -- frames ---------------------------------------------------------------------------------------------
+
+    def _frame(self, block: bytes, start: int, end: int) -> None:
+        """Decode one frame and treat it."""
+        try:
+            frame = frames.decode(block, start, end)
+        except UnknownFrame as unknown:
+            if self._state == _S.WAIT_FIRST:
+                raise Violation("the first frame is not a SETUP", rule="R-11", code=Code.INVALID_SETUP) from None
+            if not unknown.ignorable:
+                raise
+            self._charge(1, unknown.stream, "R-5", unknown.reason)
+            return
+        except Violation as violation:
+            self._malformed(block, start, violation)
+            return
+        if not frame.OPEN_ENDED and trailing(frame, start, end):
+            self._charge(1, frame.stream, "FR-21", "bytes after the end of the frame")
+        input = _INPUTS.get(type(frame))
+        if isinstance(frame, ErrorFrame):
+            input = self._classify_error(frame)
+        if isinstance(frame, _STREAM_ZERO) and frame.stream and self._state != _S.WAIT_FIRST:
+            self._charge(10, frame.stream, "R-32", f"{type(frame).__name__} on a stream")
+            return
+        if input is None:
+            raise Violation(f"{type(frame).__name__} is not understood here", rule="R-5")
+        self._step(input, frame)
+
+    def _malformed(self, block: bytes, start: int, violation: Violation) -> None:
+        """A frame that is cut short or lies about a length (R-7, FG-14)."""
+        _, _, _, word = HEADER.unpack_from(block, start - 3)
+        if self._state == _S.WAIT_FIRST:
+            resume = word >> 10 == frames.Resume.TYPE
+            code = Code.REJECTED_RESUME if resume else Code.INVALID_SETUP
+            raise Violation(violation.reason, rule=violation.rule, code=code)
+        if word & 0x200:
+            self._charge(1, violation.stream, violation.rule, violation.reason)
+            return
+        raise violation
+
+    @staticmethod
+    def _classify_error(frame: ErrorFrame) -> ConnectionInput:
+        if frame.stream:
+            return _I.STREAM_FRAME
+        if frame.code <= 0x004:
+            return _I.ERROR_SETUP
+        return _I.ERROR_CLOSE if frame.code == Code.CONNECTION_CLOSE else _I.ERROR_OTHER
+
+    def _step(self, input: ConnectionInput, argument: Any) -> None:
+        step = self._table.step(self._state, input)
+        before, self._state = self._state, step.next
+        _ACTIONS[step.action](self, argument)
+        if step.action == ConnectionAction.ESTABLISH and before == _S.SETUP_SENT:
+            self._step(input, argument)
+
+    def _charge(self, price: int, stream: int, rule: str, reason: str) -> None:
+        """Drop a frame and take its price; an empty bucket is a connection error."""
+        self._events.append(Ignored(stream, rule, reason, price))
+        if not self._glitches.take(price, self._now):
+            raise Violation("protocol-abuse", rule="glitch_bucket")
+
+    # -- establishment --------------------------------------------------------------------------------------
+
+    def _start(self, setup: Setup | None, now: float) -> None:
+        if setup is None:
+            setup = Setup(
+                keepalive_ms=int(self.limits.keepalive_s * 1000),
+                lifetime_ms=int(self.limits.lifetime_s * 1000),
+                metadata_mime=_COMPOSITE,
+                data_mime="application/octet-stream",
+            )
+        if not setup.keepalive_ms or not setup.lifetime_ms:
+            raise LocalProtocolError("keepalive and lifetime are above 0", rule="R-17")
+        self._state = self._table.step(self._state, _I.APP_START).next
+        self.setup = setup
+        self._out.control(setup.encode())
+        self._interval = setup.keepalive_ms / 1000
+        self._lifetime = setup.lifetime_ms / 1000
+        self._next_keepalive = now + self._interval
+
+    def _judge_setup(self, setup: Setup) -> None:
+        """Accept or refuse a SETUP (section 3.2)."""
+        refusal = self._why_not(setup)
+        if refusal is not None:
+            raise refusal
+        self.setup = setup
+        self._interval = setup.keepalive_ms / 1000
+        low, high = self.limits.peer_lifetime_s
+        # KA-04: a peer's announced time is clamped before it meets arithmetic
+        self._lifetime = max(low, min(high, max(setup.lifetime_ms / 1000, 3 * self._interval)))
+        self._events.append(Established(setup))
+        if not self._decide:
+            self._step(_I.APP_ACCEPT, None)
+
+    def _why_not(self, setup: Setup) -> Violation | None:
+        if setup.stream:
+            return Violation("SETUP belongs on stream 0", rule="HS-03", code=Code.INVALID_SETUP)
+        if (setup.major, setup.minor) != (1, 0):
+            text = f"version {setup.major}.{setup.minor} is not spoken here, 1.0 is"
+            return Violation(text, rule="R-16", code=Code.INVALID_SETUP)
+        if not setup.keepalive_ms or not setup.lifetime_ms:
+            return Violation("keepalive and lifetime are above 0", rule="R-17", code=Code.INVALID_SETUP)
+        if setup.token is not None:
+            if not 0 < len(setup.token) <= self.limits.resume_token_bytes[1]:
+                return Violation("bad-token", rule="R-53", code=Code.REJECTED_SETUP)
+            return Violation("resumption is not supported", rule="R-15", code=Code.REJECTED_SETUP)
+        if setup.lease:
+            return Violation("leases are not supported", rule="HS-08", code=Code.UNSUPPORTED_SETUP)
+        if len(setup.metadata or b"") > self.limits.connection_metadata_bytes:
+            return Violation("metadata-too-large", rule="connection_metadata_bytes", code=Code.REJECTED_SETUP)
+        return None
+
+    def _accept(self) -> None:
+        self._step(_I.APP_ACCEPT, None)
+        self._inbox.keep(b"", 0, 0)
+        block = self._inbox.feed(b"")
+        if block and self._state == _S.OPEN:
+            self._parse(block)
+
+    def _establish(self, argument: Any) -> None:
+        if self._client:
+            self._events.append(Established(None))
+
+    def _refuse_first(self, frame: Any) -> None:
+        raise Violation("the first frame is not a SETUP", rule="R-11", code=Code.INVALID_SETUP)
+
+    def _refuse_resume(self, frame: Any) -> None:
+        raise Violation("resumption is not supported", rule="RE-01", code=Code.REJECTED_RESUME)
+
+    def _refuse_setup(self, violation: Violation) -> None:
+        code = violation.code if violation.rule == "R-14" else Code.REJECTED_SETUP
+        raise Violation(violation.reason, rule="R-14", code=code)
+
+    def _setup_failed(self, frame: ErrorFrame) -> None:
+        error = error_for(frame.code, frame.data, 0, self.limits)
+        self._end(SetupRefused(error.message, code=frame.code, stream=0, rule="R-14"))
+
+    # -- connection frames ----------------------------------------------------------------------------------
+
+    def _echo(self, frame: Keepalive) -> None:
+        if len(frame.data) > self.limits.connection_metadata_bytes:
+            raise Violation("metadata-too-large", rule="connection_metadata_bytes")
+        if not frame.respond:
+            return
+        if not self._keepalives.take(1, self._now):
+            raise Violation("keepalive-flood", rule="keepalive_rate")
+        self._echoes += 1
+        self._out.control(Keepalive(stream=0, respond=False, position=0, data=frame.data).encode())
+
+    def _pushed(self, frame: MetadataPush) -> None:
+        if len(frame.metadata) > self.limits.connection_metadata_bytes:
+            self._charge(10, 0, "connection_metadata_bytes", "metadata-too-large")
+            return
+        self._streams.delivered += len(frame.metadata)
+        self._events.append(Pushed(frame.metadata))
+
+    def _extension(self, frame: frames.Ext) -> None:
+        if frame.extended_type == 0 or not frame.ignore:
+            raise Violation(f"extended type {frame.extended_type} is not understood", rule="R-5")
+        self._charge(1, frame.stream, "R-5", "an unknown extension")
+
+    def _request(self, frame: Any) -> None:
+        self._streams.on_request(frame)
+
+    def _reject(self, frame: Any) -> None:
+        self._streams.reject(frame, "the connection is closing")
+
+    def _stream_frame(self, frame: Any) -> None:
+        _STREAM_FRAMES[type(frame)](self._streams, frame)
+
+    def _ignore(self, frame: Any) -> None:
+        self._charge(10, getattr(frame, "stream", 0), "R-32", f"a frame that makes no sense in {self._state.name}")
+
+    def _nothing(self, argument: Any) -> None:
+        """It is so already."""
+
+    # -- liveness -------------------------------------------------------------------------------------------
+
+    def _tick(self, now: float) -> None:
+        if self._state in (_S.WAIT_FIRST, _S.DECIDING):
+            if now >= self._born + self.limits.handshake_s:
+                if self._state == _S.DECIDING:
+                    raise Violation("handshake-timeout", rule="handshake_s", code=Code.REJECTED_SETUP)
+                self._step(_I.SILENT, None)
+            return
+        if now >= self._heard + self._lifetime:
+            self._step(_I.SILENT, None)
+            return
+        if self._incomplete_since is not None and now >= self._incomplete_since + self.limits.frame_s:
+            raise Violation("frame-timeout", rule="frame_s")
+        if self._next_keepalive is not None and now >= self._next_keepalive:
+            self._out.control(Keepalive(stream=0, respond=True, position=0, data=b"").encode())
+            self._next_keepalive = max(self._next_keepalive + self._interval, now)
+        self._streams.expire(now)
+
+    def _expire(self, argument: Any) -> None:
+        text = f"keepalive-timeout: nothing heard for {self._lifetime:g} s"
+        self._out.control(ErrorFrame(stream=0, code=Code.CONNECTION_ERROR, data=b"keepalive-timeout").encode())
+        self._end(ConnectionClosed(text, rule="R-22"))
+
+    # -- endings --------------------------------------------------------------------------------------------
+
+    def _lose(self, argument: Any) -> None:
+        self._end(ConnectionClosed("the peer closed the connection", rule="3.1"))
+
+    def _fail(self, frame: ErrorFrame) -> None:
+        self._end(error_for(frame.code, frame.data, 0, self.limits))
+
+    def _abort(self, argument: Any) -> None:
+        """This side ends it: by the application's wish, or because RESUME came in an open connection (R-48)."""
+        if isinstance(argument, Violation):
+            text = argument.reason.encode()[: self.limits.error_text_bytes[0]]
+            self._end(ConnectionClosed("this side closed the connection"), Code.CONNECTION_ERROR, text)
+            return
+        raise Violation("RESUME after the connection was established", rule="R-48")
+
+    def _peer_drains(self, frame: ErrorFrame) -> None:
+        self._events.append(Draining(error_for(frame.code, frame.data, 0, self.limits).message))
+
+    def _drain(self, violation: Violation) -> None:
+        text = violation.reason.encode()[: self.limits.error_text_bytes[0]]
+        self._out.control(ErrorFrame(stream=0, code=Code.CONNECTION_CLOSE, data=text).encode())
+
+    def _finish(self, argument: Any) -> None:
+        self._events.append(Closed(None))
+
+    def _break_off(self, violation: Violation) -> None:
+        """The peer broke a rule: say which, close."""
+        code = violation.code or Code.CONNECTION_ERROR
+        self._state = _S.CLOSED
+        error: Error = RemoteProtocolError(violation.reason, code=code, stream=0, rule=violation.rule)
+        if violation.rule == "R-14":
+            error = ConnectionClosed(violation.reason, code=code, rule="R-14")
+        self._end(error, code, violation.reason.encode())
+
+    def _end(self, error: Error, code: int | None = None, text: bytes = b"") -> None:
+        """Fail every stream once, say why if there is something to say, and close."""
+        self._state = _S.CLOSED
+        self._next_keepalive = self._incomplete_since = None
+        self._inbox.clear()
+        self._streams.fail_all(error)
+        if code is not None:
+            self._out.control(ErrorFrame(stream=0, code=code, data=text).encode())
+        self._events.append(Closed(error))
+
+
+def _same_headers(block: bytes, position: int, stride: int, count: int) -> bool:
+    """Whether ``count`` frames of ``stride`` bytes follow each other with one and the same header."""
+    last = position + count * stride
+    for offset in range(HEADER_SIZE):
+        column = block[position + offset : last : stride]
+        if column.count(column[0]) != count:
+            return False
+    return True
+
+
+_STREAM_FRAMES: dict[type, Callable[[Streams, Any], None]] = {
+    frames.PayloadFrame: Streams.on_payload,
+    frames.RequestN: Streams.on_request_n,
+    frames.Cancel: Streams.on_cancel,
+    frames.ErrorFrame: Streams.on_error,
+}
+
+_D = ConnectionAction
+_ACTIONS: dict[ConnectionAction, Callable[[Engine, Any], None]] = {
+    _D.IGNORE: Engine._ignore,
+    _D.JUDGE_SETUP: Engine._judge_setup,
+    _D.ESTABLISH: Engine._establish,
+    _D.REFUSE_FIRST: Engine._refuse_first,
+    _D.REFUSE_RESUME: Engine._refuse_resume,
+    _D.REFUSE_SETUP: Engine._refuse_setup,
+    _D.SETUP_FAILED: Engine._setup_failed,
+    _D.FAIL: Engine._fail,
+    _D.ABORT: Engine._abort,
+    _D.ECHO: Engine._echo,
+    _D.PUSH: Engine._pushed,
+    _D.PEER_DRAINS: Engine._peer_drains,
+    _D.DRAIN: Engine._drain,
+    _D.FINISH: Engine._finish,
+    _D.REQUEST: Engine._request,
+    _D.REJECT: Engine._reject,
+    _D.STREAM_FRAME: Engine._stream_frame,
+    _D.EXTENSION: Engine._extension,
+    _D.EXPIRE: Engine._expire,
+    _D.LOSE: Engine._lose,
+    _D.NOTHING: Engine._nothing,
+}

@@ -1,0 +1,138 @@
+"""Payloads that arrive in fragments, put together within limits (section 3.6 of the specification supplement)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from afflux.core.errors import Violation
+from afflux.core.limits import Limits
+from afflux.core.payload import Payload
+from afflux.protocols.rsocket.frames import PayloadFrame, RequestChannel, RequestFnf, RequestResponse, RequestStream
+
+__all__ = ["Partial", "Reassembly", "RequestFrame"]
+
+RequestFrame = RequestResponse | RequestFnf | RequestStream | RequestChannel
+
+
+@dataclass(slots=True)
+class Partial:
+    """A payload whose last fragment has not come."""
+
+    request: RequestFrame | None
+    "The request frame that began it, or None for an item of a live stream."
+    since: float
+    "When its first fragment arrived, in the caller's seconds."
+    complete: bool = False
+    "A fragment carried C: with R-37 only a fragmented REQUEST_CHANNEL can set it early (D-4)."
+    size: int = 0
+    "Bytes of metadata and data so far."
+    fragments: int = 0
+    metadata: list[bytes] | None = None
+    data: list[bytes] = field(default_factory=list)
+    small: int = 0
+    "Non-last fragments below the smallest useful size."
+
+    def add(self, frame: RequestFrame | PayloadFrame) -> None:
+        """Append what a fragment carries.
+
+        Raises:
+            Violation: metadata after data has begun (R-34).
+        """
+        if frame.metadata is not None:
+            if any(self.data):
+                raise Violation("metadata after data has begun", rule="R-34")
+            if self.metadata is None:
+                self.metadata = []
+            self.metadata.append(frame.metadata)
+            self.size += len(frame.metadata)
+        self.data.append(frame.data)
+        self.size += len(frame.data)
+        self.fragments += 1
+
+    def payload(self) -> Payload:
+        """All of it."""
+        return Payload(b"".join(self.data), None if self.metadata is None else b"".join(self.metadata))
+
+
+class Reassembly:
+    """The unfinished payloads of one connection, oldest first."""
+
+    __slots__ = ("_limits", "_partials", "size")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._partials: dict[int, Partial] = {}
+        self.size = 0
+        "Bytes held, with the fixed overhead of each fragment."
+
+    def __contains__(self, stream: int) -> bool:
+        return stream in self._partials
+
+    def __len__(self) -> int:
+        return len(self._partials)
+
+    def oldest(self) -> tuple[int, float] | None:
+        """The stream whose payload has been unfinished for longest, and since when."""
+        for stream, partial in self._partials.items():
+            return stream, partial.since
+        return None
+
+    def drop(self, stream: int) -> None:
+        """Forget a stream's fragments (FG-06)."""
+        partial = self._partials.pop(stream, None)
+        if partial is not None:
+            self.size -= self._cost(partial)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._partials.clear()
+        self.size = 0
+
+    def begin(self, stream: int, request: RequestFrame | None, now: float) -> Partial:
+        """Start collecting.
+
+        Raises:
+            Violation: too many unfinished payloads.
+        """
+        if len(self._partials) >= self._limits.partial_payloads:
+            raise Violation("too-many-partials", rule="partial_payloads")
+        partial = self._partials[stream] = Partial(request, now)
+        return partial
+
+    def add(self, stream: int, frame: RequestFrame | PayloadFrame, last: bool, room: int) -> Partial | None:
+        """Append a fragment; return the whole once ``last``. ``room`` is what the connection's budget still has.
+
+        Raises:
+            Violation: a limit is reached, or metadata follows data; the fragments are dropped.
+        """
+        partial = self._partials[stream]
+        before = self._cost(partial)
+        try:
+            partial.add(frame)
+            if partial.size > self._limits.payload_bytes:
+                raise Violation("payload-too-large", rule="payload_bytes")
+            if partial.fragments > self._limits.fragments:
+                raise Violation("too-many-fragments", rule="fragments")
+            grown = self._cost(partial) - before
+            if grown > room:
+                raise Violation("buffer-full", rule="connection_bytes")
+        except Violation:
+            self.size -= before
+            del self._partials[stream]
+            raise
+        if last:
+            self.size -= before
+            return self._partials.pop(stream)
+        self.size += grown
+        return None
+
+    def small(self, stream: int, size: int) -> bool:
+        """True when this non-last fragment of ``size`` bytes, prefix included, is one too small too many."""
+        if size >= self._limits.fragment_min_bytes:
+            return False
+        partial = self._partials[stream]
+        partial.small += 1
+        return partial.small > 1
+
+    def _cost(self, partial: Partial) -> int:
+        return partial.size + partial.fragments * self._limits.object_overhead_bytes

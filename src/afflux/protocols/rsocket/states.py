@@ -1,0 +1,322 @@
+"""The legal next steps of RSocket 1.0, as tables: connections (client, server) and streams (requester, responder).
+
+The engine acts on these tables, the tests walk over every cell, and the reference page draws them. What a step
+*does* is in engine.py and streams.py under the action's name; nothing is decided there that could be written here.
+
+A stream that only answers (request, stream) is half closed from its start: its requester begins in OUT_DONE and
+its responder in IN_DONE. So one pair of tables serves all interactions, and a channel is the general case.
+Request/response takes one step more in classification, not in the tables: its first item is also its last (R-23).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from afflux.core.machine import Row, Table, same
+
+__all__ = [
+    "CLIENT",
+    "REQUESTER",
+    "RESPONDER",
+    "SERVER",
+    "ConnectionAction",
+    "ConnectionInput",
+    "ConnectionState",
+    "StreamAction",
+    "StreamInput",
+    "StreamState",
+]
+
+
+class ConnectionState(IntEnum):
+    """Where a connection stands."""
+
+    START = 0
+    SETUP_SENT = 1
+    WAIT_FIRST = 2
+    DECIDING = 3
+    OPEN = 4
+    DRAINING = 5
+    CLOSED = 6
+
+
+class ConnectionInput(IntEnum):
+    """What can happen to a connection."""
+
+    SETUP = 0
+    RESUME = 1
+    RESUME_OK = 2
+    LEASE = 3
+    KEEPALIVE = 4
+    METADATA_PUSH = 5
+    ERROR_SETUP = 6
+    ERROR_CLOSE = 7
+    ERROR_OTHER = 8
+    EXT = 9
+    REQUEST = 10
+    STREAM_FRAME = 11
+    APP_START = 12
+    APP_ACCEPT = 13
+    APP_REFUSE = 14
+    APP_DRAIN = 15
+    APP_CLOSE = 16
+    LAST_STREAM_ENDED = 17
+    SILENT = 18
+    LOST = 19
+
+
+class ConnectionAction(IntEnum):
+    """What the engine does about it."""
+
+    IGNORE = 0
+    "Drop the frame and charge 10 glitch tokens."
+    SEND_SETUP = 1
+    JUDGE_SETUP = 2
+    "Check a SETUP; the result is APP_ACCEPT, APP_REFUSE or waiting for the application."
+    ESTABLISH = 3
+    "Tell the application that the connection may be used, then treat the same input again."
+    REFUSE_FIRST = 4
+    "The first frame is not a SETUP: ERROR[INVALID_SETUP]."
+    REFUSE_RESUME = 5
+    REFUSE_SETUP = 6
+    SETUP_FAILED = 7
+    "The peer refused us."
+    FAIL = 8
+    "The peer broke the connection off with an error."
+    ABORT = 9
+    "This side ends it at once: ERROR[CONNECTION_ERROR]."
+    ECHO = 10
+    PUSH = 11
+    PEER_DRAINS = 12
+    DRAIN = 13
+    FINISH = 14
+    "Everything has ended in order: close."
+    REQUEST = 15
+    "A request goes to the streams."
+    REJECT = 16
+    "A request while draining: ERROR[REJECTED]."
+    STREAM_FRAME = 17
+    EXTENSION = 18
+    EXPIRE = 19
+    LOSE = 20
+    NOTHING = 21
+    "The application asked for what is already so."
+
+
+_S, _I, _A = ConnectionState, ConnectionInput, ConnectionAction
+_LIVE = (_S.OPEN, _S.DRAINING)
+
+_COMMON = [
+    Row(_LIVE, _I.KEEPALIVE, _A.ECHO, same, "R-19"),
+    Row(_LIVE, _I.METADATA_PUSH, _A.PUSH, same, "3.1"),
+    Row(_LIVE, _I.ERROR_OTHER, _A.FAIL, _S.CLOSED, "3.1"),
+    Row(_LIVE, _I.STREAM_FRAME, _A.STREAM_FRAME, same, "3.1"),
+    Row(_LIVE, _I.EXT, _A.EXTENSION, same, "R-5"),
+    Row(_S.OPEN, _I.ERROR_CLOSE, _A.PEER_DRAINS, _S.DRAINING, "R-20"),
+    Row(_S.DRAINING, _I.ERROR_CLOSE, _A.NOTHING, same, "R-20"),
+    Row(_S.OPEN, _I.REQUEST, _A.REQUEST, same, "3.1"),
+    Row(_S.DRAINING, _I.REQUEST, _A.REJECT, same, "3.1"),
+    Row(_S.OPEN, _I.APP_DRAIN, _A.DRAIN, _S.DRAINING, "R-20"),
+    Row(_S.DRAINING, _I.APP_DRAIN, _A.NOTHING, same, "R-20"),
+    Row(_LIVE, _I.APP_CLOSE, _A.ABORT, _S.CLOSED, "3.1"),
+    Row(_S.OPEN, _I.LAST_STREAM_ENDED, _A.NOTHING, same, "R-20"),
+    Row(_S.DRAINING, _I.LAST_STREAM_ENDED, _A.FINISH, _S.CLOSED, "R-20"),
+    Row(_LIVE, _I.SILENT, _A.EXPIRE, _S.CLOSED, "R-22"),
+    Row(_LIVE, _I.LOST, _A.LOSE, _S.CLOSED, "3.1"),
+    Row(_S.CLOSED, tuple(_I), _A.NOTHING, same, "3.1"),
+]
+
+_ACCEPTING = (
+    _I.LEASE,
+    _I.KEEPALIVE,
+    _I.METADATA_PUSH,
+    _I.ERROR_CLOSE,
+    _I.EXT,
+    _I.REQUEST,
+    _I.STREAM_FRAME,
+)
+
+CLIENT = Table(
+    "connection, client",
+    states=(_S.START, _S.SETUP_SENT, _S.OPEN, _S.DRAINING, _S.CLOSED),
+    inputs=ConnectionInput,
+    start=_S.START,
+    rows=[
+        Row(_S.START, _I.APP_START, _A.SEND_SETUP, _S.SETUP_SENT, "R-11"),
+        Row(_S.SETUP_SENT, _ACCEPTING, _A.ESTABLISH, _S.OPEN, "3.1"),
+        Row(_S.SETUP_SENT, (_I.ERROR_SETUP, _I.ERROR_OTHER), _A.SETUP_FAILED, _S.CLOSED, "R-14"),
+        Row(_S.SETUP_SENT, _I.APP_DRAIN, _A.DRAIN, _S.DRAINING, "R-20"),
+        Row(_S.SETUP_SENT, _I.APP_CLOSE, _A.ABORT, _S.CLOSED, "3.1"),
+        Row(_S.SETUP_SENT, _I.LAST_STREAM_ENDED, _A.NOTHING, same, "R-20"),
+        Row(_S.SETUP_SENT, _I.SILENT, _A.EXPIRE, _S.CLOSED, "R-22"),
+        Row(_S.SETUP_SENT, _I.LOST, _A.LOSE, _S.CLOSED, "3.1"),
+        *_COMMON,
+    ],
+    otherwise=(_A.IGNORE, "R-32"),
+)
+"Rows of section 3.1 of the specification supplement, without resumption."
+
+SERVER = Table(
+    "connection, server",
+    states=(_S.WAIT_FIRST, _S.DECIDING, _S.OPEN, _S.DRAINING, _S.CLOSED),
+    inputs=ConnectionInput,
+    start=_S.WAIT_FIRST,
+    rows=[
+        Row(_S.WAIT_FIRST, _I.SETUP, _A.JUDGE_SETUP, _S.DECIDING, "R-11"),
+        Row(_S.WAIT_FIRST, _I.RESUME, _A.REFUSE_RESUME, _S.CLOSED, "RE-01"),
+        Row(
+            _S.WAIT_FIRST,
+            (
+                _I.RESUME_OK,
+                _I.LEASE,
+                _I.KEEPALIVE,
+                _I.METADATA_PUSH,
+                _I.ERROR_SETUP,
+                _I.ERROR_CLOSE,
+                _I.ERROR_OTHER,
+                _I.EXT,
+                _I.REQUEST,
+                _I.STREAM_FRAME,
+            ),
+            _A.REFUSE_FIRST,
+            _S.CLOSED,
+            "R-11",
+        ),
+        Row((_S.WAIT_FIRST, _S.DECIDING), (_I.APP_DRAIN, _I.APP_CLOSE), _A.REFUSE_SETUP, _S.CLOSED, "R-14"),
+        Row((_S.WAIT_FIRST, _S.DECIDING), _I.LAST_STREAM_ENDED, _A.NOTHING, same, "3.2"),
+        Row((_S.WAIT_FIRST, _S.DECIDING), (_I.SILENT, _I.LOST), _A.LOSE, _S.CLOSED, "3.2"),
+        Row(_S.DECIDING, _I.APP_ACCEPT, _A.ESTABLISH, _S.OPEN, "3.2"),
+        Row(_S.DECIDING, _I.APP_REFUSE, _A.REFUSE_SETUP, _S.CLOSED, "R-14"),
+        Row(_S.OPEN, _I.RESUME, _A.ABORT, _S.CLOSED, "R-48"),
+        *_COMMON,
+    ],
+    otherwise=(_A.IGNORE, "R-32"),
+)
+"Rows of section 3.2 of the specification supplement, without resumption. DECIDING is the application's moment."
+
+
+class StreamState(IntEnum):
+    """Where a stream stands. OUT is what this side sends, IN is what it receives."""
+
+    IDLE = 0
+    OPEN = 1
+    OUT_DONE = 2
+    IN_DONE = 3
+    CLOSED = 4
+
+
+class StreamInput(IntEnum):
+    """What can happen to a stream."""
+
+    ITEM = 0
+    ITEM_LAST = 1
+    COMPLETE = 2
+    EMPTY = 3
+    ITEM_EXCESS = 4
+    REQUEST = 5
+    REQUEST_N = 6
+    REQUEST_N_ZERO = 7
+    CANCEL = 8
+    ERROR = 9
+    TOO_BIG = 10
+    "Reassembly reached a limit."
+    MALFORMED = 11
+    "Reassembly met metadata after data (R-34)."
+    APP_OPEN = 12
+    APP_OPEN_LAST = 13
+    APP_ITEM = 14
+    APP_COMPLETE = 15
+    APP_FAIL = 16
+    APP_CANCEL = 17
+
+
+class StreamAction(IntEnum):
+    """What the engine does about it."""
+
+    IGNORE = 0
+    "Drop the frame and charge 10 glitch tokens."
+    RACE = 1
+    "Drop the frame; both sides may be right, so it costs nothing."
+    OPEN = 2
+    DELIVER = 3
+    COMPLETE_IN = 4
+    EXCESS = 5
+    GRANT = 6
+    ZERO = 7
+    "A credit of zero: ERROR[INVALID]."
+    STOP_OUT = 8
+    "The peer wants nothing more from this side."
+    END_CANCELED = 9
+    "The peer cancels the whole stream."
+    END_FAILED = 10
+    REFUSE_BIG = 11
+    REFUSE_MALFORMED = 12
+    SEND = 13
+    SEND_COMPLETE = 14
+    SEND_ERROR = 15
+    SEND_CANCEL = 16
+    NOTHING = 17
+    "The stream has moved on: the application's wish came too late and harms nobody."
+
+
+_T, _N, _D = StreamState, StreamInput, StreamAction
+_ANY = (_T.OPEN, _T.OUT_DONE, _T.IN_DONE)
+_RECEIVING = (_T.OPEN, _T.OUT_DONE)
+_SENDING = (_T.OPEN, _T.IN_DONE)
+
+_BOTH = [
+    Row(_RECEIVING, _N.ITEM, _D.DELIVER, same, "R-27"),
+    Row(_T.OPEN, (_N.ITEM_LAST, _N.COMPLETE), _D.COMPLETE_IN, _T.IN_DONE, "R-28"),
+    Row(_T.OUT_DONE, (_N.ITEM_LAST, _N.COMPLETE), _D.COMPLETE_IN, _T.CLOSED, "R-28"),
+    Row(_RECEIVING, _N.ITEM_EXCESS, _D.EXCESS, _T.CLOSED, "R-27"),
+    Row(_SENDING, _N.REQUEST_N, _D.GRANT, same, "R-26"),
+    Row(_SENDING, _N.REQUEST_N_ZERO, _D.ZERO, _T.CLOSED, "FC-02"),
+    Row(_T.OUT_DONE, (_N.REQUEST_N, _N.REQUEST_N_ZERO), _D.RACE, same, "R-31"),
+    Row(_ANY, _N.ERROR, _D.END_FAILED, _T.CLOSED, "R-28"),
+    Row(_ANY, _N.TOO_BIG, _D.REFUSE_BIG, _T.CLOSED, "R-39"),
+    Row(_ANY, _N.MALFORMED, _D.REFUSE_MALFORMED, _T.CLOSED, "R-34"),
+    Row(_SENDING, _N.APP_ITEM, _D.SEND, same, "R-27"),
+    Row(_T.OPEN, _N.APP_COMPLETE, _D.SEND_COMPLETE, _T.OUT_DONE, "R-28"),
+    Row(_T.IN_DONE, _N.APP_COMPLETE, _D.SEND_COMPLETE, _T.CLOSED, "R-28"),
+    Row(_T.OUT_DONE, (_N.APP_ITEM, _N.APP_COMPLETE), _D.NOTHING, same, "R-29"),
+    Row(_T.CLOSED, (_N.APP_ITEM, _N.APP_COMPLETE, _N.APP_FAIL, _N.APP_CANCEL), _D.NOTHING, same, "R-31"),
+]
+
+REQUESTER = Table(
+    "stream, requester",
+    states=StreamState,
+    inputs=StreamInput,
+    start=_T.IDLE,
+    rows=[
+        Row(_T.IDLE, _N.APP_OPEN, _D.OPEN, _T.OPEN, "R-24"),
+        Row(_T.IDLE, _N.APP_OPEN_LAST, _D.OPEN, _T.OUT_DONE, "3.4"),
+        Row(_T.OPEN, _N.CANCEL, _D.STOP_OUT, _T.OUT_DONE, "D-6"),
+        Row(_T.IN_DONE, _N.CANCEL, _D.END_CANCELED, _T.CLOSED, "D-6"),
+        Row(_T.OUT_DONE, _N.CANCEL, _D.RACE, same, "D-6"),
+        Row(_SENDING, _N.APP_FAIL, _D.SEND_ERROR, _T.CLOSED, "R-28"),
+        Row(_T.OUT_DONE, _N.APP_FAIL, _D.SEND_CANCEL, _T.CLOSED, "R-28"),
+        Row(_ANY, _N.APP_CANCEL, _D.SEND_CANCEL, _T.CLOSED, "R-28"),
+        *_BOTH,
+    ],
+    otherwise=(_D.IGNORE, "R-31"),
+)
+"Rows of section 3.4 of the specification supplement."
+
+RESPONDER = Table(
+    "stream, responder",
+    states=StreamState,
+    inputs=StreamInput,
+    start=_T.IDLE,
+    rows=[
+        Row(_T.IDLE, _N.APP_OPEN, _D.OPEN, _T.OPEN, "3.5"),
+        Row(_T.IDLE, _N.APP_OPEN_LAST, _D.OPEN, _T.IN_DONE, "3.5"),
+        Row(_ANY, _N.CANCEL, _D.END_CANCELED, _T.CLOSED, "R-28"),
+        Row(_ANY, _N.APP_FAIL, _D.SEND_ERROR, _T.CLOSED, "R-28"),
+        Row(_T.OPEN, _N.APP_CANCEL, _D.SEND_CANCEL, _T.IN_DONE, "D-6"),
+        Row(_T.OUT_DONE, _N.APP_CANCEL, _D.SEND_CANCEL, _T.CLOSED, "D-6"),
+        Row(_T.IN_DONE, _N.APP_CANCEL, _D.NOTHING, same, "D-6"),
+        *_BOTH,
+    ],
+    otherwise=(_D.IGNORE, "R-31"),
+)
+"Rows of section 3.5 of the specification supplement."

@@ -1,0 +1,597 @@
+"""The streams of one connection: what their frames and the application's verbs do to them.
+
+Theory of operation. A frame or a verb is first classified as one input of the tables in states.py; the table says
+the next state and the action; the action is a method of the same name here. Only two paths go round the tables,
+both in engine.py and marked there: an item within credit, and the one answer of a request.
+
+Credit. ``owed`` is what the peer may still send, ``allowed`` what this side may; both are exact (R-26, R-27).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from afflux.core.bucket import Bucket
+from afflux.core.credit import SATURATED
+from afflux.core.errors import (
+    Canceled,
+    ConnectionClosed,
+    Error,
+    Invalid,
+    LimitExceeded,
+    LocalProtocolError,
+    Rejected,
+    RemoteProtocolError,
+    Violation,
+)
+from afflux.core.events import Canceled as CanceledEvent
+from afflux.core.events import Completed, Event, Failed, Granted, Ignored, Items, Opened, Verb
+from afflux.core.ids import StreamIds, Tombstones
+from afflux.core.limits import Limits
+from afflux.core.payload import Payload, PayloadLike, payload_of
+from afflux.protocols.rsocket.codes import Code, code_for, error_for
+from afflux.protocols.rsocket.frames import (
+    Cancel,
+    ErrorFrame,
+    PayloadFrame,
+    RequestChannel,
+    RequestFnf,
+    RequestN,
+    RequestResponse,
+    RequestStream,
+)
+from afflux.protocols.rsocket.outbound import HEADER, HEADER_SIZE, Fragments, Outbound
+from afflux.protocols.rsocket.reassembly import Partial, Reassembly, RequestFrame
+from afflux.protocols.rsocket.states import REQUESTER, RESPONDER, StreamAction, StreamInput, StreamState
+
+__all__ = ["MAX_N", "Stream", "Streams"]
+
+MAX_N = 0x7FFFFFFF
+"The most that one frame can grant."
+
+_VERBS: dict[type, Verb] = {
+    RequestResponse: "request",
+    RequestFnf: "fire",
+    RequestStream: "stream",
+    RequestChannel: "channel",
+}
+_REQUESTS: dict[str, type[RequestFrame]] = {verb: frame for frame, verb in _VERBS.items()}
+_NEXT = PayloadFrame.TYPE << 10 | 0x020
+_COMPLETE = 0x040
+_METADATA = 0x100
+_LATE_FRAMES = 16
+"Frames that may be on their way when a stream completes: refills of credit, a cancel. They are free."
+
+
+class Stream:
+    """What is known of one live stream."""
+
+    __slots__ = ("allowed", "answered", "columnar", "hot", "id", "owed", "requester", "state", "verb")
+
+    def __init__(self, id: int, verb: Verb, requester: bool) -> None:
+        self.id = id
+        self.verb: Verb = verb
+        self.requester = requester
+        self.state = StreamState.IDLE
+        self.owed = 0
+        "Items the peer may still send."
+        self.allowed = 0
+        "Items this side may still send."
+        self.columnar = False
+        self.hot = False
+        "Items may take the short path: receiving, not reassembling, and more than the next item is owed."
+        self.answered = verb != "channel" or requester
+        "The first item of a channel has been paid for out of the application's demand (D-8)."
+
+
+class Streams:
+    """All streams of one connection.
+
+    ``charge(price, stream, rule, reason)`` is the connection's: it takes glitch tokens and raises Violation when
+    there are none left.
+    """
+
+    def __init__(
+        self, client: bool, limits: Limits, out: Outbound, mtu: int, charge: Callable[[int, int, str, str], None]
+    ) -> None:
+        self.limits = limits
+        self.out = out
+        self.live: dict[int, Stream] = {}
+        self.handlers: set[int] = set()
+        "Streams the peer opened whose handler has not returned (robustness.md, rule 2)."
+        self.reassembly = Reassembly(limits)
+        self.events: list[Event] = []
+        self.now = 0.0
+        self.delivered = 0
+        "Bytes of items handed over and not yet consumed, with the fixed overhead of each."
+        self._mtu = mtu
+        self._charge = charge
+        self._ids = StreamIds(1 if client else 2)
+        self._peer_parity = 0 if client else 1
+        self._tombstones = Tombstones(limits.tombstones)
+        self._cancels = Bucket(*limits.cancel_bucket)
+        self._credit_frames = 0
+        self._opened = 0
+        self.items_sent = 0
+
+    # -- what the peer's frames do --------------------------------------------------------------------------
+
+    def on_request(self, frame: RequestFrame) -> None:
+        """A request frame in an open connection."""
+        id = frame.stream
+        if id & 1 != self._peer_parity or id == 0:
+            self._charge(10, id, "D-12", "a request with this side's own parity or on stream 0")
+        elif id in self.live or id in self.reassembly:
+            self._charge(10, id, "R-31", "a request on an id in use")
+        elif len(self.handlers) >= self.limits.streams:
+            self.reject(frame, "too-many-streams")
+        elif getattr(frame, "initial_n", 1) == 0:
+            self._refuse(id, Code.INVALID, "request-n-zero")
+        elif frame.follows:
+            self._fragment(id, frame, last=False)
+        else:
+            complete = isinstance(frame, RequestChannel) and frame.complete
+            self._accept(frame, Payload(frame.data, frame.metadata), complete)
+
+    def reject(self, frame: RequestFrame, reason: str) -> None:
+        """Refuse a request that nothing has been done for: safe to try again."""
+        self._charge(1, frame.stream, "REJECTED", reason)
+        if isinstance(frame, RequestFnf):
+            return  # D-11: a refused REQUEST_FNF is dropped silently
+        self._send_error(frame.stream, Code.REJECTED, reason)
+        self._tombstones.add(frame.stream, self.limits.cancel_race_frames)
+
+    def on_payload(self, frame: PayloadFrame) -> None:
+        """A PAYLOAD frame that is not on the short path."""
+        stream = self.live.get(frame.stream)
+        # R-37: F is ignored when C is set too
+        last = not frame.follows or frame.complete
+        if frame.stream in self.reassembly:
+            self._fragment(frame.stream, frame, last)
+        elif stream is None:
+            self._unknown(frame.stream, "PAYLOAD")
+        elif not last and (frame.next or frame.follows):
+            if stream.owed or stream.state == StreamState.IN_DONE:
+                self._fragment(frame.stream, frame, last)
+            else:
+                self._step(stream, StreamInput.ITEM_EXCESS)
+        else:
+            self._item(stream, frame.next, frame.complete, Payload(frame.data, frame.metadata))
+
+    def on_request_n(self, frame: RequestN) -> None:
+        """REQUEST_N."""
+        stream = self.live.get(frame.stream)
+        self._credit_frames += 1
+        if self._credit_frames > 5 + 2 * (self._opened + 10 * self.items_sent):
+            # FC-08: credit costs its sender nothing, so more frames than the items could need are charged
+            self._charge(1, frame.stream, "credit_frames", "more REQUEST_N frames than items need")
+        if stream is None:
+            self._unknown(frame.stream, "REQUEST_N")
+        elif stream.verb == "request":
+            self._charge(1, frame.stream, "R-31", "REQUEST_N for a request/response")
+        else:
+            self._step(stream, StreamInput.REQUEST_N if frame.n else StreamInput.REQUEST_N_ZERO, frame.n)
+
+    def on_cancel(self, frame: Cancel) -> None:
+        """CANCEL."""
+        stream = self.live.get(frame.stream)
+        if frame.stream in self.reassembly and stream is None:
+            self.reassembly.drop(frame.stream)
+        elif stream is None:
+            self._unknown(frame.stream, "CANCEL")
+        else:
+            self._count_cancel()
+            self._step(stream, StreamInput.CANCEL)
+
+    def on_error(self, frame: ErrorFrame) -> None:
+        """ERROR on a stream."""
+        stream = self.live.get(frame.stream)
+        if frame.stream in self.reassembly and stream is None:
+            self.reassembly.drop(frame.stream)
+        elif stream is None:
+            self._unknown(frame.stream, "ERROR")
+        else:
+            self._step(stream, StreamInput.ERROR, error_for(frame.code, frame.data, frame.stream, self.limits))
+
+    def expire(self, now: float) -> None:
+        """End the reassemblies that have waited too long (FG-04)."""
+        self.now = now
+        while (oldest := self.reassembly.oldest()) and oldest[1] + self.limits.reassembly_s <= now:
+            self.reassembly.drop(oldest[0])
+            self._fragment_refused(oldest[0], None, StreamInput.TOO_BIG, "reassembly-timeout", Code.CANCELED)
+
+    # -- what the application's verbs do --------------------------------------------------------------------
+
+    def open(
+        self, verb: Verb, payload: PayloadLike, *, credit: int = 0, complete: bool = False, columnar: bool = False
+    ) -> int:
+        """See core.engine.Engine.open."""
+        frame = _REQUESTS.get(verb)
+        if frame is None:
+            raise LocalProtocolError(f"unknown verb {verb!r}: request, fire, stream or channel", rule="R-24")
+        if verb in ("stream", "channel") and not 0 < credit <= MAX_N:
+            raise LocalProtocolError(f"the first credit of a {verb} is 1 to {MAX_N}, not {credit}", rule="D-5")
+        value = payload_of(payload)
+        id = self._ids.allocate(self.live)
+        extra = credit.to_bytes(4, "big") if verb in ("stream", "channel") else b""
+        self._queue(id, frame.TYPE << 10, extra, value, complete and verb == "channel")
+        self._opened += 1
+        if verb == "fire":
+            return id
+        stream = Stream(id, verb, requester=True)
+        stream.columnar = columnar
+        stream.owed = credit if extra else 1
+        last = verb != "channel" or complete
+        stream.state = REQUESTER.step(stream.state, StreamInput.APP_OPEN_LAST if last else StreamInput.APP_OPEN).next
+        self._rehot(stream)
+        self.live[id] = stream
+        return id
+
+    def send(self, id: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
+        """See core.engine.Engine.send."""
+        stream = self.live.get(id)
+        if stream is None or not self._may(stream, StreamInput.APP_ITEM):
+            return
+        count = len(payloads)
+        if count > stream.allowed:
+            raise LocalProtocolError(
+                f"stream {id} has credit for {stream.allowed} items, not for {count}", stream=id, rule="R-27"
+            )
+        if stream.verb == "request":
+            complete = True
+        stream.allowed -= count
+        self.items_sent += count
+        last = count - 1 if complete else -1
+        if count == 1:
+            self._queue(id, _NEXT, b"", payload_of(payloads[0]), complete)
+        else:
+            self._send_run(id, payloads, last)
+        if complete and count:
+            stream.state = self._table(stream).step(stream.state, StreamInput.APP_COMPLETE).next
+            self._settle(stream)
+        elif complete:
+            self.complete(id)
+
+    def complete(self, id: int) -> None:
+        """See core.engine.Engine.complete."""
+        stream = self.live.get(id)
+        if stream is not None:
+            self._step(stream, StreamInput.APP_COMPLETE)
+
+    def fail(self, id: int, error: BaseException) -> None:
+        """See core.engine.Engine.fail."""
+        stream = self.live.get(id)
+        if stream is not None:
+            self._step(stream, StreamInput.APP_FAIL, error)
+
+    def request(self, id: int, n: int) -> None:
+        """See core.engine.Engine.request."""
+        if not 0 < n <= MAX_N:
+            raise LocalProtocolError(f"a credit is 1 to {MAX_N} items, not {n}", stream=id, rule="D-5")
+        stream = self.live.get(id)
+        if stream is None or stream.state not in (StreamState.OPEN, StreamState.OUT_DONE):
+            return
+        if stream.verb == "request":
+            raise LocalProtocolError("a request/response has one item and no credit", stream=id, rule="R-23")
+        if not stream.answered:
+            stream.answered = True  # D-8: the first item came with REQUEST_CHANNEL and used one
+            n -= 1
+        if n:
+            stream.owed = min(stream.owed + n, SATURATED)
+            self._rehot(stream)
+            self.out.frame(id, RequestN(stream=id, n=n).encode())
+
+    def cancel(self, id: int) -> None:
+        """See core.engine.Engine.cancel."""
+        stream = self.live.get(id)
+        if stream is not None:
+            self._step(stream, StreamInput.APP_CANCEL)
+
+    def fail_all(self, error: Error) -> None:
+        """The connection is over: each live stream gets its one error."""
+        for id in list(self.live):
+            self.events.append(Failed(id, _about(error, id)))
+        self.live.clear()
+        self.reassembly.clear()
+        self.out.clear()
+
+    # -- classification -------------------------------------------------------------------------------------
+
+    def _item(self, stream: Stream, next: bool, complete: bool, payload: Payload) -> None:
+        if not next:
+            self._step(stream, StreamInput.COMPLETE if complete else StreamInput.EMPTY)
+        elif not stream.owed and stream.state != StreamState.IN_DONE:
+            self._step(stream, StreamInput.ITEM_EXCESS)
+        elif complete or stream.verb == "request":
+            # R-23: the answer of a request completes it, with or without C
+            self._step(stream, StreamInput.ITEM_LAST, payload)
+        else:
+            self._step(stream, StreamInput.ITEM, payload)
+
+    def _fragment(self, id: int, frame: RequestFrame | PayloadFrame, last: bool) -> None:
+        reassembly = self.reassembly
+        stream = self.live.get(id)
+        if stream is not None and stream.state == StreamState.IN_DONE:
+            self._step(stream, StreamInput.ITEM)
+            return
+        room = self.limits.connection_bytes - self.delivered - reassembly.size - self.out.size
+        try:
+            if id not in reassembly:
+                reassembly.begin(id, None if isinstance(frame, PayloadFrame) else frame, self.now)
+                if stream is not None:
+                    stream.hot = False
+            whole = reassembly.add(id, frame, last, room)
+        except Violation as violation:
+            malformed = violation.rule == "R-34"
+            self._fragment_refused(
+                id,
+                frame,
+                StreamInput.MALFORMED if malformed else StreamInput.TOO_BIG,
+                violation.reason,
+                Code.INVALID if malformed else Code.REJECTED,
+            )
+            return
+        if whole is None:
+            size = HEADER_SIZE + len(frame.data) + (0 if frame.metadata is None else len(frame.metadata) + 3)
+            if reassembly.small(id, size):
+                self._charge(20, id, "fragment_min_bytes", "fragment-too-small")
+            return
+        complete = isinstance(frame, PayloadFrame) and frame.complete
+        if whole.request is not None:
+            first = isinstance(whole.request, RequestChannel) and whole.request.complete
+            self._accept(whole.request, whole.payload(), complete or first)
+        elif stream is not None:
+            self._item(stream, True, complete, whole.payload())
+            self._rehot(stream)
+
+    def _fragment_refused(self, id: int, frame: Any, input: StreamInput, reason: str, code: Code) -> None:
+        stream = self.live.get(id)
+        if stream is not None:
+            self._step(stream, input, (reason, code))
+        else:
+            self._refuse(id, code, reason)
+
+    def _accept(self, frame: RequestFrame, payload: Payload, complete: bool) -> None:
+        id = frame.stream
+        verb = _VERBS[type(frame)]
+        self.handlers.add(id)
+        self._opened += 1
+        credit = 1 if verb == "request" else 0
+        if isinstance(frame, RequestStream | RequestChannel):
+            credit = frame.initial_n
+        if verb != "fire":
+            stream = self.live[id] = Stream(id, verb, requester=False)
+            stream.allowed = credit
+            last = verb != "channel" or complete
+            opening = StreamInput.APP_OPEN_LAST if last else StreamInput.APP_OPEN
+            stream.state = RESPONDER.step(stream.state, opening).next
+        self._hold(payload)
+        self.events.append(Opened(id, verb, payload, credit, complete))
+
+    def _unknown(self, id: int, name: str) -> None:
+        if self._tombstones.spend(id):
+            self.events.append(Ignored(id, "SI-07", f"{name} for a stream that has just ended", 0))
+        else:
+            self._charge(1, id, "R-31", f"{name} for an unknown stream")
+
+    # -- steps ----------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _table(stream: Stream) -> Any:
+        return REQUESTER if stream.requester else RESPONDER
+
+    def _may(self, stream: Stream, input: StreamInput) -> bool:
+        return bool(self._table(stream).step(stream.state, input).action == StreamAction.SEND)
+
+    def _step(self, stream: Stream, input: StreamInput, argument: Any = None) -> None:
+        step = self._table(stream).step(stream.state, input)
+        stream.state = step.next
+        _ACTIONS[step.action](self, stream, argument)
+        self._settle(stream)
+
+    def _settle(self, stream: Stream) -> None:
+        """Forget a stream that is over, and keep ``hot`` true to the state."""
+        if stream.state != StreamState.CLOSED:
+            self._rehot(stream)
+            return
+        stream.hot = False
+        if self.live.pop(stream.id, None) is not None:
+            self.reassembly.drop(stream.id)
+            if stream.verb != "request":
+                self._bury(stream.id, _LATE_FRAMES)
+
+    def _bury(self, id: int, free: int) -> None:
+        if id not in self._tombstones:
+            self._tombstones.add(id, free)
+
+    def _rehot(self, stream: Stream) -> None:
+        stream.hot = (
+            stream.owed > 0
+            and stream.verb != "request"
+            and stream.state in (StreamState.OPEN, StreamState.OUT_DONE)
+            and stream.id not in self.reassembly
+        )
+
+    def _ignore(self, stream: Stream, argument: Any) -> None:
+        self._charge(10, stream.id, "R-31", f"a frame that makes no sense in {stream.state.name}")
+
+    def _race(self, stream: Stream, argument: Any) -> None:
+        self.events.append(Ignored(stream.id, "R-31", "late, and a legal race", 0))
+
+    def _nothing(self, stream: Stream, argument: Any) -> None:
+        """The stream has moved on."""
+
+    def _deliver(self, stream: Stream, payload: Payload) -> None:
+        stream.owed -= 1
+        self._hold(payload)
+        self.events.append(Items(stream.id, [payload]))
+
+    def _complete_in(self, stream: Stream, payload: Payload | None) -> None:
+        if payload is None:
+            self.events.append(Completed(stream.id))
+            return
+        stream.owed -= 1
+        self._hold(payload)
+        self.events.append(Items(stream.id, [payload], True))
+
+    def _excess(self, stream: Stream, argument: Any) -> None:
+        reason = "more items than the credit granted"
+        if stream.requester:
+            self._abandon(stream, Cancel(stream=stream.id).encode())  # FC-04
+        else:
+            self._abandon_with_error(stream, Code.CANCELED, reason)  # FC-05
+        self.events.append(Failed(stream.id, RemoteProtocolError(reason, stream=stream.id, rule="R-27")))
+        self._charge(50, stream.id, "R-27", reason)
+
+    def _grant(self, stream: Stream, n: int) -> None:
+        stream.allowed = min(stream.allowed + n, SATURATED)
+        self.events.append(Granted(stream.id, n))
+
+    def _zero(self, stream: Stream, argument: Any) -> None:
+        self._abandon_with_error(stream, Code.INVALID, "request-n-zero")
+        error = RemoteProtocolError("a credit of zero", code=Code.INVALID, stream=stream.id, rule="FC-02")
+        self.events.append(Failed(stream.id, error))
+
+    def _stop_out(self, stream: Stream, argument: Any) -> None:
+        self.out.drop(stream.id)
+        self.events.append(CanceledEvent(stream.id, final=False))
+
+    def _end_canceled(self, stream: Stream, argument: Any) -> None:
+        self.out.drop(stream.id)
+        self.events.append(CanceledEvent(stream.id, final=True))
+
+    def _end_failed(self, stream: Stream, error: Error) -> None:
+        self.out.drop(stream.id)
+        self.events.append(Failed(stream.id, error))
+
+    def _refuse_fragment(self, stream: Stream, argument: tuple[str, Code]) -> None:
+        reason, code = argument
+        if stream.requester:
+            self._abandon(stream, Cancel(stream=stream.id).encode())
+        else:
+            self._abandon_with_error(stream, code, reason)
+        error: Error
+        if code == Code.INVALID:
+            error = RemoteProtocolError(reason, code=code, stream=stream.id, rule="R-34")
+        else:
+            error = LimitExceeded(f"{reason}: the payload is dropped", stream=stream.id, rule=reason)
+        self.events.append(Failed(stream.id, error))
+
+    def _send_complete(self, stream: Stream, argument: Any) -> None:
+        self.out.put(stream.id, HEADER.pack(0, 6, stream.id, PayloadFrame.TYPE << 10 | _COMPLETE), 1)
+
+    def _send_failure(self, stream: Stream, error: Exception) -> None:
+        self.out.drop(stream.id)
+        code, text = code_for(error, self.limits)
+        self._send_error(stream.id, code, text)
+
+    def _send_cancel(self, stream: Stream, argument: Any) -> None:
+        if stream.requester:
+            self._abandon(stream, Cancel(stream=stream.id).encode())
+        else:
+            self.out.frame(stream.id, Cancel(stream=stream.id).encode())
+            self._bury(stream.id, self.limits.cancel_race_frames)
+
+    # -- sending --------------------------------------------------------------------------------------------
+
+    def _queue(self, id: int, word: int, extra: bytes, payload: Payload, complete: bool) -> None:
+        """Queue one payload as a frame, or as fragments when it is above the MTU."""
+        data = payload.data
+        metadata = payload.metadata
+        size = HEADER_SIZE + len(extra) + len(data) + (0 if metadata is None else 3 + len(metadata))
+        if size > self._mtu:
+            self.out.put_fragments(id, Fragments(id, word, extra, metadata, data, complete, self._mtu))
+            return
+        if complete:
+            word |= _COMPLETE
+        length = size - 3
+        if metadata is None:
+            header = HEADER.pack(length >> 16, length & 0xFFFF, id, word) + extra
+        else:
+            header = HEADER.pack(length >> 16, length & 0xFFFF, id, word | _METADATA) + extra
+            header += len(metadata).to_bytes(3, "big") + metadata
+        self.out.put_header_and_data(id, header, data)
+
+    def _send_run(self, id: int, payloads: Sequence[PayloadLike], last: int) -> None:
+        """Queue many items at once: one chunk for each run of small ones, one header for each run of a size."""
+        chunks: list[bytes] = []
+        size = frames = 0
+        length = -1
+        header = b""
+        small = self._mtu >> 1
+        for index, item in enumerate(payloads):
+            payload = item if isinstance(item, Payload) else None
+            data = item if payload is None and isinstance(item, bytes) else None
+            if payload is not None and payload.metadata is None:
+                data = payload.data
+            if data is None or index == last or len(data) > small:
+                if chunks:
+                    self.out.put(id, b"".join(chunks), frames)
+                    chunks, frames = [], 0
+                self._queue(id, _NEXT, b"", payload_of(item), index == last)
+                continue
+            if len(data) != length:
+                length = len(data)
+                header = HEADER.pack(length + 6 >> 16, length + 6 & 0xFFFF, id, _NEXT)
+            chunks += (header, data)
+            frames += 1
+            size += length
+            if size > 0x10000:
+                self.out.put(id, b"".join(chunks), frames)
+                chunks, frames, size = [], 0, 0
+        if chunks:
+            self.out.put(id, b"".join(chunks), frames)
+
+    def _abandon(self, stream: Stream, frame: bytes) -> None:
+        """This side ends the stream: drop what it still wanted to send, say so, and remember the id."""
+        self.out.drop(stream.id)
+        self.out.frame(stream.id, frame)
+        self._bury(stream.id, self.limits.cancel_race_frames)
+
+    def _abandon_with_error(self, stream: Stream, code: Code, reason: str) -> None:
+        """The peer made us end the stream with an error: it counts as a cancel of the peer (FL-02)."""
+        self.out.drop(stream.id)
+        self._refuse(stream.id, code, reason)
+
+    def _refuse(self, id: int, code: Code, reason: str) -> None:
+        self._send_error(id, code, reason)
+        self._bury(id, self.limits.cancel_race_frames)
+        self._count_cancel()
+
+    def _send_error(self, id: int, code: int, text: str) -> None:
+        self.out.frame(id, ErrorFrame(stream=id, code=code, data=text.encode()).encode())
+
+    def _count_cancel(self) -> None:
+        if not self._cancels.take(1, self.now):
+            raise Violation("cancel-flood", rule="cancel_bucket")
+
+    def _hold(self, payload: Payload) -> None:
+        self.delivered += len(payload)
+
+
+_ACTIONS: dict[StreamAction, Callable[[Streams, Stream, Any], None]] = {
+    StreamAction.IGNORE: Streams._ignore,
+    StreamAction.RACE: Streams._race,
+    StreamAction.NOTHING: Streams._nothing,
+    StreamAction.DELIVER: Streams._deliver,
+    StreamAction.COMPLETE_IN: Streams._complete_in,
+    StreamAction.EXCESS: Streams._excess,
+    StreamAction.GRANT: Streams._grant,
+    StreamAction.ZERO: Streams._zero,
+    StreamAction.STOP_OUT: Streams._stop_out,
+    StreamAction.END_CANCELED: Streams._end_canceled,
+    StreamAction.END_FAILED: Streams._end_failed,
+    StreamAction.REFUSE_BIG: Streams._refuse_fragment,
+    StreamAction.REFUSE_MALFORMED: Streams._refuse_fragment,
+    StreamAction.SEND_COMPLETE: Streams._send_complete,
+    StreamAction.SEND_ERROR: Streams._send_failure,
+    StreamAction.SEND_CANCEL: Streams._send_cancel,
+}
+
+
+def _about(error: Error, id: int) -> Error:
+    """The connection's error as one of its streams sees it."""
+    copy = type(error)(error.message, code=error.code, stream=id, rule=error.rule)
+    copy.__cause__ = error
+    return copy

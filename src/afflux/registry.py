@@ -1,0 +1,183 @@
+"""Which protocols and transports exist: one line each. No I/O and no asyncio lives here.
+
+A protocol that is named but not built yet has no ``make``; asking for it raises :class:`afflux.Unsupported`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from afflux.core.errors import AddressError, Unsupported
+
+if TYPE_CHECKING:
+    from afflux.core.engine import Engine
+    from afflux.core.limits import Limits
+    from afflux.core.payload import Payload
+    from afflux.transports.base import Transport
+
+__all__ = ["PROTOCOLS", "TRANSPORTS", "EngineFactory", "ProtocolEntry", "Terms", "TransportEntry", "nearest"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the side that connects proposes."""
+
+    payload: Payload | None = None
+    "The payload of the setup."
+    metadata_mime: str | None = None
+    "MIME type of all metadata; None means the protocol's default."
+    data_mime: str | None = None
+    "MIME type of all data; None means the protocol's default."
+    keepalive: float = 20.0
+    "Seconds between keepalives."
+    lifetime: float = 90.0
+    "Seconds without a sign of life after which the peer counts as dead."
+    mtu: int | None = None
+    "Largest frame to send, in bytes; longer payloads are fragmented. None means the engine's default."
+
+
+EngineFactory = Callable[..., "Engine"]
+"``make(role, terms, *, limits, prefixed, decide, now) -> Engine``."
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 86_400:
+        raise ValueError("seconds, above 0 and at most a day")
+    return value
+
+
+def _size(text: str) -> int:
+    value = int(text)
+    if not 64 <= value <= 0xFFFFFF:
+        raise ValueError("bytes, 64 to 16777215")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolEntry:
+    """One protocol."""
+
+    name: str
+    "As in an address."
+    make: EngineFactory | None = None
+    "Makes an engine; None while the protocol is not built."
+    verbs: tuple[str, ...] = ()
+    "The verbs that it has."
+    options: tuple[tuple[str, Callable[[str], Any]], ...] = ()
+    "What an address may set: fields of Terms, and how to read each."
+
+    def built(self) -> EngineFactory:
+        """The engine factory.
+
+        Raises:
+            Unsupported: this version of afflux does not have the protocol.
+        """
+        if self.make is None:
+            raise Unsupported(f'protocol "{self.name}" is not built yet; there is: {_built(PROTOCOLS.values())}')
+        return self.make
+
+
+@dataclass(frozen=True, slots=True)
+class TransportEntry:
+    """One transport."""
+
+    name: str
+    "As in an address."
+    module: str | None
+    "The module with its ``TRANSPORT`` object; None while the transport is not built."
+    authority: Literal["host", "name", "path"] = "host"
+    "What stands behind ``//``: host and port, a name, or a file's path."
+    port: int | None = None
+    "The port when the address has none."
+
+    @property
+    def make(self) -> object:
+        """None while the transport is not built."""
+        return self.module
+
+    def built(self) -> Transport:
+        """The transport.
+
+        Raises:
+            Unsupported: this version of afflux does not have the transport.
+        """
+        if self.module is None:
+            raise Unsupported(f'transport "{self.name}" is not built yet; there is: {_built(TRANSPORTS.values())}')
+        from importlib import import_module
+
+        transport: Transport = import_module(self.module).TRANSPORT
+        return transport
+
+
+def nearest(kind: str, name: str, known: Iterable[str]) -> AddressError:
+    """The error for an unknown name, with the list of what exists and the nearest of it."""
+    from difflib import get_close_matches
+
+    known = list(known)
+    close = get_close_matches(name, known, n=1)
+    hint = f'; did you mean "{close[0]}"?' if close else ""
+    there = ", ".join(known) if known else "none"
+    return AddressError(f'unknown {kind} "{name[:64]}"{hint} There is: {there}' if hint else
+                        f'unknown {kind} "{name[:64]}"; there is: {there}')
+
+
+def _built(entries: Iterable[ProtocolEntry] | Iterable[TransportEntry]) -> str:
+    return ", ".join(entry.name for entry in entries if entry.make is not None)
+
+
+def _rsocket(
+    role: Literal["client", "server"], terms: Terms, *, limits: Limits, prefixed: bool, decide: bool, now: float
+) -> Engine:
+    from afflux.protocols.rsocket.engine import DEFAULT_MTU
+    from afflux.protocols.rsocket.engine import Engine as RSocket
+    from afflux.protocols.rsocket.frames import Setup
+
+    if not prefixed:
+        raise Unsupported("rsocket runs over byte streams only, for now: tcp, mem")
+    payload = terms.payload
+    setup = Setup(
+        stream=0,
+        keepalive_ms=round(terms.keepalive * 1000),
+        lifetime_ms=round(terms.lifetime * 1000),
+        metadata_mime=terms.metadata_mime or "message/x.rsocket.composite-metadata.v0",
+        data_mime=terms.data_mime or "application/octet-stream",
+        metadata=None if payload is None else payload.metadata,
+        data=b"" if payload is None else payload.data,
+    )
+    mtu = terms.mtu or DEFAULT_MTU
+    return RSocket(
+        role, setup=setup if role == "client" else None, limits=limits, decide=decide, now=now, mtu=mtu
+    )
+
+
+_TERMS: Final = (("keepalive", _seconds), ("lifetime", _seconds), ("mtu", _size))
+_FIVE: Final = ("request", "fire", "stream", "channel", "push")
+
+PROTOCOLS: Final = {
+    entry.name: entry
+    for entry in (
+        ProtocolEntry("rsocket", _rsocket, _FIVE, _TERMS),
+        ProtocolEntry("rsocket-draft"),
+        ProtocolEntry("reactivesocket"),
+        ProtocolEntry("limit"),
+        ProtocolEntry("jmux"),
+        ProtocolEntry("rsio"),
+    )
+}
+"Every protocol that an address may name."
+
+TRANSPORTS: Final = {
+    entry.name: entry
+    for entry in (
+        TransportEntry("tcp", "afflux.transports.tcp"),
+        TransportEntry("tls", None),
+        TransportEntry("ws", None, port=80),
+        TransportEntry("wss", None, port=443),
+        TransportEntry("unix", None, "path"),
+        TransportEntry("mem", "afflux.transports.mem", "name"),
+    )
+}
+"Every transport that an address may name."

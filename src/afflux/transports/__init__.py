@@ -1,0 +1,1 @@
+"""Ways to carry bytes. No protocol lives here."""

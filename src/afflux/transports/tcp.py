@@ -1,0 +1,206 @@
+"""TCP: connecting, listening, and saying clearly why it did not work. Nothing is imported here that starts a loop.
+
+Accepting is done by hand and not with ``loop.create_server``, because a refused connection has to be closed before
+a byte is read, a flood has to wait in the kernel's queue, and running out of descriptors must not spin.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from afflux.address import Address
+from afflux.core.errors import BindFailed, ConnectFailed
+from afflux.transports.base import Admission, Factory, Listener
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["TRANSPORT", "SocketListener", "Tcp"]
+
+_Found = tuple[Any, ...]
+_BACKLOG = 1024
+_ACCEPTS_PER_TURN = 64
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_DESCRIPTOR_PAUSE = 1.0
+
+
+class Tcp:
+    """See transports.base.Transport."""
+
+    messages = False
+
+    async def open(self, address: Address, factory: Callable[[], asyncio.Protocol]) -> None:
+        """Connect; every address of the host is tried in turn."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+            sock = await _connect(loop, found)
+        except OSError as error:
+            raise ConnectFailed(_why_not(address, error)) from error
+        await loop.create_connection(factory, sock=sock)
+
+    async def listen(self, address: Address, admission: Admission, factory: Factory) -> Listener:
+        """Bind every address of the host; with port 0 all of them to one free port."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(
+                address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            sockets = _bind(address, found)
+        except OSError as error:
+            raise BindFailed(f"can not listen on {address}: {_words(error)}") from error
+        return SocketListener(address, sockets, admission, factory, loop)
+
+    def dial(self, address: Address, timeout: float) -> socket.socket:
+        """Connect a blocking socket."""
+        try:
+            sock = socket.create_connection((address.host, address.port or 0), timeout)
+        except TimeoutError as error:
+            raise ConnectFailed(f"{address} did not answer within {timeout:g} s") from error
+        except OSError as error:
+            raise ConnectFailed(_why_not(address, error)) from error
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+
+
+async def _connect(loop: asyncio.AbstractEventLoop, found: Sequence[_Found]) -> socket.socket:
+    failure = OSError("the host has no address")
+    for family, kind, protocol, _, target in found:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            await loop.sock_connect(sock, target)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            failure = error
+            sock.close()
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failure
+
+
+def _bind(address: Address, found: Sequence[_Found]) -> list[socket.socket]:
+    sockets: list[socket.socket] = []
+    port = address.port
+    try:
+        for family, kind, protocol, _, target in dict.fromkeys(found):
+            sock = socket.socket(family, kind, protocol)
+            sockets.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind((target[0], port, *target[2:]))
+            sock.listen(_BACKLOG)
+            sock.setblocking(False)
+            port = sock.getsockname()[1]
+    except OSError:
+        for sock in sockets:
+            sock.close()
+        raise
+    return sockets
+
+
+def _why_not(address: Address, error: OSError) -> str:
+    return f"can not connect to {address}: {_words(error)}"
+
+
+def _words(error: OSError) -> str:
+    """The system's own words, without asyncio's wrapping of several of them."""
+    if isinstance(error, socket.gaierror):
+        return f"the host name is not known ({error.strerror})"
+    if error.errno == errno.ECONNREFUSED:
+        return "refused: nothing listens there"
+    if error.errno == errno.EADDRINUSE:
+        return "the port is in use"
+    return error.strerror or str(error)
+
+
+class SocketListener:
+    """Accepts from listening sockets under a loop. Made by ``listen``."""
+
+    def __init__(
+        self,
+        address: Address,
+        sockets: list[socket.socket],
+        admission: Admission,
+        factory: Factory,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.address = address.at(port=sockets[0].getsockname()[1])
+        "Where it really listens."
+        self._sockets = sockets
+        self._admission = admission
+        self._factory = factory
+        self._loop = loop
+        self._starting: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._watch()
+
+    def close(self) -> None:
+        """Accept no more."""
+        self._unwatch()
+        if self._pause is not None:
+            self._pause.cancel()
+        for sock in self._sockets:
+            sock.close()
+        self._sockets = []
+
+    def _watch(self) -> None:
+        self._pause = None
+        for sock in self._sockets:
+            self._loop.add_reader(sock.fileno(), self._accept, sock)
+
+    def _unwatch(self) -> None:
+        for sock in self._sockets:
+            self._loop.remove_reader(sock.fileno())
+
+    def _wait(self, seconds: float) -> None:
+        self._unwatch()
+        if self._pause is None:
+            self._pause = self._loop.call_later(seconds, self._watch)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            if (seconds := self._admission.delay()) > 0:
+                return self._wait(seconds)
+            try:
+                sock, peer = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return None
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                return self._wait(_DESCRIPTOR_PAUSE) if error.errno in _NO_DESCRIPTORS else None
+            self._take(sock, str(peer[0]) if peer else "")
+        return None
+
+    def _take(self, sock: socket.socket, host: str) -> None:
+        if not self._admission.admit(host):
+            sock.close()
+            return
+        sock.setblocking(False)
+        task = self._loop.create_task(self._start(sock, host))
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    async def _start(self, sock: socket.socket, host: str) -> None:
+        protocol = self._factory(host)
+        try:
+            await self._loop.connect_accepted_socket(lambda: protocol, sock)
+        except OSError as error:
+            sock.close()
+            protocol.connection_lost(error)
+
+
+TRANSPORT = Tcp()
+"The transport ``tcp``."

