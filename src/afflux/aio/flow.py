@@ -287,7 +287,7 @@ class Over(Exception):  # noqa: N818 -- a way out of the producer, never seen ou
 class Sender:
     """The outbound half of one stream: a producer's items, within credit and room."""
 
-    __slots__ = ("_batch", "_burst", "_bytes", "_driver", "_quota", "_size", "_waiter", "id", "over")
+    __slots__ = ("_batch", "_burst", "_bytes", "_driver", "_failure", "_quota", "_size", "_waiter", "id", "over")
 
     def __init__(self, driver: Driver, id: int) -> None:
         self._driver = driver
@@ -301,6 +301,7 @@ class Sender:
         self._bytes = 0
         self._burst = 0
         self._waiter: asyncio.Future[None] | None = None
+        self._failure: Exception | None = None
 
     def wake(self) -> None:
         """Credit or room may have come, or the end."""
@@ -327,12 +328,14 @@ class Sender:
             else:
                 await self._send_plain(iter(source))
             self._batch, batch = [], self._batch
+            if self._failure is not None:
+                raise self._failure
             if not self.over:
                 driver.engine.send(self.id, batch, complete=True) if batch else driver.engine.complete(self.id)
         except Over:
             pass
         except BaseException:
-            self.push()
+            self.flush()  # what was made before goes first
             raise
         finally:
             driver.producing -= 1
@@ -349,6 +352,13 @@ class Sender:
             self._size = 0
             if not self.over:
                 self._driver.engine.send(self.id, batch)
+
+    def flush(self) -> None:
+        """The same at the end of a turn; what goes wrong is the producer's to hear."""
+        try:
+            self.push()
+        except Exception as error:
+            self._failure = error
 
     async def _send_async(self, source: AsyncIterator[Any]) -> None:
         await self._ready()
@@ -413,6 +423,8 @@ class Sender:
         """
         driver = self._driver
         while True:
+            if self._failure is not None:
+                raise self._failure
             if self.over:
                 raise Over
             credit = driver.engine.credit(self.id)

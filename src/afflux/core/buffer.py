@@ -3,8 +3,8 @@
 Theory of operation. A parser wants one contiguous block with as many whole messages as possible. Most reads
 begin at a message boundary, so the block is the very object that was read, not a copy. Only the unread tail is
 kept, with the number of bytes that make its message whole; nothing is handed out again before they are there.
-So a message that comes byte by byte costs one append for each byte and one copy at the end, and no byte is
-copied more than twice. Memory follows the bytes that arrived, never a length that was declared.
+So a message that comes byte by byte costs one append for each byte and one copy at the end, whatever its length.
+Memory follows the bytes that arrived, never a length that was declared.
 """
 
 from __future__ import annotations
@@ -45,15 +45,13 @@ class ReceiveBuffer:
             Violation: still not as long as needed, and more than ``limit`` is held (rule ``connection_bytes``).
         """
         held = self._held
-        if not held:
-            if len(data) >= self._need:
-                self._need = 0
-                return data
-            self._held = bytearray(data)
-        else:
-            held += data
-        if len(self._held) >= self._need:
-            return self.take()
+        if len(held) + len(data) >= self._need:
+            if held:
+                data = b"".join((held, data))
+                self._held = bytearray()
+            self._need = 0
+            return data
+        held += data
         self._check()
         return None
 

@@ -67,11 +67,14 @@ class Credit:
         self.available = min(self.available + n, SATURATED - self.used)
 
     def take(self, n: int = 1) -> None:
-        """Use ``n``.
+        """Use ``n``; nothing is taken when it raises.
 
         Raises:
-            Violation: less than ``n`` is left (rule ``R-27``); nothing is taken.
+            Violation: less than ``n`` is left (rule ``R-27``).
+            ValueError: ``n`` is negative: credit is never revoked.
         """
+        if n < 0:
+            raise ValueError(f"credit is never revoked: {n}")
         if n > self.available:
             raise Violation(f"{n} {self.unit.value} with a credit of {self.available}", rule="R-27")
         self.available -= n
@@ -234,8 +237,12 @@ class Budget:
         return self.limit - self.used
 
     def hold(self, size: int, objects: int = 1) -> bool:
-        """Charge ``objects`` of ``size`` bytes in all; False, and nothing charged, when they do not fit."""
-        used = self.used + size + objects * self.overhead
+        """Charge ``objects`` of ``size`` bytes in all; False, and nothing charged, when they do not fit.
+
+        Raises:
+            ValueError: a negative number (a bug of the caller).
+        """
+        used = self.used + self._cost(size, objects)
         if used > self.limit:
             return False
         self.used = used
@@ -245,12 +252,17 @@ class Budget:
         """Give back what was charged.
 
         Raises:
-            ValueError: more than is held (a bug of the caller); nothing is given back.
+            ValueError: more than is held, or a negative number (a bug of the caller); nothing is given back.
         """
-        used = self.used - size - objects * self.overhead
+        used = self.used - self._cost(size, objects)
         if used < 0:
             raise ValueError(f"{size} bytes in {objects} objects released, {self.used} bytes held")
         self.used = used
+
+    def _cost(self, size: int, objects: int) -> int:
+        if size < 0 or objects < 0:
+            raise ValueError(f"a budget counts 0 or more, not {size} bytes in {objects} objects")
+        return size + objects * self.overhead
 
     def __repr__(self) -> str:
         return f"<Budget {self.used} of {self.limit} bytes>"

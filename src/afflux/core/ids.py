@@ -24,7 +24,7 @@ class StreamIds:
     last: int
     "The highest id of that parity."
     wrapped: bool
-    "True once the ids have started again."
+    "True once the last id was passed: those that follow are used again."
 
     def __init__(self, first: int, last: int = 0x7FFFFFFF) -> None:
         if first not in (1, 2) or last < first:
@@ -45,13 +45,11 @@ class StreamIds:
             id = self._next
             if id == self.last:
                 self._next = self.first
+                self.wrapped = True
             else:
                 self._next = id + 2
-            # Only an id that follows the wrap is a second use; the last id itself is not.
             if id not in busy:
-                self.wrapped = self.wrapped or self._next == self.first
                 return id
-            self.wrapped = self.wrapped or self._next == self.first
         raise LimitExceeded(f"all {self._count} stream ids are in use", rule="ids-exhausted")
 
 

@@ -231,19 +231,19 @@ def reference() -> str:
     """The reference page: one Markdown table with every limit."""
     lines = ["|Limit|Unit|server|trusted|tiny|Reason|", "|---|---|---|---|---|---|"]
     for row in ROWS.values():
-        cells = [_shown(value) for value in (row.server, row.trusted, row.tiny)]
+        cells = [_shown(value, "bytes" in row.unit) for value in (row.server, row.trusted, row.tiny)]
         lines.append(f"|`{row.name}`|{row.unit}|{'|'.join(cells)}|{row.reason or ''}|")
     return "\n".join(lines) + "\n"
 
 
-def _shown(value: Any) -> str:
-    """A value as people write it: 64 Ki, 1,024, off."""
+def _shown(value: Any, is_bytes: bool) -> str:
+    """A value as people write it: 64 Ki for bytes, 1,024 for a count, off."""
     if value is None:
         return "off"
     if isinstance(value, tuple):
-        return ", ".join(map(_shown, value))
+        return ", ".join(_shown(part, is_bytes) for part in value)
     for name, size in (("Gi", Gi), ("Mi", Mi), ("Ki", Ki)):
-        if value >= size and value % size == 0:
+        if is_bytes and value >= size and value % size == 0:
             return f"{value // size:,} {name}"
     return f"{value:,}"
 

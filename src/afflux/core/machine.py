@@ -93,13 +93,8 @@ class Table(Generic[S, I, A]):
         self.otherwise = otherwise
         self._check_members()
         filled = self._fill(rows)
-        action, rule = otherwise
-        self.steps = tuple(
-            tuple(filled.get((state, input)) or Step(state, action, rule) for input in self.inputs)
-            if (state := self._by_number(number)) is not None
-            else ()
-            for number in range(max(self.states) + 1)
-        )
+        members = {int(state): state for state in self.states}
+        self.steps = tuple(self._line(members.get(number), filled) for number in range(max(members) + 1))
         self._check_reach()
 
     def step(self, state: S, input: I) -> Step[S, A]:
@@ -149,11 +144,15 @@ class Table(Generic[S, I, A]):
             for step, inputs in together.items():
                 yield state, inputs, step
 
-    def _by_number(self, number: int) -> S | None:
-        return next((state for state in self.states if state == number), None)
+    def _line(self, state: S | None, filled: dict[tuple[S, I], Step[S, A]]) -> tuple[Step[S, A], ...]:
+        """The steps of one state, those of ``otherwise`` where no row filled the cell."""
+        if state is None:
+            return ()
+        rest = Step(state, *self.otherwise)
+        return tuple(filled.get((state, input), rest) for input in self.inputs)
 
     def _check_members(self) -> None:
-        if self.start not in self.states:
+        if not _among(self.start, self.states):
             raise ValueError(f"{self.name}: the start {self.start!r} is not a state of this table")
         if min(self.states) < 0 or len(set(self.states)) != len(self.states):
             raise ValueError(f"{self.name}: states are different numbers from 0 up")
@@ -167,10 +166,10 @@ class Table(Generic[S, I, A]):
             states = row.states if isinstance(row.states, tuple) else (row.states,)
             inputs = row.inputs if isinstance(row.inputs, tuple) else (row.inputs,)
             for state in (*states, *targets):
-                if state not in self.states:
+                if not _among(state, self.states):
                     raise ValueError(f"{self.name}: {state!r} is not a state of this table")
             for input in inputs:
-                if input not in self.inputs:
+                if not _among(input, self.inputs):
                     raise ValueError(f"{self.name}: {input!r} is not an input of this table")
                 for state in states:
                     if (state, input) in filled:
@@ -189,6 +188,11 @@ class Table(Generic[S, I, A]):
         lost = [state.name for state in self.states if state not in reached]
         if lost:
             raise ValueError(f"{self.name}: no way leads to {', '.join(lost)}")
+
+
+def _among(member: IntEnum, members: Iterable[IntEnum]) -> bool:
+    """By identity: members of two enums are equal when their numbers are."""
+    return any(member is other for other in members)
 
 
 def _label(action: Enum | str) -> str:

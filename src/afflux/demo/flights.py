@@ -22,7 +22,7 @@ from afflux.core.errors import MissingExtra
 
 _K = TypeVar("_K", str, int)
 
-__all__ = ["COLUMNS", "TOTAL", "Delay", "Totals", "archive", "batches", "ordered", "totals"]
+__all__ = ["COLUMNS", "TEXT", "TOTAL", "Delay", "Totals", "archive", "batches", "ordered", "totals"]
 
 TOTAL = 336_776
 "How many flights there are."
@@ -50,10 +50,12 @@ COLUMNS = (
 )
 "The columns of the file, in its order: the keys of a record."
 
-_TEXT = frozenset(("carrier", "tailnum", "origin", "dest", "time_hour"))
+TEXT = frozenset(("carrier", "tailnum", "origin", "dest", "time_hour"))
+"Those that hold text; the others hold whole numbers."
+
 _DEP_DELAY, _CARRIER, _HOUR = map(COLUMNS.index, ("dep_delay", "carrier", "hour"))
 _TEMPLATE = "{" + ",".join(f'"{name}":%s' for name in COLUMNS) + "}"
-_QUOTED = tuple(index for index, name in enumerate(COLUMNS) if name in _TEXT)
+_QUOTED = tuple(index for index, name in enumerate(COLUMNS) if name in TEXT)
 
 
 def archive() -> Path:

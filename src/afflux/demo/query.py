@@ -12,8 +12,11 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from afflux.demo import flights
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,27 +24,134 @@ if TYPE_CHECKING:
 
 __all__ = ["SCHEMA", "main"]
 
-SCHEMA = ", ".join(
-    f"{name} {'STRING' if name in ('carrier', 'tailnum', 'origin', 'dest', 'time_hour') else 'INT'}"
-    for name in (
-        "year",
-        "month",
-        "day",
-        "dep_time",
-        "sched_dep_time",
-        "dep_delay",
-        "arr_time",
-        "sched_arr_time",
-        "arr_delay",
-        "carrier",
-        "flight",
-        "tailnum",
-        "origin",
-        "dest",
-        "air_time",
-        "distance",
-        "hour",
-        "minute",
-        "time_hour",
+SCHEMA = ", ".join(f"{name} {'STRING' if name in flights.TEXT else 'INT'}" for name in flights.COLUMNS)
+"The columns of a flight, in Spark's words."
+
+GLANCE = 0.1
+"Seconds between two looks at the query's progress."
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run until ``--rows`` rows are in the tables."""
+    parser = argparse.ArgumentParser(prog="python -m afflux.demo.query")
+    parser.add_argument("--uri", required=True)
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--rows", required=True, type=int)
+    parser.add_argument("--batch", required=True, type=int)
+    asked = parser.parse_args(arguments)
+    started = time.monotonic()
+    spark = _session()
+    _tell("session", seconds=round(time.monotonic() - started, 3))
+    try:
+        _watch(_start(spark, asked.uri, asked.out, asked.rows, asked.batch), asked.rows)
+        _add_up(spark, asked.out)
+        _tell("done")
+    finally:
+        spark.stop()
+
+
+def _session() -> SparkSession:
+    from afflux.spark.session import session
+
+    return session("afflux-demo")
+
+
+def _start(spark: SparkSession, uri: str, out: Path, rows: int, batch: int) -> StreamingQuery:
+    stream = (
+        spark.readStream.format("afflux")
+        .option("uri", uri)
+        .option("route", "flights")
+        .option("requestData", json.dumps({"count": rows}))
+        .option("startingOffsets", "earliest")
+        .option("maxRowsPerBatch", batch)
+        .load()
     )
-)
+    return (
+        stream.writeStream.foreachBatch(_Writer(out))
+        .option("checkpointLocation", str(out / "checkpoint"))
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+
+
+class _Writer:
+    """Writes one batch under its number; the same batch again replaces it."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        from pyspark.sql import functions as f
+
+        parsed = f.from_json(batch["data"].cast("string"), SCHEMA)
+        table = batch.select("offset", parsed.alias("flight")).select("offset", "flight.*").persist()
+        try:
+            table.write.mode("overwrite").parquet(str(self._out / "flights" / f"batch={number}"))
+            delays = table.groupBy("carrier", "hour").agg(
+                f.count("*").alias("flights"),
+                f.count("dep_delay").alias("departures"),
+                f.coalesce(f.sum("dep_delay"), f.lit(0)).alias("minutes"),
+                f.max("offset").alias("last"),
+            )
+            delays.persist()
+            delays.coalesce(1).write.mode("overwrite").parquet(str(self._out / "delays" / f"batch={number}"))
+            told = delays.agg(f.sum("flights"), f.max("last")).collect()[0]
+            delays.unpersist()
+            _tell("written", batch=number, rows=told[0] or 0, end=-1 if told[1] is None else told[1] + 1)
+        finally:
+            table.unpersist()
+
+
+def _watch(query: StreamingQuery, rows: int) -> None:
+    """Tell of each finished batch, and end the query when the last row is in."""
+    seen = -1
+    while not query.awaitTermination(GLANCE):
+        for progress in query.recentProgress:
+            number = progress["batchId"]
+            if number <= seen or not progress["numInputRows"]:
+                continue
+            seen = number
+            end = _position(progress["sources"][0]["endOffset"])
+            _tell(
+                "finished",
+                batch=number,
+                rows=progress["numInputRows"],
+                end=end,
+                seconds=progress["durationMs"]["triggerExecution"] / 1000,
+            )
+            if end >= rows:
+                query.stop()
+                return
+    raise RuntimeError("the query ended before all rows were there")
+
+
+def _position(offset: Any) -> int:
+    """Items before the offset: ``{"<shard>": {"epoch": e, "pos": p}}``, as text or parsed."""
+    shards = json.loads(offset) if isinstance(offset, str) else offset
+    return sum(int(shard["pos"]) for shard in shards.values())
+
+
+def _add_up(spark: SparkSession, out: Path) -> None:
+    """The delays of all batches, by carrier and by hour."""
+    from pyspark.sql import functions as f
+
+    delays = spark.read.parquet(str(out / "delays")).persist()
+    for column in ("carrier", "hour"):
+        (
+            delays.groupBy(column)
+            .agg(*(f.sum(name).alias(name) for name in ("flights", "departures", "minutes")))
+            .withColumn("mean_delay", f.col("minutes") / f.col("departures"))
+            .orderBy(column)
+            .coalesce(1)
+            .write.mode("overwrite")
+            .parquet(str(out / f"by_{column}"))
+        )
+
+
+def _tell(event: str, **facts: Any) -> None:
+    sys.stdout.write(json.dumps({"event": event, **facts}) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -45,7 +45,9 @@ class Playbook:
 
     def __lshift__(self, expected: ev.Event | Frame | type | tuple[type, dict[str, Any]]) -> Playbook:
         """The next thing this side does: an event or frame, or a type of one (with some of its attributes)."""
-        kind = expected if isinstance(expected, type) else expected[0] if isinstance(expected, tuple) else type(expected)
+        kind = (
+            expected if isinstance(expected, type) else expected[0] if isinstance(expected, tuple) else type(expected)
+        )
         queue: deque[Any] = self.sent if issubclass(kind, Frame) else self.events
         if not queue:
             raise AssertionError(f"expected {expected!r}, but nothing came; {self.state()}")

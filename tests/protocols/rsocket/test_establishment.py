@@ -76,8 +76,11 @@ def test_zero_times_are_invalid(mode: Mode, offset: int) -> None:
 def test_empty_token_is_rejected(mode: Mode) -> None:
     data = bytearray(setup(token=b"t").encode())
     data[18:21] = b"\0\0"
-    server(mode) >> len(data).to_bytes(3, "big") + bytes(data) << closed(RemoteProtocolError, rule="R-53") << error(
-        0, 0x003
+    (
+        server(mode)
+        >> len(data).to_bytes(3, "big") + bytes(data)
+        << closed(RemoteProtocolError, rule="R-53")
+        << error(0, 0x003)
     )
 
 
@@ -272,7 +275,11 @@ def test_keepalive_data_too_large() -> None:
 
 def test_connection_frames_on_a_stream_are_ignored() -> None:
     play = responder()
-    for data in ("000006 00000001 0c00", "00000e 00000001 0c80 0000000000000000", "00000e 00000001 0800 00000001 00000001"):
+    for data in (
+        "000006 00000001 0c00",
+        "00000e 00000001 0c80 0000000000000000",
+        "00000e 00000001 0800 00000001 00000001",
+    ):
         raw = bytes.fromhex(data)
         if len(raw) > 9:
             play >> raw << ignored(10, "R-32")
@@ -334,7 +341,12 @@ def test_drain_of_an_idle_connection_closes_it() -> None:
 
 def test_close_at_once_fails_the_streams() -> None:
     play = requester().do(lambda engine: engine.open("stream", b"", credit=2)) << frames.RequestStream
-    play.do(lambda engine: engine.close(0.0)) << failed(1, ConnectionClosed) << closed(ConnectionClosed) << error(0, 0x101)
+    (
+        play.do(lambda engine: engine.close(0.0))
+        << failed(1, ConnectionClosed)
+        << closed(ConnectionClosed)
+        << error(0, 0x101)
+    )
     play.quiet()
 
 
@@ -370,7 +382,12 @@ def test_a_silent_server_is_given_up() -> None:
 def test_unknown_frames_by_the_ignore_flag(mode: Mode) -> None:
     for hex in ("000006 00000001 be00", "000006 00000000 0200", "00000a 00000000 fe00 00000007"):
         responder(mode) >> bytes.fromhex(hex) << ignored(1)
-    for hex in ("000006 00000001 bc00", "000006 00000000 0000", "00000a 00000000 fc00 00000007", "00000a 00000000 fe00 00000000"):
+    for hex in (
+        "000006 00000001 bc00",
+        "000006 00000000 0000",
+        "00000a 00000000 fc00 00000007",
+        "00000a 00000000 fe00 00000000",
+    ):
         responder(mode) >> bytes.fromhex(hex) << closed(RemoteProtocolError) << error(0, 0x101)
 
 
@@ -379,7 +396,13 @@ def test_glitches_run_out() -> None:
     play = responder()
     for _ in range(1000):
         play >> cancel << ignored(1)
-    play >> cancel << ignored(1) << closed(RemoteProtocolError, rule="glitch_bucket") << error(0, 0x101, b"protocol-abuse")
+    (
+        play
+        >> cancel
+        << ignored(1)
+        << closed(RemoteProtocolError, rule="glitch_bucket")
+        << error(0, 0x101, b"protocol-abuse")
+    )
 
 
 def test_trailing_bytes_are_charged(mode: Mode) -> None:

@@ -490,7 +490,11 @@ def test_next_may_miss_and_complete_ends_fragments(mode: Mode) -> None:
     """FG-12, R-37, D-4."""
     play = stream_requester(mode)
     play >> P(stream=1, follows=True, next=True, data=b"a" * 60) >> P(stream=1, follows=True, data=b"b" * 60)
-    play >> P(stream=1, follows=True, complete=True, data=b"c") << ev.Items(1, [Payload(b"a" * 60 + b"b" * 60 + b"c")], True)
+    (
+        play
+        >> P(stream=1, follows=True, complete=True, data=b"c")
+        << ev.Items(1, [Payload(b"a" * 60 + b"b" * 60 + b"c")], True)
+    )
     play = responder(mode)
     play >> frames.RequestChannel(stream=1, initial_n=1, follows=True, complete=True, data=b"a" * 60)
     play >> item(1, b"b") << ev.Opened(1, "channel", Payload(b"a" * 60 + b"b"), 1, True)
@@ -590,7 +594,9 @@ def test_reassembly_shares_the_budget() -> None:
         if play.sent:
             play << error(1 + 2 * n, 0x202, b"buffer-full")
             refused += 1
-    assert refused == limits.partial_payloads - limits.connection_bytes // (limits.frame_bytes - 6 + limits.object_overhead_bytes)
+    assert refused == limits.partial_payloads - limits.connection_bytes // (
+        limits.frame_bytes - 6 + limits.object_overhead_bytes
+    )
 
 
 def test_items_after_the_end_in_fragments() -> None:
@@ -647,3 +653,34 @@ def test_long_runs_are_cut_into_chunks() -> None:
     play.engine.send(1, items)
     play._collect([])
     assert [frame.data for frame in play.sent if isinstance(frame, P)] == items
+
+
+def test_large_frames_are_never_torn() -> None:
+    """A large item is queued as header and data: nothing may come between them, whatever the caller's limit."""
+    for limit in (1, 0x1000, 0x10000):
+        play = responder()
+        for id in (1, 3):
+            play >> frames.RequestStream(stream=id, initial_n=99, data=b"") << ev.Opened
+        engine = play.engine
+        data = bytearray()
+        for _ in range(8):
+            engine.send(1, [bytes(0xFFF0)])
+            engine.send(3, [bytes(0x30000)])
+            engine.send(1, [b"s" * 7, Payload(bytes(5000), b"m"), bytes(9)])
+            engine.push(b"control")
+            data += engine.outgoing(limit)
+            engine.push(b"control")
+        while chunk := engine.outgoing(limit):
+            data += chunk
+        assert engine.queued == 0
+        assert engine.room(0) == engine.limits.outbound_high_bytes
+        client = requester()
+        for _ in range(2):
+            client.engine.open("stream", b"", credit=99)
+        got = client.engine.receive(bytes(data), 0.0)
+        sizes = {1: [], 3: []}
+        for event in got:
+            if isinstance(event, ev.Items):
+                sizes[event.stream] += [len(payload.data) for payload in event.payloads]
+        assert sizes == {1: [0xFFF0, 7, 5000, 9] * 8, 3: [0x30000] * 8}
+        assert [event for event in got if isinstance(event, ev.Pushed)] == [ev.Pushed(b"control")] * 16

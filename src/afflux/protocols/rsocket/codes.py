@@ -1,7 +1,11 @@
 """Error codes of RSocket 1.0 (temporary)."""
 from __future__ import annotations
+
 from enum import IntEnum
+
 from afflux.core import errors
+
+
 class Code(IntEnum):
     INVALID_SETUP=1; UNSUPPORTED_SETUP=2; REJECTED_SETUP=3; REJECTED_RESUME=4; CONNECTION_ERROR=0x101; CONNECTION_CLOSE=0x102
     APPLICATION_ERROR=0x201; REJECTED=0x202; CANCELED=0x203; INVALID=0x204

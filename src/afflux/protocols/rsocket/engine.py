@@ -12,31 +12,28 @@ Rules this module keeps:
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from afflux.core.bucket import Bucket
-from afflux.core.buffer import ReceiveBuffer
 from afflux.core.errors import ConnectionClosed, Error, LocalProtocolError, RemoteProtocolError, SetupRefused, Violation
-from afflux.core.events import Block, Closed, Draining, Established, Event, Ignored, Items, Pushed, Verb
+from afflux.core.events import Closed, Draining, Established, Event, Ignored, Pushed, Verb
 from afflux.core.frame import trailing
 from afflux.core.limits import Limits
-from afflux.core.payload import Payload, PayloadLike
+from afflux.core.payload import PayloadLike
 from afflux.protocols.rsocket import frames
 from afflux.protocols.rsocket.codes import Code, error_for
-from afflux.protocols.rsocket.frames import ErrorFrame, Keepalive, MetadataPush, PayloadFrame, Setup, UnknownFrame
-from afflux.protocols.rsocket.outbound import HEADER, HEADER_SIZE, Outbound
+from afflux.protocols.rsocket.frames import ErrorFrame, Keepalive, MetadataPush, Setup, UnknownFrame
+from afflux.protocols.rsocket.inbound import Inbound
+from afflux.protocols.rsocket.outbound import HEADER, Outbound
 from afflux.protocols.rsocket.states import CLIENT, SERVER, ConnectionAction, ConnectionInput, ConnectionState
-from afflux.protocols.rsocket.streams import Stream, Streams
+from afflux.protocols.rsocket.streams import Streams
 
 __all__ = ["DEFAULT_MTU", "Engine"]
 
 DEFAULT_MTU = 0x20000
 "Bytes a frame may have before its payload is cut: 128 KiB, the quantum of fairness between streams."
 _MIN_MTU = 64
-_NEXT = PayloadFrame.TYPE << 10 | 0x020
-_NEXT_COMPLETE = PayloadFrame.TYPE << 10 | 0x060
 _COMPOSITE = "message/x.rsocket.composite-metadata.v0"
 
 _S, _I = ConnectionState, ConnectionInput
@@ -91,10 +88,9 @@ class Engine:
         self._state = self._table.start
         self._decide = decide
         self._born = self._now = self._heard = now
-        self._inbox = ReceiveBuffer(self.limits.connection_bytes + self.limits.frame_bytes)
-        self._incomplete_since: float | None = None
-        self._out = Outbound()
-        self._streams = Streams(self._client, self.limits, self._out, min(mtu, self.limits.frame_bytes), self._charge)
+        self._out = Outbound(min(mtu, self.limits.frame_bytes))
+        self._streams = Streams(self._client, self.limits, self._out, self._charge)
+        self._in = Inbound(self.limits, self._streams, self._frame, first=not self._client)
         self._events: list[Event] = []
         self._glitches = Bucket(*self.limits.glitch_bucket)
         self._keepalives = Bucket(self.limits.keepalive_rate[1], self.limits.keepalive_rate[0])
@@ -113,8 +109,8 @@ class Engine:
         if self._state == _S.CLOSED:
             return []
         self._now = self._heard = now
-        block = self._inbox.feed(data)
-        return [] if block is None else self._run(self._parse, block)
+        block = self._in.feed(data, now)
+        return [] if block is None else self._run(self._in.parse, block)
 
     def receive_eof(self, now: float) -> list[Event]:
         """The transport ended."""
@@ -142,8 +138,8 @@ class Engine:
             due.append(self._heard + self._lifetime)
         if self._next_keepalive is not None:
             due.append(self._next_keepalive)
-        if self._incomplete_since is not None:
-            due.append(self._incomplete_since + self.limits.frame_s)
+        if self._in.incomplete_since is not None:
+            due.append(self._in.incomplete_since + self.limits.frame_s)
         if oldest := self._streams.reassembly.oldest():
             due.append(oldest[1] + self.limits.reassembly_s)
         return min(due)
@@ -164,7 +160,7 @@ class Engine:
     def wants_read(self) -> bool:
         """False while more input could not be taken within the limits."""
         limits = self.limits
-        if self._state == _S.DECIDING and self._inbox.pending >= limits.first_frame_bytes:
+        if self._in.held and self._in.pending >= limits.first_frame_bytes:
             return False
         delivered = self._streams.delivered
         if delivered and delivered + self._streams.reassembly.size > limits.connection_bytes:
@@ -267,137 +263,6 @@ class Engine:
             self._step(_I.LAST_STREAM_ENDED, None)
         return events
 
-    def _parse(self, block: bytes) -> None:
-        """The pass over received bytes: whole frames are treated, the tail is kept once."""
-        position, end = 0, len(block)
-        unpack, live = HEADER.unpack_from, self._streams.live
-        limit = self._frame_limit
-        while end - position >= HEADER_SIZE:
-            high, low, id, word = unpack(block, position)
-            stop = position + 3 + (high << 16 | low)
-            if stop > end or stop - position - 3 > limit:
-                break
-            # The short path: items within credit go round the tables (states.py has the same step as ITEM/DELIVER).
-            if word == _NEXT and (stream := live.get(id)) is not None and stream.hot:
-                position = self._take_items(stream, block, position, end)
-                continue
-            if word == _NEXT_COMPLETE and (stream := live.get(id)) is not None and stream.verb == "request":
-                self._take_answer(stream, block[position + HEADER_SIZE : stop])
-            else:
-                self._frame(block, position + 3, stop)
-                limit = self._frame_limit
-            position = stop
-            if self._state == _S.DECIDING or self._state == _S.CLOSED:
-                break
-        self._keep(block, position, end)
-
-    def _take_items(self, stream: Stream, block: bytes, position: int, end: int) -> int:
-        """A run of plain items of one stream, at least one; returns where it ends."""
-        streams = self._streams
-        if stream.columnar:
-            return self._take_columns(stream, block, position, end)
-        payloads: list[Payload] = []
-        append, unpack, id = payloads.append, HEADER.unpack_from, stream.id
-        owed = stream.owed
-        limit = self._frame_limit
-        start = position
-        while owed and end - position >= HEADER_SIZE:
-            high, low, frame_id, word = unpack(block, position)
-            stop = position + 3 + (high << 16 | low)
-            if word != _NEXT or frame_id != id or stop > end or stop - position - 3 > limit or stop < position + 9:
-                break
-            append(Payload(block[position + HEADER_SIZE : stop]))
-            owed -= 1
-            position = stop
-        if position == start:
-            raise Violation("a frame shorter than its header", rule="R-7")
-        streams.delivered += position - start - HEADER_SIZE * len(payloads)
-        stream.owed = owed
-        stream.hot = owed > 0
-        self._events.append(Items(id, payloads))
-        return position
-
-    def _take_columns(self, stream: Stream, block: bytes, position: int, end: int) -> int:
-        """The same without an object for each item. Runs of equal headers are compared a column at a time."""
-        starts, ends = array("q"), array("q")
-        unpack, owed, first = HEADER.unpack_from, stream.owed, position
-        limit, patience = self._frame_limit, 1
-        while owed and end - position >= HEADER_SIZE:
-            high, low, id, word = unpack(block, position)
-            stride = 3 + (high << 16 | low)
-            if word != _NEXT or id != stream.id or position + stride > end or stride - 3 > limit or stride < 9:
-                break
-            count = min(owed, (end - position) // stride, patience)
-            if count > 1 and not _same_headers(block, position, stride, count):
-                count, patience = 1, 1
-            else:
-                patience = min(patience * 4, 0x10000)
-            stop = position + count * stride
-            starts.extend(range(position + HEADER_SIZE, stop + HEADER_SIZE, stride))
-            ends.extend(range(position + stride, stop + stride, stride))
-            owed -= count
-            position = stop
-        if position == first:
-            raise Violation("a frame shorter than its header", rule="R-7")
-        self._streams.delivered += position - first - HEADER_SIZE * len(ends)
-        stream.owed = owed
-        stream.hot = owed > 0
-        self._events.append(Block(stream.id, block, starts, ends))
-        return position
-
-    def _take_answer(self, stream: Stream, data: bytes) -> None:
-        """The one answer of a request, whole and without metadata: the ITEM_LAST/COMPLETE_IN step, cut short."""
-        streams = self._streams
-        if stream.id in streams.reassembly or not stream.requester:
-            streams.on_payload(PayloadFrame(stream=stream.id, next=True, complete=True, data=data))
-            return
-        del streams.live[stream.id]
-        stream.state = type(stream.state).CLOSED
-        streams.delivered += len(data)
-        self._events.append(Items(stream.id, [Payload(data)], True))
-
-    def _keep(self, block: bytes, position: int, end: int) -> None:
-        """Keep the unread tail, and judge a length as soon as its three bytes are there (FR-01, FR-02)."""
-        need = 0
-        if self._state == _S.CLOSED:
-            self._inbox.clear()
-            return
-        if self._state == _S.DECIDING:
-            need = 1 << 62
-        elif end - position >= 3:
-            length = int.from_bytes(block[position : position + 3], "big")
-            need = self._judge_length(length, block, position, end)
-        if position:
-            self._incomplete_since = None
-        if position == end:
-            self._incomplete_since = None
-        elif self._incomplete_since is None and self._state != _S.DECIDING:
-            self._incomplete_since = self._now
-        self._inbox.keep(block, position, need)
-
-    def _judge_length(self, length: int, block: bytes, position: int, end: int) -> int:
-        """How many bytes the next pass needs; a length that is out of bounds is a violation."""
-        first = self._state == _S.WAIT_FIRST
-        if length < 6:
-            raise Violation(
-                f"a frame of {length} bytes is shorter than its header",
-                rule="R-7",
-                code=Code.INVALID_SETUP if first else Code.CONNECTION_ERROR,
-            )
-        if length <= self._frame_limit:
-            return 3 + length
-        if not first:
-            raise Violation("frame-too-large", rule="frame_bytes")
-        if end - position < HEADER_SIZE:
-            return HEADER_SIZE  # HS-12: the type decides the code
-        kind = HEADER.unpack_from(block, position)[3] >> 10
-        codes = {Setup.TYPE: Code.REJECTED_SETUP, frames.Resume.TYPE: Code.REJECTED_RESUME}
-        raise Violation("first-frame-too-large", rule="first_frame_bytes", code=codes.get(kind, Code.INVALID_SETUP))
-
-    @property
-    def _frame_limit(self) -> int:
-        return self.limits.first_frame_bytes if self._state == _S.WAIT_FIRST else self.limits.frame_bytes
-
     # -- frames ---------------------------------------------------------------------------------------------
 
     def _frame(self, block: bytes, start: int, end: int) -> None:
@@ -488,6 +353,8 @@ class Engine:
         low, high = self.limits.peer_lifetime_s
         # KA-04: a peer's announced time is clamped before it meets arithmetic
         self._lifetime = max(low, min(high, max(setup.lifetime_ms / 1000, 3 * self._interval)))
+        self._in.first = False
+        self._in.held = self._decide
         self._events.append(Established(setup))
         if not self._decide:
             self._step(_I.APP_ACCEPT, None)
@@ -512,10 +379,8 @@ class Engine:
 
     def _accept(self) -> None:
         self._step(_I.APP_ACCEPT, None)
-        self._inbox.keep(b"", 0, 0)
-        block = self._inbox.feed(b"")
-        if block and self._state == _S.OPEN:
-            self._parse(block)
+        if not self._in.over:
+            self._in.resume(self._now)
 
     def _establish(self, argument: Any) -> None:
         if self._client:
@@ -586,7 +451,7 @@ class Engine:
         if now >= self._heard + self._lifetime:
             self._step(_I.SILENT, None)
             return
-        if self._incomplete_since is not None and now >= self._incomplete_since + self.limits.frame_s:
+        if self._in.incomplete_since is not None and now >= self._in.incomplete_since + self.limits.frame_s:
             raise Violation("frame-timeout", rule="frame_s")
         if self._next_keepalive is not None and now >= self._next_keepalive:
             self._out.control(Keepalive(stream=0, respond=True, position=0, data=b"").encode())
@@ -622,6 +487,7 @@ class Engine:
         self._out.control(ErrorFrame(stream=0, code=Code.CONNECTION_CLOSE, data=text).encode())
 
     def _finish(self, argument: Any) -> None:
+        self._in.close()
         self._events.append(Closed(None))
 
     def _break_off(self, violation: Violation) -> None:
@@ -636,22 +502,12 @@ class Engine:
     def _end(self, error: Error, code: int | None = None, text: bytes = b"") -> None:
         """Fail every stream once, say why if there is something to say, and close."""
         self._state = _S.CLOSED
-        self._next_keepalive = self._incomplete_since = None
-        self._inbox.clear()
+        self._next_keepalive = None
+        self._in.close()
         self._streams.fail_all(error)
         if code is not None:
             self._out.control(ErrorFrame(stream=0, code=code, data=text).encode())
         self._events.append(Closed(error))
-
-
-def _same_headers(block: bytes, position: int, stride: int, count: int) -> bool:
-    """Whether ``count`` frames of ``stride`` bytes follow each other with one and the same header."""
-    last = position + count * stride
-    for offset in range(HEADER_SIZE):
-        column = block[position + offset : last : stride]
-        if column.count(column[0]) != count:
-            return False
-    return True
 
 
 _STREAM_FRAMES: dict[type, Callable[[Streams, Any], None]] = {

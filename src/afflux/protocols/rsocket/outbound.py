@@ -10,24 +10,19 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from struct import Struct
 
 from afflux.core.errors import Violation
-from afflux.protocols.rsocket.frames import PayloadFrame
+from afflux.core.payload import Payload, PayloadLike, payload_of
+from afflux.protocols.rsocket.frames import FLAG_COMPLETE, FLAG_FOLLOWS, FLAG_METADATA, LARGEST_FRAME, NEXT
 
-__all__ = ["HEADER", "HEADER_SIZE", "MAX_FRAME", "Fragments", "Outbound", "prefixed"]
+__all__ = ["HEADER", "HEADER_SIZE", "Fragments", "Outbound", "prefixed"]
 
 HEADER = Struct(">BHIH")
 "Length (8 + 16 bits), stream id, type and flags: what every frame starts with on a byte stream."
 HEADER_SIZE = HEADER.size
-MAX_FRAME = 0xFFFFFF
-"The largest frame that a 24-bit length can announce (R-3)."
 
-_FLAG_M = 0x100
-_FLAG_F = 0x080
-_FLAG_C = 0x040
-_FLAG_N = 0x020
-_PAYLOAD = PayloadFrame.TYPE << 10
 _COPY_BELOW = 0x1000
 "Joining header and data at once is cheaper below this size; above it the copy costs more than the object."
 
@@ -35,8 +30,8 @@ _COPY_BELOW = 0x1000
 def prefixed(frame: bytes) -> bytes:
     """The frame with its 24-bit length before it (R-2)."""
     size = len(frame)
-    if size > MAX_FRAME:
-        raise Violation(f"a frame of {size:,} bytes is above {MAX_FRAME:,}", rule="R-3")
+    if size > LARGEST_FRAME:
+        raise Violation(f"a frame of {size:,} bytes is above {LARGEST_FRAME:,}", rule="R-3")
     return size.to_bytes(3, "big") + frame
 
 
@@ -68,27 +63,30 @@ class Fragments:
         room -= len(metadata)
         data, self._data = self._data[:room], self._data[room:]
         self.size -= len(metadata) + len(data)
-        flags = _FLAG_M if self._with_metadata else 0
+        flags = FLAG_METADATA if self._with_metadata else 0
         if self.size:
-            flags |= _FLAG_F
+            flags |= FLAG_FOLLOWS
         elif self.complete:
-            flags |= _FLAG_C
+            flags |= FLAG_COMPLETE
         length = header_size - 3 + len(metadata) + len(data)
         header = HEADER.pack(length >> 16, length & 0xFFFF, self._stream, self._word | flags) + self._extra
         if self._with_metadata:
             header += len(metadata).to_bytes(3, "big")
-        self._word, self._extra, self._with_metadata = _PAYLOAD | _FLAG_N, b"", bool(self._metadata)
+        self._word, self._extra, self._with_metadata = NEXT, b"", bool(self._metadata)
         return [header, metadata, data]
 
 
 class Outbound:
     """The queue of one connection."""
 
-    __slots__ = ("_control", "_lanes", "_ready", "frames", "size")
+    __slots__ = ("_control", "_counts", "_lanes", "_mtu", "_ready", "frames", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, mtu: int) -> None:
+        self._mtu = mtu
         self._control: list[bytes] = []
         self._ready: deque[bytes] = deque()
+        self._counts: deque[int] = deque()
+        "Frames in each chunk of ``_ready``; 0 is the head of a frame whose rest is the next chunk."
         self._lanes: dict[int, deque[bytes | Fragments]] = {}
         self.size = 0
         "Bytes waiting, of payloads still to be cut as well."
@@ -109,25 +107,75 @@ class Outbound:
     def put(self, stream: int, data: bytes, frames: int) -> None:
         """Queue whole frames of a stream, prefixes included."""
         lane = self._lanes.get(stream) if self._lanes else None
-        (self._ready if lane is None else lane).append(data)
+        if lane is None:
+            self._ready.append(data)
+            self._counts.append(frames)
+            self.frames += frames
+        else:
+            lane.append(data)
+            self.frames += 1
         self.size += len(data)
-        self.frames += frames
 
-    def put_header_and_data(self, stream: int, header: bytes, data: bytes) -> None:
-        """Queue one frame that is a header and data, without a copy of data that is long."""
-        if len(data) < _COPY_BELOW or self._lanes:
+    def payload(self, stream: int, word: int, extra: bytes, payload: Payload, complete: bool) -> None:
+        """Queue one payload as a frame, or as fragments when it is above the MTU."""
+        data = payload.data
+        metadata = payload.metadata
+        size = HEADER_SIZE + len(extra) + len(data) + (0 if metadata is None else 3 + len(metadata))
+        if size > self._mtu:
+            fragments = Fragments(stream, word, extra, metadata, data, complete, self._mtu)
+            self._lanes.setdefault(stream, deque()).append(fragments)
+            self.size += fragments.size
+            self.frames += 1
+            return
+        if complete:
+            word |= FLAG_COMPLETE
+        length = size - 3
+        if metadata is None:
+            header = HEADER.pack(length >> 16, length & 0xFFFF, stream, word) + extra
+        else:
+            header = HEADER.pack(length >> 16, length & 0xFFFF, stream, word | FLAG_METADATA) + extra
+            header += len(metadata).to_bytes(3, "big") + metadata
+        if size < _COPY_BELOW or self._lanes:
             self.put(stream, header + data, 1)
             return
-        self._ready.append(header)
-        self._ready.append(data)
-        self.size += len(header) + len(data)
+        self._ready += (header, data)
+        self._counts += (0, 1)
+        self.size += size
         self.frames += 1
 
-    def put_fragments(self, stream: int, fragments: Fragments) -> None:
-        """Queue a payload that is to be cut."""
-        self._lanes.setdefault(stream, deque()).append(fragments)
-        self.size += fragments.size
-        self.frames += 1
+    def run(self, stream: int, payloads: Sequence[PayloadLike], last: int) -> None:
+        """Queue many items at once: one chunk for a run of small ones, one header for a run of one size.
+
+        ``last`` is the index of the item that completes the stream, or -1.
+        """
+        chunks: list[bytes] = []
+        size = frames = 0
+        length, header = -1, b""
+        small = min(_COPY_BELOW, self._mtu - HEADER_SIZE)
+        for index, item in enumerate(payloads):
+            if isinstance(item, bytes):
+                data = item
+            elif isinstance(item, Payload) and item.metadata is None:
+                data = item.data
+            else:
+                data = None
+            if data is None or index == last or len(data) > small:
+                if chunks:
+                    self.put(stream, b"".join(chunks), frames)
+                    chunks, frames, size = [], 0, 0
+                self.payload(stream, NEXT, b"", payload_of(item), index == last)
+                continue
+            if len(data) != length:
+                length = len(data)
+                header = HEADER.pack(0, length + 6, stream, NEXT)
+            chunks += (header, data)
+            frames += 1
+            size += length
+            if size > 0x10000:
+                self.put(stream, b"".join(chunks), frames)
+                chunks, frames, size = [], 0, 0
+        if chunks:
+            self.put(stream, b"".join(chunks), frames)
 
     def drop(self, stream: int) -> None:
         """Forget what a stream still has in its lane: it is canceled or has failed (R-38)."""
@@ -138,6 +186,7 @@ class Outbound:
     def clear(self) -> None:
         """Forget everything of all streams; what stream 0 has to say stays."""
         self._ready.clear()
+        self._counts.clear()
         self._lanes.clear()
         self.size = sum(map(len, self._control))
         self.frames = len(self._control)
@@ -151,6 +200,7 @@ class Outbound:
             data = b"".join([*self._control, *ready]) if self._control else b"".join(ready)
             self._control.clear()
             ready.clear()
+            self._counts.clear()
             self.size = self.frames = 0
             return data
         chunks: list[bytes | memoryview] = list(self._control)
@@ -167,15 +217,15 @@ class Outbound:
 
     def _take_ready(self, chunks: list[bytes | memoryview]) -> int:
         """Move ordinary frames: one turn's worth, the size of a lane's fragment."""
-        ready = self._ready
-        size = 0
-        while ready and size < 0x10000:
+        ready, counts = self._ready, self._counts
+        size = count = 0
+        while ready and (size < 0x10000 or not count):
             chunk = ready.popleft()
+            count = counts.popleft()
             chunks.append(chunk)
             size += len(chunk)
+            self.frames -= count
         self.size -= size
-        if not ready and not self._lanes:
-            self.frames = 0
         return size
 
     def _take_fragment(self, chunks: list[bytes | memoryview]) -> int:

@@ -15,13 +15,9 @@ from typing import Any
 from afflux.core.bucket import Bucket
 from afflux.core.credit import SATURATED
 from afflux.core.errors import (
-    Canceled,
-    ConnectionClosed,
     Error,
-    Invalid,
     LimitExceeded,
     LocalProtocolError,
-    Rejected,
     RemoteProtocolError,
     Violation,
 )
@@ -32,6 +28,8 @@ from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.protocols.rsocket.codes import Code, code_for, error_for
 from afflux.protocols.rsocket.frames import (
+    COMPLETE,
+    NEXT,
     Cancel,
     ErrorFrame,
     PayloadFrame,
@@ -41,8 +39,8 @@ from afflux.protocols.rsocket.frames import (
     RequestResponse,
     RequestStream,
 )
-from afflux.protocols.rsocket.outbound import HEADER, HEADER_SIZE, Fragments, Outbound
-from afflux.protocols.rsocket.reassembly import Partial, Reassembly, RequestFrame
+from afflux.protocols.rsocket.outbound import HEADER, HEADER_SIZE, Outbound
+from afflux.protocols.rsocket.reassembly import Reassembly, RequestFrame
 from afflux.protocols.rsocket.states import REQUESTER, RESPONDER, StreamAction, StreamInput, StreamState
 
 __all__ = ["MAX_N", "Stream", "Streams"]
@@ -57,9 +55,6 @@ _VERBS: dict[type, Verb] = {
     RequestChannel: "channel",
 }
 _REQUESTS: dict[str, type[RequestFrame]] = {verb: frame for frame, verb in _VERBS.items()}
-_NEXT = PayloadFrame.TYPE << 10 | 0x020
-_COMPLETE = 0x040
-_METADATA = 0x100
 _LATE_FRAMES = 16
 "Frames that may be on their way when a stream completes: refills of credit, a cancel. They are free."
 
@@ -67,7 +62,7 @@ _LATE_FRAMES = 16
 class Stream:
     """What is known of one live stream."""
 
-    __slots__ = ("allowed", "answered", "columnar", "hot", "id", "owed", "requester", "state", "verb")
+    __slots__ = ("allowed", "answering", "columnar", "first_paid", "hot", "id", "owed", "requester", "state", "verb")
 
     def __init__(self, id: int, verb: Verb, requester: bool) -> None:
         self.id = id
@@ -81,7 +76,9 @@ class Stream:
         self.columnar = False
         self.hot = False
         "Items may take the short path: receiving, not reassembling, and more than the next item is owed."
-        self.answered = verb != "channel" or requester
+        self.answering = False
+        "The one answer of a request may take the short path: this side asked, and no fragment has come."
+        self.first_paid = verb != "channel" or requester
         "The first item of a channel has been paid for out of the application's demand (D-8)."
 
 
@@ -93,7 +90,7 @@ class Streams:
     """
 
     def __init__(
-        self, client: bool, limits: Limits, out: Outbound, mtu: int, charge: Callable[[int, int, str, str], None]
+        self, client: bool, limits: Limits, out: Outbound, charge: Callable[[int, int, str, str], None]
     ) -> None:
         self.limits = limits
         self.out = out
@@ -105,7 +102,6 @@ class Streams:
         self.now = 0.0
         self.delivered = 0
         "Bytes of items handed over and not yet consumed, with the fixed overhead of each."
-        self._mtu = mtu
         self._charge = charge
         self._ids = StreamIds(1 if client else 2)
         self._peer_parity = 0 if client else 1
@@ -194,6 +190,18 @@ class Streams:
         else:
             self._step(stream, StreamInput.ERROR, error_for(frame.code, frame.data, frame.stream, self.limits))
 
+    def took(self, stream: Stream, items: int, size: int) -> None:
+        """Items went round the tables: count them (R-27)."""
+        stream.owed -= items
+        stream.hot = stream.owed > 0
+        self.delivered += size
+
+    def answered(self, stream: Stream, size: int) -> None:
+        """The one answer of a request went round the tables."""
+        stream.state = StreamState.CLOSED
+        del self.live[stream.id]
+        self.delivered += size
+
     def expire(self, now: float) -> None:
         """End the reassemblies that have waited too long (FG-04)."""
         self.now = now
@@ -215,7 +223,7 @@ class Streams:
         value = payload_of(payload)
         id = self._ids.allocate(self.live)
         extra = credit.to_bytes(4, "big") if verb in ("stream", "channel") else b""
-        self._queue(id, frame.TYPE << 10, extra, value, complete and verb == "channel")
+        self.out.payload(id, frame.TYPE << 10, extra, value, complete and verb == "channel")
         self._opened += 1
         if verb == "fire":
             return id
@@ -242,11 +250,10 @@ class Streams:
             complete = True
         stream.allowed -= count
         self.items_sent += count
-        last = count - 1 if complete else -1
         if count == 1:
-            self._queue(id, _NEXT, b"", payload_of(payloads[0]), complete)
+            self.out.payload(id, NEXT, b"", payload_of(payloads[0]), complete)
         else:
-            self._send_run(id, payloads, last)
+            self.out.run(id, payloads, count - 1 if complete else -1)
         if complete and count:
             stream.state = self._table(stream).step(stream.state, StreamInput.APP_COMPLETE).next
             self._settle(stream)
@@ -274,8 +281,8 @@ class Streams:
             return
         if stream.verb == "request":
             raise LocalProtocolError("a request/response has one item and no credit", stream=id, rule="R-23")
-        if not stream.answered:
-            stream.answered = True  # D-8: the first item came with REQUEST_CHANNEL and used one
+        if not stream.first_paid:
+            stream.first_paid = True  # D-8: the first item came with REQUEST_CHANNEL and used one
             n -= 1
         if n:
             stream.owed = min(stream.owed + n, SATURATED)
@@ -320,7 +327,7 @@ class Streams:
             if id not in reassembly:
                 reassembly.begin(id, None if isinstance(frame, PayloadFrame) else frame, self.now)
                 if stream is not None:
-                    stream.hot = False
+                    self._rehot(stream)
             whole = reassembly.add(id, frame, last, room)
         except Violation as violation:
             malformed = violation.rule == "R-34"
@@ -395,7 +402,7 @@ class Streams:
         if stream.state != StreamState.CLOSED:
             self._rehot(stream)
             return
-        stream.hot = False
+        stream.hot = stream.answering = False
         if self.live.pop(stream.id, None) is not None:
             self.reassembly.drop(stream.id)
             if stream.verb != "request":
@@ -406,12 +413,13 @@ class Streams:
             self._tombstones.add(id, free)
 
     def _rehot(self, stream: Stream) -> None:
-        stream.hot = (
+        ready = (
             stream.owed > 0
-            and stream.verb != "request"
             and stream.state in (StreamState.OPEN, StreamState.OUT_DONE)
             and stream.id not in self.reassembly
         )
+        stream.hot = ready and stream.verb != "request"
+        stream.answering = ready and stream.verb == "request"
 
     def _ignore(self, stream: Stream, argument: Any) -> None:
         self._charge(10, stream.id, "R-31", f"a frame that makes no sense in {stream.state.name}")
@@ -479,7 +487,7 @@ class Streams:
         self.events.append(Failed(stream.id, error))
 
     def _send_complete(self, stream: Stream, argument: Any) -> None:
-        self.out.put(stream.id, HEADER.pack(0, 6, stream.id, PayloadFrame.TYPE << 10 | _COMPLETE), 1)
+        self.out.put(stream.id, HEADER.pack(0, 6, stream.id, COMPLETE), 1)
 
     def _send_failure(self, stream: Stream, error: Exception) -> None:
         self.out.drop(stream.id)
@@ -494,54 +502,6 @@ class Streams:
             self._bury(stream.id, self.limits.cancel_race_frames)
 
     # -- sending --------------------------------------------------------------------------------------------
-
-    def _queue(self, id: int, word: int, extra: bytes, payload: Payload, complete: bool) -> None:
-        """Queue one payload as a frame, or as fragments when it is above the MTU."""
-        data = payload.data
-        metadata = payload.metadata
-        size = HEADER_SIZE + len(extra) + len(data) + (0 if metadata is None else 3 + len(metadata))
-        if size > self._mtu:
-            self.out.put_fragments(id, Fragments(id, word, extra, metadata, data, complete, self._mtu))
-            return
-        if complete:
-            word |= _COMPLETE
-        length = size - 3
-        if metadata is None:
-            header = HEADER.pack(length >> 16, length & 0xFFFF, id, word) + extra
-        else:
-            header = HEADER.pack(length >> 16, length & 0xFFFF, id, word | _METADATA) + extra
-            header += len(metadata).to_bytes(3, "big") + metadata
-        self.out.put_header_and_data(id, header, data)
-
-    def _send_run(self, id: int, payloads: Sequence[PayloadLike], last: int) -> None:
-        """Queue many items at once: one chunk for each run of small ones, one header for each run of a size."""
-        chunks: list[bytes] = []
-        size = frames = 0
-        length = -1
-        header = b""
-        small = self._mtu >> 1
-        for index, item in enumerate(payloads):
-            payload = item if isinstance(item, Payload) else None
-            data = item if payload is None and isinstance(item, bytes) else None
-            if payload is not None and payload.metadata is None:
-                data = payload.data
-            if data is None or index == last or len(data) > small:
-                if chunks:
-                    self.out.put(id, b"".join(chunks), frames)
-                    chunks, frames = [], 0
-                self._queue(id, _NEXT, b"", payload_of(item), index == last)
-                continue
-            if len(data) != length:
-                length = len(data)
-                header = HEADER.pack(length + 6 >> 16, length + 6 & 0xFFFF, id, _NEXT)
-            chunks += (header, data)
-            frames += 1
-            size += length
-            if size > 0x10000:
-                self.out.put(id, b"".join(chunks), frames)
-                chunks, frames, size = [], 0, 0
-        if chunks:
-            self.out.put(id, b"".join(chunks), frames)
 
     def _abandon(self, stream: Stream, frame: bytes) -> None:
         """This side ends the stream: drop what it still wanted to send, say so, and remember the id."""

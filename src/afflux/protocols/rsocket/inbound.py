@@ -1,0 +1,194 @@
+"""The pass over received bytes: from a block of bytes to frames, and for plain items straight to events.
+
+Theory of operation. One read is one pass: whole frames are treated in place, the tail is kept once. Items within
+credit go round the tables of states.py (there the same step is ITEM/DELIVER), because they are most of all
+traffic: a run of them is one event. Everything else goes through ``frames.decode`` and the engine.
+
+A length is judged as soon as its three bytes are there (FR-01, FR-02); nothing is allocated for it before.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+
+from afflux.core.buffer import ReceiveBuffer
+from afflux.core.errors import Violation
+from afflux.core.events import Block, Items
+from afflux.core.limits import Limits
+from afflux.core.payload import Payload
+from afflux.protocols.rsocket.codes import Code
+from afflux.protocols.rsocket.frames import NEXT, NEXT_COMPLETE, Resume, Setup
+from afflux.protocols.rsocket.outbound import HEADER, HEADER_SIZE
+from afflux.protocols.rsocket.streams import Stream, Streams
+
+__all__ = ["Inbound"]
+
+_FAR = 1 << 62
+
+
+class Inbound:
+    """What has been received and not yet treated.
+
+    ``treat(block, start, end)`` is the engine's: it decodes and treats one frame.
+    """
+
+    def __init__(self, limits: Limits, streams: Streams, treat: Callable[[bytes, int, int], None], first: bool) -> None:
+        self._limits = limits
+        self._streams = streams
+        self._treat = treat
+        self._buffer = ReceiveBuffer(limits.connection_bytes + limits.frame_bytes)
+        self._now = 0.0
+        self.first = first
+        "The first frame of a stranger is still to come: it gets little (HS-12)."
+        self.held = False
+        "Stop after the current frame and keep the rest: the application is deciding."
+        self.over = False
+        "The connection has ended: drop the rest."
+        self.incomplete_since: float | None = None
+        "When the unfinished frame at the end began to arrive."
+
+    @property
+    def pending(self) -> int:
+        """Bytes kept."""
+        return self._buffer.pending
+
+    def feed(self, data: bytes, now: float) -> bytes | None:
+        """Take received bytes; return a block to parse, if they make one."""
+        self._now = now
+        return self._buffer.feed(data)
+
+    def resume(self, now: float) -> None:
+        """The application has decided: treat what was held."""
+        self._now = now
+        self.held = False
+        if block := self._buffer.take():
+            self.parse(block)
+
+    def close(self) -> None:
+        """The connection has ended."""
+        self.over = True
+        self.incomplete_since = None
+        self._buffer.clear()
+
+    def parse(self, block: bytes) -> None:
+        """Treat every whole frame of a block and keep the tail.
+
+        Raises:
+            Violation: the peer broke a rule; what came before it has been treated.
+        """
+        position, end = 0, len(block)
+        unpack, live, treat = HEADER.unpack_from, self._streams.live, self._treat
+        limit = self._limit
+        while end - position >= HEADER_SIZE:
+            high, low, id, word = unpack(block, position)
+            length = high << 16 | low
+            stop = position + 3 + length
+            if stop > end or length > limit or length < 6:
+                break
+            if word == NEXT and (stream := live.get(id)) is not None and stream.hot:
+                take = self._take_columns if stream.columnar else self._take_items
+                position = take(stream, block, position, end)
+                continue
+            if word == NEXT_COMPLETE and (stream := live.get(id)) is not None and stream.answering:
+                self._take_answer(stream, block[position + HEADER_SIZE : stop])
+            else:
+                treat(block, position + 3, stop)
+                limit = self._limit
+            position = stop
+            if self.held or self.over:
+                break
+        self._keep(block, position, end)
+
+    def _take_items(self, stream: Stream, block: bytes, position: int, end: int) -> int:
+        """A run of plain items of one stream, at least one; returns where it ends."""
+        payloads: list[Payload] = []
+        append, unpack, id = payloads.append, HEADER.unpack_from, stream.id
+        owed, limit, start = stream.owed, self._limit, position
+        while owed and end - position >= HEADER_SIZE:
+            high, low, frame_id, word = unpack(block, position)
+            length = high << 16 | low
+            stop = position + 3 + length
+            if word != NEXT or frame_id != id or stop > end or length > limit or length < 6:
+                break
+            append(Payload(block[position + HEADER_SIZE : stop]))
+            owed -= 1
+            position = stop
+        self._streams.took(stream, len(payloads), position - start - HEADER_SIZE * len(payloads))
+        self._streams.events.append(Items(id, payloads))
+        return position
+
+    def _take_columns(self, stream: Stream, block: bytes, position: int, end: int) -> int:
+        """The same without an object for each item. Runs of equal headers are compared a column at a time."""
+        starts, ends = array("q"), array("q")
+        unpack, owed, start = HEADER.unpack_from, stream.owed, position
+        limit, patience = self._limit, 1
+        while owed and end - position >= HEADER_SIZE:
+            high, low, id, word = unpack(block, position)
+            length = high << 16 | low
+            stride = 3 + length
+            if word != NEXT or id != stream.id or position + stride > end or length > limit or length < 6:
+                break
+            count = min(owed, (end - position) // stride, patience)
+            if _same_headers(block, position, stride, count):
+                patience = min(patience * 4, 0x10000)
+            else:
+                count = patience = 1
+            stop = position + count * stride
+            starts.extend(range(position + HEADER_SIZE, stop + HEADER_SIZE, stride))
+            ends.extend(range(position + stride, stop + stride, stride))
+            owed -= count
+            position = stop
+        self._streams.took(stream, len(ends), position - start - HEADER_SIZE * len(ends))
+        self._streams.events.append(Block(stream.id, block, starts, ends))
+        return position
+
+    def _take_answer(self, stream: Stream, data: bytes) -> None:
+        """The one answer of a request, whole and without metadata: the step ITEM_LAST/COMPLETE_IN, cut short."""
+        self._streams.answered(stream, len(data))
+        self._streams.events.append(Items(stream.id, [Payload(data)], True))
+
+    def _keep(self, block: bytes, position: int, end: int) -> None:
+        if self.over:
+            self._buffer.clear()
+            return
+        need = 0
+        if self.held:
+            need = _FAR
+        elif end - position >= 3:
+            need = self._judge(block, position, end)
+        if position:
+            self.incomplete_since = None
+        if position < end and not self.held and self.incomplete_since is None:
+            self.incomplete_since = self._now
+        self._buffer.keep(block, position, need)
+
+    def _judge(self, block: bytes, position: int, end: int) -> int:
+        """How many bytes make the next frame whole; a length out of bounds is a violation."""
+        length = int.from_bytes(block[position : position + 3], "big")
+        if length < 6:
+            code = Code.INVALID_SETUP if self.first else Code.CONNECTION_ERROR
+            raise Violation(f"a frame of {length} bytes is shorter than its header", rule="R-7", code=code)
+        if length <= self._limit:
+            return 3 + length
+        if not self.first:
+            raise Violation("frame-too-large", rule="frame_bytes")
+        if end - position < HEADER_SIZE:
+            return HEADER_SIZE  # HS-12: the type decides the code
+        kind = HEADER.unpack_from(block, position)[3] >> 10
+        codes = {Setup.TYPE: Code.REJECTED_SETUP, Resume.TYPE: Code.REJECTED_RESUME}
+        raise Violation("first-frame-too-large", rule="first_frame_bytes", code=codes.get(kind, Code.INVALID_SETUP))
+
+    @property
+    def _limit(self) -> int:
+        return self._limits.first_frame_bytes if self.first else self._limits.frame_bytes
+
+
+def _same_headers(block: bytes, position: int, stride: int, count: int) -> bool:
+    """Whether ``count`` frames of ``stride`` bytes follow each other with one and the same header."""
+    last = position + count * stride
+    for offset in range(HEADER_SIZE):
+        column = block[position + offset : last : stride]
+        if column.count(column[0]) != count:
+            return False
+    return True

@@ -1,0 +1,240 @@
+"""Limits: the profiles, the rules between the values, and what a limit says about itself."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import FrozenInstanceError, fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afflux.core.limits import REASONS, ROWS, Limits, reference
+
+PROFILES = {"server": Limits.server, "trusted": Limits.trusted, "tiny": Limits.tiny}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_profile_keeps_its_own_rules_and_its_column(profile: str) -> None:
+    limits = PROFILES[profile]()
+    for name, row in ROWS.items():
+        assert getattr(limits, name) == getattr(row, profile)
+    assert repr(limits) == f"Limits.{profile}()"
+
+
+def test_each_field_is_declared_once() -> None:
+    public = [field.name for field in fields(Limits) if not field.name.startswith("_")]
+    assert list(ROWS) == public
+    assert [row.section for row in ROWS.values()] == sorted(row.section for row in ROWS.values())
+    assert {row.section for row in ROWS.values()} == set(range(1, 8))
+
+
+def test_the_default_is_the_server() -> None:
+    assert Limits() == Limits.server()
+    assert Limits() != Limits.tiny()
+    assert hash(Limits()) == hash(Limits.server())
+
+
+@pytest.mark.parametrize(
+    ("name", "server", "trusted", "tiny"),
+    [
+        ("first_frame_bytes", 65_536, 1_048_576, 16_384),
+        ("frame_bytes", 1_048_576, 16_777_215, 65_536),
+        ("connection_bytes", 8_388_608, 134_217_728, 262_144),
+        ("cancel_bucket", (200, 20), (2_000, 200), (50, 5)),
+        ("keepalive_rate", (10, 100), (100, 1_000), (5, 20)),
+        ("idle_s", 300, None, 60),
+        ("journal_bytes", 1_073_741_824, 68_719_476_736, 16_777_216),
+        ("resume_rate", (10, 1), (60, 0.1), (5, 1)),
+    ],
+)
+def test_some_values_of_the_tables(name: str, server: object, trusted: object, tiny: object) -> None:
+    assert [getattr(PROFILES[profile](), name) for profile in PROFILES] == [server, trusted, tiny]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("payload_bytes", "payload-too-large"),
+        ("pending_streams", "too-many-streams"),
+        ("connection_bytes", "buffer-full"),
+        ("cancel_bucket", "cancel-flood"),
+        ("glitch_bucket", "protocol-abuse"),
+        ("resume_token_bytes", "bad-token"),
+    ],
+)
+def test_reasons(name: str, reason: str) -> None:
+    assert REASONS[name] == reason
+
+
+def test_a_limit_that_says_nothing_has_no_reason() -> None:
+    assert "tombstones" not in REASONS
+    assert all(ROWS[name].reason == reason for name, reason in REASONS.items())
+
+
+def test_repr_shows_what_differs_from_the_profile() -> None:
+    assert repr(Limits(streams=4)) == "Limits.server(streams=4)"
+    assert repr(Limits.tiny(idle_s=None, streams=16)) == "Limits.tiny(idle_s=None)"
+    assert repr(Limits.trusted().replace(cancel_bucket=(1, 2))) == "Limits.trusted(cancel_bucket=(1, 2))"
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_repr_makes_the_same_limits(profile: str) -> None:
+    limits = PROFILES[profile](streams=7, frame_s=0.5)
+    assert eval(repr(limits), {"Limits": Limits}) == limits
+
+
+def test_replace_changes_only_what_it_names() -> None:
+    before = Limits.tiny(streams=3)
+    after = before.replace(sessions=4)
+    assert (after.streams, after.sessions) == (3, 4)
+    assert before.sessions == 16
+    assert after.replace(streams=16, sessions=16) == Limits.tiny()
+
+
+def test_limits_are_immutable() -> None:
+    limits = Limits()
+    with pytest.raises(FrozenInstanceError):
+        limits.streams = 1  # type: ignore[misc]  -- the mistake
+    assert not hasattr(limits, "__dict__")
+
+
+def test_copies_keep_their_profile() -> None:
+    limits = Limits.tiny(streams=3)
+    for other in (copy.copy(limits), pickle.loads(pickle.dumps(limits))):
+        assert other == limits
+        assert repr(other) == repr(limits)
+
+
+@pytest.mark.parametrize("make", [Limits.server, Limits.trusted, Limits.tiny, Limits().replace])
+def test_an_unknown_name_is_answered_with_the_nearest(make: Any) -> None:
+    with pytest.raises(TypeError, match="there is no limit 'strems'; the nearest is 'streams'"):
+        make(strems=4)
+
+
+@pytest.mark.parametrize("name", ["_profile", "zzz", ""])
+def test_even_a_name_that_is_near_to_nothing(name: str) -> None:
+    with pytest.raises(TypeError, match="there is no limit"):
+        Limits().replace(**{name: 1})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"streams": None}, "streams is a number"),
+        ({"streams": "4"}, "streams is a whole number"),
+        ({"streams": 4.0}, "streams is a whole number"),
+        ({"streams": True}, "streams is a whole number"),
+        ({"streams": (4, 4)}, "streams is a number"),
+        ({"frame_s": "1"}, "frame_s is a number"),
+        ({"cancel_bucket": 4}, "cancel_bucket is a pair"),
+        ({"cancel_bucket": (1, 2, 3)}, "cancel_bucket is a pair"),
+        ({"cancel_bucket": (1, 0.5)}, "cancel_bucket is a whole number"),
+        ({"cancel_bucket": None}, "cancel_bucket is a pair"),
+    ],
+)
+def test_a_value_of_the_wrong_type(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Limits(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"streams": -1},
+        {"frame_s": float("inf")},
+        {"frame_s": float("nan")},
+        {"cancel_bucket": (1, -1)},
+        {"varint_bytes": 11},
+        {"sessions": 129},
+        {"lease_queue": 257},
+    ],
+)
+def test_a_value_out_of_range(changes: dict[str, Any]) -> None:
+    name, value = next(iter(changes.items()))
+    with pytest.raises(ValueError, match=name) as caught:
+        Limits(**changes)
+    assert repr(value) in str(caught.value)
+
+
+def test_off_is_legal_where_a_row_says_so() -> None:
+    for name, row in ROWS.items():
+        if row.off:
+            assert getattr(Limits(**{name: None}), name) is None
+        else:
+            with pytest.raises(TypeError, match=name):
+                Limits(**{name: None})
+
+
+def test_zero_is_a_limit_and_not_off() -> None:
+    assert Limits(streams=0).streams == 0
+    assert Limits(frame_s=0).frame_s == 0
+
+
+@pytest.mark.parametrize(
+    ("allowed", "refused", "names"),
+    [
+        (
+            {"first_frame_bytes": 65_536},
+            {"first_frame_bytes": 65_537},
+            ["first_frame_bytes=65537", "frame_bytes=65536"],
+        ),
+        ({"payload_bytes": 65_536}, {"payload_bytes": 65_535}, ["frame_bytes=65536", "payload_bytes=65535"]),
+        ({}, {"payload_bytes": 262_145}, ["payload_bytes=262145", "connection_bytes=262144"]),
+        (
+            {"connection_bytes": 229_376},
+            {"connection_bytes": 229_375},
+            ["frame_bytes=65536 + payload_bytes=131072 + outbound_high_bytes=32768", "connection_bytes=229375"],
+        ),
+        ({"sessions": 64}, {"sessions": 65}, ["sessions=65 × ration_bytes=4096", "connection_bytes=262144"]),
+        (
+            {"keepalive_echoes": 8},
+            {"keepalive_echoes": 9},
+            ["keepalive_echoes=9 × connection_metadata_bytes=4096", "outbound_high_bytes=32768"],
+        ),
+        ({"outbound_low_bytes": 32_767}, {"outbound_low_bytes": 32_768}, ["outbound_low_bytes", "outbound_high_bytes"]),
+        ({"connections": 1_638}, {"connections": 1_639}, ["connections=1639 × 40 Ki", "process_bytes=67108864"]),
+        ({"ration_bytes": 256}, {"ration_bytes": 0}, ["ration_bytes=0 is not a multiple of 256"]),
+        ({"ration_bytes": 512}, {"ration_bytes": 300}, ["ration_bytes=300 is not a multiple of 256"]),
+        ({"ration_max_bytes": 8_192}, {"ration_max_bytes": 8_191}, ["ration_max_bytes=8191 is not a multiple of 256"]),
+        ({"ration_max_bytes": 4_096}, {"ration_max_bytes": 256}, ["ration_bytes=4096", "ration_max_bytes=256"]),
+        ({"keepalive_s": 90}, {"keepalive_s": 91}, ["keepalive_s=91", "lifetime_s=90"]),
+        ({"peer_lifetime_s": (9, 9)}, {"peer_lifetime_s": (9, 8)}, ["peer_lifetime_s: the least, 9,", "the most, 8"]),
+        ({"resume_token_bytes": (16, 16)}, {"resume_token_bytes": (17, 16)}, ["resume_token_bytes: the least, 17,"]),
+        ({}, {"frame_bytes": 0x1000000}, ["frame_bytes is finite, 0 or more and at most 16777215"]),
+    ],
+)
+def test_values_that_contradict_each_other(allowed: dict[str, Any], refused: dict[str, Any], names: list[str]) -> None:
+    Limits.tiny(**allowed)
+    with pytest.raises(ValueError) as caught:
+        Limits.tiny(**refused)
+    for name in names:
+        assert name in str(caught.value)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(ROWS)), st.integers(0, 1 << 20) | st.none(), max_size=3))
+def test_whatever_is_asked_for_is_made_or_refused_by_name(changes: dict[str, Any]) -> None:
+    try:
+        limits = Limits.tiny(**changes)
+    except (TypeError, ValueError) as error:
+        assert any(name in str(error) for name in changes)
+        return
+    assert all(getattr(limits, name) == value for name, value in changes.items())
+    assert limits.frame_bytes + limits.payload_bytes + limits.outbound_high_bytes <= limits.connection_bytes
+
+
+def test_credit_frames_follow_what_was_sent() -> None:
+    assert Limits().credit_frames(streams=0, items=0) == 5
+    assert Limits().credit_frames(streams=2, items=3) == 5 + 2 * (2 + 30)
+
+
+def test_the_reference_page_has_every_limit() -> None:
+    lines = reference().splitlines()
+    assert len(lines) == 2 + len(ROWS)
+    assert "|`first_frame_bytes`|bytes before the handshake|64 Ki|1 Mi|16 Ki|first-frame-too-large|" in lines
+    assert "|`fragments`|count per payload|16,384|262,144|2,048|too-many-fragments|" in lines
+    assert "|`idle_s`|seconds without a frame or stream|300|off|60|idle|" in lines
+    assert "|`error_text_bytes`|bytes out, in|1 Ki, 64 Ki|1 Ki, 64 Ki|256, 4 Ki||" in lines
+    assert "|`journal_bytes`|bytes|1 Gi|64 Gi|16 Mi||" in lines
