@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Protocol
 
+from afflux.core.errors import LocalProtocolError, Violation
 from afflux.core.payload import Payload, PayloadLike, payload_of
 
 __all__ = ["Cursor", "Metadata", "call_payload"]
@@ -39,28 +40,26 @@ def call_payload(
         raise TypeError("the payload has metadata already: give route=, cursor= and metadata= with plain data")
     if route is None and cursor is None:
         return Payload(payload.data, bytes(metadata or b""))
-    entries = b"" if route is None else _route_entry(route)
-    if cursor is not None:
-        entries += _entry(_cursor_mime(), cursor.encode())
-    if metadata is not None:
-        entries += _entry("application/octet-stream", bytes(metadata))
-    return Payload(payload.data, entries)
+    if cursor is None and metadata is None:
+        return Payload(payload.data, _route_only(str(route)))
+    return Payload(payload.data, _composed(metadata, route, cursor))
 
 
 @lru_cache(maxsize=1024)
-def _route_entry(route: str) -> bytes:
-    from afflux.protocols.rsocket.metadata import ROUTING_MIME, compose, encode_routes
-
-    return compose([(ROUTING_MIME, encode_routes([route]))])
+def _route_only(route: str) -> bytes:
+    return _composed(None, route, None)
 
 
-def _entry(mime: str, data: bytes) -> bytes:
-    from afflux.protocols.rsocket.metadata import compose
-
-    return compose([(mime, data)])
-
-
-def _cursor_mime() -> str:
+def _composed(metadata: Metadata, route: str | None, cursor: Cursor | None) -> bytes:
     from afflux.protocols.rsocket.cursor import CURSOR_MIME
+    from afflux.protocols.rsocket.metadata import OCTET_STREAM, compose
 
-    return CURSOR_MIME
+    entries = []
+    if cursor is not None:
+        entries.append((CURSOR_MIME, cursor.encode()))
+    if metadata is not None:
+        entries.append((OCTET_STREAM, bytes(metadata)))
+    try:
+        return compose(entries, route=route)
+    except Violation as violation:
+        raise LocalProtocolError(violation.reason, rule=violation.rule) from None

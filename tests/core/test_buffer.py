@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -131,7 +132,7 @@ def test_cut_anywhere_the_messages_are_the_same(messages: list[bytes], cuts: lis
     edges = [0, *sorted(cut for cut in cuts if cut < len(wire)), len(wire)]
     buffer = ReceiveBuffer(256)
     found: list[bytes] = []
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         found += parse(buffer, wire[start:end])
         assert buffer.pending <= 256
     assert found == messages

@@ -97,7 +97,7 @@ def test_replace_changes_only_what_it_names() -> None:
 def test_limits_are_immutable() -> None:
     limits = Limits()
     with pytest.raises(FrozenInstanceError):
-        limits.streams = 1  # type: ignore[misc]  -- the mistake
+        limits.streams = 1  # type: ignore[misc]  # the mistake
     assert not hasattr(limits, "__dict__")
 
 
@@ -161,11 +161,12 @@ def test_a_value_out_of_range(changes: dict[str, Any]) -> None:
 
 def test_off_is_legal_where_a_row_says_so() -> None:
     for name, row in ROWS.items():
+        off: dict[str, Any] = {name: None}
         if row.off:
-            assert getattr(Limits(**{name: None}), name) is None
+            assert getattr(Limits(**off), name) is None
         else:
             with pytest.raises(TypeError, match=name):
-                Limits(**{name: None})
+                Limits(**off)
 
 
 def test_zero_is_a_limit_and_not_off() -> None:

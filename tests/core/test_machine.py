@@ -125,7 +125,7 @@ def test_a_table_that_is_wrong_cannot_be_made(rows: list[DoorRow], start: Door, 
 
 
 def test_members_are_compared_by_identity() -> None:
-    stranger: DoorRow = Row(Door.OPEN, Gap.FIRST, Deed.MOVE, same, "")  # type: ignore[arg-type]  -- the mistake
+    stranger: DoorRow = Row(Door.OPEN, Gap.FIRST, Deed.MOVE, same, "")  # type: ignore[arg-type]  # the mistake
     with pytest.raises(ValueError, match="FIRST: 0> is not an input"):
         table_of(*ROWS, stranger)
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from contextlib import suppress
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from types import TracebackType, coroutine
 from typing import TYPE_CHECKING, Any, Literal
 
-from afflux.core.errors import ConnectionClosed, Error, LocalProtocolError
+from afflux.core.credit import Window
+from afflux.core.errors import Error, LocalProtocolError
 from afflux.core.payload import Payload, PayloadLike
 
 if TYPE_CHECKING:
@@ -32,34 +34,22 @@ Source = AsyncIterator[Any] | Iterable[Any]
 "What a producer takes items from; each is a payload or a list of payloads."
 
 _CHUNK = 64
-"At least so many items are handed over between two looks at the credit."
+"At most so many items are handed over between two looks at the credit."
 
 
 class Inbound:
     """The inbound half of one stream: what has arrived and was not taken yet."""
 
-    __slots__ = (
-        "_driver",
-        "_mark",
-        "_outstanding",
-        "_taken",
-        "chunks",
-        "ended",
-        "error",
-        "id",
-        "waiter",
-        "window",
-    )
+    __slots__ = ("_driver", "_granted", "_step", "chunks", "ended", "error", "id", "waiter", "window")
 
-    def __init__(self, driver: Driver, window: int) -> None:
+    def __init__(self, driver: Driver, credit: int) -> None:
         self._driver = driver
         self.id: int | None = None
         "The stream's id; None while it is not open."
-        self.window = window
-        "Credit to keep open; 0 means that all grants are by hand."
-        self._mark = max(1, window // 2)
-        self._taken = 0
-        self._outstanding = 0
+        self.window = Window(credit, driver.engine.limits.connection_bytes // 4) if credit else None
+        "Credit to keep open; None when all grants are by hand."
+        self._granted = 0
+        self._step = max(1, min(_CHUNK, credit // 2)) if credit else _CHUNK
         self.chunks: deque[list[Payload]] = deque()
         self.ended = False
         "Nothing more will arrive."
@@ -71,14 +61,12 @@ class Inbound:
 
     def arrived(self, payloads: list[Payload], complete: bool) -> None:
         """Items of one pass."""
-        self._outstanding -= len(payloads)
-        step = max(_CHUNK, self._mark) if self.window else _CHUNK
-        if self.window and self.window < 2 * _CHUNK:
-            step = self._mark
+        self._granted -= len(payloads)
+        step = self._step
         if len(payloads) <= step:
             self.chunks.append(payloads)
         else:
-            self.chunks.extend(payloads[i : i + step] for i in range(0, len(payloads), step))
+            self.chunks.extend([payloads[i : i + step] for i in range(0, len(payloads), step)])
         if complete:
             self.ended = True
         self.wake()
@@ -97,17 +85,20 @@ class Inbound:
 
     # What the application's side calls.
 
-    def opened(self, id: int, granted: int) -> None:
-        """The stream is open, with its first grant."""
-        self.id = id
-        self._outstanding += granted
+    def first_grant(self, n: int) -> int:
+        """The credit to open the stream with: the window and ``n`` by hand."""
+        grant = n
+        if self.window is not None:
+            grant += self.window.initial()
+            self.window.outstanding += n
+        self._granted += grant
+        return grant
 
     def grant(self, n: int) -> None:
-        """Ask the peer for ``n`` more."""
-        if self.id is not None and not self.ended:
-            self._outstanding += n
-            self._driver.engine.request(self.id, n)
-            self._driver.flush_soon()
+        """Ask the peer for ``n`` more by hand."""
+        if self.window is not None:
+            self.window.outstanding += n
+        self._ask(n)
 
     def settle(self, chunk: list[Payload]) -> None:
         """The application is done with ``chunk``: free its memory budget and refill the window."""
@@ -117,12 +108,27 @@ class Inbound:
             if payload.metadata is not None:
                 size += len(payload.metadata)
         self._driver.consumed(size)
-        if not self.window:
-            return
-        self._taken += len(chunk)
-        if self._taken >= self._mark and not self.ended:
-            taken, self._taken = self._taken, 0
-            self.grant(taken)
+        if self.window is not None and (n := self.window.consumed(len(chunk), size)):
+            self._ask(n)
+
+    async def arrival(self) -> None:
+        """Wait until something arrives, or the end does."""
+        if self.waiter is not None:
+            raise RuntimeError("another task waits for this stream's next item")
+        self.waiter = self._driver.loop.create_future()
+        try:
+            await self.waiter
+        finally:
+            self.waiter = None
+
+    async def writable(self) -> None:
+        """Wait until a request may be queued."""
+        await self._driver.writable()
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Do ``work`` on the loop's thread; nothing when the loop is closed, and the connection with it."""
+        with suppress(RuntimeError):
+            self._driver.loop.call_soon_threadsafe(work)
 
     def drop(self) -> None:
         """Give up what has arrived and was not taken."""
@@ -130,9 +136,15 @@ class Inbound:
             self.settle(self.chunks.popleft())
 
     @property
-    def outstanding(self) -> int:
+    def granted(self) -> int:
         """Items granted and not arrived."""
-        return max(0, self._outstanding)
+        return self._granted
+
+    def _ask(self, n: int) -> None:
+        if self.id is not None and not self.ended:
+            self._granted += n
+            self._driver.engine.request(self.id, n)
+            self._driver.flush_soon()
 
 
 class ItemStream(AsyncIterator[Payload]):
@@ -216,11 +228,11 @@ class ItemStream(AsyncIterator[Payload]):
             return "application"
         if self._inbound.ended:
             return "ended"
-        return "peer" if self._inbound.outstanding else "credit"
+        return "peer" if self._inbound.granted > 0 else "credit"
 
     async def __aenter__(self) -> ItemStream:
-        if self._inbound.window:
-            self._start(0)
+        if self._inbound.window is not None:
+            await self._begin()
         return self
 
     async def __aexit__(
@@ -235,16 +247,11 @@ class ItemStream(AsyncIterator[Payload]):
         if threading.get_ident() == self._loop_thread:
             self._give_up()
             return
-        try:
-            inbound._driver.loop.call_soon_threadsafe(self._stop)
-        except RuntimeError:
-            pass  # the loop is closed, and the connection with it
+        inbound.later(self._stop)
 
     def _give_up(self) -> None:
-        try:
+        with suppress(Error):  # the connection is over: nothing to cancel
             self.cancel()
-        except Error:
-            pass  # the connection is over: nothing to cancel
 
     def _start(self, n: int) -> None:
         if self._open is not None:
@@ -253,28 +260,26 @@ class ItemStream(AsyncIterator[Payload]):
         elif n:
             self._inbound.grant(n)
 
+    async def _begin(self) -> None:
+        """Open the stream, when there is room for the request."""
+        if self._open is not None:
+            await self._inbound.writable()
+            self._start(0)
+
     async def _advance(self) -> bool:
         """Take the next chunk, waiting for it; False at the end."""
         inbound = self._inbound
         if self._chunk:
             chunk, self._chunk = self._chunk, []
             inbound.settle(chunk)
+        elif self._open is not None and inbound.window is not None:
+            await self._begin()
         while not inbound.chunks:
             if inbound.ended:
                 if inbound.error is not None:
                     raise inbound.error
                 return False
-            if inbound.waiter is not None:
-                raise RuntimeError("another task waits for this stream's next item")
-            if self._open is not None and inbound.window:
-                await inbound._driver.writable()
-                self._start(0)
-                continue
-            inbound.waiter = inbound._driver.loop.create_future()
-            try:
-                await inbound.waiter
-            finally:
-                inbound.waiter = None
+            await inbound.arrival()
         self._chunk = inbound.chunks.popleft()
         self._items = iter(self._chunk)
         return True
@@ -448,8 +453,3 @@ class Sender:
 def _turn() -> Generator[None, None, None]:
     """Let the loop do one turn."""
     yield
-
-
-def lost(error: Error | None) -> Error:
-    """The error for whoever waits on a connection that is over."""
-    return ConnectionClosed("the connection is closed") if error is None else error

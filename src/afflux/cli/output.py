@@ -152,7 +152,9 @@ class _Table(Printer):
         from rich.text import Text
 
         columns = list(self._rows[0])
-        table = Table(*map(Text, columns))
+        table = Table()
+        for column in columns:
+            table.add_column(Text(column))
         for row in self._rows:
             table.add_row(*(Text("" if row.get(column) is None else str(row[column])) for column in columns))
         Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200).print(table)

@@ -116,7 +116,9 @@ async def _serve(uri: str, handler: object, journal: Path | None) -> signal.Sign
     _listen_for_signals(told)
     async with contextlib.AsyncExitStack() as stack:
         if journal is not None:
-            handler = await _journalled(handler, journal, stack)
+            from afflux.journal import Journalled
+
+            handler = await stack.enter_async_context(Journalled(handler, journal))
         server = await stack.enter_async_context(afflux.serve(uri, handler))
         sys.stdout.write(f"ready {server.uri}\n")
         sys.stdout.flush()

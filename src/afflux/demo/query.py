@@ -20,14 +20,14 @@ from afflux.demo import flights
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["SCHEMA", "main"]
 
 SCHEMA = ", ".join(f"{name} {'STRING' if name in flights.TEXT else 'INT'}" for name in flights.COLUMNS)
 "The columns of a flight, in Spark's words."
 
-GLANCE = 0.1
+GLANCE = 1
 "Seconds between two looks at the query's progress."
 
 

@@ -49,7 +49,14 @@ class Block:
     "When the block was begun, microseconds since 1970 (UTC)."
 
     def __init__(
-        self, first: int, stored: int, time_us: int, metadata_bytes: int | None, body: bytes, *, low: int = 0,
+        self,
+        first: int,
+        stored: int,
+        time_us: int,
+        metadata_bytes: int | None,
+        body: bytes,
+        *,
+        low: int = 0,
         high: int | None = None,
     ) -> None:
         self.first = first

@@ -25,13 +25,24 @@ from pathlib import Path
 
 from afflux.journal.errors import JournalDamaged, JournalError, JournalLocked, JournalNoSpace
 
-__all__ = ["APPLICATION_ID", "RESTORE", "SCHEMA_VERSION", "check_files", "create", "lock", "set_aside", "sqlite_code", "translated", "wal_bytes"]
+__all__ = [
+    "APPLICATION_ID",
+    "RESTORE",
+    "SCHEMA_VERSION",
+    "check_files",
+    "create",
+    "lock",
+    "set_aside",
+    "sqlite_code",
+    "translated",
+    "wal_bytes",
+]
 
 APPLICATION_ID = 0x41464C58
 '"AFLX", in the header of the database: how our files are told from those of other programs.'
 SCHEMA_VERSION = 1
 "Of the tables below; another layout gets another number."
-PAGE_BYTES = 0x2000
+PAGE_BYTES = 0x4000
 "SQLite's page: large blocks like large pages, lone items small ones."
 
 _MAGIC = b"SQLite format 3\0"

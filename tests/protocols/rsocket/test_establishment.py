@@ -454,3 +454,45 @@ def test_local_mistakes() -> None:
     play = responder().do(lambda engine: engine.close(0.0))
     with pytest.raises(ConnectionClosed):
         play.engine.push(b"")
+
+
+def test_unknown_setup_type_before_setup_is_invalid() -> None:
+    """An unknown frame is no SETUP, whatever its ignore flag."""
+    server() >> bytes.fromhex("000006 00000000 be00") << closed(RemoteProtocolError, rule="R-11") << error(0, 0x001)
+
+
+def test_keepalive_on_a_stream_is_not_echoed() -> None:
+    """SI-09."""
+    play = responder() >> bytes.fromhex("00000e 00000001 0c80 0000000000000000") << ignored(10, "R-32")
+    play.quiet()
+
+
+def test_a_client_cannot_announce_zero() -> None:
+    zero = setup()
+    zero.keepalive_ms = 0
+    with pytest.raises(LocalProtocolError):
+        Engine("client", setup=zero)
+
+
+def test_frames_too_large_are_not_written() -> None:
+    play = requester()
+    with pytest.raises(Exception, match=r"16[,_]?777[,_]?215"):
+        play.engine.push(bytes(0x1000000))
+
+
+def test_a_held_connection_that_breaks_a_rule_at_once() -> None:
+    play = server(decide=True) >> (setup(), b"\0\0\0") << ev.Established
+    play.do(lambda engine: engine.accept(0.0)) << closed(RemoteProtocolError, rule="R-7") << error(0, 0x101)
+    play.quiet()
+
+
+def test_accepting_too_late() -> None:
+    play = server(decide=True) >> setup() << ev.Established
+    play.eof() << closed(ConnectionClosed)
+    play.do(lambda engine: engine.accept(0.0)).do(lambda engine: engine.refuse("x", 0.0)).quiet()
+
+
+def test_accepting_with_nothing_held() -> None:
+    play = server(decide=True) >> setup() << ev.Established
+    play.do(lambda engine: engine.accept(0.0)).quiet()
+    play >> PING << PONG

@@ -34,6 +34,7 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar
 
+from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.metadata import compose, entries
 
 from afflux.core.errors import LocalProtocolError, Violation
@@ -52,6 +53,7 @@ __all__ = [
     "State",
     "decode_cursor",
     "encode_entry",
+    "is_positioned",
     "split_position",
     "split_request",
     "state_of",
@@ -72,7 +74,6 @@ UNKNOWN_SHARD = 0xA04
 JOURNAL_FAILED = 0xA05
 "Error code: what stores the items is damaged, or could not be written."
 
-_INVALID = 0x204
 _TOP = 1 << 63
 _SEALED = 0x01
 _EMPTY_METADATA = 0x01
@@ -235,17 +236,19 @@ def encode_entry(cursor: Cursor) -> bytes:
     return compose([(CURSOR_MIME, cursor.encode())])
 
 
-def split_request(metadata: bytes | None) -> tuple[Read | Head | None, bytes | None]:
+def split_request(metadata: bytes | None, limit: int = 1024) -> tuple[Read | Head | None, bytes | None]:
     """The cursor of a request, and the request's composite metadata without it (None when nothing is left).
 
+    ``limit`` is ``Limits.composite_entries``.
+
     Raises:
-        Violation: the metadata is not composite metadata, or its cursor breaks a rule.
+        Violation: there is a cursor and it breaks a rule, or what stands around it is not composite metadata.
     """
-    if not metadata:
+    if metadata is None or _ENTRY_START not in metadata:
         return None, metadata
     cursor: Read | Head | None = None
     others: list[tuple[str, bytes]] = []
-    for mime, value in entries(metadata):
+    for mime, value in entries(metadata, limit):
         if mime != CURSOR_MIME:
             others.append((mime, value))
             continue
@@ -285,6 +288,11 @@ def split_position(metadata: bytes | None) -> tuple[Position | None, bytes | Non
     return position, b"" if position.empty_metadata else None
 
 
+def is_positioned(metadata: bytes | None) -> bool:
+    """Whether metadata starts with a cursor entry, as an item's own may: it has to be sent with a position."""
+    return metadata is not None and metadata.startswith(_ENTRY_START)
+
+
 def state_of(metadata: bytes | None) -> State:
     """The state in the metadata of the answer to HEAD.
 
@@ -303,7 +311,7 @@ _ENTRY_START = bytes((len(CURSOR_MIME) - 1,)) + CURSOR_MIME.encode("ascii")
 
 def _split_first(metadata: bytes | None) -> tuple[bytes | None, bytes]:
     """The value of a cursor entry that metadata starts with, and what follows: only the entry must be whole."""
-    if metadata is None or not metadata.startswith(_ENTRY_START):
+    if metadata is None or not is_positioned(metadata):
         return None, b""
     start = len(_ENTRY_START) + 3
     end = start + int.from_bytes(metadata[start - 3 : start], "big")
@@ -338,4 +346,4 @@ def _check_stored(epoch: int, time_us: int) -> None:
 
 
 def _violation(reason: str, rule: str) -> Violation:
-    return Violation(reason, rule=rule, code=_INVALID)
+    return Violation(reason, rule=rule, code=Code.INVALID)

@@ -231,7 +231,7 @@ class Engine:
         """Send metadata about the connection (METADATA_PUSH)."""
         if self._state not in (_S.SETUP_SENT, _S.OPEN, _S.DRAINING):
             raise ConnectionClosed(f"nothing can be pushed: the connection is {self._state.name.lower()}")
-        self._out.control(MetadataPush(stream=0, metadata=metadata).encode())
+        self._out.control(MetadataPush(stream=0, metadata=metadata).encode(prefixed=True))
 
     def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
         """Close at once with CONNECTION_ERROR, or with CONNECTION_CLOSE when the live streams have ended (R-20)."""
@@ -281,14 +281,10 @@ class Engine:
             return
         if not frame.OPEN_ENDED and trailing(frame, start, end):
             self._charge(1, frame.stream, "FR-21", "bytes after the end of the frame")
-        input = _INPUTS.get(type(frame))
-        if isinstance(frame, ErrorFrame):
-            input = self._classify_error(frame)
+        input = self._classify_error(frame) if isinstance(frame, ErrorFrame) else _INPUTS[type(frame)]
         if isinstance(frame, _STREAM_ZERO) and frame.stream and self._state != _S.WAIT_FIRST:
             self._charge(10, frame.stream, "R-32", f"{type(frame).__name__} on a stream")
             return
-        if input is None:
-            raise Violation(f"{type(frame).__name__} is not understood here", rule="R-5")
         self._step(input, frame)
 
     def _malformed(self, block: bytes, start: int, violation: Violation) -> None:
@@ -338,7 +334,7 @@ class Engine:
             raise LocalProtocolError("keepalive and lifetime are above 0", rule="R-17")
         self._state = self._table.step(self._state, _I.APP_START).next
         self.setup = setup
-        self._out.control(setup.encode())
+        self._out.control(setup.encode(prefixed=True))
         self._interval = setup.keepalive_ms / 1000
         self._lifetime = setup.lifetime_ms / 1000
         self._next_keepalive = now + self._interval
@@ -410,7 +406,7 @@ class Engine:
         if not self._keepalives.take(1, self._now):
             raise Violation("keepalive-flood", rule="keepalive_rate")
         self._echoes += 1
-        self._out.control(Keepalive(stream=0, respond=False, position=0, data=frame.data).encode())
+        self._out.control(Keepalive(stream=0, respond=False, position=0, data=frame.data).encode(prefixed=True))
 
     def _pushed(self, frame: MetadataPush) -> None:
         if len(frame.metadata) > self.limits.connection_metadata_bytes:
@@ -454,13 +450,15 @@ class Engine:
         if self._in.incomplete_since is not None and now >= self._in.incomplete_since + self.limits.frame_s:
             raise Violation("frame-timeout", rule="frame_s")
         if self._next_keepalive is not None and now >= self._next_keepalive:
-            self._out.control(Keepalive(stream=0, respond=True, position=0, data=b"").encode())
+            self._out.control(Keepalive(stream=0, respond=True, position=0, data=b"").encode(prefixed=True))
             self._next_keepalive = max(self._next_keepalive + self._interval, now)
         self._streams.expire(now)
 
     def _expire(self, argument: Any) -> None:
         text = f"keepalive-timeout: nothing heard for {self._lifetime:g} s"
-        self._out.control(ErrorFrame(stream=0, code=Code.CONNECTION_ERROR, data=b"keepalive-timeout").encode())
+        self._out.control(
+            ErrorFrame(stream=0, code=Code.CONNECTION_ERROR, data=b"keepalive-timeout").encode(prefixed=True)
+        )
         self._end(ConnectionClosed(text, rule="R-22"))
 
     # -- endings --------------------------------------------------------------------------------------------
@@ -484,7 +482,7 @@ class Engine:
 
     def _drain(self, violation: Violation) -> None:
         text = violation.reason.encode()[: self.limits.error_text_bytes[0]]
-        self._out.control(ErrorFrame(stream=0, code=Code.CONNECTION_CLOSE, data=text).encode())
+        self._out.control(ErrorFrame(stream=0, code=Code.CONNECTION_CLOSE, data=text).encode(prefixed=True))
 
     def _finish(self, argument: Any) -> None:
         self._in.close()
@@ -506,7 +504,7 @@ class Engine:
         self._in.close()
         self._streams.fail_all(error)
         if code is not None:
-            self._out.control(ErrorFrame(stream=0, code=code, data=text).encode())
+            self._out.control(ErrorFrame(stream=0, code=code, data=text).encode(prefixed=True))
         self._events.append(Closed(error))
 
 

@@ -13,11 +13,10 @@ from collections import deque
 from collections.abc import Sequence
 from struct import Struct
 
-from afflux.core.errors import Violation
 from afflux.core.payload import Payload, PayloadLike, payload_of
-from afflux.protocols.rsocket.frames import FLAG_COMPLETE, FLAG_FOLLOWS, FLAG_METADATA, LARGEST_FRAME, NEXT
+from afflux.protocols.rsocket.frames import FLAG_COMPLETE, FLAG_FOLLOWS, FLAG_METADATA, NEXT
 
-__all__ = ["HEADER", "HEADER_SIZE", "Fragments", "Outbound", "prefixed"]
+__all__ = ["HEADER", "HEADER_SIZE", "Fragments", "Outbound"]
 
 HEADER = Struct(">BHIH")
 "Length (8 + 16 bits), stream id, type and flags: what every frame starts with on a byte stream."
@@ -25,14 +24,6 @@ HEADER_SIZE = HEADER.size
 
 _COPY_BELOW = 0x1000
 "Joining header and data at once is cheaper below this size; above it the copy costs more than the object."
-
-
-def prefixed(frame: bytes) -> bytes:
-    """The frame with its 24-bit length before it (R-2)."""
-    size = len(frame)
-    if size > LARGEST_FRAME:
-        raise Violation(f"a frame of {size:,} bytes is above {LARGEST_FRAME:,}", rule="R-3")
-    return size.to_bytes(3, "big") + frame
 
 
 class Fragments:
@@ -94,15 +85,14 @@ class Outbound:
         "Frames and uncut payloads waiting."
 
     def control(self, frame: bytes) -> None:
-        """Queue a bare frame of stream 0."""
-        data = prefixed(frame)
-        self._control.append(data)
-        self.size += len(data)
+        """Queue a frame of stream 0, its prefix included."""
+        self._control.append(frame)
+        self.size += len(frame)
         self.frames += 1
 
     def frame(self, stream: int, frame: bytes) -> None:
-        """Queue a bare frame of a stream."""
-        self.put(stream, prefixed(frame), 1)
+        """Queue a frame of a stream, its prefix included."""
+        self.put(stream, frame, 1)
 
     def put(self, stream: int, data: bytes, frames: int) -> None:
         """Queue whole frames of a stream, prefixes included."""

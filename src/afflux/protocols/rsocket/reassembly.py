@@ -68,9 +68,6 @@ class Reassembly:
     def __contains__(self, stream: int) -> bool:
         return stream in self._partials
 
-    def __len__(self) -> int:
-        return len(self._partials)
-
     def oldest(self) -> tuple[int, float] | None:
         """The stream whose payload has been unfinished for longest, and since when."""
         for stream, partial in self._partials.items():

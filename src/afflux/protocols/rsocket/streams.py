@@ -287,7 +287,7 @@ class Streams:
         if n:
             stream.owed = min(stream.owed + n, SATURATED)
             self._rehot(stream)
-            self.out.frame(id, RequestN(stream=id, n=n).encode())
+            self.out.frame(id, RequestN(stream=id, n=n).encode(prefixed=True))
 
     def cancel(self, id: int) -> None:
         """See core.engine.Engine.cancel."""
@@ -348,9 +348,8 @@ class Streams:
         if whole.request is not None:
             first = isinstance(whole.request, RequestChannel) and whole.request.complete
             self._accept(whole.request, whole.payload(), complete or first)
-        elif stream is not None:
-            self._item(stream, True, complete, whole.payload())
-            self._rehot(stream)
+        else:
+            self._item(self.live[id], True, complete, whole.payload())
 
     def _fragment_refused(self, id: int, frame: Any, input: StreamInput, reason: str, code: Code) -> None:
         stream = self.live.get(id)
@@ -403,10 +402,10 @@ class Streams:
             self._rehot(stream)
             return
         stream.hot = stream.answering = False
-        if self.live.pop(stream.id, None) is not None:
-            self.reassembly.drop(stream.id)
-            if stream.verb != "request":
-                self._bury(stream.id, _LATE_FRAMES)
+        del self.live[stream.id]
+        self.reassembly.drop(stream.id)
+        if stream.verb != "request":
+            self._bury(stream.id, _LATE_FRAMES)
 
     def _bury(self, id: int, free: int) -> None:
         if id not in self._tombstones:
@@ -446,7 +445,7 @@ class Streams:
     def _excess(self, stream: Stream, argument: Any) -> None:
         reason = "more items than the credit granted"
         if stream.requester:
-            self._abandon(stream, Cancel(stream=stream.id).encode())  # FC-04
+            self._abandon(stream, Cancel(stream=stream.id).encode(prefixed=True))  # FC-04
         else:
             self._abandon_with_error(stream, Code.CANCELED, reason)  # FC-05
         self.events.append(Failed(stream.id, RemoteProtocolError(reason, stream=stream.id, rule="R-27")))
@@ -476,7 +475,7 @@ class Streams:
     def _refuse_fragment(self, stream: Stream, argument: tuple[str, Code]) -> None:
         reason, code = argument
         if stream.requester:
-            self._abandon(stream, Cancel(stream=stream.id).encode())
+            self._abandon(stream, Cancel(stream=stream.id).encode(prefixed=True))
         else:
             self._abandon_with_error(stream, code, reason)
         error: Error
@@ -496,9 +495,9 @@ class Streams:
 
     def _send_cancel(self, stream: Stream, argument: Any) -> None:
         if stream.requester:
-            self._abandon(stream, Cancel(stream=stream.id).encode())
+            self._abandon(stream, Cancel(stream=stream.id).encode(prefixed=True))
         else:
-            self.out.frame(stream.id, Cancel(stream=stream.id).encode())
+            self.out.frame(stream.id, Cancel(stream=stream.id).encode(prefixed=True))
             self._bury(stream.id, self.limits.cancel_race_frames)
 
     # -- sending --------------------------------------------------------------------------------------------
@@ -520,7 +519,7 @@ class Streams:
         self._count_cancel()
 
     def _send_error(self, id: int, code: int, text: str) -> None:
-        self.out.frame(id, ErrorFrame(stream=id, code=code, data=text.encode()).encode())
+        self.out.frame(id, ErrorFrame(stream=id, code=code, data=text.encode()).encode(prefixed=True))
 
     def _count_cancel(self) -> None:
         if not self._cancels.take(1, self.now):

@@ -1,0 +1,325 @@
+"""Handlers: who answers what the peer asks for. No bytes, no frames, no transport.
+
+1. The read loop never waits for a handler. All requests of one pass are run by one task, one after the other, as
+   long as they do not suspend; the first that does keeps that task for itself, and each of the others gets its own.
+   So an answer that needs no waiting costs no task, and ``asyncio.current_task()``, ``asyncio.timeout`` and context
+   variables are what a handler expects of them.
+2. A stream's slot is released only when its handler has really returned.
+3. What a handler raises goes to the peer: an ``afflux.Error`` as it is, anything else as a generic text, with the
+   traceback in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
+from inspect import isawaitable
+from types import CoroutineType, coroutine
+from typing import Any, Final
+
+from afflux.aio.driver import Driver, Listening
+from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender
+from afflux.core.errors import Canceled, Error, Rejected
+from afflux.core.events import Opened, Pushed
+from afflux.core.payload import Payload
+
+__all__ = ["VERBS", "Serving", "verbs_of"]
+
+VERBS: Final = ("request", "fire", "stream", "channel", "push")
+"What a handler may have."
+
+
+def verbs_of(handler: object) -> dict[str, Callable[..., Any]]:
+    """The verbs that ``handler`` has.
+
+    Raises:
+        TypeError: it has none, which is surely a mistake.
+    """
+    if handler is None:
+        return {}
+    handler = getattr(handler, "as_handler", lambda: handler)()
+    found = {verb: method for verb in VERBS if callable(method := getattr(handler, verb, None))}
+    if not found:
+        raise TypeError(f"a handler has at least one of the methods {', '.join(VERBS)}; {handler!r} has none")
+    return found
+
+
+class Serving(Listening):
+    """The handlers of one connection."""
+
+    def __init__(self, verbs: dict[str, Callable[..., Any]], *, credit: int = DEFAULT_CREDIT) -> None:
+        self._verbs = verbs
+        self._credit = credit
+        self.driver: Driver
+        self.context: Context = copy_context()
+        "What every handler's context starts from."
+        self._queue: deque[Opened] = deque()
+        self._working = False
+        self._running: dict[int, asyncio.Task[Any]] = {}
+        self._gone: set[int] = set()
+        self._pushes: deque[bytes] = deque()
+        self._pusher: asyncio.Task[None] | None = None
+
+    # -- what the driver tells ------------------------------------------------------------------------------
+
+    def opened(self, event: Opened) -> None:
+        """The peer asks for something."""
+        if event.verb not in self._verbs:
+            self._refuse(event)
+        elif event.verb == "request" or event.verb == "fire":
+            self._queue.append(event)
+            if not self._working:
+                self._working = True
+                self.driver.spawn(self._work())
+        else:
+            self._start_stream(event)
+
+    def canceled(self, stream: int) -> None:
+        """The peer gave up: the handler ends, at its next wait."""
+        task = self._running.get(stream)
+        if task is not None:
+            task.cancel()
+        elif self._queue and any(event.stream == stream for event in self._queue):
+            self._gone.add(stream)
+
+    def pushed(self, event: Pushed) -> None:
+        """Metadata came: one handler at a time takes it; reading stops while too much of it waits."""
+        if "push" not in self._verbs:
+            return
+        self._pushes.append(event.metadata)
+        if self._pusher is None:
+            self._pusher = self.driver.spawn(self._push_all(), self.context.copy())
+        if len(self._pushes) >= self.driver.engine.limits.metadata_push_queue:
+            self.driver.hold_reading = True
+
+    def ended(self) -> None:
+        """The connection is over. What was fired goes on: nobody can take that back."""
+        for stream, task in self._running.items():
+            if task not in self._fired:
+                task.cancel()
+
+    def stop(self) -> None:
+        """End every handler."""
+        for task in self.driver.tasks:
+            task.cancel()
+
+    # -- request and fire -----------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        """Run what waits until one of them suspends."""
+        queue, base, verbs = self._queue, self.context, self._verbs
+        me = asyncio.current_task()
+        limit = self.driver.loop_frames
+        done = 0
+        while queue:
+            event = queue.popleft()
+            stream = event.stream
+            if self._gone and stream in self._gone:
+                self._gone.discard(stream)
+                self.driver.engine.release(stream)
+                continue
+            context = base.copy()
+            try:
+                answer = verbs[event.verb](event.payload)
+                if type(answer) is not CoroutineType:
+                    answer = _awaited(answer)
+                awaited = context.run(answer.send, None)
+            except StopIteration as stop:
+                self._answer(event, stop.value)
+            except BaseException as error:
+                self._raised(event, error)
+            else:
+                self._spread()
+                self._running[stream] = me
+                await self._finish(event, _resume(answer, context, awaited))
+                return
+            done += 1
+            if done == limit or me.cancelling():
+                break
+        self._working = False
+        if queue:
+            self._working = True
+            self.driver.spawn(self._work())
+
+    def _spread(self) -> None:
+        """The worker is taken: what still waits gets tasks of its own."""
+        self._working = False
+        while self._queue:
+            event = self._queue.popleft()
+            if event.stream in self._gone:
+                self._gone.discard(event.stream)
+                self.driver.engine.release(event.stream)
+                continue
+            self._start(event, self._alone(event))
+
+    async def _alone(self, event: Opened) -> None:
+        await self._finish(event, _awaited_call(self._verbs[event.verb], event.payload))
+
+    async def _finish(self, event: Opened, work: Any) -> None:
+        try:
+            answer = await work
+        except BaseException as error:
+            self._raised(event, error)
+        else:
+            self._answer(event, answer)
+
+    def _answer(self, event: Opened, answer: Any) -> None:
+        """The handler has returned."""
+        driver, stream = self.driver, event.stream
+        engine = driver.engine
+        self._running.pop(stream, None)
+        if event.verb == "request":
+            try:
+                if answer is None:
+                    engine.complete(stream)
+                else:
+                    engine.send(stream, (answer,), complete=True)
+            except Exception as error:
+                self._tell(stream, error)
+        engine.release(stream)
+        driver.flush_soon()
+
+    def _raised(self, event: Opened, error: BaseException) -> None:
+        self._running.pop(event.stream, None)
+        self._tell(event.stream, error)
+        self.driver.engine.release(event.stream)
+        self.driver.flush_soon()
+        if not isinstance(error, (Exception, asyncio.CancelledError, GeneratorExit)):
+            raise error
+
+    def _tell(self, stream: int, error: BaseException) -> None:
+        """Tell the peer what went wrong; a stream that is over hears nothing."""
+        if isinstance(error, asyncio.CancelledError):
+            error = Canceled("the handler was canceled")
+        elif not isinstance(error, Error):
+            self.driver.log_failure("afflux: a handler raised", error)
+        self.driver.engine.fail(stream, error if isinstance(error, Exception) else RuntimeError("the handler ended"))
+
+    def _refuse(self, event: Opened) -> None:
+        there = ", ".join(verb for verb in self._verbs if verb != "push") or "nothing"
+        engine = self.driver.engine
+        engine.fail(event.stream, Rejected(f'no handler for "{event.verb}"; handled here: {there}'))
+        engine.release(event.stream)
+
+    # -- stream and channel ---------------------------------------------------------------------------------
+
+    def _start(self, event: Opened, work: Coroutine[Any, Any, None]) -> None:
+        task = self.driver.spawn(work, self.context.copy())
+        self._running[event.stream] = task
+
+    def _start_stream(self, event: Opened) -> None:
+        driver, stream = self.driver, event.stream
+        sender = driver.senders[stream] = Sender(driver, stream)
+        items = None
+        if event.verb == "channel":
+            inbound = Inbound(driver, self._credit)
+            inbound.id = stream
+            inbound.arrived([event.payload], event.complete)
+            if not event.complete:
+                driver.inbounds[stream] = inbound
+            items = ItemStream(inbound, opener=self._first_grant(inbound, stream), stop=lambda: self._cancel_inbound(stream))
+        task = driver.spawn(self._produce(event, sender, items), self.context.copy())
+        self._running[stream] = task
+        task.add_done_callback(lambda task: self._returned(stream))
+
+    def _first_grant(self, inbound: Inbound, stream: int) -> Callable[[int], None]:
+        """The window opens when the handler first asks for an item; the first one is part of it (D-8)."""
+
+        def grant(n: int) -> None:
+            credit = inbound.first_grant(n)
+            if not inbound.ended:
+                self.driver.engine.request(stream, credit)
+                self.driver.flush_soon()
+
+        return grant
+
+    def _cancel_inbound(self, stream: int) -> None:
+        if self.driver.inbounds.pop(stream, None) is not None:
+            self.driver.engine.cancel(stream)
+            self.driver.flush_soon()
+
+    async def _produce(self, event: Opened, sender: Sender, items: ItemStream | None) -> None:
+        """Run one producer to its end, and close it whatever happens."""
+        source: Any = None
+        try:
+            source = self._verbs[event.verb](event.payload if items is None else items)
+            if isawaitable(source):
+                source = await source
+            await sender.send_all(() if source is None else source)
+        except asyncio.CancelledError:
+            if not sender.over:
+                self._tell(event.stream, Canceled("the handler was canceled"))
+            raise
+        except BaseException as error:
+            if not sender.over:
+                self._tell(event.stream, error)
+            if not isinstance(error, (Exception, GeneratorExit)):
+                raise
+        finally:
+            if items is not None:
+                items.cancel()
+            await _close_source(source)
+
+    def _returned(self, stream: int) -> None:
+        """The handler of a stream has ended, started or not."""
+        driver = self.driver
+        self._running.pop(stream, None)
+        driver.senders.pop(stream, None)
+        driver.inbounds.pop(stream, None)
+        driver.engine.release(stream)
+        driver.flush_soon()
+
+    # -- push -----------------------------------------------------------------------------------------------
+
+    async def _push_all(self) -> None:
+        try:
+            while self._pushes:
+                metadata = self._pushes.popleft()
+                try:
+                    await _awaited_call(self._verbs["push"], metadata)
+                except Exception as error:
+                    self.driver.log_failure("afflux: the push handler raised", error)
+                if self.driver.hold_reading:
+                    self.driver.hold_reading = False
+                    self.driver.check_reading()
+        finally:
+            self._pusher = None
+
+
+async def _awaited(value: Any) -> Any:
+    """A coroutine for what a handler returned, awaitable or not."""
+    return await value if isawaitable(value) else value
+
+
+async def _awaited_call(verb: Callable[..., Any], argument: Any) -> Any:
+    return await _awaited(verb(argument))
+
+
+async def _close_source(source: Any) -> None:
+    """Close a generator; harmless when it has ended."""
+    if hasattr(source, "aclose"):
+        await source.aclose()
+    elif hasattr(source, "close"):
+        source.close()
+
+
+@coroutine
+def _resume(work: Coroutine[Any, Any, Any], context: Context, awaited: Any) -> Generator[Any, Any, Any]:
+    """Go on with a coroutine that was started by hand, within its context, on behalf of the current task."""
+    while True:
+        try:
+            sent = yield awaited
+        except GeneratorExit:
+            work.close()
+            raise
+        except BaseException as error:
+            step: Callable[..., Any] = work.throw
+            argument: Any = error
+        else:
+            step, argument = work.send, sent
+        try:
+            awaited = context.run(step, argument)
+        except StopIteration as stop:
+            return stop.value

@@ -1,0 +1,62 @@
+"""Real processes for the tests of the commands: one that ends, one that serves. No test lives here."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+
+COMMAND = (sys.executable, "-m", "afflux")
+PATIENCE = 60.0
+
+
+def afflux(
+    command: str | Sequence[str], *, stdin: str = "", env: dict[str, str] | None = None, timeout: float = PATIENCE
+) -> subprocess.CompletedProcess[str]:
+    """Run ``afflux`` with the words of a command line, to its end."""
+    words = shlex.split(command) if isinstance(command, str) else list(command)
+    return subprocess.run(
+        [*COMMAND, *words],
+        input=stdin,
+        env=os.environ | (env or {}),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+class Server:
+    """``afflux serve`` on a free port; ``uri`` is the address it printed."""
+
+    def __init__(self, *options: str, uri: str = "tcp://127.0.0.1:0") -> None:
+        self._command = [*COMMAND, "serve", uri, *options]
+
+    def __enter__(self) -> Server:
+        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if self.process.stdout is None:
+            raise RuntimeError("no stdout")
+        ready = self.process.stdout.readline()
+        if not ready.startswith("ready "):
+            raise RuntimeError(f"no server: {ready!r} {self.process.communicate()[1]}")
+        self.uri = ready.split()[1]
+        return self
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
+        """Signal it; its exit code, and the rest of what it wrote."""
+        self.process.send_signal(number)
+        out, errors = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, out, errors
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.stop()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
