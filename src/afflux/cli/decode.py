@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
@@ -28,6 +29,9 @@ CAPTURES = {
 "How pcap and pcapng files start."
 
 PREFIX = 3
+
+Piece = tuple[int, bytes, int]
+"Where a frame starts, its bytes, and how many of them are missing."
 
 
 class Framing(StrEnum):
@@ -91,14 +95,16 @@ def _known(protocol: str) -> None:
     PROTOCOLS[protocol].built()
 
 
-def _print(found: Iterator[tuple[int, bytes]], payload: Shown, role: Side, output: Format) -> int:
+def _print(found: Iterator[Piece], payload: Shown, role: Side, output: Format) -> int:
     """Print every frame; how many were malformed."""
     from afflux.protocols.rsocket.frames import record
 
     show = None if output is Format.ndjson else printer(output)
     wrong = 0
-    for offset, data in found:
+    for offset, data, missing in found:
         made = record(data, offset=offset, payload=payload.value, dir=">" if role is Side.client else "<")
+        if missing:
+            made["error"] = f"cut off: {missing} bytes are missing"
         wrong += made["error"] is not None
         line = json.dumps(made, ensure_ascii=False, separators=(",", ":"))
         if show is None:
@@ -110,17 +116,15 @@ def _print(found: Iterator[tuple[int, bytes]], payload: Shown, role: Side, outpu
     return wrong
 
 
-def _from_hex(words: list[str], framing: Framing) -> Iterator[tuple[int, bytes]]:
+def _from_hex(words: list[str], framing: Framing) -> Iterator[Piece]:
     """Bare frames, one an argument; or all arguments together as one piece of a byte stream."""
     pieces = [_bytes(word) for word in words]
     if framing is Framing.none:
         return _bare(pieces)
-    import io
-
     return frames(io.BytesIO(b"".join(pieces)))
 
 
-def _from_file(name: str, framing: Framing) -> Iterator[tuple[int, bytes]]:
+def _from_file(name: str, framing: Framing) -> Iterator[Piece]:
     if name == "-":
         file: BinaryIO = sys.stdin.buffer
     elif Path(name).is_file():
@@ -143,23 +147,24 @@ def _bytes(text: str) -> bytes:
         usage(f"this is not hexadecimal: {text[:40]!r}")
 
 
-def _bare(pieces: Any) -> Iterator[tuple[int, bytes]]:
+def _bare(pieces: Any) -> Iterator[Piece]:
     offset = 0
     for piece in pieces:
-        yield offset, piece
+        yield offset, piece, 0
         offset += len(piece)
 
 
-def frames(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def frames(file: BinaryIO) -> Iterator[Piece]:
     """Each frame behind its 24-bit length, with the offset at which the frame itself starts.
 
-    What is cut off at the end comes as it is, shorter than it said; it does not decode.
+    What the end cuts off comes with the number of bytes that are missing.
     """
     offset = 0
     while prefix := file.read(PREFIX):
         if len(prefix) < PREFIX:
-            yield offset, prefix
+            yield offset, prefix, PREFIX - len(prefix)
             return
-        data = file.read(int.from_bytes(prefix, "big"))
-        yield offset + PREFIX, data
+        size = int.from_bytes(prefix, "big")
+        data = file.read(size)
+        yield offset + PREFIX, data, size - len(data)
         offset += PREFIX + len(data)

@@ -12,7 +12,7 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
     ),
     "serve": (
         "afflux serve tcp://127.0.0.1:7000 --demo",
-        "afflux serve unix:///tmp/afflux.sock --file README.md",
+        "afflux serve tcp://127.0.0.1:7001 --file README.md",
         "afflux serve tcp://127.0.0.1:0 --handler afflux.demo.responder:Responder --journal build/journal",
     ),
     "request": (

@@ -122,13 +122,15 @@ async def _run(asked: _Asked, show: Printer) -> None:
     import afflux
 
     try:
-        async with (
-            asyncio.timeout(asked.max_time),
-            afflux.connect(asked.uri, metadata_mime=asked.metadata_mime, data_mime=asked.data_mime) as peer,
-        ):
-            await _ask(peer, asked, show)
+        async with asyncio.timeout(asked.max_time) as limit:
+            async with afflux.connect(
+                asked.uri, metadata_mime=asked.metadata_mime, data_mime=asked.data_mime
+            ) as peer:
+                await _ask(peer, asked, show)
     except TimeoutError:
-        raise TimeoutError(f"not done within {asked.max_time:g} s") from None
+        if limit.expired():
+            raise TimeoutError(f"not done within {asked.max_time:g} s") from None
+        raise
     finally:
         show.end()
 

@@ -60,6 +60,11 @@ class Kind:
         """True when the field may be None."""
         return False
 
+    @property
+    def in_value(self) -> bool:
+        """True when a frame has an attribute for it."""
+        return True
+
     def check(self, name: str) -> list[str]:
         """The lines of ``__init__`` that keep the bounds."""
         return []
@@ -114,6 +119,10 @@ class TypeWord(Fixed):
     "16 or 32."
     shift: int
     "How many bits the flags take."
+
+    @property
+    def in_value(self) -> bool:
+        return False
 
     def raw(self, name: str) -> list[str]:
         return ["word"]
@@ -232,7 +241,9 @@ class Sized(Varying):
 
     def decode(self, name: str) -> list[str]:
         width = self.bits // 8
-        octets = [f"buffer[at - {back}]" + (f" << {8 * (back - 1)}" if back > 1 else "") for back in range(width, 0, -1)]
+        octets = [
+            f"buffer[at - {back}]" + (f" << {8 * (back - 1)}" if back > 1 else "") for back in range(width, 0, -1)
+        ]
         lines = [
             f"at += {width}",
             "if at > end:",
@@ -287,7 +298,9 @@ class Rest(Varying):
     def encode(self, name: str) -> list[str]:
         lines = [f"{name} = self.{name}"]
         if self.flag is not None:
-            lines += [f"word |= 0x{self.flag.bit:X}" if self.always else f"word |= 0x{self.flag.bit:X} if {name} else 0"]
+            lines += [
+                f"word |= 0x{self.flag.bit:X}" if self.always else f"word |= 0x{self.flag.bit:X} if {name} else 0"
+            ]
         return lines
 
     def parts(self, name: str) -> list[str]:

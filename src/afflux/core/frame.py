@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 from afflux.core.errors import Violation
-from afflux.core.fields import Fixed, Flag, Kind, Rest, Sized, TypeWord, UInt, Varying
+from afflux.core.fields import Fixed, Flag, Kind, Rest, TypeWord, UInt, Varying
 
 __all__ = ["MISSING", "Field", "Frame", "Malformed", "UnknownFrame", "frame", "shown", "trailing"]
 
@@ -171,7 +171,7 @@ def frame(code: int, name: str | None = None) -> Callable[[type[F]], type[F]]:
 
     def build(declared: type[F]) -> type[F]:
         layout = _layout(declared)
-        slots = tuple(field.name for field in layout if not isinstance(field.kind, TypeWord))
+        slots = tuple(field.name for field in layout if field.kind.in_value)
         dropped = {*slots, "__dict__", "__weakref__"}
         kept = {key: value for key, value in vars(declared).items() if key not in dropped}
         built: type[F] = type(declared)(declared.__name__, declared.__bases__, kept | {"__slots__": slots})
@@ -210,7 +210,9 @@ def _layout(declared: type[Frame]) -> tuple[Field, ...]:
 def _flags(layout: tuple[Field, ...]) -> tuple[tuple[Flag, Field], ...]:
     found: list[tuple[Flag, Field]] = []
     for field in layout:
-        flag = field.kind if isinstance(field.kind, Flag) else field.kind.flag if isinstance(field.kind, Varying) else None
+        flag = (
+            field.kind if isinstance(field.kind, Flag) else field.kind.flag if isinstance(field.kind, Varying) else None
+        )
         if flag is not None:
             found.append((flag, field))
     return tuple(sorted(found, key=lambda pair: -pair[0].bit))
@@ -274,7 +276,7 @@ def _indent(lines: list[str]) -> list[str]:
 
 
 def _init(cls: type[Frame]) -> list[str]:
-    given = [field for field in cls.LAYOUT if not isinstance(field.kind, TypeWord)]
+    given = [field for field in cls.LAYOUT if field.kind.in_value]
     parameters = [field.name if field.default is MISSING else f"{field.name}={field.default!r}" for field in given]
     checks = [line for field in given for line in field.kind.check(field.name)]
     stores = [f"self.{field.name} = {field.name}" for field in given]
@@ -345,7 +347,7 @@ def _size(runs: list[_Run]) -> list[str]:
 
 
 def _values(cls: type[Frame]) -> list[list[str]]:
-    names = [field.name for field in cls.LAYOUT if not isinstance(field.kind, TypeWord)]
+    names = [field.name for field in cls.LAYOUT if field.kind.in_value]
     equal = " and ".join(f"self.{name} == other.{name}" for name in names)
     values = ", ".join(["cls", *(f"self.{name}" for name in names)])
     return [
@@ -390,6 +392,5 @@ def _ascii(cls: type[Frame], name: str, octets: bytes, buffer: bytes, start: int
 
 
 _HELPERS = {
-    function.__name__: function
-    for function in (_out_of_range, _not_ascii, _too_large, _truncated, _overrun, _ascii)
+    function.__name__: function for function in (_out_of_range, _not_ascii, _too_large, _truncated, _overrun, _ascii)
 }

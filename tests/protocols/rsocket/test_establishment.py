@@ -496,3 +496,14 @@ def test_accepting_with_nothing_held() -> None:
     play = server(decide=True) >> setup() << ev.Established
     play.do(lambda engine: engine.accept(0.0)).quiet()
     play >> PING << PONG
+
+
+def test_held_bytes_are_bounded() -> None:
+    """A driver that goes on feeding in spite of wants_read reaches the budget, not the end of memory."""
+    limits = Limits.tiny()
+    engine = Engine("server", limits=limits, decide=True)
+    engine.receive(setup().encode(prefixed=True), 0.0)
+    while not engine.closed:
+        assert engine._in.pending <= limits.connection_bytes + limits.frame_bytes
+        events = engine.receive(bytes(10_000), 0.0)
+    assert isinstance(events[-1], ev.Closed)

@@ -22,7 +22,7 @@ from afflux.core.frame import trailing
 from afflux.core.limits import Limits
 from afflux.core.payload import PayloadLike
 from afflux.protocols.rsocket import frames
-from afflux.protocols.rsocket.codes import Code, error_for
+from afflux.protocols.rsocket.codes import Code, cut, error_for
 from afflux.protocols.rsocket.frames import ErrorFrame, Keepalive, MetadataPush, Setup, UnknownFrame
 from afflux.protocols.rsocket.inbound import Inbound
 from afflux.protocols.rsocket.outbound import HEADER, Outbound
@@ -109,8 +109,7 @@ class Engine:
         if self._state == _S.CLOSED:
             return []
         self._now = self._heard = now
-        block = self._in.feed(data, now)
-        return [] if block is None else self._run(self._in.parse, block)
+        return self._run(self._in.receive, data, now)
 
     def receive_eof(self, now: float) -> list[Event]:
         """The transport ended."""
@@ -472,7 +471,7 @@ class Engine:
     def _abort(self, argument: Any) -> None:
         """This side ends it: by the application's wish, or because RESUME came in an open connection (R-48)."""
         if isinstance(argument, Violation):
-            text = argument.reason.encode()[: self.limits.error_text_bytes[0]]
+            text = cut(argument.reason, self.limits.error_text_bytes[0]).encode()
             self._end(ConnectionClosed("this side closed the connection"), Code.CONNECTION_ERROR, text)
             return
         raise Violation("RESUME after the connection was established", rule="R-48")
@@ -481,7 +480,7 @@ class Engine:
         self._events.append(Draining(error_for(frame.code, frame.data, 0, self.limits).message))
 
     def _drain(self, violation: Violation) -> None:
-        text = violation.reason.encode()[: self.limits.error_text_bytes[0]]
+        text = cut(violation.reason, self.limits.error_text_bytes[0]).encode()
         self._out.control(ErrorFrame(stream=0, code=Code.CONNECTION_CLOSE, data=text).encode(prefixed=True))
 
     def _finish(self, argument: Any) -> None:
@@ -495,7 +494,7 @@ class Engine:
         error: Error = RemoteProtocolError(violation.reason, code=code, stream=0, rule=violation.rule)
         if violation.rule == "R-14":
             error = ConnectionClosed(violation.reason, code=code, rule="R-14")
-        self._end(error, code, violation.reason.encode())
+        self._end(error, code, cut(violation.reason, self.limits.error_text_bytes[0]).encode())
 
     def _end(self, error: Error, code: int | None = None, text: bytes = b"") -> None:
         """Fail every stream once, say why if there is something to say, and close."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from afflux.core import dissect
 from afflux.core.errors import Violation
 from afflux.core.fields import U16, U31, U63, Data, Flag, Rest, Sized, Text8, TypeWord, UInt
 from afflux.core.frame import Frame, Malformed, UnknownFrame, frame, trailing
@@ -52,6 +53,8 @@ __all__ = [
     "UnknownFrame",
     "decode",
     "encode_payload",
+    "log_line",
+    "record",
     "trailing",
 ]
 
@@ -353,6 +356,31 @@ def decode(buffer: bytes, start: int = 0, end: int | None = None) -> RSocketFram
         reason = f"frame type 0x{buffer[start + 4] >> 2:02X} is unknown"
         raise UnknownFrame(reason, rule="R-5", code=CONNECTION_ERROR, stream=stream, ignorable=ignorable)
     return decoder(buffer, start, end)
+
+
+def record(source: bytes | RSocketFrame, *, payload: dissect.PayloadForm = "none", **where: Any) -> dict[str, Any]:
+    """The frame record of a frame, or of its bytes without the length prefix.
+
+    ``where`` may give ``ts``, ``conn``, ``dir``, ``offset`` and ``length``. Bytes that are not a frame do not raise:
+    they give a record with ``error``.
+    """
+    if isinstance(source, RSocketFrame):
+        return dissect.record(source, payload=payload, **where)
+    where = {"length": len(source)} | where
+    try:
+        decoded = decode(source)
+    except Malformed as violation:
+        type = None
+        if len(source) >= HEADER_SIZE:
+            code = source[4] >> 2
+            type = FRAMES[code].NAME if code in FRAMES else f"0x{code:02X}"
+        return dissect.broken(violation, protocol=RSocketFrame.PROTOCOL, type=type, payload=payload, **where)
+    return dissect.record(decoded, flags=source[4] << 8 | source[5], payload=payload, **where)
+
+
+def log_line(source: bytes | RSocketFrame, *, payload: dissect.PayloadForm = "none", **where: Any) -> str:
+    """The frame record as one line of text, control characters escaped."""
+    return dissect.line(record(source, payload=payload, **where))
 
 
 def _blame(buffer: bytes, start: int, end: int) -> tuple[int, bool]:

@@ -53,10 +53,16 @@ class Inbound:
         """Bytes kept."""
         return self._buffer.pending
 
-    def feed(self, data: bytes, now: float) -> bytes | None:
-        """Take received bytes; return a block to parse, if they make one."""
+    def receive(self, data: bytes, now: float) -> None:
+        """Take received bytes and treat every frame that is whole by now.
+
+        Raises:
+            Violation: the peer broke a rule; what came before it has been treated.
+        """
         self._now = now
-        return self._buffer.feed(data)
+        block = self._buffer.feed(data)
+        if block is not None:
+            self.parse(block)
 
     def resume(self, now: float) -> None:
         """The application has decided: treat what was held."""

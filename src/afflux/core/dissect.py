@@ -1,0 +1,140 @@
+"""A frame as people and tables see it: the frame record, the log line and the Arrow schema, from its declaration.
+
+One dissector serves the command line, Spark and test output. The reference page is in ``core/reference.py``;
+reading captures is not done here.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Literal
+
+from afflux.core.errors import MissingExtra, Violation
+from afflux.core.fields import Kind
+from afflux.core.frame import Frame
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["RECORD_KEYS", "PayloadForm", "arrow_schema", "broken", "escaped", "line", "record"]
+
+PayloadForm = Literal["none", "hex", "text"]
+"How metadata and data are shown: not at all, in hexadecimal, or as UTF-8 with U+FFFD for what is not."
+
+RECORD_KEYS = (
+    "ts",
+    "conn",
+    "dir",
+    "protocol",
+    "stream",
+    "type",
+    "flags",
+    "n",
+    "metadata_len",
+    "data_len",
+    "code",
+    "offset",
+    "length",
+    "error",
+    "fields",
+)
+"The keys of every record, in order; ``metadata`` and ``data`` follow when they are asked for."
+
+
+def record(frame: Frame, *, flags: int | None = None, payload: PayloadForm = "none", **where: Any) -> dict[str, Any]:
+    """The frame record. ``where`` may give ``ts``, ``conn``, ``dir``, ``offset`` and ``length``.
+
+    ``flags`` are the bits that were on the wire, of which those that the frame knows are shown; None: those that it
+    sends. Without ``length`` it is the frame's own size, without a prefix. ``metadata_len`` is None when there is no
+    metadata. A secret is shown by its length only, except with ``payload="hex"``.
+    """
+    bits = frame.flags() if flags is None else flags
+    row = _row(where, length=frame.encoded_size, protocol=frame.PROTOCOL, type=frame.NAME)
+    row["flags"] = [flag.letter for flag, _ in frame.FLAGS if flag.bit & bits]
+    fields: dict[str, Any] = row["fields"]
+    shown: dict[str, str | None] = {}
+    for field in frame.FIELDS:
+        value = getattr(frame, field.name)
+        column = field.kind.column
+        if column in ("metadata", "data"):
+            row[f"{column}_len"] = None if value is None else len(value)
+            shown[column] = None if value is None else _text(value, payload)
+        elif (column or field.name) in row:
+            row[column or field.name] = value
+        else:
+            fields[field.name] = _field(value, field.kind, payload)
+    if payload != "none":
+        row |= {"metadata": None, "data": None} | shown
+    return row
+
+
+def broken(
+    violation: Violation, *, protocol: str, type: str | None, payload: PayloadForm = "none", **where: Any
+) -> dict[str, Any]:
+    """The record of bytes that are not a frame: what is known of them, and why under ``error``."""
+    row = _row(where, length=None, protocol=protocol, type=type)
+    row["stream"] = violation.stream
+    row["error"] = {"rule": violation.rule, "reason": violation.reason}
+    if payload != "none":
+        row |= {"metadata": None, "data": None}
+    return row
+
+
+def _row(where: dict[str, Any], **known: Any) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(RECORD_KEYS) | {"flags": [], "fields": {}} | known
+    unknown = where.keys() - {"ts", "conn", "dir", "offset", "length"}
+    if unknown:
+        raise TypeError(f"a frame record has no {', '.join(sorted(unknown))}")
+    return row | {key: value for key, value in where.items() if value is not None}
+
+
+def _text(value: bytes, payload: PayloadForm) -> str:
+    return value.decode("utf-8", "replace") if payload == "text" else value.hex()
+
+
+def _field(value: Any, kind: Kind, payload: PayloadForm) -> Any:
+    if value is None or not isinstance(value, bytes):
+        return value
+    return f"({len(value)} bytes)" if kind.secret and payload != "hex" else value.hex()
+
+
+def line(row: dict[str, Any]) -> str:
+    """A record as one line of text, with nothing in it that could move a terminal's cursor."""
+    words = [row["dir"] or "", f"{row['protocol']}", f"stream={row['stream']}", row["type"] or "?"]
+    if row["flags"]:
+        words.append(f"[{''.join(row['flags'])}]")
+    keys = ("n", "code", "metadata_len", "data_len", "metadata", "data")
+    for key, value in [*((key, row.get(key)) for key in keys), *row["fields"].items()]:
+        if value is not None:
+            words.append(f"{key}={_word(key, value)}")
+    if row["error"]:
+        words.append(f"malformed: {row['error']['reason']} ({row['error']['rule']})")
+    return escaped(" ".join(word for word in words if word))
+
+
+def _word(key: str, value: Any) -> str:
+    if key == "code":
+        return f"0x{value:X}"
+    if isinstance(value, str) and not (value.isprintable() and value and not set(value) & set(' "')):
+        return json.dumps(value, ensure_ascii=False)
+    return f"{value}"
+
+
+def escaped(text: str) -> str:
+    """The text with control characters, line ends, direction marks and lone surrogates as backslash escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def arrow_schema(frame: type[Frame]) -> pyarrow.Schema:
+    """The Arrow schema of a frame's fields, flags included. Raises MissingExtra when pyarrow is not installed."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise MissingExtra("Arrow schemas", "spark") from None
+    return pyarrow.schema(
+        pyarrow.field(field.name, pyarrow.type_for_alias(field.kind.arrow), nullable=field.kind.optional)
+        for field in frame.LAYOUT
+        if field.kind.in_value
+    )

@@ -1,0 +1,206 @@
+"""The options of ``format("afflux")``: declared once, read and checked on the driver. No pyspark and no I/O here.
+
+Spark hands options over as text under lower-case names. One declaration below gives the spelling, the default, the
+check and the line of the reference table (docs/spark.md); an option that has none is refused with the nearest name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from afflux.core.errors import Invalid
+from afflux.core.limits import Limits
+
+__all__ = ["EARLIEST", "LATEST", "MAX_SHARD", "OptionError", "Options", "reference"]
+
+EARLIEST: Literal["earliest"] = "earliest"
+"Start with the first item that is still there."
+LATEST: Literal["latest"] = "latest"
+"Start with the next item that will be written."
+MAX_SHARD = 0xFFFF
+"A shard number fits 16 bits on the wire."
+_MAX_COUNT = (1 << 63) - 1
+_MAX_MILLISECONDS = 60_000
+
+StartingOffsets = Literal["earliest", "latest"] | dict[int, int]
+"Where a new query starts: one of the two words, or an offset for each shard that shall be read."
+
+
+class OptionError(Invalid, ValueError):
+    """An option of the source is unknown, missing or has a value that it can't have."""
+
+
+def _option(parse: Callable[[str, str], Any], about: str, default: Any = MISSING, *, spelled: str | None = None) -> Any:
+    metadata = {"parse": parse, "about": about, "spelled": spelled}
+    if default is MISSING:
+        return field(metadata=metadata)
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def _text(name: str, value: str) -> str:
+    if not value.strip():
+        raise OptionError(f"option {name} is empty")
+    return value
+
+
+def _any_text(name: str, value: str) -> str:
+    return value
+
+
+def _boolean(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise OptionError(f"option {name} is true or false, not {value!r}")
+    return value.lower() == "true"
+
+
+def _whole(least: int, most: int) -> Callable[[str, str], int]:
+    def parse(name: str, value: str) -> int:
+        if not (value.isascii() and value.isdigit()) or not least <= int(value) <= most:
+            raise OptionError(f"option {name} is a whole number from {least} to {most}, not {value!r}")
+        return int(value)
+
+    return parse
+
+
+def _partitions(name: str, value: str) -> int:
+    return _whole(1, Limits.server().partitions)(name, value)
+
+
+def _one_of(*words: str) -> Callable[[str, str], str]:
+    def parse(name: str, value: str) -> str:
+        if value.lower() not in words:
+            raise OptionError(f"option {name} is {' or '.join(words)}, not {value!r}")
+        return value.lower()
+
+    return parse
+
+
+def _offsets(name: str, value: str) -> StartingOffsets:
+    if value.lower() in (EARLIEST, LATEST):
+        return EARLIEST if value.lower() == EARLIEST else LATEST
+    explained = f'option {name} is earliest, latest or JSON such as {{"0": 1000}}'
+    try:
+        named = json.loads(value)
+    except ValueError:
+        raise OptionError(f"{explained}, not {value!r}") from None
+    if not isinstance(named, dict) or not named:
+        raise OptionError(f"{explained}, not {value!r}")
+    offsets: dict[int, int] = {}
+    for shard, offset in named.items():
+        if not (shard.isascii() and shard.isdigit()) or int(shard) > MAX_SHARD:
+            raise OptionError(f"{explained}: {shard!r} is no shard, which is a number up to {MAX_SHARD}")
+        if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= _MAX_COUNT:
+            raise OptionError(f"{explained}: {offset!r} is no offset, which is a whole number from 0 on")
+        offsets[int(shard)] = offset
+    return offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What one query was told. Pickled into every task."""
+
+    uri: str = _option(_text, "The server's address. Required.")
+    route: str | None = _option(_any_text, "The route of the stream; none when it is not given.", None)
+    request_data: str = _option(_any_text, "The data of the request, sent as UTF-8.", "")
+    partitions: int = _option(
+        _partitions,
+        "Read a batch in at least so many ranges at once, up to the limit `partitions`. "
+        "Without it a batch is cut by size alone, a range for each 64 MiB.",
+        1,
+    )
+    max_rows_per_batch: int | None = _option(_whole(1, _MAX_COUNT), "A batch has at most so many rows.", None)
+    max_bytes_per_batch: int | None = _option(
+        _whole(1, _MAX_COUNT),
+        "A batch has about so many bytes of data and at least one row. Sizes are estimated from samples of the batch.",
+        None,
+    )
+    starting_offsets: StartingOffsets = _option(
+        _offsets,
+        'Where a new query, or a batch read, starts: `earliest`, `latest` or an offset for each shard: `{"0": 1000}`. '
+        "A query with a checkpoint goes on where that says.",
+        EARLIEST,
+    )
+    fail_on_data_loss: bool = _option(
+        _boolean, "`false` goes on past items that are gone, and logs each gap as a warning.", True
+    )
+    include_metadata: bool = _option(_boolean, "`true` fills the column `metadata`.", False)
+    format: str = _option(
+        _one_of("raw", "json"), "`raw` gives the default columns, `json` decodes `data` into your schema.", "raw"
+    )
+    mode: str = _option(
+        _one_of("permissive", "failfast"),
+        "With `format=json`: a bad row becomes nulls, or fails the query and names stream and offset.",
+        "permissive",
+    )
+    corrupt_record: str = _option(
+        _text,
+        "With `format=json`: the STRING column that gets the text of a bad row, if the schema has it.",
+        "_corrupt_record",
+        spelled="columnNameOfCorruptRecord",
+    )
+    acknowledge: bool = _option(
+        _boolean,
+        "`false` never allows the server to trim what was read: for a second query on the same stream.",
+        True,
+    )
+    poll_timeout_ms: int = _option(
+        _whole(0, _MAX_MILLISECONDS), "How long to wait on the server for news when there are none.", 500
+    )
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Options:
+        """The options in ``given``, whose names may have any case.
+
+        Raises:
+            OptionError: an option is unknown (the nearest name is named), missing, or its value is wrong.
+        """
+        known = {_spelling(each).lower(): each for each in fields(cls)}
+        values: dict[str, Any] = {}
+        for name, text in given.items():
+            declared = known.get(name.lower())
+            if declared is None:
+                raise OptionError(_unknown(name, {key: _spelling(each) for key, each in known.items()}))
+            values[declared.name] = declared.metadata["parse"](_spelling(declared), text)
+        if "uri" not in values:
+            raise OptionError('option uri is missing: the server\'s address, such as "tcp://127.0.0.1:7000"')
+        return cls(**values)
+
+    @property
+    def stream_name(self) -> str:
+        """The stream in words, for errors and logs."""
+        return f"{self.uri} route {self.route!r}" if self.route is not None else self.uri
+
+
+def reference() -> str:
+    """The table of options in docs/spark.md, as Markdown."""
+    lines = ["| option | default | what it says |", "|---|---|---|"]
+    for each in fields(Options):
+        default = "" if each.default in (MISSING, None, "") else f"`{_shown(each.default)}`"
+        lines.append(f"| `{_spelling(each)}` | {default} | {each.metadata['about']} |")
+    return "\n".join(lines)
+
+
+def _spelling(declared: Any) -> str:
+    """The option's name as users write it: camelCase, as Kafka's are."""
+    if declared.metadata["spelled"]:
+        return str(declared.metadata["spelled"])
+    first, *rest = declared.name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _unknown(name: str, known: dict[str, str]) -> str:
+    if name.lower() == "path":
+        return 'load() takes no path: give the address as .option("uri", …)'
+    near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(sorted(known.values()))}"
+    return f"option {name} is unknown: {hint}"

@@ -1,0 +1,62 @@
+"""The examples of every --help: they are there, and they work, against a real server."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from afflux.cli import COMMANDS
+from afflux.cli.examples import EXAMPLES
+from tests.cli.running import Server, afflux
+
+WRITTEN = "tcp://127.0.0.1:7000"
+LINES = [line for command in (*COMMANDS, "afflux") for line in EXAMPLES[command]]
+FINITE = sorted({line for line in LINES if line.split()[1] not in ("serve", "demo")})
+SERVERS = sorted({line for line in LINES if line.split()[1] == "serve"})
+
+
+@pytest.fixture(scope="module")
+def uri() -> Iterator[str]:
+    with Server("--demo") as server:
+        yield server.uri
+
+
+@pytest.fixture(autouse=True)
+def in_a_directory_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "README.md").write_text("# A file\n")
+    (tmp_path / "frames.bin").write_bytes(bytes.fromhex("00000a 00000005 2000 00000003"))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_every_command_has_three() -> None:
+    assert set(EXAMPLES) == {*COMMANDS, "afflux"}
+    assert all(len(set(lines)) == 3 for lines in EXAMPLES.values())
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ""])
+def test_the_help_ends_with_them(command: str) -> None:
+    lines = EXAMPLES[command or "afflux"]
+    told = afflux([*command.split(), "--help"]).stdout.rstrip().splitlines()
+    assert told[-4:] == ["  Examples:", *(f"    {line}" for line in lines)]
+
+
+@pytest.mark.parametrize("line", FINITE)
+def test_an_example_works(line: str, uri: str) -> None:
+    name, *words = shlex.split(line.replace(WRITTEN, uri))
+    ran = afflux(words)
+    assert name == "afflux"
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout
+
+
+@pytest.mark.parametrize("line", SERVERS)
+def test_an_example_of_a_server_listens(line: str) -> None:
+    name, command, uri, *options = shlex.split(line)
+    assert (name, command) == ("afflux", "serve")
+    free = uri.rpartition(":")[0] + ":0"
+    with Server(*options, uri=free) as server:
+        assert os.path.commonprefix([server.uri, uri]).startswith("tcp://127.0.0.1:")

@@ -1,0 +1,35 @@
+"""The graph of credit: what it counts, and that it stays small however long a stream is."""
+
+from __future__ import annotations
+
+from afflux.cli.graph import WIDTH, Graph, spark
+
+
+def test_heights_are_against_the_largest() -> None:
+    assert spark([0, 1, 4, 8]) == " ▁▄█"[:1] + spark([1, 4, 8])
+    assert spark([8]) == "█"
+    assert spark([]) == ""
+    assert spark([0, 0]) == "  "
+
+
+def test_credit_is_what_was_granted_and_not_used() -> None:
+    graph = Graph(start=0.0, step=1.0)
+    graph.grant(4, 0.0)
+    for moment in (0.1, 1.1, 1.2):
+        graph.item(moment)
+    graph.grant(2, 2.0)
+    assert (graph.granted, graph.used) == (6, 3)
+    first, opened, items = graph.lines()
+    assert "granted 6, used 3" in first
+    assert "up to 3" in opened
+    assert "1 a second" in items
+
+
+def test_a_long_stream_takes_no_more_columns() -> None:
+    graph = Graph(start=0.0, step=0.01)
+    for moment in range(10_000):
+        graph.grant(1, float(moment))
+        graph.item(float(moment))
+    drawn = graph.lines()[2].removeprefix("items ").partition(" ")[0]
+    assert len(drawn) <= WIDTH
+    assert (graph.granted, graph.used) == (10_000, 10_000)

@@ -1,0 +1,143 @@
+"""``afflux request``: the five verbs against a real server, what goes in, what comes out, how it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import Server, afflux
+
+
+@pytest.fixture(scope="module")
+def uri() -> Iterator[str]:
+    with Server("--demo") as server:
+        yield server.uri
+
+
+def ask(uri: str, *words: str, stdin: str = "") -> str:
+    ran = afflux(["request", uri, *words], stdin=stdin)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    return ran.stdout
+
+
+def test_a_request_is_echoed(uri: str) -> None:
+    assert ask(uri, "-d", "hello", "-o", "raw") == "hello"
+    assert ask(uri, "-d", "hello", "-m", "beside") == '{"data":"hello","metadata":"beside"}\n'
+
+
+def test_data_comes_from_text_stdin_or_a_file(uri: str, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(b"from a file\n")
+    assert ask(uri, "-o", "raw", "-d", f"@{path}") == "from a file\n"
+    assert ask(uri, "-o", "raw", "-d", "-", stdin="from stdin") == "from stdin"
+    assert ask(uri, "-o", "raw", stdin="not asked for") == ""
+
+
+def test_lines_are_requests_one_after_the_other(uri: str) -> None:
+    assert ask(uri, "-D", "-", "-o", "hex", stdin="a\nb\n") == "61\n62\n"
+
+
+def test_a_stream(uri: str) -> None:
+    assert ask(uri, "--stream", "-d", '{"count": 3, "size": 4}', "-o", "raw") == "0...1...2..."
+
+
+def test_take_ends_a_stream_that_would_go_on(uri: str) -> None:
+    told = ask(uri, "--stream", "-d", '{"count": 1000000000, "size": 2}', "--take", "5", "-o", "raw", "--credit", "2")
+    assert told == "0.1.2.3.4."
+
+
+def test_a_channel_echoes_what_is_sent(uri: str) -> None:
+    assert ask(uri, "--channel", "-d", "a", "-d", "b", "-d", "c", "-o", "hex") == "61\n62\n63\n"
+    lines = "".join(f"line {number}\n" for number in range(1000))
+    assert ask(uri, "--channel", "-D", "-", "-o", "csv", "--credit", "7", stdin=lines) == "data\n" + lines
+
+
+def test_fire_and_push_are_counted(uri: str) -> None:
+    before = json.loads(ask(uri, "-r", "stats", "-o", "raw"))
+    assert ask(uri, "--fnf", "-d", "x") == ""
+    assert ask(uri, "--push", "-m", "y") == ""
+    after = json.loads(ask(uri, "-r", "stats", "-o", "raw"))
+    assert after["fire"] - before["fire"] == 1
+    assert after["push"] - before["push"] == 1
+
+
+def test_real_flights(uri: str) -> None:
+    rows = [json.loads(json.loads(line)["data"]) for line in ask(uri, "--stream", "-r", "flights", "--take", "3").splitlines()]
+    assert [row["carrier"] for row in rows] == ["UA", "UA", "AA"]
+
+
+def test_output_as_one_document(uri: str) -> None:
+    assert json.loads(ask(uri, "-d", "x", "-o", "json")) == {"data": "x"}
+    assert json.loads(ask(uri, "--stream", "-d", '{"count": 2}', "-o", "json")) == [{"data": "0"}, {"data": "1"}]
+    assert json.loads(ask(uri, "--stream", "-d", '{"count": 0}', "-o", "json")) == []
+
+
+def test_objects_become_columns(uri: str) -> None:
+    told = ask(uri, "--channel", "-d", '{"a": 1, "b": "x"}', "-d", '{"b": "y,z", "a": null}', "-o", "csv")
+    assert told == 'a,b\n1,x\n,"y,z"\n'
+    table = ask(uri, "--channel", "-d", '{"a": 1, "b": "[bold]"}', "-o", "table")
+    assert "[bold]" in table
+
+
+def test_the_graph_goes_to_stderr(uri: str) -> None:
+    words = ["request", uri, "--stream", "-d", '{"count": 100, "size": 1}', "--credit", "10", "--graph", "-o", "raw"]
+    ran = afflux(words)
+    assert ran.returncode == 0
+    assert len(ran.stdout) == 100
+    assert "used 100" in ran.stderr
+    assert "up to 10" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["-r", "fail", "-d", "it broke"], 64, "it broke"),
+        (["--stream", "-r", "fail", "-d", "it broke"], 64, "it broke"),
+        (["--stream", "-d", "not json"], 67, "JSON object"),
+        (["-r", "slow", "-d", '{"ms": 60000}', "--max-time", "50ms"], 3, "not done within 0.05 s"),
+        (["-r", "fail", "-d", "\x1b[31mred"], 64, "[31mred"),
+    ],
+)
+def test_a_failure_has_its_exit_code(uri: str, words: list[str], code: int, told: str) -> None:
+    ran = afflux(["request", uri, *words])
+    assert ran.returncode == code
+    assert told in ran.stderr
+    assert "\x1b" not in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--stream", "--channel"], "choose one"),
+        (["-d", "a", "-d", "b"], "only --channel"),
+        (["-d", "a", "-D", "-"], "do not go together"),
+        (["--stream", "-D", "-"], "use -d"),
+        (["-d", "@/no/such/file"], "there is no file"),
+        (["--delay", "soon"], "not a duration"),
+        (["--credit", "0"], "0"),
+        (["--lease"], "--lease comes with a later version"),
+        (["--resume"], "--resume comes with a later version"),
+        (["--auth-file", "x"], "--auth-file comes with a later version"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_sent(words: list[str], told: str) -> None:
+    ran = afflux(["request", "tcp://127.0.0.1:1", *words])
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert told in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_nobody_there_is_a_failure() -> None:
+    ran = afflux("request tcp://127.0.0.1:1 -d x")
+    assert ran.returncode == 1
+    assert ran.stderr.count("\n") == 1
+
+
+def test_an_unknown_protocol_is_told_with_the_known_ones() -> None:
+    ran = afflux("request rsoket+tcp://127.0.0.1:1 -d x")
+    assert ran.returncode == 2
+    assert "rsocket" in ran.stderr

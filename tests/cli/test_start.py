@@ -1,0 +1,78 @@
+"""What happens before a command is chosen: the version, its speed, unknown and planned commands, a missing extra."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+import afflux as package
+from afflux.cli import COMMANDS, PLANNED
+from tests.cli.running import COMMAND, afflux
+
+
+def test_the_version() -> None:
+    ran = afflux("--version")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"afflux {package.__version__}\n", "")
+
+
+def test_the_version_answers_at_once() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
+        subprocess.run([*COMMAND, "--version"], check=True, capture_output=True)
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(7)) < 0.15
+
+
+def test_the_version_loads_nothing_heavy() -> None:
+    program = "import sys; from afflux.cli import main; main(['--version']); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    assert {"typer", "rich", "pyspark", "numpy", "pyarrow", "asyncio"} & set(loaded) == set()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_the_help_lists_the_commands_there_are(arguments: list[str]) -> None:
+    told = afflux(arguments)
+    assert all(f"  {command} " in told.stdout + told.stderr for command in COMMANDS)
+    assert not any(f"  {command} " in told.stdout + told.stderr for command in PLANNED)
+    assert told.stderr == "" or not arguments
+
+
+@pytest.mark.parametrize("command", PLANNED)
+def test_a_planned_command_says_so(command: str) -> None:
+    ran = afflux([command, "whatever"])
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert f"{command} is not built yet in 0.1" in ran.stderr
+
+
+def test_an_unknown_command_gets_the_nearest_name() -> None:
+    ran = afflux("requst tcp://127.0.0.1:7000")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "afflux: no command 'requst'; did you mean request?\n"
+
+
+def test_a_command_like_no_other_gets_the_list() -> None:
+    assert afflux("zzz").stderr == "afflux: no command 'zzz'; there are: serve, request, decode, demo, doctor\n"
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_without_the_extra_its_name_is_told(package: str) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None; from afflux.cli import main; sys.exit(main(['doctor']))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == 'afflux: the command line needs the extra "cli": pip install "afflux[cli]"\n'
+
+
+def test_an_unknown_option_is_a_usage_error() -> None:
+    ran = afflux("doctor --nope")
+    assert ran.returncode == 2
+    assert "--nope" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_colour_follows_no_color() -> None:
+    assert "\x1b" not in afflux("doctor -o table", env={"NO_COLOR": "1", "FORCE_COLOR": "1"}).stdout
