@@ -50,7 +50,10 @@ def run(*command):
 def make_environment(where):
     """Make the virtual environment, unless it is there already and still works."""
     python = where / "bin" / "python"
-    if python.exists() and subprocess.run([python, "-m", "pip", "-V"], capture_output=True, check=False).returncode == 0:
+    if (
+        python.exists()
+        and subprocess.run([python, "-m", "pip", "-V"], capture_output=True, check=False).returncode == 0
+    ):
         return python
     base = suitable_python()
     say(f"virtual environment in {where.name} from {base}")

@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Protocol
 
+from afflux.address import Address
 from afflux.core.errors import LocalProtocolError, Violation
+from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
+from afflux.registry import Terms
 
-__all__ = ["Cursor", "Metadata", "call_payload"]
+__all__ = ["Cursor", "Metadata", "call_payload", "terms_of"]
 
 Metadata = bytes | bytearray | memoryview | None
 "Metadata as an argument."
@@ -63,3 +66,24 @@ def _composed(metadata: Metadata, route: str | None, cursor: Cursor | None) -> b
         return compose(entries, route=route)
     except Violation as violation:
         raise LocalProtocolError(violation.reason, rule=violation.rule) from None
+
+
+def terms_of(
+    address: Address,
+    limits: Limits,
+    setup: PayloadLike | None,
+    metadata_mime: str | None,
+    data_mime: str | None,
+    keepalive: float | None,
+    lifetime: float | None,
+    mtu: int | None,
+) -> Terms:
+    """What a client proposes, by its arguments and its address."""
+    wanted = {
+        "keepalive": limits.keepalive_s if keepalive is None else keepalive,
+        "lifetime": limits.lifetime_s if lifetime is None else lifetime,
+        "mtu": mtu,
+        **address.options,
+    }
+    payload = None if setup is None else payload_of(setup)
+    return Terms(payload=payload, metadata_mime=metadata_mime, data_mime=data_mime, **wanted)

@@ -120,8 +120,11 @@ def nearest(kind: str, name: str, known: Iterable[str]) -> AddressError:
     close = get_close_matches(name, known, n=1)
     hint = f'; did you mean "{close[0]}"?' if close else ""
     there = ", ".join(known) if known else "none"
-    return AddressError(f'unknown {kind} "{name[:64]}"{hint} There is: {there}' if hint else
-                        f'unknown {kind} "{name[:64]}"; there is: {there}')
+    return AddressError(
+        f'unknown {kind} "{name[:64]}"{hint} There is: {there}'
+        if hint
+        else f'unknown {kind} "{name[:64]}"; there is: {there}'
+    )
 
 
 def _built(entries: Iterable[ProtocolEntry] | Iterable[TransportEntry]) -> str:
@@ -148,9 +151,7 @@ def _rsocket(
         data=b"" if payload is None else payload.data,
     )
     mtu = terms.mtu or DEFAULT_MTU
-    return RSocket(
-        role, setup=setup if role == "client" else None, limits=limits, decide=decide, now=now, mtu=mtu
-    )
+    return RSocket(role, setup=setup if role == "client" else None, limits=limits, decide=decide, now=now, mtu=mtu)
 
 
 _TERMS: Final = (("keepalive", _seconds), ("lifetime", _seconds), ("mtu", _size))

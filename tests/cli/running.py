@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import shlex
 import signal
 import subprocess
@@ -28,6 +30,24 @@ def afflux(
         timeout=timeout,
         check=False,
     )
+
+
+def on_a_terminal(command: str) -> str:
+    """What ``afflux`` writes to a terminal; it has to end well and to say nothing on stderr."""
+    terminal, far_end = pty.openpty()
+    try:
+        process = subprocess.Popen([*COMMAND, *shlex.split(command)], stdout=far_end, stderr=subprocess.PIPE, text=True)
+        os.close(far_end)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO: the other end is closed
+            while data := os.read(terminal, 0x1000):
+                shown += data
+        errors = process.communicate(timeout=PATIENCE)[1]
+    finally:
+        os.close(terminal)
+    if process.returncode or errors:
+        raise RuntimeError(f"{command} ended with {process.returncode}: {errors}")
+    return shown.decode().replace("\r\n", "\n")
 
 
 class Server:

@@ -44,7 +44,9 @@ def test_it_tells_how_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch) ->
         ("not java at all", None),
     ],
 )
-def test_java_counts_from_17_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, version: str | None) -> None:
+def test_java_counts_from_17_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, version: str | None
+) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")

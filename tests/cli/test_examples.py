@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,4 +58,4 @@ def test_an_example_of_a_server_listens(line: str) -> None:
     assert (name, command) == ("afflux", "serve")
     free = uri.rpartition(":")[0] + ":0"
     with Server(*options, uri=free) as server:
-        assert os.path.commonprefix([server.uri, uri]).startswith("tcp://127.0.0.1:")
+        assert server.uri.startswith("tcp://127.0.0.1:")

@@ -75,4 +75,7 @@ def test_an_unknown_option_is_a_usage_error() -> None:
 
 
 def test_colour_follows_no_color() -> None:
-    assert "\x1b" not in afflux("doctor -o table", env={"NO_COLOR": "1", "FORCE_COLOR": "1"}).stdout
+    green = "\x1b[32m"
+    assert green in afflux("doctor -o table", env={"FORCE_COLOR": "1", "TERM": "xterm"}).stdout
+    assert green not in afflux("doctor -o table", env={"FORCE_COLOR": "1", "TERM": "xterm", "NO_COLOR": "1"}).stdout
+    assert "\x1b" not in afflux("doctor -o table").stdout

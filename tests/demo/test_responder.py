@@ -88,7 +88,17 @@ async def test_fire_and_push_are_counted(peer: afflux.Peer) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"not json", b"[]", b"{}", b'{"count": -1}', b'{"count": "3"}', b'{"count": true}', b'{"count": 1e3}', b"\xff"],
+    [
+        b"",
+        b"not json",
+        b"[]",
+        b"{}",
+        b'{"count": -1}',
+        b'{"count": "3"}',
+        b'{"count": true}',
+        b'{"count": 1e3}',
+        b"\xff",
+    ],
 )
 async def test_a_request_that_makes_no_sense_is_invalid(peer: afflux.Peer, data: bytes) -> None:
     with pytest.raises(afflux.Invalid):

@@ -103,6 +103,7 @@ class Driver(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._stall: asyncio.TimerHandle | None = None
+        self._linger: asyncio.TimerHandle | None = None
         self._lost = False
         self._over = False
         self._written = 0
@@ -140,10 +141,10 @@ class Driver(asyncio.Protocol):
         if not self.engine.closed:
             self.dispatch(self.engine.receive_eof(monotonic()))
         self._end(None)
-        for handle in (self._timer, self._stall):
+        for handle in (self._timer, self._stall, self._linger):
             if handle is not None:
                 handle.cancel()
-        self._timer = self._stall = None
+        self._timer = self._stall = self._linger = None
         if not self.connected.done():
             self.connected.set_result(None)
         self._check_finished()
@@ -170,6 +171,11 @@ class Driver(asyncio.Protocol):
         """Bytes that may still be queued."""
         transport = self.transport
         return self.engine.room(0 if transport is None else transport.get_write_buffer_size())
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so much waits to be written that a request should wait as well."""
+        return self._blocked or self.engine.queued > self._low
 
     async def writable(self) -> None:
         """Wait until there is room to queue a request.
@@ -239,7 +245,7 @@ class Driver(asyncio.Protocol):
             if type(event) is Items and event.stream in replies:
                 future = replies.pop(event.stream)
                 payload = event.payloads[0]
-                self._consumed += len(payload.data)
+                self._consumed += len(payload.data) if payload.metadata is None else len(payload)
                 if not future.done():
                     future.set_result(payload)
             else:
@@ -444,7 +450,7 @@ class Driver(asyncio.Protocol):
         if not self.closed.done():
             self.closed.set_result(None)
         if self.transport is not None and not self._lost:
-            self.loop.call_later(self.engine.limits.flush_s, self.transport.abort)
+            self._linger = self.loop.call_later(self.engine.limits.flush_s, self.transport.abort)
         self.owner.ended()
         self.flush_soon()
 

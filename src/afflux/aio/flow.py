@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from contextlib import suppress
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from types import TracebackType, coroutine
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -155,7 +155,7 @@ class ItemStream(AsyncIterator[Payload]):
     ``async with`` or ``request``. One task at a time may iterate.
     """
 
-    __slots__ = ("_chunk", "_inbound", "_items", "_loop_thread", "_open", "_stop")
+    __slots__ = ("_chunk", "_inbound", "_items", "_loop_thread", "_open", "_stop", "first")
 
     def __init__(
         self,
@@ -163,7 +163,10 @@ class ItemStream(AsyncIterator[Payload]):
         *,
         opener: Callable[[int], None] | None,
         stop: Callable[[], None],
+        first: Payload | None = None,
     ) -> None:
+        self.first = first
+        "At a channel's handler: the first item, which is also taken as the first; its metadata has the route."
         self._inbound = inbound
         self._open = opener
         self._stop = stop

@@ -17,13 +17,12 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from inspect import isawaitable
 from types import CoroutineType, coroutine
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from afflux.aio.driver import Driver, Listening
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender
 from afflux.core.errors import Canceled, Error, Rejected
 from afflux.core.events import Opened, Pushed
-from afflux.core.payload import Payload
 
 __all__ = ["VERBS", "Serving", "verbs_of"]
 
@@ -58,6 +57,7 @@ class Serving(Listening):
         self._queue: deque[Opened] = deque()
         self._working = False
         self._running: dict[int, asyncio.Task[Any]] = {}
+        "Handlers that the peer may cancel."
         self._gone: set[int] = set()
         self._pushes: deque[bytes] = deque()
         self._pusher: asyncio.Task[None] | None = None
@@ -95,10 +95,12 @@ class Serving(Listening):
             self.driver.hold_reading = True
 
     def ended(self) -> None:
-        """The connection is over. What was fired goes on: nobody can take that back."""
-        for stream, task in self._running.items():
-            if task not in self._fired:
-                task.cancel()
+        """The connection is over: handlers end, but for those of fire, which nobody can take back."""
+        fired = [event for event in self._queue if event.verb == "fire"]
+        self._queue.clear()
+        self._queue.extend(fired)
+        for task in self._running.values():
+            task.cancel()
 
     def stop(self) -> None:
         """End every handler."""
@@ -110,7 +112,7 @@ class Serving(Listening):
     async def _work(self) -> None:
         """Run what waits until one of them suspends."""
         queue, base, verbs = self._queue, self.context, self._verbs
-        me = asyncio.current_task()
+        me = cast("asyncio.Task[Any]", asyncio.current_task())
         limit = self.driver.loop_frames
         done = 0
         while queue:
@@ -132,7 +134,8 @@ class Serving(Listening):
                 self._raised(event, error)
             else:
                 self._spread()
-                self._running[stream] = me
+                if event.verb == "request":
+                    self._running[stream] = me
                 await self._finish(event, _resume(answer, context, awaited))
                 return
             done += 1
@@ -152,7 +155,9 @@ class Serving(Listening):
                 self._gone.discard(event.stream)
                 self.driver.engine.release(event.stream)
                 continue
-            self._start(event, self._alone(event))
+            task = self.driver.spawn(self._alone(event), self.context.copy())
+            if event.verb == "request":
+                self._running[event.stream] = task
 
     async def _alone(self, event: Opened) -> None:
         await self._finish(event, _awaited_call(self._verbs[event.verb], event.payload))
@@ -205,10 +210,6 @@ class Serving(Listening):
 
     # -- stream and channel ---------------------------------------------------------------------------------
 
-    def _start(self, event: Opened, work: Coroutine[Any, Any, None]) -> None:
-        task = self.driver.spawn(work, self.context.copy())
-        self._running[event.stream] = task
-
     def _start_stream(self, event: Opened) -> None:
         driver, stream = self.driver, event.stream
         sender = driver.senders[stream] = Sender(driver, stream)
@@ -219,7 +220,9 @@ class Serving(Listening):
             inbound.arrived([event.payload], event.complete)
             if not event.complete:
                 driver.inbounds[stream] = inbound
-            items = ItemStream(inbound, opener=self._first_grant(inbound, stream), stop=lambda: self._cancel_inbound(stream))
+            items = ItemStream(
+                inbound, opener=self._first_grant(inbound, stream), stop=lambda: self._cancel_inbound(stream)
+            )
         task = driver.spawn(self._produce(event, sender, items), self.context.copy())
         self._running[stream] = task
         task.add_done_callback(lambda task: self._returned(stream))

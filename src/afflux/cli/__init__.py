@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 __all__ = ["COMMANDS", "PLANNED", "main"]
 
@@ -29,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not first.startswith("-") and first not in COMMANDS:
         return _no_such(first)
     try:
+        for package in ("typer", "rich"):
+            import_module(package)
         from afflux.cli.app import run
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] not in ("typer", "rich"):

@@ -60,14 +60,18 @@ def decode(
     words: Annotated[list[str], typer.Argument(metavar="FILE | HEX…", help="A dump, - for stdin, or hex with --hex.")],
     as_hex: Annotated[bool, typer.Option("--hex", help="The arguments are bytes in hexadecimal.")] = False,
     framing: Annotated[
-        Framing, typer.Option("--framing", help="length: as on TCP; none: one bare frame an argument, or a line of hex.")
+        Framing,
+        typer.Option("--framing", help="length: as on TCP; none: one bare frame an argument, or a line of hex."),
     ] = Framing.length,
     payload: Annotated[Shown, typer.Option("--payload", help="Show metadata and data.")] = Shown.none,
     protocol: Annotated[str, typer.Option("--protocol", metavar="NAME", help="Which wire it is.")] = "rsocket",
     role: Annotated[Side, typer.Option("--role", help="Which side sent the bytes.")] = Side.client,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 5 when a frame is malformed.")] = False,
     where: Annotated[str | None, typer.Option("--where", hidden=True)] = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="ndjson, json, table or csv.")] = Format.ndjson,
+    output: Annotated[
+        Format | None,
+        typer.Option("-o", "--output", help="ndjson, json, table, csv. [default: text, or ndjson in a pipe]"),
+    ] = None,
 ) -> None:
     """Read frames and print one JSON object each."""
     if where is not None:
@@ -95,25 +99,46 @@ def _known(protocol: str) -> None:
     PROTOCOLS[protocol].built()
 
 
-def _print(found: Iterator[Piece], payload: Shown, role: Side, output: Format) -> int:
+def _print(found: Iterator[Piece], payload: Shown, role: Side, output: Format | None) -> int:
     """Print every frame; how many were malformed."""
     from afflux.protocols.rsocket.frames import record
 
-    show = None if output is Format.ndjson else printer(output)
+    show = _Records(output)
     wrong = 0
     for offset, data, missing in found:
         made = record(data, offset=offset, payload=payload.value, dir=">" if role is Side.client else "<")
         if missing:
-            made["error"] = f"cut off: {missing} bytes are missing"
+            made["error"] = {"rule": "R-2", "reason": f"cut off: {missing} bytes are missing"}
         wrong += made["error"] is not None
-        line = json.dumps(made, ensure_ascii=False, separators=(",", ":"))
-        if show is None:
-            sys.stdout.write(line + "\n")
-        else:
-            show.item(Payload(line.encode()))
-    if show is not None:
-        show.end()
+        show.record(made)
+    show.end()
     return wrong
+
+
+class _Records:
+    """Prints frame records: lines for a person or a program, or one of the other formats."""
+
+    def __init__(self, output: Format | None) -> None:
+        self._text = output is None and sys.stdout.isatty()
+        self._items = None if output in (None, Format.ndjson) else printer(output)
+
+    def record(self, made: dict[str, Any]) -> None:
+        """Print one."""
+        from afflux.core.dissect import line
+
+        if self._text:
+            sys.stdout.write(line(made) + "\n")
+            return
+        text = json.dumps(made, ensure_ascii=False, separators=(",", ":"))
+        if self._items is None:
+            sys.stdout.write(text + "\n")
+        else:
+            self._items.item(Payload(text.encode()))
+
+    def end(self) -> None:
+        """Print what was held back."""
+        if self._items is not None:
+            self._items.end()
 
 
 def _from_hex(words: list[str], framing: Framing) -> Iterator[Piece]:

@@ -25,9 +25,7 @@ BAR = 24
 
 
 def demo(
-    rows: Annotated[
-        int, typer.Option("--rows", metavar="N", min=1, max=FLIGHTS, help="How many flights.")
-    ] = FLIGHTS,
+    rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, max=FLIGHTS, help="How many flights.")] = FLIGHTS,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the tables go.")] = Path("afflux-demo"),
     batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Rows of a batch at most.")] = BATCH,
     crash: Annotated[bool, typer.Option("--crash/--no-crash", help="Kill the query halfway, start it again.")] = True,

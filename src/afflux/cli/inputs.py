@@ -1,13 +1,15 @@
-"""What the user typed, made into values: payloads, items, durations, headers of time. No connection lives here."""
+"""What the user typed, made into values: payloads, items, durations. No connection lives here."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import re
 import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import BinaryIO
 
 from afflux.cli.exits import usage
 
@@ -15,6 +17,8 @@ __all__ = ["LINE_LIMIT", "duration", "items", "one"]
 
 LINE_LIMIT = 0x100_0000
 "The longest line, in bytes, that -D takes as one item: 16 MiB."
+
+CHUNK = 0x1_0000
 
 _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "m": 60.0, "h": 3600.0}
 
@@ -36,24 +40,50 @@ def one(text: str) -> bytes:
     return text.encode()
 
 
-async def items(source: str) -> AsyncIterator[bytes]:
-    """The items of -D, one a line without its end: ``-`` is stdin as it comes, ``@file`` or a bare path a file."""
+async def items(source: str) -> AsyncIterator[list[bytes]]:
+    """The items of -D, one a line without its end, in lists as they come: ``-`` is stdin, ``@file`` a file."""
     if source == "-":
-        stream: BinaryIO = sys.stdin.buffer
-        async for line in _lines(stream):
-            yield line
+        async for lines in _lines(sys.stdin.fileno()):
+            yield lines
         return
-    with _existing(source.removeprefix("@")).open("rb") as file:
-        async for line in _lines(file):
-            yield line
+    with _existing(source.removeprefix("@")).open("rb", buffering=0) as file:
+        async for lines in _lines(file.fileno()):
+            yield lines
 
 
-async def _lines(file: BinaryIO) -> AsyncIterator[bytes]:
-    """Lines, read in another thread: the next one only when this one was taken."""
-    while line := await asyncio.to_thread(file.readline, LINE_LIMIT + 1):
-        if len(line) > LINE_LIMIT:
+async def _lines(descriptor: int) -> AsyncIterator[list[bytes]]:
+    """Lines, read when the ones before were taken."""
+    rest = b""
+    while data := await _read(descriptor):
+        *lines, rest = (rest + data).split(b"\n")
+        if len(rest) > LINE_LIMIT:
             usage(f"a line is longer than {LINE_LIMIT:,} bytes")
-        yield line.removesuffix(b"\n").removesuffix(b"\r")
+        if lines:
+            yield [line.removesuffix(b"\r") for line in lines]
+    if rest:
+        yield [rest.removesuffix(b"\r")]
+
+
+async def _read(descriptor: int) -> bytes:
+    """What can be read now, b"" at the end. In a thread of its own: one that waits for a silent terminal for ever
+    must hold up neither the loop nor the end of the process."""
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Future[bytes] = loop.create_future()
+
+    def tell(data: bytes) -> None:
+        if not arrived.done():
+            arrived.set_result(data)
+
+    def work() -> None:
+        try:
+            data = os.read(descriptor, CHUNK)
+        except OSError:
+            data = b""
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(tell, data)
+
+    threading.Thread(target=work, name="afflux-stdin", daemon=True).start()
+    return await arrived
 
 
 def _existing(name: str) -> Path:

@@ -60,7 +60,8 @@ def request(
     mmt: Annotated[str | None, typer.Option("--mmt", metavar="MIME", help="MIME type of metadata.")] = None,
     dmt: Annotated[str | None, typer.Option("--dmt", metavar="MIME", help="MIME type of data.")] = None,
     credit: Annotated[
-        int, typer.Option("--credit", "--limitRate", metavar="N", min=1, max=0x7FFFFFFF, help="Items under way at most.")
+        int,
+        typer.Option("--credit", "--limitRate", metavar="N", min=1, max=0x7FFFFFFF, help="Items under way at most."),
     ] = 256,
     take: Annotated[int | None, typer.Option("--take", metavar="N", min=1, help="End after N items.")] = None,
     delay: Annotated[str, typer.Option("--delay", metavar="TIME", help="Wait after each item: 200ms, 1.5s.")] = "0",
@@ -72,7 +73,8 @@ def request(
     resume: Annotated[bool, typer.Option("--resume", hidden=True)] = False,
     auth_file: Annotated[str | None, typer.Option("--auth-file", hidden=True)] = None,
     output: Annotated[
-        Format | None, typer.Option("-o", "--output", help="How items are printed. [default: text, or ndjson in a pipe]")
+        Format | None,
+        typer.Option("-o", "--output", help="How items are printed. [default: text, or ndjson in a pipe]"),
     ] = None,
 ) -> None:
     """Ask an address and print what it answers."""
@@ -123,9 +125,7 @@ async def _run(asked: _Asked, show: Printer) -> None:
 
     try:
         async with asyncio.timeout(asked.max_time) as limit:
-            async with afflux.connect(
-                asked.uri, metadata_mime=asked.metadata_mime, data_mime=asked.data_mime
-            ) as peer:
+            async with afflux.connect(asked.uri, metadata_mime=asked.metadata_mime, data_mime=asked.data_mime) as peer:
                 await _ask(peer, asked, show)
     except TimeoutError:
         if limit.expired():
@@ -144,6 +144,7 @@ async def _ask(peer: Any, asked: _Asked, show: Printer) -> None:
         case "fire":
             async for item in _each(asked):
                 await peer.fire(item, **call)
+            await asyncio.sleep(0)  # nothing answers: let the loop write before the connection closes
         case "request":
             async for item in _each(asked):
                 show.item(await peer.request(item, **call))
@@ -159,8 +160,9 @@ async def _ask(peer: Any, asked: _Asked, show: Printer) -> None:
 async def _each(asked: _Asked) -> AsyncIterator[bytes]:
     """The items to send: those of -D, or of -d, or one empty one."""
     if asked.lines is not None:
-        async for item in items(asked.lines):
-            yield item
+        async for lines in items(asked.lines):
+            for line in lines:
+                yield line
         return
     for item in asked.data or [b""]:
         yield item

@@ -20,13 +20,18 @@ from afflux.core.errors import ApplicationError
 __all__ = ["Lines", "serve"]
 
 VERBS = ("request", "fire", "stream", "channel", "push")
+GRACE = 5.0
+"Seconds that live streams get to end in after a signal."
+
 LINE_LIMIT = 0x100_0000
 "The longest line of --file: 16 MiB."
 
 
 def serve(
     uri: Annotated[str, typer.Argument(metavar="URI", help="Where to listen; port 0 takes a free one.")],
-    demo: Annotated[bool, typer.Option("--demo", help="The demo responder: echo, numbered items, real flights.")] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="The demo responder: echo, numbered items, real flights.")
+    ] = False,
     handler: Annotated[
         str | None, typer.Option("--handler", metavar="MODULE:OBJECT", help="An object with the verbs, or its class.")
     ] = None,
@@ -122,7 +127,9 @@ async def _serve(uri: str, handler: object, journal: Path | None) -> signal.Sign
         server = await stack.enter_async_context(afflux.serve(uri, handler))
         sys.stdout.write(f"ready {server.uri}\n")
         sys.stdout.flush()
-        return await told
+        number = await told
+        await server.close(drain=GRACE)
+        return number
 
 
 def _listen_for_signals(told: asyncio.Future[signal.Signals]) -> None:

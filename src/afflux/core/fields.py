@@ -104,11 +104,11 @@ class Fixed(Kind):
 
     def raw(self, name: str) -> list[str]:
         """The local names that ``struct`` unpacks into."""
-        return [name]
+        raise NotImplementedError
 
     def write(self, name: str) -> list[str]:
         """The expressions to pack."""
-        return [name]
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

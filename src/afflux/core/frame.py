@@ -25,7 +25,7 @@ import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
 from afflux.core.errors import Violation
 from afflux.core.fields import Fixed, Flag, Kind, Rest, TypeWord, UInt, Varying
@@ -174,7 +174,8 @@ def frame(code: int, name: str | None = None) -> Callable[[type[F]], type[F]]:
         slots = tuple(field.name for field in layout if field.kind.in_value)
         dropped = {*slots, "__dict__", "__weakref__"}
         kept = {key: value for key, value in vars(declared).items() if key not in dropped}
-        built: type[F] = type(declared)(declared.__name__, declared.__bases__, kept | {"__slots__": slots})
+        built = cast("type[F]", type(declared.__name__, declared.__bases__, kept | {"__slots__": slots}))
+        built.__qualname__ = declared.__qualname__
         built.TYPE = code
         built.NAME = name or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", declared.__name__).upper()
         built.LAYOUT = layout
@@ -280,7 +281,8 @@ def _init(cls: type[Frame]) -> list[str]:
     parameters = [field.name if field.default is MISSING else f"{field.name}={field.default!r}" for field in given]
     checks = [line for field in given for line in field.kind.check(field.name)]
     stores = [f"self.{field.name} = {field.name}" for field in given]
-    return [f"def __init__(self, *, {', '.join(parameters)}):", *_indent(checks + stores)]
+    signature = ", ".join(["self", "*", *parameters] if parameters else ["self"])
+    return [f"def __init__({signature}):", *_indent([*checks, *stores] or ["pass"])]
 
 
 def _encode(cls: type[Frame], runs: list[_Run]) -> list[str]:
@@ -348,7 +350,7 @@ def _size(runs: list[_Run]) -> list[str]:
 
 def _values(cls: type[Frame]) -> list[list[str]]:
     names = [field.name for field in cls.LAYOUT if field.kind.in_value]
-    equal = " and ".join(f"self.{name} == other.{name}" for name in names)
+    equal = " and ".join(f"self.{name} == other.{name}" for name in names) or "True"
     values = ", ".join(["cls", *(f"self.{name}" for name in names)])
     return [
         [

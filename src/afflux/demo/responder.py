@@ -113,9 +113,13 @@ async def flown(payload: Payload) -> AsyncIterator[list[bytes]]:
 
 
 def _route(payload: Payload) -> str | None:
+    """The route, or None: metadata of any kind is welcome here, so that anything can be echoed."""
     from afflux import route_of
 
-    return route_of(payload)
+    try:
+        return route_of(payload)
+    except Invalid:
+        return None
 
 
 def _object(payload: Payload) -> dict[str, Any]:

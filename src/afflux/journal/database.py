@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,7 +161,7 @@ class Database:
             head=head, size=size, time_us=time_us,
         )  # fmt: skip
 
-    def blocks(self, offset: int, end: int) -> Iterator[Block]:
+    def blocks(self, offset: int, end: int) -> Generator[Block, None, None]:
         """The stored blocks that hold ``offset`` to before ``end``, uncut, each checked before it is handed out.
 
         Holds up other readers until it is exhausted or closed.

@@ -12,6 +12,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Literal
 
+from afflux.address import parse
 from afflux.core.errors import Invalid
 from afflux.core.limits import Limits
 
@@ -24,6 +25,7 @@ LATEST: Literal["latest"] = "latest"
 MAX_SHARD = 0xFFFF
 "A shard number fits 16 bits on the wire."
 _MAX_COUNT = (1 << 63) - 1
+_MAX_DIGITS = 19
 _MAX_MILLISECONDS = 60_000
 
 StartingOffsets = Literal["earliest", "latest"] | dict[int, int]
@@ -38,9 +40,14 @@ def _option(parse: Callable[[str, str], Any], about: str, default: Any = MISSING
     metadata = {"parse": parse, "about": about, "spelled": spelled}
     if default is MISSING:
         return field(metadata=metadata)
-    if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def _address(name: str, value: str) -> str:
+    address = parse(value)
+    if address.transport == "mem" or address.protocol != "rsocket":
+        raise OptionError(f"option {name} is an address of RSocket that other processes can reach, not {value!r}")
+    return value
 
 
 def _text(name: str, value: str) -> str:
@@ -61,7 +68,8 @@ def _boolean(name: str, value: str) -> bool:
 
 def _whole(least: int, most: int) -> Callable[[str, str], int]:
     def parse(name: str, value: str) -> int:
-        if not (value.isascii() and value.isdigit()) or not least <= int(value) <= most:
+        digits = value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS
+        if not digits or not least <= int(value) <= most:
             raise OptionError(f"option {name} is a whole number from {least} to {most}, not {value!r}")
         return int(value)
 
@@ -93,7 +101,7 @@ def _offsets(name: str, value: str) -> StartingOffsets:
         raise OptionError(f"{explained}, not {value!r}")
     offsets: dict[int, int] = {}
     for shard, offset in named.items():
-        if not (shard.isascii() and shard.isdigit()) or int(shard) > MAX_SHARD:
+        if not (shard.isascii() and shard.isdigit() and len(shard) <= 5) or int(shard) > MAX_SHARD:
             raise OptionError(f"{explained}: {shard!r} is no shard, which is a number up to {MAX_SHARD}")
         if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= _MAX_COUNT:
             raise OptionError(f"{explained}: {offset!r} is no offset, which is a whole number from 0 on")
@@ -105,7 +113,7 @@ def _offsets(name: str, value: str) -> StartingOffsets:
 class Options:
     """What one query was told. Pickled into every task."""
 
-    uri: str = _option(_text, "The server's address. Required.")
+    uri: str = _option(_address, "The server's address. Required.")
     route: str | None = _option(_any_text, "The route of the stream; none when it is not given.", None)
     request_data: str = _option(_any_text, "The data of the request, sent as UTF-8.", "")
     partitions: int = _option(

@@ -50,9 +50,7 @@ class Tcp:
 
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(
-                address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
+            found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             sockets = _bind(address, found)
         except OSError as error:
             raise BindFailed(f"can not listen on {address}: {_words(error)}") from error

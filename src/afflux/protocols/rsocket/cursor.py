@@ -34,10 +34,9 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar
 
+from afflux.core.errors import LocalProtocolError, Violation
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.metadata import compose, entries
-
-from afflux.core.errors import LocalProtocolError, Violation
 
 __all__ = [
     "CURSOR_MIME",

@@ -1,0 +1,98 @@
+"""One end of a measurement, as a process: ``python -m benchmarks.child server|client PEER LOOP [PORT]``.
+
+It reads commands from standard input, a JSON object a line, and answers each with one line; the end of its input is
+its end. A server says its port first; its answer to anything is what it has used so far. A client does the work that
+the command names and answers what it counted, how long that took and what it has used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers import load
+from benchmarks.peers.base import Client, loop_factory
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> int:
+    """Be a server or a client until the input ends."""
+    match arguments:
+        case ["server", peer, loop]:
+            with asyncio.Runner(loop_factory=loop_factory(loop)) as runner:
+                runner.run(_serve(peer))
+        case ["client", peer, loop, port]:
+            _work(load(peer).Client(int(port), loop))
+        case _:
+            _say({"error": "usage: server PEER LOOP | client PEER LOOP PORT"})
+            return 2
+    return 0
+
+
+async def _serve(peer: str) -> None:
+    """Listen, and tell what it costs whenever a line comes."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    descriptor = sys.stdin.fileno()
+
+    def heard() -> None:
+        lines = os.read(descriptor, 0x1000)
+        for _ in range(lines.count(b"\n")):
+            _say(_used())
+        if not lines and not ended.done():
+            ended.set_result(None)
+
+    async with load(peer).serve(0, loop) as port:
+        _say({"port": port})
+        loop.add_reader(descriptor, heard)
+        try:
+            await ended
+        finally:
+            loop.remove_reader(descriptor)
+
+
+def _work(client: Client) -> None:
+    """Do what each line asks for."""
+    for line in sys.stdin:
+        command: dict[str, Any] = json.loads(line)
+        busy, start = time.process_time(), time.perf_counter()
+        if command["do"] == "request":
+            count = client.request_response(command["n"], command["concurrency"])
+        else:
+            count = client.stream(command["items"], command["size"], command["credit"])
+        seconds = time.perf_counter() - start
+        used = _used()
+        _say({**used, "cpu": used["cpu"] - busy, "seconds": seconds, "items": count.items, "bytes": count.bytes})
+    client.close()
+
+
+def _used() -> dict[str, float]:
+    """CPU seconds of this process, user and system, and the most memory it had at once, in bytes."""
+    return {"cpu": time.process_time(), "peak": _peak()}
+
+
+def _peak() -> int:
+    """The high-water mark of resident memory. Not ``ru_maxrss`` where we can help it: exec inherits the parent's."""
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def _say(answer: dict[str, Any]) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

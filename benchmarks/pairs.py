@@ -1,0 +1,154 @@
+"""A server process and a client process, and the conversation with both. What they are told is the runner's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from benchmarks.peers import Contender
+from benchmarks.workloads import Workload
+
+__all__ = ["Failure", "Pair", "Sample", "pair"]
+
+_ROOT = Path(__file__).resolve().parent.parent
+_GRACE_S = 1.0
+"What a process may take to end when its input has ended."
+
+
+class Failure(Exception):
+    """A measurement that can not be used, with the reason for the report."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Sample:
+    """One measurement."""
+
+    amount: int
+    "Requests or items, as counted by the client."
+    bytes: int
+    "Bytes of data in them."
+    seconds: float
+    "Wall time, from the first call to the last item counted."
+    client_cpu: float
+    "CPU seconds of the client process meanwhile."
+    server_cpu: float
+    "The same of the server process."
+    client_peak: int
+    "The most memory the client process has had by then, in bytes."
+    server_peak: int
+    "The same of the server process."
+
+    @property
+    def rate(self) -> float:
+        """Requests or items a second."""
+        return self.amount / self.seconds
+
+    def as_dict(self) -> dict[str, float]:
+        """For the results."""
+        return {name: round(value, 6) for name, value in asdict(self).items()}
+
+
+class End:
+    """One process, spoken to in lines of JSON."""
+
+    def __init__(self, process: asyncio.subprocess.Process, errors: IO[bytes]) -> None:
+        self._process = process
+        self._errors = errors
+
+    async def hear(self) -> dict[str, Any]:
+        """The next line that it says.
+
+        Raises:
+            Failure: it said nothing and ended; the last line of its errors says why.
+        """
+        if self._process.stdout is None:
+            raise Failure("the process has no output")
+        line = await self._process.stdout.readline()
+        if not line:
+            raise Failure(f"the process ended: {self._last_words()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    async def ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Say one line and hear the answer."""
+        if self._process.stdin is not None:
+            self._process.stdin.write(json.dumps(command).encode() + b"\n")
+        return await self.hear()
+
+    async def end(self) -> None:
+        """End its input, and the process with it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            async with asyncio.timeout(_GRACE_S):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1].strip()[:200] if lines else "without a word"
+
+
+class Pair:
+    """A client connected to its server. Made by ``pair``."""
+
+    def __init__(self, server: End, client: End) -> None:
+        self._server = server
+        self._client = client
+
+    async def measure(self, workload: Workload, amount: int) -> Sample:
+        """Do so much of a workload.
+
+        Raises:
+            Failure: it broke, or what arrived is not exactly what was asked for.
+        """
+        before = await self._server.ask({})
+        client = await self._client.ask(workload.command(amount))
+        server = await self._server.ask({})
+        counted, expected = (client["items"], client["bytes"]), (amount, amount * workload.size)
+        if counted != expected:
+            raise Failure("counted {} items and {} bytes, not {} and {}".format(*counted, *expected))
+        return Sample(
+            amount=amount,
+            bytes=client["bytes"],
+            seconds=client["seconds"],
+            client_cpu=client["cpu"],
+            server_cpu=server["cpu"] - before["cpu"],
+            client_peak=client["peak"],
+            server_peak=server["peak"],
+        )
+
+
+@asynccontextmanager
+async def pair(contender: Contender) -> AsyncIterator[Pair]:
+    """Fresh processes for one contender; both have ended after the context.
+
+    Raises:
+        Failure: one of them did not come up.
+    """
+    with tempfile.TemporaryFile() as server_errors, tempfile.TemporaryFile() as client_errors:
+        ends = [server := await _start(["server", *contender], server_errors)]
+        try:
+            port = (await server.hear())["port"]
+            ends.insert(0, client := await _start(["client", *contender, str(port)], client_errors))
+            yield Pair(server, client)
+        finally:
+            for end in ends:
+                await end.end()
+
+
+async def _start(arguments: list[str], errors: IO[bytes]) -> End:
+    pipe = asyncio.subprocess.PIPE
+    command = (sys.executable, "-m", "benchmarks.child", *arguments)
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=errors, cwd=_ROOT)
+    return End(process, errors)

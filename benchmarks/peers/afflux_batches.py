@@ -1,0 +1,49 @@
+"""afflux under asyncio on its fast path: a handler that yields lists of items, a client that takes batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import afflux
+from benchmarks.peers import afflux_aio
+from benchmarks.peers.base import HOST, Count, asked, stream_request
+
+__all__ = ["Client", "serve"]
+
+LIST_ITEMS = 256
+LIST_BYTES = 0x10000
+"Items in a list: so many, or so many bytes, whichever is less."
+
+
+class Handler:
+    """Streams what is asked for, a list at a time."""
+
+    async def stream(self, payload: afflux.Payload) -> AsyncIterator[list[bytes]]:
+        """Lists of items; each counts for itself."""
+        count, size = asked(payload.data)
+        item = bytes(size)
+        step = max(1, min(LIST_ITEMS, LIST_BYTES // size))
+        for first in range(0, count, step):
+            yield [item] * min(step, count - first)
+
+
+@asynccontextmanager
+async def serve(port: int, loop: asyncio.AbstractEventLoop) -> AsyncIterator[int]:
+    """See base.Peer."""
+    async with afflux.serve(f"tcp://{HOST}:{port}", Handler()) as server:
+        yield int(server.uri.rpartition(":")[2])
+
+
+class Client(afflux_aio.Client):
+    """See base.Client."""
+
+    async def items(self, items: int, size: int, credit: int) -> Count:
+        """See base.Client; every item is looked at here too."""
+        taken = total = 0
+        async for batch in self._peer.stream(stream_request(items, size), credit=credit).batches():
+            taken += len(batch)
+            for item in batch:
+                total += len(item.data)
+        return Count(taken, total)

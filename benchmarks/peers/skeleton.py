@@ -1,0 +1,205 @@
+"""The least Python that moves the frames: one Protocol, one struct unpack and one slots object a frame.
+
+There is no credit, no state and no error here, and no task for a request, so this is no implementation of anything:
+it is the practical limit of pure Python, and the distance to it is what an engine costs. One write for each 64 KiB;
+the sender waits while the transport is full, else it would be measured how fast it can fill memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from struct import Struct
+from typing import cast
+
+from benchmarks.peers.base import HOST, AsyncClient, Count, asked, stream_request
+from benchmarks.workloads import REQUEST_BYTES
+
+__all__ = ["Client", "serve"]
+
+_HEADER = Struct(">BHIH")
+"Length (8 + 16 bits), stream, type and flags."
+_REQUEST_RESPONSE = 0x04 << 10
+_REQUEST_STREAM = 0x06 << 10
+_NEXT = 0x0A << 10 | 0x20
+_NEXT_COMPLETE = _NEXT | 0x40
+_BLOCK = 0x10000
+
+
+class Frame:
+    """What one frame brought."""
+
+    __slots__ = ("data", "stream", "word")
+
+    def __init__(self, stream: int, word: int, data: bytes) -> None:
+        self.stream = stream
+        self.word = word
+        self.data = data
+
+
+def pack(stream: int, word: int, data: bytes) -> bytes:
+    """One frame, with its length."""
+    length = len(data) + 6
+    return _HEADER.pack(length >> 16, length & 0xFFFF, stream, word) + data
+
+
+class Wire(asyncio.Protocol):
+    """Bytes to frames: what both ends share."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The link is there."""
+        self.transport = cast("asyncio.Transport", transport)
+
+    def frames(self, data: bytes) -> list[Frame]:
+        """The whole frames in what was received."""
+        if self._rest:
+            data = self._rest + data
+        found: list[Frame] = []
+        append, unpack, position, end = found.append, _HEADER.unpack_from, 0, len(data)
+        while end - position >= 9:
+            high, low, stream, word = unpack(data, position)
+            stop = position + 3 + (high << 16 | low)
+            if stop > end:
+                break
+            append(Frame(stream, word, data[position + 9 : stop]))
+            position = stop
+        self._rest = data[position:]
+        return found
+
+
+class Responder(Wire):
+    """Echoes requests; sends as many items as a stream asks for, whatever credit comes with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left = self._size = self._stream = 0
+        self._full = False
+
+    def data_received(self, data: bytes) -> None:
+        """Answer all requests of one read with one write."""
+        answers = []
+        for frame in self.frames(data):
+            if frame.word == _REQUEST_RESPONSE:
+                answers.append(pack(frame.stream, _NEXT_COMPLETE, frame.data))
+            elif frame.word == _REQUEST_STREAM:
+                self._stream = frame.stream
+                self._left, self._size = asked(frame.data[4:])
+                self._more()
+        if answers:
+            self.transport.write(b"".join(answers))
+
+    def pause_writing(self) -> None:
+        """The transport is full."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """It has room."""
+        self._full = False
+        self._more()
+
+    def _more(self) -> None:
+        """The next 64 KiB of items."""
+        item = bytes(self._size)
+        frame = _HEADER.pack((self._size + 6) >> 16, (self._size + 6) & 0xFFFF, self._stream, _NEXT)
+        step = max(1, _BLOCK // self._size)
+        while self._left and not self._full:
+            count = min(step, self._left)
+            self._left -= count
+            chunks = [frame, item] * count
+            if not self._left:
+                chunks[-2:] = [pack(self._stream, _NEXT_COMPLETE, item)]
+            self.transport.write(b"".join(chunks))
+
+
+class Requester(Wire):
+    """Counts what comes back, and asks again until there was enough."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stream = 1
+        self._to_send = self._left = 0
+        self._items = self._bytes = 0
+        self._request = bytes(REQUEST_BYTES)
+        self._done: asyncio.Future[Count] | None = None
+
+    def requests(self, n: int, concurrency: int) -> asyncio.Future[Count]:
+        """Make ``n`` requests."""
+        done = self._begin(n)
+        self._to_send = n
+        self._ask(min(n, concurrency))
+        return done
+
+    def items(self, items: int, size: int, credit: int) -> asyncio.Future[Count]:
+        """Take one stream."""
+        done = self._begin(items)
+        frame = pack(self._stream, _REQUEST_STREAM, credit.to_bytes(4, "big") + stream_request(items, size))
+        self._stream += 2
+        self.transport.write(frame)
+        return done
+
+    def data_received(self, data: bytes) -> None:
+        """Count one read, and ask as much again in one write."""
+        frames = self.frames(data)
+        size = 0
+        for frame in frames:
+            size += len(frame.data)
+        self._bytes += size
+        self._items += len(frames)
+        self._left -= len(frames)
+        if self._to_send:
+            self._ask(min(self._to_send, len(frames)))
+        if self._left <= 0 and self._done is not None and not self._done.done():
+            self._done.set_result(Count(self._items, self._bytes))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The link is gone: whoever waits hears it."""
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(exc or ConnectionError("the server went away"))
+
+    def _begin(self, amount: int) -> asyncio.Future[Count]:
+        self._left = amount
+        self._items = self._bytes = self._to_send = 0
+        self._done = asyncio.get_running_loop().create_future()
+        return self._done
+
+    def _ask(self, count: int) -> None:
+        self._to_send -= count
+        first = self._stream
+        self._stream += 2 * count
+        requests = [pack(stream, _REQUEST_RESPONSE, self._request) for stream in range(first, self._stream, 2)]
+        self.transport.write(b"".join(requests))
+
+
+@asynccontextmanager
+async def serve(port: int, loop: asyncio.AbstractEventLoop) -> AsyncIterator[int]:
+    """See base.Peer."""
+    server = await loop.create_server(Responder, HOST, port)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+class Client(AsyncClient):
+    """See base.Client."""
+
+    async def open(self, port: int) -> None:
+        """Connect."""
+        _, self._wire = await asyncio.get_running_loop().create_connection(Requester, HOST, port)
+
+    async def requests(self, n: int, concurrency: int) -> Count:
+        """See base.Client; the answers of one read are the next requests."""
+        return await self._wire.requests(n, concurrency)
+
+    async def items(self, items: int, size: int, credit: int) -> Count:
+        """See base.Client; ``credit`` is sent and respected by nobody."""
+        return await self._wire.items(items, size, credit)
+
+    def close(self) -> None:
+        """See base.Client."""
+        self._wire.transport.abort()
+        super().close()

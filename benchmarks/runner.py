@@ -1,0 +1,127 @@
+"""The order of a run: rounds of every workload by every contender in turn. Processes are pairs.py's, words report.py's.
+
+1. Each measurement has a fresh server and a fresh client process, warmed up by a tenth of the work.
+2. Contenders take turns within a workload, in another order each round: what else the machine does meets them all.
+3. The amount of work is found once for each contender and workload, so that it takes about ``seconds``; every round
+   then does the same amount.
+4. A measurement that takes longer than ``patience`` is given up, and so are all further ones of the same kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.pairs import Failure, Pair, Sample, pair
+from benchmarks.peers import PEERS, Contender
+from benchmarks.workloads import Workload
+
+__all__ = ["Plan", "Results", "measure_all", "smoke_all"]
+
+_LEAST = 32
+"Work enough for a first look at the rate."
+_MOST_BYTES = 8_000_000_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """What to run."""
+
+    contenders: Sequence[Contender]
+    workloads: Sequence[Workload]
+    runs: int
+    seconds: float
+    "About how long one measurement takes."
+    patience: float
+    "Seconds after which one is given up."
+
+
+@dataclass(slots=True)
+class Results:
+    """What came of it."""
+
+    samples: dict[tuple[str, Contender], list[Sample]] = field(default_factory=dict)
+    "By name of the workload and contender."
+    failures: dict[tuple[str, Contender], str] = field(default_factory=dict)
+    "Why something has no samples, or fewer."
+    absent: dict[Contender, str] = field(default_factory=dict)
+    "Who could not run at all, and why."
+
+
+async def measure_all(plan: Plan, told: Callable[[str], None]) -> Results:
+    """Run the plan; ``told`` hears of each step."""
+    results = Results()
+    contenders = _present(plan.contenders, results)
+    amounts: dict[tuple[str, Contender], int] = {}
+    for round in range(plan.runs):
+        for workload in plan.workloads:
+            able = [one for one in contenders if workload.kind in PEERS[one.peer].kinds]
+            for contender in _turned(able, round):
+                key = workload.name, contender
+                if key in results.failures:
+                    continue
+                told(f"run {round + 1} of {plan.runs}: {workload.title}: {contender}")
+                try:
+                    async with asyncio.timeout(plan.patience), pair(contender) as processes:
+                        amounts[key] = await _warm_up(processes, workload, plan.seconds, amounts.get(key))
+                        sample = await processes.measure(workload, amounts[key])
+                        results.samples.setdefault(key, []).append(sample)
+                except TimeoutError:
+                    results.failures[key] = f"given up after {plan.patience:.0f} s"
+                except Failure as failure:
+                    results.failures[key] = str(failure)
+    return results
+
+
+async def smoke_all(plan: Plan, told: Callable[[str], None]) -> Results:
+    """Do a little of everything once, one pair of processes for each contender: does it run, is the count right?"""
+    results = Results()
+    for contender in _present(plan.contenders, results):
+        workload = plan.workloads[0]
+        try:
+            async with asyncio.timeout(plan.patience), pair(contender) as processes:
+                for workload in plan.workloads:
+                    if workload.kind in PEERS[contender.peer].kinds:
+                        told(f"{workload.title}: {contender}")
+                        sample = await processes.measure(workload, workload.smoke)
+                        results.samples[workload.name, contender] = [sample]
+        except TimeoutError:
+            results.failures[workload.name, contender] = f"given up after {plan.patience:.0f} s"
+        except Failure as failure:
+            results.failures[workload.name, contender] = str(failure)
+    return results
+
+
+def _present(contenders: Sequence[Contender], results: Results) -> list[Contender]:
+    present = []
+    for contender in contenders:
+        if reason := contender.why_not():
+            results.absent[contender] = reason
+        else:
+            present.append(contender)
+    return present
+
+
+def _turned(contenders: list[Contender], round: int) -> list[Contender]:
+    """Another one goes first in each round, and every other round goes backwards."""
+    if not contenders:
+        return []
+    first = round % len(contenders)
+    turned = contenders[first:] + contenders[:first]
+    return turned[::-1] if round % 2 else turned
+
+
+async def _warm_up(processes: Pair, workload: Workload, seconds: float, amount: int | None) -> int:
+    """Work until a good part of the time has gone by; say how much work fills the time."""
+    least = max(_LEAST, 2 * workload.concurrency)
+    await processes.measure(workload, least)  # what is done once: imports, the first buffers
+    if amount is not None:
+        await processes.measure(workload, max(least, amount // 10))
+        return amount
+    tried, most = least, _MOST_BYTES // workload.size
+    while True:
+        sample = await processes.measure(workload, tried)
+        if sample.seconds >= seconds / 4 or tried >= most:
+            return min(most, max(least, int(sample.rate * seconds)))
+        tried = min(most, tried * 4)

@@ -1,0 +1,215 @@
+"""``afflux.serve``: listening, and who may come in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Generator
+from time import monotonic
+from types import TracebackType
+
+from afflux.address import Address, parse
+from afflux.aio.driver import Driver
+from afflux.aio.flow import DEFAULT_CREDIT
+from afflux.aio.peer import Peer
+from afflux.aio.serving import Serving, verbs_of
+from afflux.core.bucket import Bucket
+from afflux.core.errors import ConnectionClosed, Error
+from afflux.core.events import Established
+from afflux.core.limits import Limits
+from afflux.registry import Terms
+from afflux.transports.base import Listener
+
+__all__ = ["OnSetup", "Server", "serve"]
+
+OnSetup = Callable[[object, Peer], Awaitable[None]]
+"Called with what a client asked for and the client; raises to refuse it."
+
+
+class _Guest(Serving):
+    """The handlers of one client, once it has been let in."""
+
+    server: Server
+    peer: Peer
+    deciding: asyncio.Task[None] | None = None
+
+    def established(self, event: Established) -> None:
+        """The client has said what it wants."""
+        self.peer.setup = event.setup
+        self.server._handshakes.pop(self.peer, None)
+        if self.server._on_setup is not None:
+            self.deciding = self.driver.spawn(self._decide(event.setup), self.context.copy())
+
+    def ended(self) -> None:
+        """The client has gone."""
+        if self.deciding is not None:
+            self.deciding.cancel()
+        super().ended()
+
+    async def _decide(self, setup: object) -> None:
+        driver = self.driver
+        decide = self.server._on_setup
+        try:
+            if decide is not None:
+                await decide(setup, self.peer)
+        except Error as error:
+            driver.run(driver.engine.refuse, error.message or "refused", monotonic(), error.code)
+        except Exception as error:
+            driver.log_failure("afflux: on_setup raised", error)
+            driver.run(driver.engine.refuse, "refused", monotonic())
+        else:
+            driver.run(driver.engine.accept, monotonic())
+
+
+class Server:
+    """A listening server. ``async with`` closes it, and with it every connection."""
+
+    def __init__(
+        self, address: Address, handler: object, limits: Limits, on_setup: OnSetup | None, credit: int
+    ) -> None:
+        self._address = address
+        self._make = address.entry.built()
+        self._transport = address.carrier.built()
+        self._verbs = verbs_of(handler)
+        self.limits = limits
+        "The bounds of the listener and of each connection."
+        self._on_setup = on_setup
+        self._credit = credit
+        self._listener: Listener | None = None
+        self._peers: set[Peer] = set()
+        self._hosts: Counter[str] = Counter()
+        self._admitted = 0
+        self._handshakes: OrderedDict[Peer, None] = OrderedDict()
+        self._rate = Bucket(limits.accepts_per_s, limits.accepts_per_s)
+        self._stopped: asyncio.Future[None] | None = None
+
+    @property
+    def uri(self) -> str:
+        """Where it listens, with the port that it really got."""
+        return str(self._address if self._listener is None else self._listener.address)
+
+    @property
+    def connections(self) -> tuple[Peer, ...]:
+        """The clients that are connected now."""
+        return tuple(self._peers)
+
+    async def start(self) -> Server:
+        """Listen.
+
+        Raises:
+            BindFailed: the address can not be had.
+        """
+        if self._listener is None:
+            self._stopped = asyncio.get_running_loop().create_future()
+            self._listener = await self._transport.listen(self._address, self, self._welcome)
+        return self
+
+    async def close(self, *, drain: bool | float = False) -> None:
+        """Accept no more, close every connection, wait for all handlers.
+
+        Args:
+            drain: let the live streams end first: True for as long as it takes, a number for that many seconds.
+        """
+        if self._listener is not None:
+            self._listener.close()
+        while self._peers:
+            await asyncio.gather(*(peer.close(drain=drain) for peer in self._peers))
+            self._peers = {peer for peer in self._peers if not peer.closed}
+        if self._stopped is not None and not self._stopped.done():
+            self._stopped.set_result(None)
+
+    async def wait_closed(self) -> None:
+        """Wait until someone has closed it."""
+        if self._stopped is not None:
+            await asyncio.shield(self._stopped)
+
+    def __await__(self) -> Generator[None, None, Server]:
+        return self.start().__await__()
+
+    async def __aenter__(self) -> Server:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Server {self.uri}, {len(self._peers)} connections>"
+
+    # -- transports.base.Admission --------------------------------------------------------------------------
+
+    def admit(self, host: str) -> bool:
+        """Whether one more connection from ``host`` may be served."""
+        limits = self.limits
+        self._rate.take(1, monotonic())
+        if self._admitted >= limits.connections:
+            return False
+        most = limits.connections_per_address
+        if host and most is not None and self._hosts[host] >= most:
+            return False
+        self._hosts[host] += 1
+        self._admitted += 1
+        return True
+
+    def delay(self) -> float:
+        """Seconds until the next accept."""
+        return self._rate.wait(1, monotonic()) or 0.0
+
+    # -- inside ---------------------------------------------------------------------------------------------
+
+    def _welcome(self, host: str) -> asyncio.Protocol:
+        """The protocol object for a connection that was admitted."""
+        engine = self._make(
+            "server",
+            Terms(),
+            limits=self.limits,
+            prefixed=not self._transport.messages,
+            decide=self._on_setup is not None,
+            now=monotonic(),
+        )
+        guest = _Guest(self._verbs, credit=self._credit)
+        guest.driver = driver = Driver(engine, guest)
+        guest.server = self
+        guest.peer = peer = Peer(driver, guest, self._address.entry, self.uri)
+        peer.host = host
+        self._peers.add(peer)
+        self._handshakes[peer] = None
+        driver.finished.add_done_callback(lambda _: self._left(peer))
+        if len(self._handshakes) > self.limits.half_handshakes:
+            oldest, _ = self._handshakes.popitem(last=False)
+            oldest._driver.abort(ConnectionClosed("too many handshakes at once", rule="half_handshakes"))
+        return driver
+
+    def _left(self, peer: Peer) -> None:
+        self._peers.discard(peer)
+        self._handshakes.pop(peer, None)
+        self._admitted -= 1
+        self._hosts[peer.host] -= 1
+        if not self._hosts[peer.host]:
+            del self._hosts[peer.host]
+
+
+def serve(
+    uri: str | Address,
+    handler: object,
+    *,
+    limits: Limits | None = None,
+    on_setup: OnSetup | None = None,
+    credit: int = DEFAULT_CREDIT,
+) -> Server:
+    """Serve ``handler`` at an address: ``async with afflux.serve(uri, handler) as server``.
+
+    Args:
+        uri: where to listen; port 0 takes a free one, see ``server.uri``.
+        handler: an object with some of the methods request, fire, stream, channel and push, or a Router.
+        limits: the bounds of the listener and of each connection; ``Limits.server()`` if None.
+        on_setup: decides about each client, given what it asked for and the peer. An ``afflux.Error`` that it raises
+            refuses the client with that text (and code, if it has one); nothing is served before it returns.
+        credit: items that a channel's handler lets the client send ahead.
+
+    Raises:
+        AddressError: at once, for an address that can not be.
+        BindFailed: when entered: the address can not be had.
+    """
+    return Server(parse(uri), handler, limits or Limits.server(), on_setup, credit)

@@ -1,0 +1,144 @@
+"""Offsets of the source, as they stand in Spark's log, and the arithmetic of batches. No pyspark and no I/O here.
+
+An offset is, for each shard, the epoch and the position before which all is read::
+
+    {"0": {"epoch": 5611…, "pos": 250000, "source": "3f9a0c17"}}
+
+1. Keys are sorted, since Spark compares offsets as text.
+2. ``source`` is a fingerprint of route and request data, so that a checkpoint can't be continued by another stream.
+   The address is not part of it: a server may move. Which journal it is, the epoch says.
+3. A batch is the difference of two offsets. It is read again, after a crash, exactly as it stands in the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from afflux.core.errors import Invalid
+
+__all__ = ["Mark", "Offsets", "Span", "fair", "fingerprint", "offsets_of", "split", "to_json"]
+
+_TOP = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far one shard was read."""
+
+    epoch: int
+    "The epoch that the position belongs to; never 0."
+    position: int
+    "The first offset not yet read."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Consecutive offsets of one shard: what one task reads."""
+
+    shard: int
+    epoch: int
+    first: int
+    end: int
+    "The offset after the last."
+
+    def __len__(self) -> int:
+        return self.end - self.first
+
+    def __str__(self) -> str:
+        return f"shard {self.shard}, epoch {self.epoch}, offsets {self.first} to {self.end - 1}"
+
+
+Offsets = dict[int, Mark]
+"An offset of the source: a mark for each shard."
+
+
+def fingerprint(route: str | None, request_data: str) -> str:
+    """Eight hexadecimal digits that differ, almost surely, for different streams of a server."""
+    named = repr((route, request_data)).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(named).hexdigest()[:8]
+
+
+def to_json(offsets: Offsets, source: str) -> dict[str, dict[str, int | str]]:
+    """The offset as Spark logs it: keys in the order in which they sort as text."""
+    named = {str(shard): mark for shard, mark in offsets.items()}
+    return {
+        shard: {"epoch": mark.epoch, "pos": mark.position, "source": source} for shard, mark in sorted(named.items())
+    }
+
+
+def offsets_of(logged: Any, source: str) -> Offsets:
+    """The offset that Spark hands back.
+
+    Raises:
+        Invalid: it is not an offset of this source: the checkpoint is damaged, or another stream's.
+    """
+    if not isinstance(logged, Mapping) or not logged:
+        raise _damaged(logged)
+    offsets: Offsets = {}
+    for shard, mark in logged.items():
+        if not isinstance(shard, str) or not shard.isascii() or not shard.isdigit() or not isinstance(mark, Mapping):
+            raise _damaged(logged)
+        epoch, position = mark.get("epoch"), mark.get("pos")
+        if not _is_count(epoch) or not _is_count(position) or not epoch:
+            raise _damaged(logged)
+        if mark.get("source") != source:
+            raise Invalid(
+                f"this checkpoint belongs to another source (its fingerprint is {mark.get('source')!r}, that of this "
+                f"route and requestData is {source!r}): give the query a checkpointLocation of its own",
+                rule="checkpoint",
+            )
+        offsets[int(shard)] = Mark(epoch, position)
+    return offsets
+
+
+def fair(available: Mapping[int, int], budget: int | None) -> dict[int, int]:
+    """How many items each shard contributes to a batch of at most ``budget``.
+
+    What a short shard leaves over goes to the others; an odd item goes to the lowest shard.
+    """
+    if budget is None or sum(available.values()) <= budget:
+        return dict(available)
+    taken = dict.fromkeys(available, 0)
+    open_shards = sorted(shard for shard, count in available.items() if count)
+    while budget and open_shards:
+        share, odd = divmod(budget, len(open_shards))
+        for place, shard in enumerate(open_shards):
+            part = min(available[shard] - taken[shard], share + (place < odd))
+            taken[shard] += part
+            budget -= part
+        open_shards = [shard for shard in open_shards if taken[shard] < available[shard]]
+    return taken
+
+
+def split(spans: list[Span], pieces: int, most: int) -> list[Span]:
+    """Cut spans into pieces of nearly equal length, in order: about ``pieces`` in all, each span at least one.
+
+    ``most`` bounds their number, except that no span is left out. Empty spans are.
+    """
+    spans = [span for span in spans if len(span)]
+    total = sum(len(span) for span in spans)
+    pieces = max(1, min(pieces, most))
+    cut: list[Span] = []
+    for span in spans:
+        own = min(len(span), max(1, pieces * len(span) // total))
+        edges = [span.first + len(span) * place // own for place in range(own + 1)]
+        cut += [
+            Span(shard=span.shard, epoch=span.epoch, first=first, end=end)
+            for first, end in zip(edges, edges[1:], strict=False)
+        ]
+    return cut
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _TOP
+
+
+def _damaged(logged: Any) -> Invalid:
+    return Invalid(
+        f"the checkpoint holds no offset of this source but {str(logged)[:200]!r}: it is damaged or belongs to another "
+        "source; restore it, or start anew with another checkpointLocation",
+        rule="checkpoint",
+    )

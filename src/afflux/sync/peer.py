@@ -1,0 +1,209 @@
+"""The five verbs, blocking, on one connection. Moving bytes is driver.py's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+
+from afflux.calls import Cursor, Metadata, call_payload
+from afflux.core.errors import Error, LocalProtocolError, Unsupported
+from afflux.core.events import Block
+from afflux.core.limits import Limits
+from afflux.core.payload import Payload, PayloadLike, payload_of
+from afflux.registry import ProtocolEntry
+from afflux.sync.driver import Driver, Inbox, Outbox
+from afflux.sync.flow import ItemStream
+
+__all__ = ["DEFAULT_CREDIT", "Peer"]
+
+DEFAULT_CREDIT = 256
+"Items of credit that are kept open on a stream unless the caller says otherwise."
+
+
+class Peer:
+    """One connection of one process and one thread. ``afflux.sync.connect`` makes it; ``with`` closes it.
+
+    ``timeout`` is in seconds everywhere. None waits as long as the connection lives: a peer that is silent for the
+    connection's ``lifetime`` is dead. What times out raises ``TimeoutError`` and is canceled at the peer.
+    """
+
+    def __init__(self, driver: Driver, protocol: ProtocolEntry, uri: str) -> None:
+        self._driver = driver
+        self._protocol = protocol
+        self.uri = uri
+        "The address that was connected to."
+
+    def request(
+        self,
+        data: PayloadLike = b"",
+        *,
+        metadata: Metadata = None,
+        route: str | None = None,
+        cursor: Cursor | None = None,
+        timeout: float | None = None,
+    ) -> Payload:
+        """Ask for one answer. An answer without an item comes as an empty payload.
+
+        Raises:
+            Rejected, Canceled, Invalid, ApplicationError: the peer's error.
+            ConnectionClosed: the connection ended first.
+            TimeoutError: no answer in time.
+        """
+        payload = call_payload(data, metadata, route, cursor)
+        driver = self._driver
+        self._check("request")
+        stream = driver.engine.open("request", payload)
+        inbox = driver.inboxes[stream] = Inbox()
+        if not driver.wait(lambda: inbox.ended, timeout):
+            driver.inboxes.pop(stream, None)
+            driver.engine.cancel(stream)
+            driver.write()
+            raise TimeoutError(f"no answer within {timeout:g} s")
+        if inbox.error is not None:
+            raise inbox.error
+        if not inbox.arrived:
+            return Payload()
+        event = inbox.arrived[0]
+        answer = (
+            Payload(event.buffer[event.starts[0] : event.ends[0]]) if isinstance(event, Block) else event.payloads[0]
+        )
+        driver.engine.consumed(len(answer))
+        return answer
+
+    def fire(
+        self,
+        data: PayloadLike = b"",
+        *,
+        metadata: Metadata = None,
+        route: str | None = None,
+        cursor: Cursor | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Send without an answer. Returns when there was room for it; the bytes are with the socket, or go next."""
+        payload = call_payload(data, metadata, route, cursor)
+        self._check("fire")
+        self._wait_for_room(timeout)
+        self._driver.engine.open("fire", payload)
+        self._driver.write()
+
+    def push(self, metadata: bytes, *, timeout: float | None = None) -> None:
+        """Send metadata about the connection."""
+        self._check("push")
+        self._wait_for_room(timeout)
+        self._driver.engine.push(metadata)
+        self._driver.write()
+
+    def stream(
+        self,
+        data: PayloadLike = b"",
+        *,
+        metadata: Metadata = None,
+        route: str | None = None,
+        cursor: Cursor | None = None,
+        credit: int = DEFAULT_CREDIT,
+        timeout: float | None = None,
+    ) -> ItemStream:
+        """Ask for many items; nothing is sent before the first use.
+
+        Args:
+            credit: how many items may be under way or wait here; 0 means that ``request(n)`` grants by hand. Fewer
+                are granted when items are large: all that waits has to fit a quarter of ``connection_bytes``.
+            timeout: the longest wait for the next item.
+        """
+        payload = call_payload(data, metadata, route, cursor)
+        driver = self._driver
+        self._check_credit("stream", credit)
+
+        def opener(inbox: Inbox, grant: int, columnar: bool) -> int:
+            self._wait_for_room(timeout)
+            stream = driver.engine.open("stream", payload, credit=grant, columnar=columnar)
+            driver.inboxes[stream] = inbox
+            return stream
+
+        return ItemStream(driver, credit, opener, timeout)
+
+    def channel(
+        self,
+        source: Iterable[PayloadLike],
+        *,
+        metadata: Metadata = None,
+        route: str | None = None,
+        cursor: Cursor | None = None,
+        credit: int = DEFAULT_CREDIT,
+        timeout: float | None = None,
+    ) -> ItemStream:
+        """Send the items of ``source`` and receive items. Both happen while the result is iterated.
+
+        The request goes out with the first item; it alone gets ``metadata``, ``route`` and ``cursor``. A source
+        without items ends at once, and nothing is sent. What the source raises is raised to who iterates, and the
+        peer gets an error.
+        """
+        driver = self._driver
+        self._check_credit("channel", credit)
+
+        def opener(inbox: Inbox, grant: int, columnar: bool) -> int | None:
+            items = iter(source)
+            for item in items:
+                payload = payload_of(item)
+                if metadata is not None or route is not None or cursor is not None:
+                    payload = call_payload(payload, metadata, route, cursor)
+                self._wait_for_room(timeout)
+                stream = driver.engine.open("channel", payload, credit=grant, columnar=columnar)
+                driver.inboxes[stream] = inbox
+                driver.outboxes[stream] = Outbox(items, inbox)
+                return stream
+            inbox.finish(None)
+            return None
+
+        return ItemStream(driver, credit, opener, timeout)
+
+    # -- the connection ---------------------------------------------------------------------------------------
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds of this connection."""
+        return self._driver.engine.limits
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is over."""
+        return self._driver.over
+
+    @property
+    def error(self) -> Error | None:
+        """Why the connection ended, when it did not end in order."""
+        return self._driver.error
+
+    def close(self, *, reason: str = "") -> None:
+        """Close; waits at most ``limits.flush_s`` for the peer to have read the last words. Twice does no harm."""
+        self._driver.close(reason)
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Peer {self.uri}{' closed' if self.closed else ''}>"
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _check(self, verb: str) -> None:
+        if verb not in self._protocol.verbs:
+            there = ", ".join(self._protocol.verbs)
+            raise Unsupported(f'{self._protocol.name} has no "{verb}"; it offers: {there}')
+        self._driver.check()
+
+    def _check_credit(self, verb: str, credit: int) -> None:
+        if not 0 <= credit <= 0x7FFFFFFF:
+            raise LocalProtocolError(f"credit is 0 to {0x7FFFFFFF}, not {credit}", rule="R-26")
+        self._check(verb)
+
+    def _wait_for_room(self, timeout: float | None) -> None:
+        driver = self._driver
+        if driver.room() <= 0 and not driver.wait(lambda: driver.room() > 0, timeout):
+            driver.check()
+            raise TimeoutError(f"the peer reads nothing for {timeout:g} s")

@@ -1,0 +1,30 @@
+"""Every engine keeps the contract: the same names, with the same parameters."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from afflux.core.engine import Engine as Contract
+from afflux.protocols import rsocket
+
+ENGINES = [rsocket.Engine]
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: str(engine.__module__))
+def test_an_engine_has_all_of_the_contract(engine: type) -> None:
+    for name, wanted in vars(Contract).items():
+        if name.startswith("_"):
+            continue
+        actual = inspect.getattr_static(engine, name)
+        assert isinstance(actual, property) == isinstance(wanted, property), name
+        if inspect.isfunction(wanted):
+            expected = inspect.signature(wanted).parameters
+            assert list(inspect.signature(actual).parameters) == list(expected), name
+
+
+def test_sizes_are_kept_small() -> None:
+    """style.md: a file of an inner ring stays readable in one sitting."""
+    for module in (rsocket.engine, rsocket.streams, rsocket.inbound, rsocket.outbound):
+        assert len(inspect.getsource(module).splitlines()) <= 560, module.__name__

@@ -1,0 +1,49 @@
+"""The tree of errors: what each carries and how it reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from afflux.core import errors
+from afflux.core.errors import ApplicationError, Error, MissingExtra, Rejected, Unsupported, Violation
+
+
+def test_all_is_the_module() -> None:
+    public = {
+        name for name, value in vars(errors).items() if isinstance(value, type) and value.__module__ == errors.__name__
+    }
+    assert public == set(errors.__all__)
+
+
+def test_one_tree() -> None:
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        assert issubclass(kind, Error) or kind is Violation
+
+
+def test_what_an_error_carries() -> None:
+    error = Rejected("full", code=0x202, stream=5, rule="R-42")
+    assert (error.message, error.code, error.stream, error.rule) == ("full", 0x202, 5, "R-42")
+    assert repr(error) == "Rejected('full', code=0x202, stream=5, rule='R-42')"
+    assert repr(Rejected()) == "Rejected('')"
+    assert str(error) == "full"
+
+
+def test_application_errors_choose_their_code() -> None:
+    assert ApplicationError().code == 0x201
+    assert ApplicationError(0x1234, "mine", stream=3).message == "mine"
+
+
+def test_a_missing_extra_says_how_to_get_it() -> None:
+    error = MissingExtra("the command line", "cli")
+    assert str(error) == 'the command line needs the extra "cli": pip install "afflux[cli]"'
+    assert isinstance(error, Unsupported)
+    assert isinstance(error, ImportError)
+    assert error.extra == "cli"
+
+
+def test_a_violation_knows_its_rule() -> None:
+    with pytest.raises(Violation) as caught:
+        raise Violation("bad", rule="R-7", code=0x101, stream=3)
+    assert (caught.value.reason, caught.value.rule, caught.value.code, caught.value.stream) == ("bad", "R-7", 0x101, 3)
+    assert not isinstance(caught.value, Error)

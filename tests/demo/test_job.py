@@ -1,0 +1,61 @@
+"""The main job, end to end: real processes, a real Spark, a real SIGKILL; and how it fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afflux.demo import job
+from tests.cli.running import afflux
+
+ROWS = 6_000
+
+
+def ignore(event: str, facts: dict[str, Any]) -> None:
+    """Nobody listens."""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_crash_halfway_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    ran = afflux(f"demo --rows {ROWS} --out {out}", timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert (told["rows"], told["expected"], told["lost"], told["duplicated"]) == (ROWS, ROWS, 0, 0)
+    assert (told["crashes"], told["exact"], told["out"]) == (1, True, str(out))
+    assert "SIGKILL" in ran.stderr
+    assert "granted" in ran.stderr
+    assert "0 lost, 0 doubled" in ran.stderr
+    assert all(f"\n{carrier} " in ran.stderr for carrier in ("UA", "B6", "EV"))
+
+
+async def test_a_directory_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(FileExistsError, match="something else"):
+        await job.run(tmp_path, rows=1, batch=1, tell=ignore)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+async def test_an_earlier_run_is_cleared_and_nothing_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job.sys, "executable", "/bin/false")
+    (tmp_path / job.MARK).write_text("{}")
+    (tmp_path / "flights").mkdir()
+    (tmp_path / "flights" / "part").write_text("old")
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(job.JobFailed, match=r"did not start: no word \(see .*server\.log\)"):
+        await job.run(tmp_path, rows=1, batch=1, tell=ignore)
+    assert not (tmp_path / "flights").exists()
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_a_mistake_in_its_options_is_told(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("")
+    taken = afflux(f"demo --rows 10 --out {tmp_path}")
+    assert (taken.returncode, taken.stdout) == (1, "")
+    assert "choose another --out" in taken.stderr
+    assert afflux("demo --rows 0").returncode == 2

@@ -1,0 +1,240 @@
+"""Composite metadata, compact MIME types and routing: the vectors both ways, limits and what is malformed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afflux.core.errors import Violation
+from afflux.protocols.rsocket.codes import Code
+from afflux.protocols.rsocket.metadata import (
+    ACCEPT_MIME,
+    AUTHENTICATION_MIME,
+    COMPOSITE_MIME,
+    MIME_IDS,
+    MIME_NAMES,
+    MIME_TYPE_MIME,
+    OCTET_STREAM,
+    ROUTING_MIME,
+    TRACING_MIME,
+    compose,
+    decode_mime,
+    encode_mime,
+    encode_tags,
+    entries,
+    mime_name,
+    route_of,
+    tags,
+)
+
+VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "vectors" / "rsocket.json").read_text())
+NOT_YET = {
+    "auth": "not yet: needs the authentication entry (2.5, R-59)",
+    "zipkin": "not yet: needs the tracing entry (2.5, R-58)",
+    "broker": "not yet: needs the broker frames (2.6, R-60 to R-69)",
+}
+
+MIMES = st.sampled_from(sorted(MIME_IDS)) | st.text(st.characters(codec="ascii"), min_size=1, max_size=0x80)
+
+
+def having(key: str) -> list[Any]:
+    return [pytest.param(v, id=v["id"]) for v in VECTORS if key in v["decoded"]]
+
+
+@pytest.mark.parametrize("vector", having("composite"))
+def test_a_composite_vector_is_read_and_written_as_published(vector: dict[str, Any]) -> None:
+    data = bytes.fromhex(vector["hex"])
+    at = 0
+    expected = vector["decoded"]["composite"]
+    for (mime, value), entry in zip(entries(data), expected, strict=True):
+        id, name, end = decode_mime(data, at)
+        assert (id, name, mime) == (entry["mime_id"], entry["mime"], entry["mime"])
+        assert value.hex() == entry["payload_hex"]
+        if "routing_tags" in entry:
+            assert list(tags(value)) == entry["routing_tags"]
+            assert encode_tags(entry["routing_tags"]) == value
+        at = end + 3 + len(value)
+    assert at == len(data)
+    again = compose(entries(data))
+    # A well-known name that came as text is written as its id; everything else is written as it was.
+    text = [entry["mime"] for entry in expected if entry["mime_id"] is None and entry["mime"] in MIME_IDS]
+    for name in text:
+        data = data.replace(bytes((len(name) - 1,)) + name.encode(), bytes((0x80 | MIME_IDS[name],)))
+    assert again == data
+
+
+@pytest.mark.parametrize("vector", having("routing_tags"))
+def test_a_routing_vector_is_read_and_written_as_published(vector: dict[str, Any]) -> None:
+    data = bytes.fromhex(vector["hex"])
+    assert list(tags(data)) == vector["decoded"]["routing_tags"]
+    assert encode_tags(vector["decoded"]["routing_tags"]) == data
+
+
+@pytest.mark.parametrize("vector", [param for key in NOT_YET for param in having(key)])
+def test_other_vectors_wait_for_what_they_need(vector: dict[str, Any]) -> None:
+    pytest.skip(next(reason for key, reason in NOT_YET.items() if key in vector["decoded"]))
+
+
+def test_the_table_of_mime_types_is_the_published_one() -> None:
+    for id, name in {
+        0x00: "application/avro",
+        0x05: "application/json",
+        0x06: "application/octet-stream",
+        0x0B: "application/zip",
+        0x0C: "audio/aac",
+        0x13: "audio/vorbis",
+        0x14: "image/bmp",
+        0x1C: "image/tiff",
+        0x1D: "multipart/mixed",
+        0x1E: "text/css",
+        0x21: "text/plain",
+        0x22: "text/xml",
+        0x23: "video/H264",
+        0x25: "video/VP8",
+        0x26: "application/x-hessian",
+        0x28: "application/cloudevents+json",
+        0x2A: "application/x-flatbuffers",
+        0x79: "message/x.rsocket.supported-lease-strategies.v0",
+        0x7A: MIME_TYPE_MIME,
+        0x7B: ACCEPT_MIME,
+        0x7C: AUTHENTICATION_MIME,
+        0x7D: TRACING_MIME,
+        0x7E: ROUTING_MIME,
+        0x7F: COMPOSITE_MIME,
+    }.items():
+        assert mime_name(id) == MIME_NAMES[id] == name
+        assert MIME_IDS[name] == id
+        assert encode_mime(name) == bytes((0x80 | id,))
+    assert len(MIME_NAMES) == 0x2B + 7
+    assert OCTET_STREAM == "application/octet-stream"
+
+
+@pytest.mark.parametrize("id", [0x2B, 0x78])
+def test_a_reserved_id_has_a_name_that_leads_back(id: int) -> None:
+    data = bytes((0x80 | id,))
+    assert decode_mime(data) == (id, f"0x{id:02X}", 1)
+    assert encode_mime(mime_name(id)) == data
+
+
+@given(MIMES)
+def test_any_mime_type_survives(mime: str) -> None:
+    data = encode_mime(mime)
+    assert decode_mime(b"?" + data + b"!", 1)[1:] == (mime, 1 + len(data))
+
+
+@given(st.lists(st.tuples(MIMES, st.binary(max_size=40)), max_size=8))
+def test_order_and_duplicates_are_kept(given: list[tuple[str, bytes]]) -> None:
+    """R-54: preserve composite entry order and allow duplicates."""
+    assert list(entries(compose(given))) == given
+
+
+@given(st.lists(st.tuples(MIMES, st.binary(max_size=10)), min_size=1, max_size=4), st.data())
+def test_what_overruns_is_an_error_after_the_entries_before_it(given: list[tuple[str, bytes]], data: Any) -> None:
+    """R-55: report an entry that overruns its buffer as an error, keeping the entries before it."""
+    whole = compose(given)
+    boundaries = [len(compose(given[:n])) for n in range(len(given) + 1)]
+    end = data.draw(st.integers(0, len(whole)).filter(lambda end: end not in boundaries))
+    got = []
+    with pytest.raises(Violation) as caught:
+        for entry in entries(whole[:end]):
+            got.append(entry)
+    assert got == given[: sum(boundary <= end for boundary in boundaries) - 1]
+    assert (caught.value.rule, caught.value.code) == ("R-55", Code.INVALID)
+
+
+@given(st.binary(max_size=60))
+def test_garbage_is_read_or_a_violation(data: bytes) -> None:
+    for read in (entries, tags, route_of, decode_mime):
+        try:
+            list(read(data) or ())
+        except Violation as violation:
+            assert violation.code == Code.INVALID
+
+
+def test_there_are_only_so_many_entries() -> None:
+    metadata = compose([("a/b", b"")] * 4)
+    assert len(list(entries(metadata, 4))) == 4
+    got = []
+    with pytest.raises(Violation, match="too-many-entries") as caught:
+        for entry in entries(metadata, 3):
+            got.append(entry)
+    assert len(got) == 3
+    assert caught.value.rule == "composite_entries"
+
+
+@pytest.mark.parametrize("mime", ["", "x" * 129, "é"])
+def test_a_mime_type_that_does_not_fit_is_refused(mime: str) -> None:
+    with pytest.raises(Violation, match="1 to 128 ASCII characters"):
+        encode_mime(mime)
+
+
+def test_a_mime_type_that_is_missing_or_not_ascii_is_refused() -> None:
+    with pytest.raises(Violation, match="missing"):
+        decode_mime(b"")
+    with pytest.raises(Violation, match="not ASCII"):
+        decode_mime(b"\x00\xff")
+
+
+def test_a_value_that_does_not_fit_is_refused() -> None:
+    assert len(compose([("a/b", bytes(0xFFFFFF))])) == 4 + 3 + 0xFFFFFF
+    with pytest.raises(Violation, match="16777216 bytes"):
+        compose([("a/b", bytes(0x1000000))])
+
+
+@pytest.mark.parametrize("tag", ["", "é" * 127, "x" * 255])
+def test_tags_have_0_to_255_bytes(tag: str) -> None:
+    """R-56: accept routing tags of 0-255 bytes."""
+    assert list(tags(encode_tags((tag, "second")))) == [tag, "second"]
+
+
+@pytest.mark.parametrize(
+    ("tag", "why"), [("é" * 128, "256 bytes"), ("x" * 256, "256 bytes"), ("\ud800", "not Unicode")]
+)
+def test_a_tag_that_does_not_fit_is_refused(tag: str, why: str) -> None:
+    with pytest.raises(Violation, match=why) as caught:
+        encode_tags((tag,))
+    assert caught.value.rule == "R-56"
+
+
+@pytest.mark.parametrize(("data", "why"), [(b"\x05abc", "5 bytes where 3 are left"), (b"\x01\xff", "not UTF-8")])
+def test_a_malformed_tag_is_refused_after_those_before_it(data: bytes, why: str) -> None:
+    got = []
+    with pytest.raises(Violation, match=why):
+        for tag in tags(b"\x01a" + data):
+            got.append(tag)
+    assert got == ["a"]
+
+
+ROUTED = compose([("a/b", b"first"), (ROUTING_MIME, encode_tags(("second", "third")))], route="first")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "mime", "route"),
+    [
+        (None, COMPOSITE_MIME, None),
+        (b"", COMPOSITE_MIME, None),
+        (compose(route="flights"), COMPOSITE_MIME, "flights"),
+        (compose(route=""), COMPOSITE_MIME, ""),
+        (ROUTED, COMPOSITE_MIME, "first"),
+        (compose([("a/b", b"x"), (ROUTING_MIME, b"\x01r")]), COMPOSITE_MIME, "r"),
+        (compose([("a/b", b"x")]), COMPOSITE_MIME, None),
+        (compose([(ROUTING_MIME, b"")]), COMPOSITE_MIME, None),
+        (encode_tags(("flights", "more")), ROUTING_MIME, "flights"),
+        (b"\x07flights", "application/json", None),
+        (compose(route="r") + b"broken", COMPOSITE_MIME, "r"),
+    ],
+)
+def test_the_route_is_the_first_tag(metadata: bytes | None, mime: str, route: str | None) -> None:
+    assert route_of(metadata, mime) == route
+
+
+def test_what_is_malformed_before_the_route_is_refused() -> None:
+    with pytest.raises(Violation, match="longer than what is left"):
+        route_of(b"\x85\x00\x00\x09x" + compose(route="r"))
+    with pytest.raises(Violation, match="too-many-entries"):
+        route_of(compose([("a/b", b"")] * 3 + [(ROUTING_MIME, b"\x01r")]), limit=3)
