@@ -135,13 +135,17 @@ def test_the_list_of_exports_is_true(path: Path) -> None:
     for node in tree.body:
         match node:
             case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=names)):
-                exported = [name.value for name in names if isinstance(name, ast.Constant)]
+                exported = _texts(names)
             case ast.AnnAssign(target=ast.Name(id="__all__"), value=ast.List(elts=names)):
-                exported = [name.value for name in names if isinstance(name, ast.Constant)]
+                exported = _texts(names)
         defined |= _defined(node)
     if "__getattr__" not in defined:
         assert [name for name in exported if name not in defined] == []
     assert len(exported) == len(set(exported))
+
+
+def _texts(nodes: list[ast.expr]) -> list[str]:
+    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
 def _defined(node: ast.stmt) -> set[str]:

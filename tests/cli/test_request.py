@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.running import Server, afflux
+from tests.cli.running import COMMAND, Server, afflux
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +146,33 @@ def test_an_unknown_protocol_is_told_with_the_known_ones() -> None:
     ran = afflux("request rsoket+tcp://127.0.0.1:1 -d x")
     assert ran.returncode == 2
     assert "rsocket" in ran.stderr
+
+
+def test_an_interrupt_ends_it(uri: str) -> None:
+    words = ["request", uri, "--stream", "-d", '{"count": 1000000, "delay_ms": 1}', "-o", "hex"]
+    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "30\n"
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=60)[1]
+    assert (process.returncode, errors) == (130, "")
+
+
+def test_it_ends_without_a_word_when_nobody_reads_on(uri: str) -> None:
+    words = ["request", uri, "--stream", "-d", '{"count": 1000000000}', "-o", "hex"]
+    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "30\n"
+        process.stdout.close()
+        errors = process.stderr.read()
+        assert (process.wait(timeout=60), errors) == (1, "")
+
+
+def test_a_silent_stdin_does_not_hold_up_the_end(uri: str) -> None:
+    words = ["request", uri, "--channel", "-D", "-", "--take", "1", "-o", "hex"]
+    with subprocess.Popen([*COMMAND, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write("a\n")
+        process.stdin.flush()
+        assert process.wait(timeout=60) == 0

@@ -22,9 +22,3 @@ def test_an_engine_has_all_of_the_contract(engine: type) -> None:
         if inspect.isfunction(wanted):
             expected = inspect.signature(wanted).parameters
             assert list(inspect.signature(actual).parameters) == list(expected), name
-
-
-def test_sizes_are_kept_small() -> None:
-    """style.md: a file of an inner ring stays readable in one sitting."""
-    for module in (rsocket.engine, rsocket.streams, rsocket.inbound, rsocket.outbound):
-        assert len(inspect.getsource(module).splitlines()) <= 560, module.__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ async def test_a_directory_with_something_else_in_it_is_left_alone(tmp_path: Pat
 
 
 async def test_an_earlier_run_is_cleared_and_nothing_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job.sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     (tmp_path / job.MARK).write_text("{}")
     (tmp_path / "flights").mkdir()
     (tmp_path / "flights" / "part").write_text("old")

@@ -36,6 +36,7 @@ from afflux.core.events import (
     Pushed,
 )
 from afflux.core.payload import Payload
+from afflux.transports.base import foreign
 
 __all__ = ["Driver", "Listening"]
 
@@ -106,6 +107,8 @@ class Driver(asyncio.Protocol):
         self._linger: asyncio.TimerHandle | None = None
         self._lost = False
         self._over = False
+        self._ending = False
+        self._heard_end = False
         self._written = 0
         self._consumed = 0
         self._logged = 0.0
@@ -123,7 +126,7 @@ class Driver(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """One pass over the input."""
         if self._expects is not None:
-            if strange := _not_ours(data):
+            if strange := foreign(data):
                 text = f"the peer speaks {strange}, not {self._expects}"
                 self._fail_hard(RemoteProtocolError(text, rule="handshake"))
                 return
@@ -132,6 +135,7 @@ class Driver(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The peer has ended its half: that is the end of the connection (SL-03)."""
+        self._heard_end = True
         self.dispatch(self.engine.receive_eof(monotonic()))
         return False
 
@@ -337,13 +341,25 @@ class Driver(asyncio.Protocol):
         while not self._blocked and (data := engine.outgoing()):
             self._written += len(data)
             transport.write(data)
-        if self._over and not engine.queued and not transport.is_closing():
-            transport.close()
+        if self._over and not engine.queued and not self._blocked:
+            self._say_goodbye(transport)
         if transport.get_write_buffer_size() and self._stall is None:
             self._watch_writing(self._written - transport.get_write_buffer_size())
         self._check_room()
         self._check_reading()
         self._arm()
+
+    def _say_goodbye(self, transport: asyncio.Transport) -> None:
+        """End this half and wait for the peer's end, so that it can read the last words: a close with unread
+        input would reset the connection. ``flush_s`` bounds it."""
+        if transport.is_closing() or self._ending:
+            return
+        self._ending = True
+        if self._heard_end or not transport.can_write_eof():
+            transport.close()
+        else:
+            transport.write_eof()
+            self._resume(transport)
 
     def _check_room(self) -> None:
         """Wake those who wait for room, once there is a good deal of it."""
@@ -367,12 +383,16 @@ class Driver(asyncio.Protocol):
         if transport is None or self._over or transport.is_closing():
             return
         wants = self.engine.wants_read and not self.hold_reading
-        if wants and not self._reading:
-            self._reading = True
-            transport.resume_reading()
+        if wants:
+            self._resume(transport)
         elif not wants and self._reading:
             self._reading = False
             transport.pause_reading()
+
+    def _resume(self, transport: asyncio.Transport) -> None:
+        if not self._reading:
+            self._reading = True
+            transport.resume_reading()
 
     def check_reading(self) -> None:
         """Read, or stop reading, as the engine and the owner want it."""
@@ -463,17 +483,6 @@ class Driver(asyncio.Protocol):
     def _check_finished(self) -> None:
         if self._lost and not self.tasks and not self.finished.done():
             self.finished.set_result(None)
-
-
-def _not_ours(data: bytes) -> str | None:
-    """What a peer speaks that answers with these first bytes, when it is well known."""
-    if data.startswith(b"HTTP/"):
-        return "HTTP"
-    if data.startswith(b"SSH-"):
-        return "SSH"
-    if data.startswith((b"\x15\x03", b"\x16\x03")):
-        return "TLS"
-    return None
 
 
 _TELL: dict[type, Callable[[Driver, Any], None]] = {

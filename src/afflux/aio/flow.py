@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType, coroutine
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,7 +30,7 @@ __all__ = ["DEFAULT_CREDIT", "Inbound", "ItemStream", "Sender", "Source"]
 DEFAULT_CREDIT = 256
 "Items of credit that are kept open on a stream unless the caller says otherwise."
 
-Source = AsyncIterator[Any] | Iterable[Any]
+Source = AsyncIterable[Any] | Iterable[Any]
 "What a producer takes items from; each is a payload or a list of payloads."
 
 _CHUNK = 64
@@ -331,7 +331,7 @@ class Sender:
         driver = self._driver
         driver.producing += 1
         try:
-            if isinstance(source, AsyncIterator) or hasattr(source, "__anext__"):
+            if isinstance(source, AsyncIterable):
                 await self._send_async(source)
             else:
                 await self._send_plain(iter(source))
@@ -368,7 +368,7 @@ class Sender:
         except Exception as error:
             self._failure = error
 
-    async def _send_async(self, source: AsyncIterator[Any]) -> None:
+    async def _send_async(self, source: AsyncIterable[Any]) -> None:
         await self._ready()
         dirty = self._driver.dirty
         async for item in source:

@@ -74,7 +74,8 @@ class Peer:
         future = driver.replies[stream] = driver.loop.create_future()
         driver.flush_soon()
         try:
-            return await future
+            answer: Payload = await future
+            return answer
         except asyncio.CancelledError:
             if driver.replies.pop(stream, None) is not None:
                 driver.engine.cancel(stream)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import sqlite3
 import struct
 import threading
+import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from afflux.journal import files
@@ -27,29 +28,38 @@ WAL_BYTES = 0x800000
 Row = tuple[int, int, int, int, int, int | None, bytes]
 "First offset, count, time, bytes charged, checksum, bytes of metadata, body."
 
+_HARMLESS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+"What a transaction may be tried again after."
+_STATE = struct.Struct("<qqqqqqq")
 _COLUMNS = "first, count, time_us, bytes, crc, metadata_bytes, body"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a journal knew when it was closed, or when its process died."""
+    """The one row of ``state``: what a journal knew when it was closed, or when its process died."""
 
     epoch: int
     "As in :class:`Journal`."
     key: bytes
     "As in :class:`Journal`."
-    opened: bool
-    "True when it was never closed."
-    sealed: bool
+    opened: bool = False
+    "True while somebody has it open, and after a crash."
+    sealed: bool = False
     "True when no item will follow."
-    first: int
+    first: int = 0
     "The lowest offset that is there."
-    head: int
+    head: int = 0
     "The next offset to be written."
-    size: int
+    size: int = 0
     "Bytes charged for all blocks."
-    time_us: int
+    time_us: int = 0
     "Of the last block."
+
+    def row(self) -> tuple[object, ...]:
+        """The columns, with a checksum as the last."""
+        numbers = (self.epoch, self.opened, self.sealed, self.first, self.head, self.size, self.time_us)
+        crc = zlib.crc32(self.key, zlib.crc32(_STATE.pack(*numbers)))
+        return self.epoch, self.key, *map(int, numbers[1:]), crc
 
 
 class Database:
@@ -64,6 +74,8 @@ class Database:
         try:
             self._reader = _connect(path)
             self._reader.execute("PRAGMA query_only = 1")
+            self.facts = self._load()
+            "What the database holds, as of the last transaction."
         except BaseException:
             self._writer.close()
             raise
@@ -72,8 +84,8 @@ class Database:
         """Close; ``clean`` says that all is written, so the next one to open it can expect the file to be whole."""
         try:
             if clean and self.failure is None:
-                with self._transaction() as writer:
-                    writer.execute("UPDATE state SET opened = 0")
+                with self._transaction(replace(self.facts, opened=False)):
+                    pass
         finally:
             with self._reading:
                 self._reader.close()
@@ -84,82 +96,90 @@ class Database:
 
     def mark_opened(self) -> None:
         """Note in the main file that the journal is open, before anything is written."""
+        with self._transaction(replace(self.facts, opened=True)):
+            pass
         with files.translated(self.path):
-            self._writer.execute("UPDATE state SET opened = 1")
             self._writer.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
 
     def insert(self, rows: Sequence[Row]) -> int:
         """Add blocks, in order; return the new head."""
         head = rows[-1][0] + rows[-1][1]
-        with self._transaction() as writer:
+        size = self.facts.size + sum(row[3] for row in rows)
+        with self._transaction(replace(self.facts, head=head, size=size, time_us=rows[-1][2])) as writer:
             writer.executemany(f"INSERT INTO block ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-            writer.execute(
-                "UPDATE state SET head = ?, bytes = bytes + ?, time_us = ?",
-                (head, sum(row[3] for row in rows), rows[-1][2]),
-            )
         if files.wal_bytes(self.path) > 4 * WAL_BYTES:
             with self._reading, suppress(sqlite3.Error):
                 self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
         return head
 
-    def boundary(self, offset: int) -> int | None:
-        """The first offset of the block that holds ``offset``."""
+    def boundary(self, offset: int) -> int:
+        """The first offset of the block that holds ``offset``, which lies below the head and not below first."""
         with files.translated(self.path):
             row = self._writer.execute("SELECT max(first) FROM block WHERE first <= ?", (offset,)).fetchone()
-        return None if row[0] is None else int(row[0])
+        if row[0] is None:
+            raise self._missing(offset)
+        return int(row[0])
 
     def delete_below(self, boundary: int) -> int:
         """Delete the blocks that begin below ``boundary``; return the bytes they were charged."""
-        with self._transaction() as writer:
-            freed = int(writer.execute("SELECT total(bytes) FROM block WHERE first < ?", (boundary,)).fetchone()[0])
+        with files.translated(self.path):
+            row = self._writer.execute("SELECT total(bytes) FROM block WHERE first < ?", (boundary,)).fetchone()
+        freed = int(row[0])
+        with self._transaction(replace(self.facts, first=boundary, size=self.facts.size - freed)) as writer:
             writer.execute("DELETE FROM block WHERE first < ?", (boundary,))
-            writer.execute("UPDATE state SET bytes = bytes - ?", (freed,))
         return freed
 
     def seal(self) -> None:
         """Note that no item will follow."""
-        with self._transaction() as writer:
-            writer.execute("UPDATE state SET sealed = 1")
+        with self._transaction(replace(self.facts, sealed=True)):
+            pass
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, facts: Facts) -> Iterator[sqlite3.Connection]:
+        """One durable transaction, after which ``facts`` hold."""
         with files.translated(self.path):
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
                 yield self._writer
+                self._writer.execute(
+                    "UPDATE state SET epoch = ?, key = ?, opened = ?, sealed = ?, first = ?, head = ?, bytes = ?, "
+                    "time_us = ?, crc = ?",
+                    facts.row(),
+                )
                 self._writer.execute("COMMIT")
             except BaseException as error:
                 if self._writer.in_transaction:
                     with suppress(sqlite3.Error):
                         self._writer.execute("ROLLBACK")
-                if isinstance(error, sqlite3.Error) and files.sqlite_code(error) != sqlite3.SQLITE_FULL:
+                if isinstance(error, sqlite3.Error) and files.sqlite_code(error) not in _HARMLESS:
                     self.failure = f"its disk failed ({error}); check the disk, then open it again"
                 raise
+            self.facts = facts
 
     # Reading: from any thread.
 
-    def facts(self) -> Facts:
-        """Read the state, and check the last block against it: whatever happens to a process happens there.
-
-        Raises:
-            JournalDamaged: they do not fit together.
-        """
+    def _load(self) -> Facts:
+        """Read the state, and check the ends against it: whatever happens to a process happens at the end."""
         with files.translated(self.path):
-            row = self._writer.execute(
-                "SELECT epoch, key, opened, sealed, head, bytes, time_us, (SELECT min(first) FROM block) FROM state"
-            ).fetchone()
-        if row is None:
-            raise JournalDamaged(self.path, f"its state is missing; {files.RESTORE}")
-        epoch, key, opened, sealed, head, size, time_us, first = row
-        if first is not None:
-            last = self.boundary((1 << 63) - 1) or first
-            ends = [block.end for block in self.blocks(last, max(head, last + 1))]
-            if ends != [head]:
-                raise JournalDamaged(self.path, f"its last block ends at {ends[-1]}, not at {head}; {files.RESTORE}")
-        return Facts(
-            epoch=epoch, key=key, opened=bool(opened), sealed=bool(sealed), first=head if first is None else first,
-            head=head, size=size, time_us=time_us,
-        )  # fmt: skip
+            row = self._writer.execute("SELECT * FROM state").fetchone()
+            ends = self._writer.execute("SELECT min(first), max(first) FROM block").fetchone()
+        try:
+            _, epoch, key, opened, sealed, first, head, size, time_us, _ = row
+            facts = Facts(
+                epoch=epoch, key=key, opened=bool(opened), sealed=bool(sealed), first=first, head=head, size=size,
+                time_us=time_us,
+            )  # fmt: skip
+            whole = facts.row() == row[1:]
+        except (TypeError, struct.error):  # SQLite keeps any type in any column
+            whole = False
+        if not whole:
+            raise JournalDamaged(self.path, f"the checksum of its state is wrong; {files.RESTORE}")
+        lowest, last = (facts.head, None) if ends[0] is None else ends
+        if lowest != facts.first:
+            raise self._missing(facts.first)
+        if last is not None and [block.end for block in self.blocks(last, last + 1)] != [facts.head]:
+            raise self._missing(facts.head - 1)
+        return facts
 
     def blocks(self, offset: int, end: int) -> Generator[Block, None, None]:
         """The stored blocks that hold ``offset`` to before ``end``, uncut, each checked before it is handed out.
@@ -179,7 +199,7 @@ class Database:
                 row = rows.fetchone()
                 block = None if row is None else self._checked(row)
                 if block is None or not block.first <= expected < block.end:
-                    raise JournalDamaged(self.path, f"the block with offset {expected} is missing; {files.RESTORE}")
+                    raise self._missing(expected)
                 yield block
                 expected = block.end
 
@@ -189,6 +209,9 @@ class Database:
             if crc == checksum(first, count, time_us, metadata_bytes, body):
                 return Block(first, count, time_us, metadata_bytes, body)
         raise JournalDamaged(self.path, f"the checksum of the block at offset {first} is wrong; {files.RESTORE}")
+
+    def _missing(self, offset: int) -> JournalDamaged:
+        return JournalDamaged(self.path, f"the block with offset {offset} is missing; {files.RESTORE}")
 
     def refuse_failed(self) -> None:
         """Raise JournalError when the disk has failed before."""

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from afflux.core.payload import PayloadLike
-from afflux.journal.errors import JournalError, JournalFull, JournalNoSpace
+from afflux.journal.errors import JournalError, JournalFull, JournalLocked, JournalNoSpace
 from afflux.journal.store import BLOCK_BYTES, Journal
 
 __all__ = ["Feed", "Source"]
@@ -99,8 +99,10 @@ class Feed:
 
     @property
     def broken(self) -> bool:
-        """Whether the journal has to be opened anew: its disk failed, other than by being full."""
-        return isinstance(self.error, JournalError) and not isinstance(self.error, (JournalFull, JournalNoSpace))
+        """Whether the journal has to be opened anew: its disk failed, other than by being full or busy."""
+        return isinstance(self.error, JournalError) and not isinstance(
+            self.error, (JournalFull, JournalLocked, JournalNoSpace)
+        )
 
     @property
     def void(self) -> bool:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -57,9 +57,11 @@ CREATE TABLE state (
     key BLOB NOT NULL,         -- which stream it is, compared at opening
     opened INTEGER NOT NULL,   -- 1 while somebody has it open
     sealed INTEGER NOT NULL,   -- 1 when no item will follow
+    first INTEGER NOT NULL,    -- the lowest offset that is there
     head INTEGER NOT NULL,     -- the next offset to be written
     bytes INTEGER NOT NULL,    -- what the blocks take, counted as limits count it
-    time_us INTEGER NOT NULL   -- of the last block, 0 when there never was one
+    time_us INTEGER NOT NULL,  -- of the last block, 0 when there never was one
+    crc INTEGER NOT NULL       -- of all of this: database.py
 );
 CREATE TABLE block (
     first INTEGER PRIMARY KEY, -- offset of the first item
@@ -91,8 +93,8 @@ def lock(path: Path) -> sqlite3.Connection:
     return held
 
 
-def create(path: Path, *, epoch: int, key: bytes) -> None:
-    """Make an empty journal at ``path``, whole and durable or not at all. Hold the lock."""
+def create(path: Path, state: Sequence[object]) -> None:
+    """Make an empty journal at ``path``, whole and durable or not at all; ``state`` is its row. Hold the lock."""
     new = path.with_name(path.name + ".new")
     for leftover in (new, _beside(new, "-wal"), _beside(new, "-shm"), _beside(new, "-journal")):
         leftover.unlink(missing_ok=True)
@@ -105,7 +107,7 @@ def create(path: Path, *, epoch: int, key: bytes) -> None:
             made.execute("PRAGMA journal_mode = WAL")
             made.execute("PRAGMA synchronous = FULL")
             made.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
-            made.execute("INSERT INTO state VALUES (0, ?, ?, 0, 0, 0, 0, 0)", (epoch, key))
+            made.execute("INSERT INTO state VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?)", state)
         _sync(new)
         new.rename(path)
         _sync(path.parent)

@@ -29,7 +29,7 @@ from afflux.core.limits import Limits
 from afflux.core.payload import PayloadLike
 from afflux.journal import files
 from afflux.journal.blocks import Block, Pending, checksum, columns, sizes
-from afflux.journal.database import Database, Row
+from afflux.journal.database import Database, Facts, Row
 from afflux.journal.errors import JournalDamaged, JournalError, JournalFull, JournalGone
 
 __all__ = ["BLOCK_BYTES", "BLOCK_OVERHEAD", "Journal", "OnDamage"]
@@ -95,11 +95,12 @@ class Journal:
 
     def _open(self, key: bytes, epoch: int | None, *, verify: bool) -> None:
         if not files.check_files(self.path):
-            files.create(self.path, epoch=epoch or 1 + secrets.randbelow((1 << 63) - 1), key=key)
+            epoch = epoch or 1 + secrets.randbelow((1 << 63) - 1)
+            files.create(self.path, Facts(epoch=epoch, key=key).row())
         wal = files.wal_bytes(self.path)
         self._database = Database(self.path)
         try:
-            facts = self._database.facts()
+            facts = self._database.facts
             if facts.key != key:
                 raise JournalError(self.path, "it holds another stream; choose another path")
             if facts.opened and not wal:
@@ -242,8 +243,10 @@ class Journal:
         with self._writing:
             self._refuse_unusable()
             before = self._first
+            if offset <= before:
+                return before
             boundary = self._head if offset >= self._head else self._database.boundary(offset)
-            if boundary is None or boundary <= before:
+            if boundary <= before:
                 return before
             self._first = boundary  # first, so that a reader who misses a block finds out why
             try:

@@ -114,16 +114,16 @@ def fair(available: Mapping[int, int], budget: int | None) -> dict[int, int]:
 
 
 def split(spans: list[Span], pieces: int, most: int) -> list[Span]:
-    """Cut spans into pieces of nearly equal length, in order: about ``pieces`` in all, each span at least one.
+    """Cut spans into pieces of nearly equal length, in order: at least ``pieces`` in all where there are so many items.
 
-    ``most`` bounds their number, except that no span is left out. Empty spans are.
+    ``most`` bounds ``pieces``; rounding adds at most one for each span. Empty spans are left out.
     """
     spans = [span for span in spans if len(span)]
     total = sum(len(span) for span in spans)
     pieces = max(1, min(pieces, most))
     cut: list[Span] = []
     for span in spans:
-        own = min(len(span), max(1, pieces * len(span) // total))
+        own = min(len(span), -(-pieces * len(span) // total))
         edges = [span.first + len(span) * place // own for place in range(own + 1)]
         cut += [
             Span(shard=span.shard, epoch=span.epoch, first=first, end=end)

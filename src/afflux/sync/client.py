@@ -5,9 +5,9 @@ from __future__ import annotations
 from time import monotonic
 
 from afflux.address import Address, parse
+from afflux.calls import terms_of
 from afflux.core.limits import Limits
 from afflux.core.payload import PayloadLike
-from afflux.registry import terms_of
 from afflux.sync.driver import Driver
 from afflux.sync.peer import Peer
 
@@ -36,16 +36,7 @@ def connect(
     address = parse(uri)
     make, transport = address.entry.built(), address.carrier.built()
     limits = limits or Limits.server()
-    terms = terms_of(
-        address.options,
-        limits,
-        payload=setup,
-        metadata_mime=metadata_mime,
-        data_mime=data_mime,
-        keepalive=keepalive,
-        lifetime=lifetime,
-        mtu=mtu,
-    )
+    terms = terms_of(address, limits, setup, metadata_mime, data_mime, keepalive, lifetime, mtu)
     sock = transport.dial(address, limits.handshake_s if timeout is None else timeout)
     try:
         engine = make("client", terms, limits=limits, prefixed=not transport.messages, decide=False, now=monotonic())

@@ -13,7 +13,7 @@ from afflux.core.events import Block, Items
 from afflux.core.payload import Payload
 from afflux.sync.driver import Driver, Inbox
 
-__all__ = ["ItemStream"]
+__all__ = ["ItemStream", "payloads_of"]
 
 _STEP = 64
 
@@ -129,7 +129,7 @@ class ItemStream:
             self._begin()
             step = self._step
             while (event := self._next_event()) is not None:
-                payloads = _payloads(event)
+                payloads = payloads_of(event)
                 for start in range(0, len(payloads), step):
                     part = payloads[start : start + step]
                     yield from part
@@ -182,7 +182,8 @@ class ItemStream:
             self._driver.engine.request(self.id, n)
 
 
-def _payloads(event: Items | Block) -> list[Payload]:
+def payloads_of(event: Items | Block) -> list[Payload]:
+    """The items of an event, an object for each."""
     if isinstance(event, Items):
         return event.payloads
     buffer = event.buffer

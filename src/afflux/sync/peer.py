@@ -7,12 +7,11 @@ from types import TracebackType
 
 from afflux.calls import Cursor, Metadata, call_payload
 from afflux.core.errors import Error, LocalProtocolError, Unsupported
-from afflux.core.events import Block
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.registry import ProtocolEntry
 from afflux.sync.driver import Driver, Inbox, Outbox
-from afflux.sync.flow import ItemStream
+from afflux.sync.flow import ItemStream, payloads_of
 
 __all__ = ["DEFAULT_CREDIT", "Peer"]
 
@@ -64,9 +63,7 @@ class Peer:
         if not inbox.arrived:
             return Payload()
         event = inbox.arrived[0]
-        answer = (
-            Payload(event.buffer[event.starts[0] : event.ends[0]]) if isinstance(event, Block) else event.payloads[0]
-        )
+        answer = payloads_of(event)[0]
         driver.engine.consumed(len(answer))
         return answer
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from afflux.address import Address
 
-__all__ = ["Admission", "Factory", "Listener", "Transport"]
+__all__ = ["Admission", "Factory", "Listener", "Transport", "foreign"]
 
 
 class Admission(Protocol):
@@ -71,3 +71,14 @@ class Transport(Protocol):
             ConnectFailed: nobody is there, or not within ``timeout`` seconds.
             Unsupported: this transport has no blocking side.
         """
+
+
+def foreign(data: bytes) -> str | None:
+    """What a peer speaks that answers with these first bytes, when it is well known."""
+    if data.startswith(b"HTTP/"):
+        return "HTTP"
+    if data.startswith(b"SSH-"):
+        return "SSH"
+    if data.startswith((b"\x15\x03", b"\x16\x03")):
+        return "TLS"
+    return None

@@ -507,3 +507,9 @@ def test_held_bytes_are_bounded() -> None:
         assert engine._in.pending <= limits.connection_bytes + limits.frame_bytes
         events = engine.receive(bytes(10_000), 0.0)
     assert isinstance(events[-1], ev.Closed)
+
+
+def test_a_client_proposes_what_it_is_told() -> None:
+    wanted = setup(keepalive_ms=1000, lifetime_ms=5000, data=b"hello")
+    play = Playbook(Engine("client", setup=wanted)) << wanted
+    assert play.engine.deadline == 1.0

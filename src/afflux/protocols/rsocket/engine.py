@@ -10,6 +10,9 @@ Rules this module keeps:
 5. Time is what the caller says: every method that needs it takes ``now`` in monotonic seconds.
 """
 
+# long: the contract alone is twenty methods, and each connection action is one more; what can stand on its own is in
+# establishment.py, inbound.py, outbound.py and streams.py.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -23,6 +26,7 @@ from afflux.core.limits import Limits
 from afflux.core.payload import PayloadLike
 from afflux.protocols.rsocket import frames
 from afflux.protocols.rsocket.codes import Code, cut, error_for
+from afflux.protocols.rsocket.establishment import lifetime_of, proposal, refusal_of
 from afflux.protocols.rsocket.frames import ErrorFrame, Keepalive, MetadataPush, Setup, UnknownFrame
 from afflux.protocols.rsocket.inbound import Inbound
 from afflux.protocols.rsocket.outbound import HEADER, Outbound
@@ -34,7 +38,6 @@ __all__ = ["DEFAULT_MTU", "Engine"]
 DEFAULT_MTU = 0x20000
 "Bytes a frame may have before its payload is cut: 128 KiB, the quantum of fairness between streams."
 _MIN_MTU = 64
-_COMPOSITE = "message/x.rsocket.composite-metadata.v0"
 
 _S, _I = ConnectionState, ConnectionInput
 
@@ -57,6 +60,7 @@ _INPUTS: dict[type, ConnectionInput] = {
 _STREAM_ZERO = (frames.Setup, frames.Resume, frames.ResumeOk, frames.Lease, frames.Keepalive, frames.MetadataPush)
 
 
+# long: see the top of the file
 class Engine:
     """See core.engine.Engine for the contract.
 
@@ -322,17 +326,8 @@ class Engine:
     # -- establishment --------------------------------------------------------------------------------------
 
     def _start(self, setup: Setup | None, now: float) -> None:
-        if setup is None:
-            setup = Setup(
-                keepalive_ms=int(self.limits.keepalive_s * 1000),
-                lifetime_ms=int(self.limits.lifetime_s * 1000),
-                metadata_mime=_COMPOSITE,
-                data_mime="application/octet-stream",
-            )
-        if not setup.keepalive_ms or not setup.lifetime_ms:
-            raise LocalProtocolError("keepalive and lifetime are above 0", rule="R-17")
+        setup = self.setup = proposal(setup, self.limits)
         self._state = self._table.step(self._state, _I.APP_START).next
-        self.setup = setup
         self._out.control(setup.encode(prefixed=True))
         self._interval = setup.keepalive_ms / 1000
         self._lifetime = setup.lifetime_ms / 1000
@@ -340,37 +335,16 @@ class Engine:
 
     def _judge_setup(self, setup: Setup) -> None:
         """Accept or refuse a SETUP (section 3.2)."""
-        refusal = self._why_not(setup)
+        refusal = refusal_of(setup, self.limits)
         if refusal is not None:
             raise refusal
         self.setup = setup
-        self._interval = setup.keepalive_ms / 1000
-        low, high = self.limits.peer_lifetime_s
-        # KA-04: a peer's announced time is clamped before it meets arithmetic
-        self._lifetime = max(low, min(high, max(setup.lifetime_ms / 1000, 3 * self._interval)))
+        self._lifetime = lifetime_of(setup, self.limits)
         self._in.first = False
         self._in.held = self._decide
         self._events.append(Established(setup))
         if not self._decide:
             self._step(_I.APP_ACCEPT, None)
-
-    def _why_not(self, setup: Setup) -> Violation | None:
-        if setup.stream:
-            return Violation("SETUP belongs on stream 0", rule="HS-03", code=Code.INVALID_SETUP)
-        if (setup.major, setup.minor) != (1, 0):
-            text = f"version {setup.major}.{setup.minor} is not spoken here, 1.0 is"
-            return Violation(text, rule="R-16", code=Code.INVALID_SETUP)
-        if not setup.keepalive_ms or not setup.lifetime_ms:
-            return Violation("keepalive and lifetime are above 0", rule="R-17", code=Code.INVALID_SETUP)
-        if setup.token is not None:
-            if not 0 < len(setup.token) <= self.limits.resume_token_bytes[1]:
-                return Violation("bad-token", rule="R-53", code=Code.REJECTED_SETUP)
-            return Violation("resumption is not supported", rule="R-15", code=Code.REJECTED_SETUP)
-        if setup.lease:
-            return Violation("leases are not supported", rule="HS-08", code=Code.UNSUPPORTED_SETUP)
-        if len(setup.metadata or b"") > self.limits.connection_metadata_bytes:
-            return Violation("metadata-too-large", rule="connection_metadata_bytes", code=Code.REJECTED_SETUP)
-        return None
 
     def _accept(self) -> None:
         self._step(_I.APP_ACCEPT, None)

@@ -20,7 +20,8 @@ from afflux.core.payload import Payload
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.frames import NEXT, NEXT_COMPLETE, Resume, Setup
 from afflux.protocols.rsocket.outbound import HEADER, HEADER_SIZE
-from afflux.protocols.rsocket.streams import Stream, Streams
+from afflux.protocols.rsocket.stream import Stream
+from afflux.protocols.rsocket.streams import Streams
 
 __all__ = ["Inbound"]
 

@@ -7,6 +7,8 @@ both in engine.py and marked there: an item within credit, and the one answer of
 Credit. ``owed`` is what the peer may still send, ``allowed`` what this side may; both are exact (R-26, R-27).
 """
 
+# long: one method for each action of the stream tables; apart from them only the verbs and the classification.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -42,8 +44,9 @@ from afflux.protocols.rsocket.frames import (
 from afflux.protocols.rsocket.outbound import HEADER, HEADER_SIZE, Outbound
 from afflux.protocols.rsocket.reassembly import Reassembly, RequestFrame
 from afflux.protocols.rsocket.states import REQUESTER, RESPONDER, StreamAction, StreamInput, StreamState
+from afflux.protocols.rsocket.stream import Stream
 
-__all__ = ["MAX_N", "Stream", "Streams"]
+__all__ = ["MAX_N", "Streams"]
 
 MAX_N = 0x7FFFFFFF
 "The most that one frame can grant."
@@ -59,29 +62,7 @@ _LATE_FRAMES = 16
 "Frames that may be on their way when a stream completes: refills of credit, a cancel. They are free."
 
 
-class Stream:
-    """What is known of one live stream."""
-
-    __slots__ = ("allowed", "answering", "columnar", "first_paid", "hot", "id", "owed", "requester", "state", "verb")
-
-    def __init__(self, id: int, verb: Verb, requester: bool) -> None:
-        self.id = id
-        self.verb: Verb = verb
-        self.requester = requester
-        self.state = StreamState.IDLE
-        self.owed = 0
-        "Items the peer may still send."
-        self.allowed = 0
-        "Items this side may still send."
-        self.columnar = False
-        self.hot = False
-        "Items may take the short path: receiving, not reassembling, and more than the next item is owed."
-        self.answering = False
-        "The one answer of a request may take the short path: this side asked, and no fragment has come."
-        self.first_paid = verb != "channel" or requester
-        "The first item of a channel has been paid for out of the application's demand (D-8)."
-
-
+# long: see the top of the file
 class Streams:
     """All streams of one connection.
 
@@ -232,7 +213,7 @@ class Streams:
         stream.owed = credit if extra else 1
         last = verb != "channel" or complete
         stream.state = REQUESTER.step(stream.state, StreamInput.APP_OPEN_LAST if last else StreamInput.APP_OPEN).next
-        self._rehot(stream)
+        stream.rate(stream.id in self.reassembly)
         self.live[id] = stream
         return id
 
@@ -255,7 +236,7 @@ class Streams:
         else:
             self.out.run(id, payloads, count - 1 if complete else -1)
         if complete and count:
-            stream.state = self._table(stream).step(stream.state, StreamInput.APP_COMPLETE).next
+            stream.state = stream.table.step(stream.state, StreamInput.APP_COMPLETE).next
             self._settle(stream)
         elif complete:
             self.complete(id)
@@ -286,7 +267,7 @@ class Streams:
             n -= 1
         if n:
             stream.owed = min(stream.owed + n, SATURATED)
-            self._rehot(stream)
+            stream.rate(stream.id in self.reassembly)
             self.out.frame(id, RequestN(stream=id, n=n).encode(prefixed=True))
 
     def cancel(self, id: int) -> None:
@@ -327,7 +308,7 @@ class Streams:
             if id not in reassembly:
                 reassembly.begin(id, None if isinstance(frame, PayloadFrame) else frame, self.now)
                 if stream is not None:
-                    self._rehot(stream)
+                    stream.rate(stream.id in self.reassembly)
             whole = reassembly.add(id, frame, last, room)
         except Violation as violation:
             malformed = violation.rule == "R-34"
@@ -383,15 +364,11 @@ class Streams:
 
     # -- steps ----------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _table(stream: Stream) -> Any:
-        return REQUESTER if stream.requester else RESPONDER
-
     def _may(self, stream: Stream, input: StreamInput) -> bool:
-        return bool(self._table(stream).step(stream.state, input).action == StreamAction.SEND)
+        return bool(stream.table.step(stream.state, input).action == StreamAction.SEND)
 
     def _step(self, stream: Stream, input: StreamInput, argument: Any = None) -> None:
-        step = self._table(stream).step(stream.state, input)
+        step = stream.table.step(stream.state, input)
         stream.state = step.next
         _ACTIONS[step.action](self, stream, argument)
         self._settle(stream)
@@ -399,7 +376,7 @@ class Streams:
     def _settle(self, stream: Stream) -> None:
         """Forget a stream that is over, and keep ``hot`` true to the state."""
         if stream.state != StreamState.CLOSED:
-            self._rehot(stream)
+            stream.rate(stream.id in self.reassembly)
             return
         stream.hot = stream.answering = False
         del self.live[stream.id]
@@ -410,15 +387,6 @@ class Streams:
     def _bury(self, id: int, free: int) -> None:
         if id not in self._tombstones:
             self._tombstones.add(id, free)
-
-    def _rehot(self, stream: Stream) -> None:
-        ready = (
-            stream.owed > 0
-            and stream.state in (StreamState.OPEN, StreamState.OUT_DONE)
-            and stream.id not in self.reassembly
-        )
-        stream.hot = ready and stream.verb != "request"
-        stream.answering = ready and stream.verb == "request"
 
     def _ignore(self, stream: Stream, argument: Any) -> None:
         self._charge(10, stream.id, "R-31", f"a frame that makes no sense in {stream.state.name}")

@@ -1,0 +1,55 @@
+"""What a SETUP proposes and whether it is acceptable (sections 3.1 and 3.2). Nothing is sent or kept here."""
+
+from __future__ import annotations
+
+from afflux.core.errors import LocalProtocolError, Violation
+from afflux.core.limits import Limits
+from afflux.protocols.rsocket.codes import Code
+from afflux.protocols.rsocket.frames import Setup
+from afflux.protocols.rsocket.metadata import COMPOSITE_MIME, OCTET_STREAM
+
+__all__ = ["lifetime_of", "proposal", "refusal_of"]
+
+
+def proposal(setup: Setup | None, limits: Limits) -> Setup:
+    """The SETUP that a client sends; composite metadata and octet-stream data unless it says otherwise.
+
+    Raises:
+        LocalProtocolError: a time of 0 (R-17).
+    """
+    if setup is None:
+        return Setup(
+            keepalive_ms=int(limits.keepalive_s * 1000),
+            lifetime_ms=int(limits.lifetime_s * 1000),
+            metadata_mime=COMPOSITE_MIME,
+            data_mime=OCTET_STREAM,
+        )
+    if not setup.keepalive_ms or not setup.lifetime_ms:
+        raise LocalProtocolError("keepalive and lifetime are above 0", rule="R-17")
+    return setup
+
+
+def refusal_of(setup: Setup, limits: Limits) -> Violation | None:
+    """Why a server can not accept ``setup``, with the code that says so, or None."""
+    if setup.stream:
+        return Violation("SETUP belongs on stream 0", rule="HS-03", code=Code.INVALID_SETUP)
+    if (setup.major, setup.minor) != (1, 0):
+        text = f"version {setup.major}.{setup.minor} is not spoken here, 1.0 is"
+        return Violation(text, rule="R-16", code=Code.INVALID_SETUP)
+    if not setup.keepalive_ms or not setup.lifetime_ms:
+        return Violation("keepalive and lifetime are above 0", rule="R-17", code=Code.INVALID_SETUP)
+    if setup.token is not None:
+        if not 0 < len(setup.token) <= limits.resume_token_bytes[1]:
+            return Violation("bad-token", rule="R-53", code=Code.REJECTED_SETUP)
+        return Violation("resumption is not supported", rule="R-15", code=Code.REJECTED_SETUP)
+    if setup.lease:
+        return Violation("leases are not supported", rule="HS-08", code=Code.UNSUPPORTED_SETUP)
+    if len(setup.metadata or b"") > limits.connection_metadata_bytes:
+        return Violation("metadata-too-large", rule="connection_metadata_bytes", code=Code.REJECTED_SETUP)
+    return None
+
+
+def lifetime_of(setup: Setup, limits: Limits) -> float:
+    """Seconds of silence after which a server gives the client up: clamped before it meets arithmetic (KA-04)."""
+    low, high = limits.peer_lifetime_s
+    return max(low, min(high, max(setup.lifetime_ms, 3 * setup.keepalive_ms) / 1000))

@@ -1,0 +1,50 @@
+"""What is known of one live stream. What happens to it is decided in streams.py."""
+
+from __future__ import annotations
+
+from afflux.core.events import Verb
+from afflux.protocols.rsocket.states import REQUESTER, RESPONDER, StreamState
+
+__all__ = ["Stream"]
+
+
+class Stream:
+    """What is known of one live stream."""
+
+    __slots__ = (
+        "allowed",
+        "answering",
+        "columnar",
+        "first_paid",
+        "hot",
+        "id",
+        "owed",
+        "requester",
+        "state",
+        "table",
+        "verb",
+    )
+
+    def __init__(self, id: int, verb: Verb, requester: bool) -> None:
+        self.id = id
+        self.verb: Verb = verb
+        self.requester = requester
+        self.table = REQUESTER if requester else RESPONDER
+        self.state = StreamState.IDLE
+        self.owed = 0
+        "Items the peer may still send."
+        self.allowed = 0
+        "Items this side may still send."
+        self.columnar = False
+        self.hot = False
+        "Items may take the short path: receiving, not reassembling, and more than the next item is owed."
+        self.answering = False
+        "The one answer of a request may take the short path: this side asked, and no fragment has come."
+        self.first_paid = verb != "channel" or requester
+        "The first item of a channel has been paid for out of the application's demand (D-8)."
+
+    def rate(self, reassembling: bool) -> None:
+        """Set ``hot`` and ``answering`` by the state."""
+        ready = self.owed > 0 and not reassembling and self.state in (StreamState.OPEN, StreamState.OUT_DONE)
+        self.hot = ready and self.verb != "request"
+        self.answering = ready and self.verb == "request"

@@ -1,0 +1,152 @@
+"""Arrow record batches from chunks, without an object for each item. No pyspark and no I/O here.
+
+The data column is copied twice on its way: out of the received buffer, header by header skipped, and into the batch.
+Both copies are Arrow's and cost next to nothing beside Spark's transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from afflux.core.errors import Invalid
+from afflux.core.events import Block
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from afflux.spark.jsonrows import JsonRows
+    from afflux.spark.reading import Chunk
+
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "DEFAULT_SCHEMA", "Batches", "check_columns", "data_column"]
+
+BATCH_ROWS = 50_000
+"A batch goes out when it has so many rows,"
+BATCH_BYTES = 8 << 20
+"or so many bytes of data; it has at most one chunk more."
+
+DEFAULT_SCHEMA = "data BINARY, metadata BINARY, partition INT, offset BIGINT, timestamp TIMESTAMP"
+"The columns without a schema of the user's, in Spark's words."
+
+COLUMNS = dict(column.split(" ") for column in DEFAULT_SCHEMA.lower().split(", "))
+"Their names and Spark types."
+
+
+def check_columns(columns: Iterable[tuple[str, str]]) -> None:
+    """Refuse a schema for ``format=raw`` that is no selection of the default columns.
+
+    Args:
+        columns: names and Spark types ("bigint").
+
+    Raises:
+        Invalid: a column is unknown or of another type.
+    """
+    for name, spark_type in columns:
+        if COLUMNS.get(name) != spark_type:
+            raise Invalid(
+                f"column {name} {spark_type.upper()} is none of {DEFAULT_SCHEMA}; with format=json your schema "
+                "describes the data",
+                rule="schema",
+            )
+
+
+def data_column(chunk: Chunk) -> pa.Array:
+    """The items' data as one BINARY array."""
+    import pyarrow as pa
+
+    if chunk.block is None:
+        return pa.array([payload.data for payload in chunk.payloads], pa.binary())
+    return _spans(chunk.block)
+
+
+def _spans(block: Block) -> pa.Array:
+    """Every second element of an array whose offsets are start, end, start, end, … of the block's own buffer."""
+    import numpy as np
+    import pyarrow as pa
+
+    count = len(block.starts)
+    edges = np.empty(2 * count, np.int32)
+    edges[0::2] = np.frombuffer(block.starts, np.int64)
+    edges[1::2] = np.frombuffer(block.ends, np.int64)
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(block.buffer)]
+    with_headers = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
+    return with_headers.take(pa.array(np.arange(0, 2 * count, 2, np.int32)))
+
+
+class Batches:
+    """Collects chunks of one shard and makes record batches of them.
+
+    Args:
+        schema: the Arrow schema that Spark expects; without ``rows`` its columns are some of DEFAULT_SCHEMA.
+        shard: the value of the column ``partition``.
+        include_metadata: whether the column ``metadata`` is filled.
+        rows: decodes the data into the columns instead (``format=json``).
+    """
+
+    def __init__(
+        self, schema: pa.Schema, shard: int, *, include_metadata: bool = False, rows: JsonRows | None = None
+    ) -> None:
+        self._schema = schema
+        self._shard = shard
+        self._rows = rows
+        self._with_metadata = include_metadata and rows is None and "metadata" in schema.names
+        self._clear()
+
+    def _clear(self) -> None:
+        self._runs: list[tuple[int, int, int]] = []  # first offset, count, time: one for each chunk
+        self._data: list[pa.Array] = []
+        self._metadata: list[bytes | None] = []
+        self._count = self._size = 0
+
+    def of(self, chunks: Iterable[Chunk]) -> Iterator[pa.RecordBatch]:
+        """The batches of all chunks."""
+        for chunk in chunks:
+            self._add(chunk)
+            if self._count >= BATCH_ROWS or self._size >= BATCH_BYTES:
+                yield self._flush()
+        if self._count:
+            yield self._flush()
+
+    def _add(self, chunk: Chunk) -> None:
+        data = data_column(chunk)
+        self._runs.append((chunk.first, len(data), chunk.time_us))
+        self._data.append(data)
+        if self._with_metadata:
+            self._metadata += [None] * len(data) if chunk.block else [payload.metadata for payload in chunk.payloads]
+        self._count += len(data)
+        self._size += data.nbytes
+
+    def _flush(self) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        data = pa.concat_arrays(self._data)
+        if self._rows is not None:
+            batch = self._rows.decode(data, self._offsets())
+        else:
+            columns = [self._column(name, data) for name in self._schema.names]
+            batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        self._clear()
+        return batch
+
+    def _column(self, name: str, data: pa.Array) -> pa.Array:
+        import numpy as np
+        import pyarrow as pa
+
+        if name == "data":
+            return data
+        if name == "metadata":
+            return pa.array(self._metadata, pa.binary()) if self._with_metadata else pa.nulls(len(data), pa.binary())
+        if name == "partition":
+            return pa.array(np.full(len(data), self._shard, np.int32))
+        if name == "offset":
+            return pa.array(self._offsets())
+        _, counts, times = np.array(self._runs, np.int64).T
+        return pa.array(np.repeat(times, counts)).view(self._schema.field(name).type)
+
+    def _offsets(self) -> Any:
+        """The offset of each row, as a numpy array."""
+        import numpy as np
+
+        firsts, counts, _ = np.array(self._runs, np.int64).T
+        before = np.cumsum(counts) - counts
+        return np.repeat(firsts - before, counts) + np.arange(self._count)

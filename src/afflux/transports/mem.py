@@ -1,0 +1,231 @@
+"""``mem://name``: two ends in one process and one event loop, without a socket. For tests and for parts of one program.
+
+What one end writes, the other's ``data_received`` gets in a later turn of the loop, in pieces of at most 64 KiB. An
+end that has paused reading lets the other's buffer grow, and with it come ``pause_writing`` and ``resume_writing``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from afflux.address import Address
+from afflux.core.errors import BindFailed, ConnectFailed, Unsupported
+from afflux.transports.base import Admission, Factory, Listener
+
+__all__ = ["TRANSPORT", "Mem", "MemTransport", "pair"]
+
+_PIECE = 0x10000
+_listening: dict[str, _MemListener] = {}
+_tasks: set[asyncio.Task[None]] = set()
+
+
+class Mem:
+    """See transports.base.Transport."""
+
+    messages = False
+
+    async def open(self, address: Address, factory: Callable[[], asyncio.Protocol]) -> None:
+        """Connect to a listener of this loop."""
+        listener = _listening.get(address.host)
+        if listener is None or listener.loop is not asyncio.get_running_loop():
+            raise ConnectFailed(f"can not connect to {address}: nothing listens there, in this event loop")
+        if not await listener.admitted():
+            raise ConnectFailed(f"can not connect to {address}: it takes no more connections")
+        pair(factory(), listener.factory(""))
+
+    async def listen(self, address: Address, admission: Admission, factory: Factory) -> Listener:
+        """Take the name."""
+        known = _listening.get(address.host)
+        if known is not None and not known.loop.is_closed():
+            raise BindFailed(f"can not listen on {address}: the name is in use")
+        return _MemListener(address, admission, factory)
+
+    def dial(self, address: Address, timeout: float) -> socket.socket:
+        """There is no blocking side: the other end would never run."""
+        raise Unsupported("mem has no blocking side: use tcp")
+
+
+class _MemListener:
+    def __init__(self, address: Address, admission: Admission, factory: Factory) -> None:
+        self.address = address
+        self.factory = factory
+        self.loop = asyncio.get_running_loop()
+        self._admission = admission
+        _listening[address.host] = self
+
+    async def admitted(self) -> bool:
+        """Ask the server, in its own time."""
+        while (seconds := self._admission.delay()) > 0:
+            await asyncio.sleep(seconds)
+        return self._admission.admit("")
+
+    def close(self) -> None:
+        """Give the name back."""
+        if _listening.get(self.address.host) is self:
+            del _listening[self.address.host]
+
+
+def pair(one: asyncio.Protocol, other: asyncio.Protocol) -> tuple[MemTransport, MemTransport]:
+    """Join two protocol objects; both are told that the connection is made."""
+    loop = asyncio.get_running_loop()
+    left, right = MemTransport(loop, one), MemTransport(loop, other)
+    left.other, right.other = right, left
+    one.connection_made(left)
+    other.connection_made(right)
+    return left, right
+
+
+class MemTransport(asyncio.Transport):
+    """One end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.Protocol) -> None:
+        super().__init__({"peername": ("mem", 0)})
+        self._loop = loop
+        self._protocol = protocol
+        self.other: MemTransport
+        self._sent: deque[bytes] = deque()
+        self._size = 0
+        self._high, self._low = _PIECE, _PIECE // 4
+        self._told_to_pause = False
+        self._ended = False
+        self._closing = False
+        self._lost = False
+        self._reading = True
+        self._delivering = False
+
+    # What a protocol calls.
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Queue bytes for the other end."""
+        if self._closing or self._ended or not data:
+            return
+        self._sent.append(bytes(data))
+        self._size += len(data)
+        if self._size > self._high and not self._told_to_pause:
+            self._told_to_pause = True
+            self._protocol.pause_writing()
+        self._deliver_soon()
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Queue several pieces."""
+        self.write(b"".join(list_of_data))
+
+    def write_eof(self) -> None:
+        """Nothing more will be written."""
+        self._ended = True
+        self._deliver_soon()
+
+    def can_write_eof(self) -> bool:
+        """Yes."""
+        return True
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the other end has not taken."""
+        return self._size
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """When to pause and to resume writing."""
+        self._high = _PIECE if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def pause_reading(self) -> None:
+        """Take nothing for now."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """Take what comes."""
+        self._reading = True
+        self.other._deliver_soon()
+
+    def is_reading(self) -> bool:
+        """Whether it takes what comes."""
+        return self._reading and not self._closing
+
+    def is_closing(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self._closing
+
+    def close(self) -> None:
+        """Close when the other end has taken everything."""
+        if not self._closing:
+            self._closing = self._ended = True
+            self._deliver_soon()
+
+    def abort(self) -> None:
+        """Close now; what was not taken is lost."""
+        self._closing = self._ended = True
+        self._sent.clear()
+        self._size = 0
+        self._lose()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Another protocol object takes over."""
+        self._protocol = protocol  # type: ignore[assignment] # asyncio's own transports assume the same
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """The protocol object."""
+        return self._protocol
+
+    # Inside.
+
+    def _deliver_soon(self) -> None:
+        if not self._delivering:
+            self._delivering = True
+            self._loop.call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        """One read of the other end."""
+        self._delivering = False
+        other = self.other
+        if other._closing or other._lost:
+            self._sent.clear()
+            self._size = 0
+        elif self._sent and other._reading:
+            other._protocol.data_received(self._take())
+        if self._told_to_pause and self._size <= self._low:
+            self._told_to_pause = False
+            self._protocol.resume_writing()
+        if self._sent:
+            if other._reading or other._closing:
+                self._deliver_soon()
+        elif self._ended:
+            self._end()
+
+    def _take(self) -> bytes:
+        piece = bytearray()
+        while self._sent and len(piece) < _PIECE:
+            head = self._sent.popleft()
+            keep = _PIECE - len(piece)
+            piece += head[:keep]
+            if len(head) > keep:
+                self._sent.appendleft(head[keep:])
+        self._size -= len(piece)
+        return bytes(piece)
+
+    def _end(self) -> None:
+        """Everything is delivered and this half is over."""
+        other = self.other
+        if not other._lost and not other._closing and not other._protocol.eof_received():
+            other.close()
+        if self._closing:
+            self._lose()
+
+    def _lose(self) -> None:
+        if not self._lost:
+            self._lost = True
+            self._loop.call_soon(self._protocol.connection_lost, None)
+            if not self.other._closing:
+                self.other._loop.call_soon(self.other._lose_soon)
+
+    def _lose_soon(self) -> None:
+        """The other end is gone."""
+        self._closing = self._ended = True
+        self._lose()
+
+
+TRANSPORT: Any = Mem()
+"The transport ``mem``."
