@@ -145,6 +145,7 @@ def machine() -> dict[str, Any]:
         "load": [round(value, 2) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None,
         "system": f"{platform.system()} {platform.release()}",
         "versions": _versions(),
+        "environment": {name: value for name, value in os.environ.items() if name.startswith(("MALLOC_", "PYTHON"))},
     }
 
 

@@ -35,11 +35,15 @@ PEERS: Final = {
         "skeleton", "", "asyncio", ("request", "stream"), "the least Python that moves the frames; no credit, no states"
     ),
     "rsocket": Entry("rsocket_py", "rsocket", "rsocket", ("request", "stream"), "rsocket on PyPI, client and server"),
-    "afflux": Entry("afflux_aio", "afflux", "afflux.aio", ("request", "stream"), "item by item: async for, yield"),
-    "afflux-batches": Entry(
-        "afflux_batches", "afflux", "afflux.aio", ("stream",), "lists of items: yield [...], stream.batches()"
+    "afflux": Entry(
+        "afflux_aio", "afflux", "afflux.aio.client", ("request", "stream"), "item by item: async for, yield"
     ),
-    "afflux-sync": Entry("afflux_sync", "afflux", "afflux.sync", ("stream",), "the blocking client, item by item"),
+    "afflux-batches": Entry(
+        "afflux_batches", "afflux", "afflux.aio.client", ("stream",), "lists of items: yield [...], stream.batches()"
+    ),
+    "afflux-sync": Entry(
+        "afflux_sync", "afflux", "afflux.sync.client", ("stream",), "the blocking client, item by item"
+    ),
 }
 "Every peer, in the order of the tables."
 

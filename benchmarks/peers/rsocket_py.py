@@ -1,7 +1,8 @@
 """rsocket, the RSocket implementation on PyPI: its own client and server on its own TCP transport.
 
-Two of its settings are changed in its favour: it reads 64 KiB at a time instead of 1 KiB where that is faster, and
-its client's keepalives come every 20 s, as ours do, instead of twice a second.
+Two of its settings are changed, in its favour. It reads 16 KiB at a time instead of 1 KiB: twice as fast with large
+items, and as fast with small ones (with 64 KiB these get slower, for it copies the rest of its buffer for each
+frame). Its client's keepalives come every 20 s, as ours do, instead of twice a second.
 """
 
 from __future__ import annotations

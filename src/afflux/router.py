@@ -63,7 +63,7 @@ class Router:
 
     def __init__(self) -> None:
         self._exact: dict[str, dict[str | None, Callable[..., Any]]] = {}
-        self._patterns: dict[str, list[tuple[re.Pattern[str], Callable[..., Any]]]] = {}
+        self._patterns: dict[str, list[tuple[str, re.Pattern[str], Callable[..., Any]]]] = {}
         self._push: Callable[..., Any] | None = None
 
     def request(self, route: str | None = None) -> Callable[[_Function], _Function]:
@@ -91,9 +91,9 @@ class Router:
 
     @property
     def routes(self) -> list[tuple[str, str]]:
-        """Every (verb, route) there is, in order of registration; "" is the one without a route."""
+        """Every (verb, route) there is, exact ones first; "" is the one without a route."""
         exact = [(verb, route or "") for verb, routes in self._exact.items() for route in routes]
-        patterns = [(verb, pattern.pattern) for verb, found in self._patterns.items() for pattern, _ in found]
+        patterns = [(verb, route) for verb, found in self._patterns.items() for route, _, _ in found]
         return exact + patterns
 
     def find(self, verb: str, route: str | None) -> tuple[Callable[..., Any], dict[str, str]]:
@@ -106,7 +106,7 @@ class Router:
         if route is not None:
             if (function := exact.get(route)) is not None:
                 return function, {}
-            for pattern, function in self._patterns.get(verb, ()):
+            for _, pattern, function in self._patterns.get(verb, ()):
                 if found := pattern.fullmatch(route):
                     return function, found.groupdict()
         if (function := exact.get(None)) is not None:
@@ -128,7 +128,7 @@ class Router:
                     raise ValueError(f'{verb} "{route}" has a function already')
                 known[route] = function
             else:
-                self._patterns.setdefault(verb, []).append((_compile(route), function))
+                self._patterns.setdefault(verb, []).append((route, _compile(route), function))
             return function
 
         return add
@@ -143,7 +143,10 @@ def _compile(route: str) -> re.Pattern[str]:
         raise ValueError(f'the braces of "{route}" do not hold a name')
     if rest:
         text += f"(?P<{rest[1]}>.+)"
-    return re.compile(text, re.DOTALL)
+    try:
+        return re.compile(text, re.DOTALL)
+    except re.error as error:
+        raise ValueError(f'"{route}" is no route: {error}') from None
 
 
 class _Dispatch:

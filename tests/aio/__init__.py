@@ -1,0 +1,1 @@
+"""The asyncio driver against itself and against strange peers, over real sockets and in memory."""

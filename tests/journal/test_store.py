@@ -221,6 +221,18 @@ def test_the_second_to_open_a_journal_is_refused(tmp_path: Path) -> None:
     Journal(tmp_path / "a").close()
 
 
+def test_a_removed_journal_leaves_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "a", epoch=1)
+    journal.append([b"x"], 0)
+    journal.commit()
+    journal.append([b"y"], 0)
+    journal.remove()
+    journal.close()
+    assert list(tmp_path.iterdir()) == []
+    with Journal(tmp_path / "a") as journal:
+        assert (journal.head, journal.epoch == 1) == (0, False)
+
+
 def test_a_journal_of_another_stream_is_refused(tmp_path: Path) -> None:
     Journal(tmp_path / "a", key=b"prices").close()
     with pytest.raises(JournalError, match="another stream"):

@@ -221,7 +221,10 @@ class Serving(Listening):
             if not event.complete:
                 driver.inbounds[stream] = inbound
             items = ItemStream(
-                inbound, opener=self._first_grant(inbound, stream), stop=lambda: self._cancel_inbound(stream)
+                inbound,
+                opener=self._first_grant(inbound, stream),
+                stop=lambda: self._cancel_inbound(stream),
+                first=event.payload,
             )
         task = driver.spawn(self._produce(event, sender, items), self.context.copy())
         self._running[stream] = task

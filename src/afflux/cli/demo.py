@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 FLIGHTS = 336_776
-BATCH = 30_000
-BAR = 24
+BATCH = 50_000
+BAR = 16
 
 
 def demo(
@@ -63,7 +63,7 @@ class _View:
             show(**facts)
 
     def _say(self, text: str) -> None:
-        self._console.print(f"[dim]{time.monotonic() - self._start:6.1f} s[/dim]  {text}")
+        self._console.print(f"[dim]{time.monotonic() - self._start:6.1f} s[/dim]  {text}", soft_wrap=True)
 
     def _serving(self, uri: str) -> None:
         self._say(f"server at [bold]{uri}[/bold], its streams journalled; {self._rows:,} flights are asked for")
@@ -77,9 +77,12 @@ class _View:
         done = min(end, self._rows)
         bar = "█" * (BAR * done // self._rows)
         self._say(
-            f"[green]{bar:░<{BAR}}[/green] {done:>7,} in tables   batch {batch:>3}: credit {self._batch:,} granted, "
-            f"{rows:,} used   {rows / max(seconds, 1e-3):>8,.0f} rows/s"
+            f"[green]{bar:░<{BAR}}[/green] {done:>7,} rows  batch {batch}: credit {self._batch:,} granted, {rows:,} used, "
+            f"{rows / max(seconds, 1e-3):,.0f} rows/s"
         )
+
+    def _done(self) -> None:
+        self._say("all rows are there; by_carrier and by_hour are written")
 
     def _killed(self, batch: int) -> None:
         self._say(f"[bold red]SIGKILL[/bold red] to the query, batch {batch} written and not committed")

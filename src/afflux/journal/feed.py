@@ -1,21 +1,21 @@
 """One journal, the task that fills it, and those who wait for it. Runs on one event loop; knows no cursors.
 
-A feed is filled by two tasks. One pulls the inner stream and appends: it stops pulling while the journal has no
-room, so whoever produces gets no more credit; beside the journal it holds one item (or one list, if the stream
-yields lists) at most. The other commits what was appended, in a worker thread: as soon as the commit before is
-done, or ``linger_s`` later when there is less than a block. Only then is an item visible.
+A feed is filled by two tasks. One pulls the inner stream and appends, in small batches: it stops pulling while the
+journal has no room, so whoever produces gets no more credit. Beside the journal it holds at most a batch, or one
+item or list that is larger. The other task commits what was pulled, in a worker thread: as soon as the commit before
+is done, or ``linger_s`` later when there is less than a block. Only then is an item visible.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, Final
 
-from afflux.core.payload import PayloadLike
+from afflux.core.payload import Payload, payload_of
 from afflux.journal.errors import JournalError, JournalFull, JournalLocked, JournalNoSpace
 from afflux.journal.store import BLOCK_BYTES, Journal
 
@@ -23,7 +23,12 @@ __all__ = ["Feed", "Source"]
 
 _PENDING_BYTES = 4 * BLOCK_BYTES
 "How much is appended ahead of a commit."
-_END: Final = object()
+_BATCH_BYTES = 0x8000
+"How much is pulled before it is appended, which costs less for many items at once."
+_BATCH_ITEMS = 0x400
+"How many."
+END: Final = object()
+"What follows the last item."
 
 
 class Source:
@@ -49,14 +54,17 @@ class Source:
         if self._next.done():
             self._next.result()
 
-    async def pull(self) -> list[PayloadLike] | None:
-        """The next items, or None after the last."""
+    async def first(self) -> Any:
+        """The first item, or END."""
         await self.begin()
         step, self._next = self._next, None
-        item = await (self._step() if step is None else step)
-        if item is _END:
-            return None
-        return item if isinstance(item, list) else [item]
+        return END if step is None else await step
+
+    def next(self) -> Awaitable[Any]:
+        """The next one, or END, once ``first`` was awaited."""
+        if self._items is None:
+            raise RuntimeError("the stream was not begun")
+        return anext(self._items, END)
 
     async def close(self) -> None:
         """End the stream, wherever it is."""
@@ -69,15 +77,16 @@ class Source:
             await close()
 
     async def _step(self) -> Any:
-        if self._items is None:
-            return _END
-        return await anext(self._items, _END)
+        return await self.next()
 
 
 class Feed:
     """A journal with readers and, while it runs, a writer."""
 
-    def __init__(self, journal: Journal, writers: Executor, clock: Callable[[], int], linger_s: float) -> None:
+    def __init__(
+        self, key: bytes, journal: Journal, writers: Executor, clock: Callable[[], int], linger_s: float
+    ) -> None:
+        self.key = key
         self.journal = journal
         self.changed = asyncio.Event()
         "Set, and replaced, at each change: take it, look at the journal, then wait for it."
@@ -89,6 +98,7 @@ class Feed:
         self._clock = clock
         self._linger_s = linger_s
         self._task: asyncio.Task[None] | None = None
+        self._batch: list[Payload | bytes] = []
         self._dirty = asyncio.Event()
         self._full = asyncio.Event()
 
@@ -105,9 +115,14 @@ class Feed:
         )
 
     @property
+    def tail(self) -> int:
+        """How many items were ever pulled and kept, durable or not."""
+        return self.journal.tail + len(self._batch)
+
+    @property
     def void(self) -> bool:
         """Whether the writer failed before the first item, and nobody will miss the journal."""
-        return self.error is not None and not self.running and not self.told and self.journal.tail == 0
+        return self.error is not None and not self.running and not self.told and self.tail == 0
 
     def start(self, source: Source, *, skip: int) -> None:
         """Fill the journal from ``source``, without its first ``skip`` items."""
@@ -117,16 +132,19 @@ class Feed:
     async def trim(self, offset: int) -> None:
         """Drop what lies below ``offset``; wakes a writer that waits for room."""
         await self._run(self.journal.trim, offset)
+        self._dirty.set()
         self._notify()
 
-    async def stop(self, reason: Exception) -> None:
-        """End the writer and tell ``reason`` to whoever waits; then close the journal."""
+    async def stop(self, reason: Exception, *, remove: bool = False) -> None:
+        """End the writer and tell ``reason`` to whoever waits; then close the journal, or remove it."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
+        with suppress(JournalError):
+            self._try_batch()
         self.error = reason
         self._notify()
-        await self._run(self.journal.close)
+        await self._run(self.journal.remove if remove else self.journal.close)
 
     async def _fill(self, source: Source, skip: int) -> None:
         pull = asyncio.create_task(self._pull(source, skip))
@@ -149,34 +167,61 @@ class Feed:
 
     async def _pull(self, source: Source, skip: int) -> None:
         try:
-            while (items := await source.pull()) is not None:
-                if skip:
-                    passed = min(skip, len(items))
-                    skip -= passed
-                    items = items[passed:]
-                if items:
-                    await self._append(items)
-                    await self._until(lambda: self.journal.room > 0 and self.journal.pending < _PENDING_BYTES)
+            await self._pull_all(source, skip)
+        except Exception:
+            await self._append_batch()
+            raise
         finally:
             await source.close()
 
-    async def _append(self, items: list[PayloadLike]) -> None:
-        try:
-            self.journal.append(items, self._clock())
-        except JournalFull:
-            if len(items) > 1:
-                await self._append(items[: len(items) // 2])
-                await self._append(items[len(items) // 2 :])
-                return
-            if self.journal.room == self.journal.limits.journal_bytes:
-                raise  # it would not fit an empty journal
-            room = self.journal.room
-            await self._until(lambda: self.journal.room > room)
-            await self._append(items)
-            return
+    async def _pull_all(self, source: Source, skip: int) -> None:
+        most = min(_BATCH_BYTES, self.journal.limits.journal_bytes // 8)
+        size = 0
+        item = await source.first()
+        while item is not END:
+            items = _payloads(item)
+            if skip:
+                skip, items = max(0, skip - len(items)), items[skip:]
+            self._batch += items
+            size += sum(map(len, items))
+            if size >= most or len(self._batch) >= _BATCH_ITEMS:
+                size = 0
+                await self._append_batch()
+                while self.journal.room <= 0 or self.journal.pending >= _PENDING_BYTES:
+                    await self.changed.wait()
+            elif self._batch:
+                self._dirty.set()
+            item = await source.next()
+        await self._append_batch()
+
+    async def _append_batch(self) -> None:
+        """Append all that was pulled, in as many parts as there is room for, waiting for more room."""
+        count = len(self._batch)
+        while self._batch:
+            changed = self.changed
+            try:
+                self.journal.append(self._batch[:count], self._clock())
+                del self._batch[:count]
+                count = len(self._batch)
+            except JournalFull:
+                if count > 1:
+                    count //= 2
+                    continue
+                if self.journal.room == self.journal.limits.journal_bytes:
+                    raise  # it would not fit an empty journal
+                self._dirty.set()
+                await changed.wait()
+                count = len(self._batch)
         self._dirty.set()
         if self.journal.pending >= BLOCK_BYTES:
             self._full.set()
+
+    def _try_batch(self) -> None:
+        """Append what was pulled, if there is room for all of it: else it is tried again after a trim."""
+        if self._batch:
+            with suppress(JournalFull):
+                self.journal.append(self._batch, self._clock())
+                self._batch = []
 
     async def _commit(self) -> None:
         while True:
@@ -187,15 +232,9 @@ class Feed:
                         await self._full.wait()
             self._dirty.clear()
             self._full.clear()
+            self._try_batch()
             await self._run(self.journal.commit)
             self._notify()
-
-    async def _until(self, ready: Callable[[], bool]) -> None:
-        while True:
-            changed = self.changed
-            if ready():
-                return
-            await changed.wait()
 
     def _notify(self) -> None:
         self.changed.set()
@@ -203,3 +242,12 @@ class Feed:
 
     async def _run(self, work: Callable[..., object], *args: object) -> None:
         await asyncio.get_running_loop().run_in_executor(self._writers, work, *args)
+
+
+def _payloads(item: Any) -> list[Payload | bytes]:
+    """What a stream yielded, as items: one, or a list of them."""
+    if type(item) is bytes or type(item) is Payload:
+        return [item]
+    if type(item) is not list:
+        return [payload_of(item)]
+    return item if set(map(type, item)) <= {bytes, Payload} else [payload_of(value) for value in item]

@@ -1,18 +1,17 @@
 """A journal's files: the lock, the birth, the checks before anything is believed. No items are read here.
 
-A journal ``ticks.journal`` is up to four files:
+A journal ``ticks.journal`` is up to five files:
 
 - ``ticks.journal``      the SQLite database, in WAL mode;
 - ``…-wal``, ``…-shm``   SQLite's own, while it is open or after a crash: they belong to the database, keep them
   together;
 - ``ticks.journal.lock`` an empty database that whoever has the journal open keeps locked. SQLite's lock ends with
   the process, however that ends, and a forked child does not have it.
+- ``ticks.journal.open`` is there from the first write on until it is closed. After a crash it says that there was
+  a WAL: when that is gone, items went with it, and the journal is refused.
 
 The database is made under the name ``….new`` and renamed when it is whole and on the disk, so a file with the
 right name was once a whole journal: when it is empty or cut, something was lost, and it is refused.
-
-While a journal is open, ``state.opened`` is 1 in the main file itself. Opening a journal that was never closed
-therefore expects the WAL of the process that died: when that is not there, items were lost with it.
 """
 
 from __future__ import annotations
@@ -32,6 +31,9 @@ __all__ = [
     "check_files",
     "create",
     "lock",
+    "mark_closed",
+    "mark_opened",
+    "remove",
     "set_aside",
     "sqlite_code",
     "translated",
@@ -55,7 +57,6 @@ CREATE TABLE state (
     id INTEGER PRIMARY KEY CHECK (id = 0),
     epoch INTEGER NOT NULL,
     key BLOB NOT NULL,         -- which stream it is, compared at opening
-    opened INTEGER NOT NULL,   -- 1 while somebody has it open
     sealed INTEGER NOT NULL,   -- 1 when no item will follow
     first INTEGER NOT NULL,    -- the lowest offset that is there
     head INTEGER NOT NULL,     -- the next offset to be written
@@ -82,6 +83,16 @@ def lock(path: Path) -> sqlite3.Connection:
         JournalLocked: somebody has it.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    while True:
+        held = _lock_once(path)
+        try:
+            _lock_once(path).close()  # two locks on one name: what we hold was removed meanwhile
+        except JournalLocked:
+            return held
+        held.close()
+
+
+def _lock_once(path: Path) -> sqlite3.Connection:
     held = sqlite3.connect(f"{path}.lock", isolation_level=None, timeout=0, check_same_thread=False)
     try:
         held.execute("BEGIN EXCLUSIVE")
@@ -107,7 +118,7 @@ def create(path: Path, state: Sequence[object]) -> None:
             made.execute("PRAGMA journal_mode = WAL")
             made.execute("PRAGMA synchronous = FULL")
             made.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
-            made.execute("INSERT INTO state VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?)", state)
+            made.execute("INSERT INTO state VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?)", state)
         _sync(new)
         new.rename(path)
         _sync(path.parent)
@@ -122,8 +133,8 @@ def check_files(path: Path) -> bool:
     """
     wal = _size(_beside(path, "-wal"))
     if not path.exists():
-        if wal:
-            raise JournalDamaged(path, f"the database is gone, its -wal file is there; {RESTORE}")
+        if wal or _beside(path, ".open").exists():
+            raise JournalDamaged(path, f"the database is gone, what lay beside it is there; {RESTORE}")
         return False
     with translated(path), path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
@@ -134,6 +145,8 @@ def check_files(path: Path) -> bool:
     version = int.from_bytes(header[60:64], "big")
     if version != SCHEMA_VERSION:
         raise JournalError(path, f"its schema is version {version}, this afflux reads {SCHEMA_VERSION}; update afflux")
+    if not wal and _beside(path, ".open").exists():
+        raise JournalDamaged(path, f"it was not closed and its -wal file is gone, and items with it; {RESTORE}")
     expected = int.from_bytes(header[16:18], "big") * int.from_bytes(header[28:32], "big")
     if not wal and _size(path) < expected:
         raise JournalDamaged(path, f"it is cut: {_size(path)} bytes instead of {expected}; {RESTORE}")
@@ -145,6 +158,28 @@ def wal_bytes(path: Path) -> int:
     return _size(_beside(path, "-wal"))
 
 
+def mark_opened(path: Path) -> None:
+    """Note that there is a WAL from now on."""
+    with translated(path):
+        _beside(path, ".open").touch(0o600)
+        _sync(path.parent)
+
+
+def mark_closed(path: Path) -> None:
+    """Note that the WAL may go: call it before SQLite's last connection is closed."""
+    with translated(path):
+        _beside(path, ".open").unlink(missing_ok=True)
+        _sync(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Delete a closed journal, its lock last. Hold the lock."""
+    with translated(path):
+        for suffix in ("", "-wal", "-shm", ".open", ".lock"):
+            _beside(path, suffix).unlink(missing_ok=True)
+        _sync(path.parent)
+
+
 def set_aside(path: Path) -> Path:
     """Rename a damaged journal and what belongs to it to ``….damaged-N``; return the new name. Hold the lock."""
     number = 1
@@ -154,6 +189,7 @@ def set_aside(path: Path) -> Path:
     for suffix in ("-wal", ""):
         with suppress(FileNotFoundError):
             _beside(path, suffix).rename(_beside(aside, suffix))
+    _beside(path, ".open").unlink(missing_ok=True)
     _sync(path.parent)
     return aside
 

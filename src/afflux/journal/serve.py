@@ -12,9 +12,10 @@ import asyncio
 import hashlib
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -43,6 +44,7 @@ from afflux.protocols.rsocket.cursor import (
     with_position,
 )
 from afflux.protocols.rsocket.metadata import TRACING_MIME, compose, entries, route_of
+from afflux.router import Router
 
 __all__ = ["Journalled"]
 
@@ -64,8 +66,8 @@ class Journalled:
         limits: ``journal_bytes`` bounds each journal.
         replays: whether a stream begins with its first item each time it is started, so that what is journalled
             already has to be skipped: True, False, or asked with the request. When None, the attribute
-            ``replays`` of the handler's ``stream``, or of the handler, says so; without one it is False, and
-            what comes after a restart is appended.
+            ``replays`` of the handler's ``stream`` (of a router's function for that route), or of the handler, says
+            so; without one it is False, and what comes after a restart is appended.
         journals: how many journals the directory may hold; a request that needs one more is refused.
         linger_s: how long a lone item waits for others before it is committed, in seconds.
         on_damage: as in :class:`Journal`.
@@ -87,12 +89,16 @@ class Journalled:
         self.directory = Path(directory)
         self.limits = limits if limits is not None else Limits.server()
         self._handler = handler
+        if isinstance(handler, Router):
+            self._handler = handler.as_handler()
+            replays = partial(_route_replays, handler) if replays is None else replays
         self._replays = replays
         self._journals = journals
         self._linger_s = linger_s
         self._on_damage: OnDamage = on_damage
         self._clock = clock
-        self._feeds: dict[bytes, asyncio.Task[Feed]] = {}
+        self._feeds: dict[bytes, asyncio.Task[Feed | None]] = {}
+        self._opening: set[str] = set()
         self._writers = ThreadPoolExecutor(4, "afflux-journal-write")
         self._readers = ThreadPoolExecutor(4, "afflux-journal-read")
         self._closed = False
@@ -113,11 +119,11 @@ class Journalled:
     async def close(self) -> None:
         """End every inner stream, commit, and close the journals. Readers that wait are told REJECTED."""
         self._closed = True
-        feeds, self._feeds = self._feeds, {}
-        for opening in feeds.values():
+        for task in list(self._feeds.values()):
             with suppress(Exception):
-                feed = await asyncio.shield(opening)
-                await feed.stop(Rejected("the journals are being closed", code=Code.REJECTED))
+                if (feed := await asyncio.shield(task)) is not None:
+                    await feed.stop(Rejected("the journals are being closed", code=Code.REJECTED))
+        self._feeds.clear()
         self._writers.shutdown(wait=False)
         self._readers.shutdown(wait=False)
 
@@ -155,6 +161,7 @@ class Journalled:
                 async for items in answers:
                     yield items
         except JournalError as error:
+            self._refuse_closed()
             raise _told(error) from error
 
     async def _acknowledge(self, feed: Feed, cursor: Read | Head) -> None:
@@ -193,6 +200,7 @@ class Journalled:
         end = offset + cursor.limit if cursor.limit else 1 << 63
         loop = asyncio.get_running_loop()
         while offset < end:
+            self._refuse_closed()
             changed = feed.changed
             if offset < journal.head:
                 feed.told = True
@@ -215,33 +223,40 @@ class Journalled:
             await self._drop(feed, remove=True)
         return Error("the stream failed") if error is None else error.with_traceback(None)
 
-    # Feeds.
+    # Feeds: each is one task, that opens it or, later, another one that drops it.
 
     async def _feed(self, request: Payload) -> Feed:
         """The feed of a stream, open and, unless it is sealed, running."""
-        if self._closed:
-            raise Rejected("the journals are being closed", code=Code.REJECTED)
         key = _key(request)
-        opening = self._feeds.get(key)
-        if opening is not None and opening.done():
-            feed = opening.result()
-            if not feed.broken:
+        while True:
+            self._refuse_closed()
+            task = self._feeds.get(key)
+            if task is None:
+                task = self._put(key, self._open(key, request))
+                if (feed := await asyncio.shield(task)) is not None:
+                    return feed
+            elif (feed := await asyncio.shield(task)) is None:
+                continue
+            elif feed.broken:
+                await self._drop(feed)
+            else:
                 self._ensure_running(feed, request)
                 return feed
-            await self._drop(feed)
-            opening = self._feeds.get(key)
-        if opening is None:
-            opening = self._feeds[key] = asyncio.create_task(self._open(key, request))
-        try:
-            return await asyncio.shield(opening)
-        except BaseException:
-            if opening.done() and self._feeds.get(key) is opening and (opening.cancelled() or opening.exception()):
+
+    def _put(self, key: bytes, work: Coroutine[Any, Any, Feed | None]) -> asyncio.Task[Feed | None]:
+        def forget(task: asyncio.Task[Feed | None]) -> None:
+            gone = task.cancelled() or task.exception() is not None or task.result() is None
+            if gone and self._feeds.get(key) is task:
                 del self._feeds[key]
-            raise
+
+        task = self._feeds[key] = asyncio.create_task(work)
+        task.add_done_callback(forget)
+        return task
 
     async def _open(self, key: bytes, request: Payload) -> Feed:
         path = self.directory / f"{_prefix(request)}-{key.hex()[:32]}.journal"
         source = Source(lambda: self._inner(request))
+        self._opening.add(path.name)
         try:
             if not path.exists():
                 await source.begin()  # a stream that refuses at once leaves no file
@@ -252,45 +267,52 @@ class Journalled:
         except BaseException:
             await source.close()
             raise
-        feed = Feed(journal, self._writers, self._clock, self._linger_s)
-        if journal.sealed:
-            await source.close()
-        else:
-            feed.start(source, skip=self._skip(journal, request))
+        finally:
+            self._opening.discard(path.name)
+        feed = Feed(key, journal, self._writers, self._clock, self._linger_s)
+        if not journal.sealed:
+            feed.start(source, skip=self._skip(feed, request))
         return feed
 
     def _ensure_running(self, feed: Feed, request: Payload) -> None:
         if not feed.running and not feed.journal.sealed:
-            feed.start(Source(lambda: self._inner(request)), skip=self._skip(feed.journal, request))
+            feed.start(Source(lambda: self._inner(request)), skip=self._skip(feed, request))
 
     async def _drop(self, feed: Feed, *, remove: bool = False) -> None:
-        for key, opening in list(self._feeds.items()):
-            if opening.done() and not opening.cancelled() and not opening.exception() and opening.result() is feed:
-                del self._feeds[key]
-                with suppress(JournalError):
-                    await feed.stop(feed.error or Error("the stream failed"))
-                if remove:
-                    feed.journal.path.unlink(missing_ok=True)
+        task = self._feeds.get(feed.key)
+        if task is not None and task.done() and task.result() is feed:
+            await asyncio.shield(self._put(feed.key, self._end(feed, remove)))
+
+    async def _end(self, feed: Feed, remove: bool) -> None:
+        with suppress(JournalError):
+            await feed.stop(feed.error or Error("the stream failed"), remove=remove)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise Rejected("the journals are being closed", code=Code.REJECTED)
 
     def _refuse_one_more(self) -> None:
-        if not self.directory.exists():
-            return
-        if sum(1 for _ in self.directory.glob("*.journal")) >= self._journals:
-            raise Rejected(
-                "too-many-journals: remove those that are finished", code=Code.REJECTED, rule="too-many-journals"
-            )
+        there = {path.name for path in self.directory.glob("*.journal")} if self.directory.exists() else set()
+        if len(there | self._opening) > self._journals:
+            word = "too-many-journals"
+            raise Rejected(f"{word}: no further stream can be journalled here", code=Code.REJECTED, rule=word)
 
-    def _skip(self, journal: Journal, request: Payload) -> int:
+    def _skip(self, feed: Feed, request: Payload) -> int:
         replays = self._replays
         if replays is None:
             replays = getattr(self._handler.stream, "replays", getattr(self._handler, "replays", False))
-        return journal.tail if (replays(request) if callable(replays) else replays) else 0
+        return feed.tail if (replays(request) if callable(replays) else replays) else 0
 
     def _inner(self, request: Payload) -> Any:
         stream = getattr(self._handler, "stream", None)
         if stream is None:
             raise Unsupported("this handler has no streams")
         return stream(request)
+
+
+def _route_replays(router: Router, request: Payload) -> bool:
+    function, _ = router.find("stream", route_of(request.metadata))
+    return bool(getattr(function, "replays", False))
 
 
 def _key(request: Payload) -> bytes:

@@ -97,21 +97,16 @@ class Journal:
         if not files.check_files(self.path):
             epoch = epoch or 1 + secrets.randbelow((1 << 63) - 1)
             files.create(self.path, Facts(epoch=epoch, key=key).row())
-        wal = files.wal_bytes(self.path)
         self._database = Database(self.path)
         try:
             facts = self._database.facts
             if facts.key != key:
                 raise JournalError(self.path, "it holds another stream; choose another path")
-            if facts.opened and not wal:
-                lost = "it was not closed and its -wal file is gone, and items with it"
-                raise JournalDamaged(self.path, f"{lost}; {files.RESTORE}")
             if verify:
                 for _ in self._database.blocks(facts.first, facts.head):
                     pass
-            self._database.mark_opened()
         except BaseException:
-            self._database.close(clean=False)
+            self._database.close()
             raise
         self.epoch = facts.epoch
         "Changes when the log is made anew; never 0."
@@ -124,22 +119,29 @@ class Journal:
         Raises:
             JournalError: the commit failed, what it should have written is lost. It is closed all the same.
         """
+        self._close(remove=False)
+
+    def _close(self, *, remove: bool) -> None:
         with self._writing:
             if self._closed:
                 return
-            clean = False
             try:
-                if self._database.failure is None:
+                if self._database.failure is None and not remove:
                     self._flush()
-                    clean = True
             finally:
                 with self._memory:
                     self._closed = True
                     self._collected.clear()
                 try:
-                    self._database.close(clean=clean)
+                    self._database.close()
+                    if remove:
+                        files.remove(self.path)
                 finally:
                     self._lock.close()
+
+    def remove(self) -> None:
+        """Close it and delete its files. Whoever opens the path again gets an empty one with another epoch."""
+        self._close(remove=True)
 
     def __enter__(self) -> Self:
         return self

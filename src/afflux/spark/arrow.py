@@ -70,7 +70,7 @@ def _spans(block: Block) -> pa.Array:
     edges[1::2] = np.frombuffer(block.ends, np.int64)
     buffers = [None, pa.py_buffer(edges), pa.py_buffer(block.buffer)]
     with_headers = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
-    return with_headers.take(pa.array(np.arange(0, 2 * count, 2, np.int32)))
+    return with_headers.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
 class Batches:

@@ -15,7 +15,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeGuard
 
 from afflux.core.errors import Invalid
 
@@ -82,7 +83,7 @@ def offsets_of(logged: Any, source: str) -> Offsets:
         if not isinstance(shard, str) or not shard.isascii() or not shard.isdigit() or not isinstance(mark, Mapping):
             raise _damaged(logged)
         epoch, position = mark.get("epoch"), mark.get("pos")
-        if not _is_count(epoch) or not _is_count(position) or not epoch:
+        if not (_is_count(epoch) and _is_count(position) and epoch):
             raise _damaged(logged)
         if mark.get("source") != source:
             raise Invalid(
@@ -125,14 +126,11 @@ def split(spans: list[Span], pieces: int, most: int) -> list[Span]:
     for span in spans:
         own = min(len(span), -(-pieces * len(span) // total))
         edges = [span.first + len(span) * place // own for place in range(own + 1)]
-        cut += [
-            Span(shard=span.shard, epoch=span.epoch, first=first, end=end)
-            for first, end in zip(edges, edges[1:], strict=False)
-        ]
+        cut += [Span(shard=span.shard, epoch=span.epoch, first=first, end=end) for first, end in pairwise(edges)]
     return cut
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _TOP
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from afflux.address import parse
 from afflux.core.errors import Invalid
@@ -91,7 +91,7 @@ def _one_of(*words: str) -> Callable[[str, str], str]:
 
 def _offsets(name: str, value: str) -> StartingOffsets:
     if value.lower() in (EARLIEST, LATEST):
-        return EARLIEST if value.lower() == EARLIEST else LATEST
+        return cast(StartingOffsets, value.lower())
     explained = f'option {name} is earliest, latest or JSON such as {{"0": 1000}}'
     try:
         named = json.loads(value)
@@ -128,7 +128,7 @@ class Options:
         "A batch has about so many bytes of data and at least one row. Sizes are estimated from samples of the batch.",
         None,
     )
-    starting_offsets: StartingOffsets = _option(
+    starting_offsets: StartingOffsets = _option(  # noqa: RUF009 -- a field, and its default is immutable
         _offsets,
         'Where a new query, or a batch read, starts: `earliest`, `latest` or an offset for each shard: `{"0": 1000}`. '
         "A query with a checkpoint goes on where that says.",
@@ -194,12 +194,12 @@ def reference() -> str:
     return "\n".join(lines)
 
 
-def _spelling(declared: Any) -> str:
+def _spelling(declared: Field[Any]) -> str:
     """The option's name as users write it: camelCase, as Kafka's are."""
     if declared.metadata["spelled"]:
         return str(declared.metadata["spelled"])
     first, *rest = declared.name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+    return "".join([first, *(word.capitalize() for word in rest)])
 
 
 def _shown(value: Any) -> str:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import ApplicationError, Error, Invalid, RemoteProtocolError, Violation
@@ -29,7 +30,7 @@ from afflux.protocols.rsocket.cursor import (
     state_of,
 )
 from afflux.spark.offsets import Mark, Offsets, Span
-from afflux.spark.options import EARLIEST, LATEST, Options
+from afflux.spark.options import EARLIEST, Options
 
 if TYPE_CHECKING:
     from afflux.sync import Peer
@@ -99,12 +100,36 @@ class Driver:
             DataLost: an offset that the user named was trimmed.
             Invalid: an offset that the user named is above the head.
         """
+        return self.start_of(self.heads())
+
+    def start_of(self, states: dict[int, State]) -> Offsets:
+        """As :meth:`start`, for states that were asked for already."""
         wanted = self.options.starting_offsets
+        if isinstance(wanted, dict):
+            return {shard: self._named(states[shard], offset) for shard, offset in wanted.items()}
+        earliest = wanted == EARLIEST
+        return {shard: Mark(state.epoch, state.first if earliest else state.head) for shard, state in states.items()}
+
+    def heads(self) -> dict[int, State]:
+        """The state, now, of each shard that a new query reads: those that ``startingOffsets`` names, else shard 0."""
+        wanted = self.options.starting_offsets
+        shards = wanted if isinstance(wanted, dict) else (0,)
         with _peer(self.options) as peer:
-            if wanted == EARLIEST or wanted == LATEST:
-                state = self._ask(peer, Head())
-                return {0: Mark(state.epoch, state.first if wanted == EARLIEST else state.head)}
-            return {shard: self._named(self._ask(peer, Head(shard=shard)), offset) for shard, offset in wanted.items()}
+            return {shard: self._ask(peer, Head(shard=shard)) for shard in shards}
+
+    def settled(self) -> dict[int, State]:
+        """As :meth:`heads`, but a stream that is still being written gets ``pollTimeoutMs`` in all to come to its end.
+
+        The first to ask for a stream may be who starts it: without a little patience there would be nothing yet.
+        """
+        states = self.heads()
+        deadline = monotonic() + self.options.poll_timeout_ms / 1000
+        with _peer(self.options) as peer:
+            for shard, state in states.items():
+                while not state.sealed and (left := int((deadline - monotonic()) * 1000)) > 0:
+                    state = self._ask(peer, Head(shard=shard, epoch=state.epoch, after=state.head, wait_ms=left))
+                states[shard] = state
+        return states
 
     def _named(self, state: State, offset: int) -> Mark:
         if offset > state.head:
@@ -137,9 +162,7 @@ class Driver:
             return states
 
     def _state(self, peer: Peer, shard: int, mark: Mark, wait_ms: int, acknowledged: int) -> State:
-        head = Head(
-            shard=shard, epoch=mark.epoch, after=mark.position, wait_ms=wait_ms, acknowledged=acknowledged
-        )
+        head = Head(shard=shard, epoch=mark.epoch, after=mark.position, wait_ms=wait_ms, acknowledged=acknowledged)
         try:
             return self._ask(peer, head)
         except ApplicationError as error:
@@ -176,9 +199,7 @@ class Driver:
         with _peer(self.options) as peer:
             for span in spans:
                 for place in sorted({span.first + len(span) * part // _PLACES for part in range(_PLACES)}):
-                    wanted = Read(
-                        shard=span.shard, epoch=span.epoch, first=place, limit=min(SAMPLE, span.end - place)
-                    )
+                    wanted = Read(shard=span.shard, epoch=span.epoch, first=place, limit=min(SAMPLE, span.end - place))
                     try:
                         for item in self._stream(peer, wanted, wanted.limit):
                             count += 1

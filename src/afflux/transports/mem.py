@@ -123,9 +123,12 @@ class MemTransport(asyncio.Transport):
         """Yes."""
         return True
 
-    def get_write_buffer_size(self) -> int:
+    def unsent(self) -> int:
         """Bytes that the other end has not taken."""
         return self._size
+
+    get_write_buffer_size = unsent
+    "asyncio's name for it."
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """When to pause and to resume writing."""
@@ -161,14 +164,6 @@ class MemTransport(asyncio.Transport):
         self._sent.clear()
         self._size = 0
         self._lose()
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Another protocol object takes over."""
-        self._protocol = protocol  # type: ignore[assignment] # asyncio's own transports assume the same
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        """The protocol object."""
-        return self._protocol
 
     # Inside.
 

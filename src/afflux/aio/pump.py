@@ -1,0 +1,257 @@
+"""How the bytes and the time of one connection move under asyncio. Whom an event concerns is driver.py's.
+
+1. One read is one pass, handed over as events in the order of the wire.
+2. One write for each turn of the loop: whoever queues something calls ``flush_soon``.
+3. Reading stops while the engine can not take more, or while too much waits to be written.
+4. A peer that does not read is given up: ``write_min_rate``, averaged over ``write_stall_s``.
+5. At the end this half is closed first, so that the peer can read the last words: a close with unread input would
+   reset the connection. ``flush_s`` bounds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, cast
+
+from afflux.core.engine import Engine
+from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
+from afflux.core.events import Event
+from afflux.transports.base import foreign
+
+__all__ = ["Pump"]
+
+
+class Pump(asyncio.Protocol):
+    """One engine on one transport."""
+
+    def __init__(self, engine: Engine, expects: str | None) -> None:
+        self.engine = engine
+        self.loop = asyncio.get_running_loop()
+        self.transport: asyncio.Transport | None = None
+        self.error: Error | None = None
+        "Why the connection ended, if not in order."
+        self.over = False
+        "The connection has ended; the transport may still be there."
+        self.lost = False
+        "The transport is gone."
+        self.hold_reading = False
+        "The owner wants no more input for now."
+        self._low = engine.limits.outbound_low_bytes
+        self._expects = expects
+        self._flushing = False
+        self._blocked = False
+        self._reading = True
+        self._ending = False
+        self._heard_end = False
+        self._written = 0
+        self._consumed = 0
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+        self._linger: asyncio.TimerHandle | None = None
+
+    # -- what the driver adds -------------------------------------------------------------------------------
+
+    def dispatch(self, events: list[Event]) -> None:
+        """Tell everyone concerned, then flush."""
+        raise NotImplementedError
+
+    def collect(self) -> None:
+        """Before writing: queue what was made in this turn."""
+
+    def roomy(self, unsent: int) -> None:
+        """After writing: there may be room again."""
+
+    def end(self, error: Error | None) -> None:
+        """The connection is over; the first reason counts."""
+        raise NotImplementedError
+
+    def gone(self) -> None:
+        """The transport is gone."""
+
+    # -- asyncio.Protocol -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The link is there: say the first words."""
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=self._low, low=self._low // 4)
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        """One pass over the input."""
+        if self._expects is not None:
+            if strange := foreign(data):
+                text = f"the peer speaks {strange}, not {self._expects}"
+                self.fail_hard(RemoteProtocolError(text, rule="handshake"))
+                return
+            self._expects = None
+        self.dispatch(self.engine.receive(data, monotonic()))
+
+    def eof_received(self) -> bool:
+        """The peer has ended its half: that is the end of the connection (SL-03)."""
+        self._heard_end = True
+        self.dispatch(self.engine.receive_eof(monotonic()))
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The link is gone."""
+        self.lost = True
+        if not self.engine.closed:
+            self.dispatch(self.engine.receive_eof(monotonic()))
+        self.end(None)
+        for handle in (self._timer, self._stall, self._linger):
+            if handle is not None:
+                handle.cancel()
+        self._timer = self._stall = self._linger = None
+        self.gone()
+
+    def pause_writing(self) -> None:
+        """The transport holds enough."""
+        self._blocked = True
+        self._check_reading()
+
+    def resume_writing(self) -> None:
+        """The transport has room again."""
+        self._blocked = False
+        self._flush()
+
+    # -- what peers and handlers call ------------------------------------------------------------------------
+
+    def flush_soon(self) -> None:
+        """Write what is queued at the end of this turn of the loop."""
+        if not self._flushing:
+            self._flushing = True
+            self.loop.call_soon(self._flush)
+
+    def room(self) -> int:
+        """Bytes that may still be queued."""
+        transport = self.transport
+        return self.engine.room(0 if transport is None else transport.get_write_buffer_size())
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so much waits to be written that a request should wait as well."""
+        return self._blocked or self.engine.queued > self._low
+
+    def consumed(self, size: int) -> None:
+        """The application took ``size`` bytes of what was delivered."""
+        self._consumed += size
+        if self._consumed >= 0x4000 or not self._reading:
+            size, self._consumed = self._consumed, 0
+            self.engine.consumed(size)
+            if not self._reading:
+                self._check_reading()
+
+    def run(self, verb: Callable[..., list[Event]], *arguments: Any, **keywords: Any) -> None:
+        """Do one of the engine's acts that return events: accept, refuse, close."""
+        self.dispatch(verb(*arguments, **keywords))
+
+    def close(self, *, drain: bool = False, reason: str = "") -> None:
+        """Begin to close. What is queued goes first: the engine forgets the rest."""
+        if not self.over:
+            self._flush()
+            self.run(self.engine.close, monotonic(), drain=drain, reason=reason)
+
+    def abort(self, error: Error | None = None) -> None:
+        """Cut the link without a word."""
+        self.fail_hard(error or ConnectionClosed("this side cut the connection"))
+
+    # -- inside: writing, reading, time ---------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Hand over what is queued, up to what the transport takes."""
+        self._flushing = False
+        engine, transport = self.engine, self.transport
+        if transport is None or self.lost:
+            return
+        self.collect()
+        while not self._blocked and (data := engine.outgoing()):
+            self._written += len(data)
+            transport.write(data)
+        if self.over and not engine.queued and not self._blocked:
+            self._say_goodbye(transport)
+        unsent = transport.get_write_buffer_size()
+        if unsent and self._stall is None:
+            self._watch_writing(unsent)
+        self.roomy(unsent)
+        self._check_reading()
+        self._arm()
+
+    def _say_goodbye(self, transport: asyncio.Transport) -> None:
+        """End this half and wait for the peer's end, so that it can read the last words: a close with unread
+        input would reset the connection. ``flush_s`` bounds it."""
+        if transport.is_closing() or self._ending:
+            return
+        self._ending = True
+        if self._heard_end or not transport.can_write_eof():
+            transport.close()
+        else:
+            transport.write_eof()
+            self._resume(transport)
+
+    def _check_reading(self) -> None:
+        transport = self.transport
+        if transport is None or self.over or transport.is_closing():
+            return
+        wants = self.engine.wants_read and not self.hold_reading
+        if wants:
+            self._resume(transport)
+        elif self._reading:
+            self._reading = False
+            transport.pause_reading()
+
+    def _resume(self, transport: asyncio.Transport) -> None:
+        if not self._reading:
+            self._reading = True
+            transport.resume_reading()
+
+    def check_reading(self) -> None:
+        """Read, or stop reading, as the engine and the owner want it."""
+        self._check_reading()
+
+    def _arm(self) -> None:
+        """See to it that tick is called in time. A timer that comes early only looks again."""
+        deadline = self.engine.deadline
+        if deadline is None or self.lost:
+            return
+        if self._timer is not None:
+            if self._due <= deadline:
+                return
+            self._timer.cancel()
+        self._due = deadline
+        self._timer = self.loop.call_later(max(0.0, deadline - monotonic()), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = monotonic()
+        deadline = self.engine.deadline
+        if deadline is not None and deadline <= now:
+            self.dispatch(self.engine.tick(now))
+        else:
+            self._arm()
+
+    def _watch_writing(self, unsent: int) -> None:
+        """What waits now has to be gone after ``write_stall_s``, or as much of it as ``write_min_rate`` makes."""
+        limits = self.engine.limits
+        enough = self._written - unsent + max(1, min(unsent, int(limits.write_min_rate * limits.write_stall_s)))
+        self._stall = self.loop.call_later(limits.write_stall_s, self._check_stall, enough)
+
+    def _check_stall(self, enough: int) -> None:
+        self._stall = None
+        transport = self.transport
+        if transport is None or self.lost or not (unsent := transport.get_write_buffer_size()):
+            return
+        if self._written - unsent < enough:
+            self.fail_hard(ConnectionClosed("write-stall: the peer does not read", rule="write_stall_s"))
+        else:
+            self._watch_writing(unsent)
+
+    def fail_hard(self, error: Error) -> None:
+        """Give up the link at once."""
+        if self.transport is not None:
+            self.transport.abort()
+        if not self.over:
+            self.end(error)
+            self.dispatch(self.engine.receive_eof(monotonic()))

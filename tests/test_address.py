@@ -1,0 +1,121 @@
+"""Addresses: what parses, what it means, and what is said about what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+import afflux
+from afflux.address import Address, parse
+from afflux.registry import PROTOCOLS, TRANSPORTS
+
+
+@pytest.mark.parametrize(
+    ("uri", "protocol", "transport", "host", "port", "path"),
+    [
+        ("tcp://h:7000", "rsocket", "tcp", "h", 7000, ""),
+        ("rsocket+tcp://127.0.0.1:0", "rsocket", "tcp", "127.0.0.1", 0, ""),
+        ("tcp://[::1]:7000", "rsocket", "tcp", "::1", 7000, ""),
+        ("jmux+tls://h:4160", "jmux", "tls", "h", 4160, ""),
+        ("rsio+unix:///run/x.sock", "rsio", "unix", "", None, "/run/x.sock"),
+        ("unix:///run/a%20b.sock", "rsocket", "unix", "", None, "/run/a b.sock"),
+        ("reactivesocket+ws://h:80/rs", "reactivesocket", "ws", "h", 80, "/rs"),
+        ("rsocket-draft+wss://h", "rsocket-draft", "wss", "h", 443, ""),
+        ("ws://h/", "rsocket", "ws", "h", 80, "/"),
+        ("mem://here", "rsocket", "mem", "here", None, ""),
+    ],
+)
+def test_the_parts_of_an_address(
+    uri: str, protocol: str, transport: str, host: str, port: int | None, path: str
+) -> None:
+    address = parse(uri)
+    parts = (address.protocol, address.transport, address.host, address.port, address.path)
+    assert parts == (protocol, transport, host, port, path)
+    assert parse(str(address)) == address
+
+
+def test_an_address_object_is_taken_as_it_is() -> None:
+    address = Address(transport="mem", host="x")
+    assert parse(address) is address
+    assert (address.entry, address.carrier) == (PROTOCOLS["rsocket"], TRANSPORTS["mem"])
+
+
+def test_options_are_read_and_written() -> None:
+    address = parse("tcp://h:1?keepalive=2.5&lifetime=30&mtu=1024")
+    assert address.options == {"keepalive": 2.5, "lifetime": 30.0, "mtu": 1024}
+    assert parse(str(address)) == address
+
+
+def test_a_bound_address_keeps_the_rest() -> None:
+    assert str(parse("tcp://h:0?mtu=64").at(port=7000)) == "tcp://h:7000?mtu=64"
+    assert str(parse("tcp://h:0").at(host="::1", port=1)) == "tcp://[::1]:1"
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("rsockt+tcp://h:1", ['unknown protocol "rsockt"', 'did you mean "rsocket"', "jmux"]),
+        ("tpc://h:1", ['unknown transport "tpc"', 'did you mean "tcp"', "unix"]),
+        ("xyzzy://h:1", ['unknown transport "xyzzy"; there is: tcp']),
+        ("tcp://h:1?keepalife=3", ['unknown option "keepalife"', 'did you mean "keepalive"', "mtu"]),
+        ("jmux+tcp://h:1?x=3", ['unknown option "x"; there is: none']),
+        ("tcp://h:1?mtu=1", ['option "mtu" can not be "1"', "64"]),
+        ("tcp://h:1?keepalive=soon", ['option "keepalive" can not be "soon"']),
+        ("tcp://h:1?keepalive=0", ["above 0"]),
+        ("tcp://h:1?keepalive=nan", ["above 0"]),
+        ("tcp://h:1?mtu=100&mtu=200", ["twice"]),
+        ("h:7000", ["tcp://host:port"]),
+        ("", ["tcp://host:port"]),
+        ("tcp://", ["names no host"]),
+        ("tcp://:7000", ["names no host"]),
+        ("tcp://h", ["names no port"]),
+        ("tcp://h:", ["names no port"]),
+        ("tcp://h:99999", ['"99999" is no port']),
+        ("tcp://h:-1", ['"-1" is no port']),
+        ("tcp://h:٣", ["is no port"]),
+        ("tcp://::1:7000", ["brackets"]),
+        ("tcp://[::1:7000", ["do not close"]),
+        ("tcp://[::1]7000", ["do not close"]),
+        ("tcp://me:secret@h:1", ["no user and no password"]),
+        ("tcp://h:1#x", ["no fragment"]),
+        ("tcp://h :1", ["no spaces"]),
+        ("tcp://h\n:1", ["no spaces"]),
+        ("unix://h/x", ["unix:///path"]),
+        ("unix:///", ["unix:///path"]),
+        ("mem://", ["mem://name"]),
+        ("mem://a:1", ["mem://name"]),
+    ],
+)
+def test_what_an_address_can_not_be(uri: str, words: list[str]) -> None:
+    with pytest.raises(afflux.AddressError) as caught:
+        parse(uri)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_secret_in_an_address_is_not_repeated() -> None:
+    with pytest.raises(afflux.AddressError) as caught:
+        parse("tcp://me:secret@h:1")
+    assert "secret" not in str(caught.value)
+
+
+def test_an_address_is_text() -> None:
+    with pytest.raises(afflux.AddressError, match="not int"):
+        parse(7000)  # type: ignore[arg-type] # what a user may do
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("jmux+tcp://h:1", 'protocol "jmux" is not built yet; there is: rsocket'),
+        ("tls://h:1", 'transport "tls" is not built yet; there is: tcp, mem'),
+    ],
+)
+def test_what_is_named_but_not_built_is_said_before_anything_opens(uri: str, words: str) -> None:
+    for make in (
+        lambda: afflux.connect(uri),
+        lambda: afflux.serve(uri, object()),
+        lambda: afflux.sync.connect(uri),
+    ):
+        with pytest.raises(afflux.Unsupported) as caught:
+            make()
+        assert str(caught.value) == words

@@ -1,0 +1,63 @@
+"""The reference pages in docs/reference say what the code says: they are what the tool writes today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer", reason="the reference has the exit codes of the command line: the extra cli")
+
+from afflux.core.limits import ROWS
+from afflux.protocols.rsocket.codes import Code
+from afflux.protocols.rsocket.frames import FRAMES
+from afflux.protocols.rsocket.states import CLIENT, REQUESTER, RESPONDER, SERVER
+from tools.reference import FOLDER, pages, unused_limits, write
+
+PAGES = pages()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_is_what_the_tool_writes(name: str) -> None:
+    path = FOLDER / name
+    written = path.read_text(encoding="utf-8") if path.exists() else ""
+    assert written == PAGES[name], f"docs/reference/{name} is out of date; run: python -m tools.reference"
+
+
+def test_no_page_is_left_over() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == set(PAGES)
+
+
+def test_the_tool_writes_every_page(tmp_path: Path) -> None:
+    write(tmp_path / "reference")
+    assert {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "reference").iterdir()} == PAGES
+
+
+def test_the_page_of_rsocket_is_complete() -> None:
+    page = PAGES["rsocket.md"]
+    assert [frame.NAME for frame in FRAMES.values() if f"\n## {frame.NAME} (0x" not in page] == []
+    assert [code.name for code in Code if f"| 0x{code:03X} | {code.name} | " not in page] == []
+    assert [table.name for table in (CLIENT, SERVER, REQUESTER, RESPONDER) if table.markdown() not in page] == []
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "| 0x003 | REJECTED_SETUP | Stream 0: the server does not want this client. | `SetupRefused` | 70 |",
+        "| 0x202 | REJECTED | A stream: refused before it was processed. | `Rejected` | 65 |",
+        "| 0x301 to 0xFFFFFFFE |  | The application's own codes. | `ApplicationError` | 79 |",
+    ],
+)
+def test_a_code_has_its_meaning_its_error_and_its_exit_code(row: str) -> None:
+    assert row in PAGES["rsocket.md"]
+
+
+def test_the_page_of_limits_is_complete() -> None:
+    assert [name for name in ROWS if f"\n|`{name}`|" not in PAGES["limits.md"]] == []
+
+
+def test_a_limit_is_in_use_when_somebody_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text("def f(self, partial):\n    return self._limits.streams, partial.fragments\n")
+    unused = unused_limits(tmp_path)
+    assert "streams" not in unused
+    assert "fragments" in unused

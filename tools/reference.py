@@ -1,0 +1,225 @@
+"""The reference pages, drawn from the declarations: ``python -m tools.reference`` writes docs/reference.
+
+Every table and diagram there comes from the code that acts on it, and a test compares the pages with this tool's
+answer. Words about a frame, a code, a state or a limit are written beside its declaration, not here.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from enum import Enum
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from afflux.cli.exits import code_of
+from afflux.core import limits
+from afflux.core.errors import RemoteProtocolError
+from afflux.core.machine import Table
+from afflux.core.reference import reference_page
+from afflux.protocols.rsocket import states
+from afflux.protocols.rsocket.codes import FIRST_APPLICATION_CODE, LAST_APPLICATION_CODE, Code, error_for
+from afflux.protocols.rsocket.frames import FRAMES
+
+__all__ = ["FOLDER", "pages", "unused_limits", "write"]
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "reference"
+SOURCE = ROOT / "src" / "afflux"
+
+_ABOUT_FRAMES = """\
+All numbers are big endian. On a byte stream, such as TCP, each frame follows its length: 24 bits, which count what
+comes after them and are not drawn below. Then come six bytes that every frame has: the stream's id (0 is the
+connection), the frame's type in 6 bits, and 10 flag bits. A diagram has 32 bits a row; `...` is the part of a field
+that stands in the other row, and a field without a fixed size has a row of its own.
+
+Words such as R-27 and D-5 are numbers of the rules that afflux keeps: R of the specification, D of decisions where the
+specification leaves something open.
+"""
+
+_ABOUT_CODES = """\
+What an ERROR frame says. "Arrives as" is the exception that the application sees; "exit" is how the command `afflux`
+ends with it. CONNECTION_CLOSE raises nothing by itself: live streams go on, and new requests raise ConnectionClosed.
+[errors.md](../errors.md) tells what to do about each.
+"""
+
+_ABOUT_STATES = """\
+The engine steps through these tables and the tests walk over every cell. A stream has two halves: OUT is what this
+side sends, IN is what it receives. A stream that only answers is half closed from its start: its requester begins in
+OUT_DONE and its responder in IN_DONE. Inputs whose names begin with APP are wishes of the application, the others
+come from the peer, from the clock or from the transport. A rule that is only a number, such as 3.1, is a section of
+the specification.
+"""
+
+_ABOUT_LIMITS = """\
+`Limits.server()` is the default everywhere: safe against any peer. `Limits.trusted()` is for links between hosts of
+one operator, `Limits.tiny()` for small devices and for tests. Change one with `Limits.server(streams=64)`; values that
+contradict each other are refused when the object is made, and the text has both names.
+
+At the limit means allowed, one more is not. "Reason" is the first word of the error's text, here and on the wire.
+Ki, Mi and Gi are powers of 1,024. [credit.md](../credit.md) tells what happens at the limits that one meets first.
+"""
+
+_ABOUT_UNUSED = """\
+These have their place and their value, and no code reads them yet: most belong to parts that are not built.
+[not-yet.md](../not-yet.md) says which.
+"""
+
+
+def pages() -> dict[str, str]:
+    """Every page by its file name."""
+    return {"README.md": _index(), "limits.md": _limits(), "rsocket.md": _rsocket()}
+
+
+def write(folder: Path = FOLDER) -> None:
+    """Write every page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def unused_limits(source: Path = SOURCE) -> list[str]:
+    """The limits that no line of ``source`` reads, in the order of their declaration."""
+    read = set()
+    for path in source.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Attribute(attr=name, value=owner) if name in limits.ROWS and "limits" in _words(owner):
+                    read.add(name)
+    return [name for name in limits.ROWS if name not in read]
+
+
+def _words(node: ast.AST) -> str:
+    return ast.unparse(node).lower()
+
+
+def _note(sources: str) -> str:
+    return _wrapped(f"Written by `python -m tools.reference` from {sources}. Change that, then run it again.")
+
+
+def _index() -> str:
+    note = _note("the declarations in `src/afflux`")
+    return f"""\
+# Reference
+
+{note}
+- [rsocket.md](rsocket.md): RSocket 1.0. Every frame with its bits and fields, the error codes, the states of
+  connections and streams.
+- [limits.md](limits.md): every limit, its values in three profiles, the word that says it was reached.
+"""
+
+
+def _limits() -> str:
+    unused = ", ".join(f"`{name}`" for name in unused_limits())
+    parts = ["# Limits", _note("`src/afflux/core/limits.py`"), _ABOUT_LIMITS, limits.reference()]
+    if unused:
+        parts += ["## Not in use yet", _ABOUT_UNUSED, _wrapped(unused)]
+    return "\n".join(part if part.endswith("\n") else part + "\n" for part in parts)
+
+
+def _rsocket() -> str:
+    title, _, frames = reference_page("RSocket 1.0", FRAMES.values()).partition("\n\n")
+    sources = "`frames.py`, `codes.py` and `states.py` in `src/afflux/protocols/rsocket`"
+    return "\n".join(
+        [
+            title,
+            "",
+            _note(sources),
+            "[Frames](#frames) · [Error codes](#error-codes) · [States](#states)",
+            "",
+            "## Frames",
+            "",
+            _ABOUT_FRAMES,
+            _frame_index(),
+            frames,
+            "## Error codes",
+            "",
+            _ABOUT_CODES,
+            _codes(),
+            "## States",
+            "",
+            _ABOUT_STATES,
+            *(_table(table, about) for table, about in _TABLES),
+            "### What the names mean",
+            "",
+            _names(),
+        ]
+    )
+
+
+_TABLES: tuple[tuple[Table[Any, Any, Any], str], ...] = (
+    (states.CLIENT, "The side that connected. It sends SETUP and hears whether it was accepted by what comes next."),
+    (states.SERVER, "The side that was connected to. In DECIDING its application may refuse the client."),
+    (states.REQUESTER, "The side that opened the stream."),
+    (states.RESPONDER, "The side that answers."),
+)
+
+
+def _frame_index() -> str:
+    rows = ["| Type | Frame | |", "|---|---|---|"]
+    for code, frame in FRAMES.items():
+        anchor = f"{frame.NAME.lower()}-0x{code:02x}"
+        about = inspect.cleandoc(frame.__doc__ or "").splitlines()[0]
+        rows.append(f"| 0x{code:02X} | [{frame.NAME}](#{anchor}) | {about} |")
+    return "\n".join(rows) + "\n"
+
+
+def _codes() -> str:
+    docs = _member_docs(Code)
+    rows = ["| Code | Name | Meaning | Arrives as | Exit |", "|---|---|---|---|---|"]
+    for code in Code:
+        rows.append(_code_row(f"0x{code:03X}", code.name, docs[code.name], code))
+    own = "The application's own codes."
+    span = f"0x{FIRST_APPLICATION_CODE:03X} to 0x{LAST_APPLICATION_CODE:X}"
+    rows.append(_code_row(span, "", own, FIRST_APPLICATION_CODE))
+    rows.append(_code_row("any other", "", "On a stream it breaks a rule.", LAST_APPLICATION_CODE + 1))
+    return "\n".join(rows) + "\n"
+
+
+def _code_row(shown: str, name: str, about: str, code: int) -> str:
+    """A code as it arrives where it belongs: on a stream if it may come there, else on the connection."""
+    bounds = limits.Limits.server()
+    error = error_for(code, b"", 1, bounds)
+    if isinstance(error, RemoteProtocolError) and code in set(Code):
+        error = error_for(code, b"", 0, bounds)
+    return f"| {shown} | {name} | {about} | `{type(error).__name__}` | {code_of(error)} |"
+
+
+def _table(table: Table[Any, Any, Any], about: str) -> str:
+    name = table.name[0].upper() + table.name[1:]
+    return f"### {name}\n\n{about}\n\n```mermaid\n{table.mermaid()}```\n\n{table.markdown()}"
+
+
+def _names() -> str:
+    """The sentences that stand under members of the states, inputs and actions."""
+    rows = ["| Name | |", "|---|---|"]
+    said = set()
+    for kind in (states.ConnectionInput, states.ConnectionAction, states.StreamInput, states.StreamAction):
+        for name, text in _member_docs(kind).items():
+            row = f"| {name} | {text} |"
+            if row not in said:
+                said.add(row)
+                rows.append(row)
+    return "\n".join(rows) + "\n"
+
+
+def _member_docs(kind: type[Enum]) -> dict[str, str]:
+    """The sentence under each member of an enum that has one, by the member's name."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    docs: dict[str, str] = {}
+    for member, sentence in pairwise(ast.iter_child_nodes(body)):
+        match member, sentence:
+            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(text))):
+                docs[name] = inspect.cleandoc(text)
+    return docs
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+if __name__ == "__main__":
+    write()
+    print(f"written: {', '.join(pages())} in {FOLDER.relative_to(ROOT)}")
