@@ -37,7 +37,7 @@ def tables(plan: Plan, results: Results, about: dict[str, Any]) -> str:
             parts.append(_rates(loop, plan, results))
             parts.append(_costs(loop, plan, results))
     if lines := list(_not_run(plan, results)):
-        parts.append("\n".join(["not run", *lines]))
+        parts.append("\n".join(["not run, or not to the end (* after a figure: fewer runs)", *lines]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -62,7 +62,8 @@ def _rates(loop: str, plan: Plan, results: Results) -> str:
         row = [workload.title]
         for peer in peers:
             rate = _median_rate(results, workload, Contender(peer, loop))
-            row.append(_rate(workload, rate))
+            runs = len(results.samples.get((workload.name, Contender(peer, loop)), ()))
+            row.append(_rate(workload, rate) + ("*" if 0 < runs < plan.runs else ""))
             if peer != _OURS:
                 row.append(f"× {_short(ours / rate)}" if ours and rate else "")
         rows.append(row)
@@ -70,7 +71,7 @@ def _rates(loop: str, plan: Plan, results: Results) -> str:
 
 
 def _costs(loop: str, plan: Plan, results: Results) -> str:
-    """CPU and memory of each side."""
+    """CPU for each request or item, and memory, of each side."""
     peers = _peers(loop, plan, results)
     rows = []
     for workload in plan.workloads:
@@ -79,7 +80,7 @@ def _costs(loop: str, plan: Plan, results: Results) -> str:
             samples = results.samples.get((workload.name, Contender(peer, loop)))
             row += _cost(samples) if samples else ["", ""]
         rows.append(row)
-    header = [f"{loop}: server+client", *(cell for peer in peers for cell in (f"{peer} CPU s", "MiB"))]
+    header = [f"{loop}: server+client", *(cell for peer in peers for cell in (f"{peer} CPU µs", "MiB"))]
     return _table(header, rows)
 
 
@@ -87,17 +88,19 @@ def _cost(samples: list[Sample]) -> list[str]:
     def middle(name: str) -> float:
         return float(median(getattr(sample, name) for sample in samples))
 
+    spent = [_short(middle(name) / middle("amount") * 1e6) for name in ("server_cpu", "client_cpu")]
     peaks = [f"{middle(name) / 0x100000:.0f}" for name in ("server_peak", "client_peak")]
-    return [f"{middle('server_cpu'):.2f}+{middle('client_cpu'):.2f}", "+".join(peaks)]
+    return ["+".join(spent), "+".join(peaks)]
 
 
 def _not_run(plan: Plan, results: Results) -> Iterator[str]:
     for contender, reason in results.absent.items():
         yield f"  {contender}: {reason}"
+    together: dict[str, list[str]] = {}
     for (name, contender), reason in results.failures.items():
-        runs = len(results.samples.get((name, contender), ()))
-        after = f" (after {runs} good runs)" if runs else ""
-        yield f"  {contender}, {name}: {reason}{after}"
+        together.setdefault(reason, []).append(f"{contender} {name}")
+    for reason, which in together.items():
+        yield f"  {reason}: {', '.join(which)}"
     for peer in dict.fromkeys(one.peer for one in plan.contenders):
         kinds = PEERS[peer].kinds
         missing = [workload.name for workload in plan.workloads if workload.kind not in kinds]
@@ -193,6 +196,9 @@ def _workload(workload: Workload, plan: Plan, results: Results) -> dict[str, Any
             "mb_per_second": round(rate * workload.size / 1e6, 3),
             "least": round(min(sample.rate for sample in samples), 1),
             "most": round(max(sample.rate for sample in samples), 1),
+            "cpu_us": round(
+                median((sample.server_cpu + sample.client_cpu) / sample.amount for sample in samples) * 1e6, 3
+            ),
             f"{_OURS}_over_it": round(ours / rate, 4) if ours else None,
             "samples": [sample.as_dict() for sample in samples],
         }

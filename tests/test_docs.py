@@ -59,7 +59,7 @@ def page(name: str) -> str:
 def test_the_program_runs_and_prints_what_the_page_says(program: Program) -> None:
     if program.needs is not None:
         pytest.skip(f"needs {program.needs}: tests/{program.needs} tries what the page shows")
-    command = [sys.executable, "-W", "error", "-X", "dev", "-c", program.code]
+    command = [sys.executable, "-W", "error", "-c", program.code]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ran.stderr == "", f"{program.name} fails"
     assert ran.returncode == 0

@@ -8,11 +8,12 @@ import pytest
 
 pytest.importorskip("typer", reason="the reference has the exit codes of the command line: the extra cli")
 
+from tools.reference import FOLDER, pages, unused_limits, write
+
 from afflux.core.limits import ROWS
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.frames import FRAMES
 from afflux.protocols.rsocket.states import CLIENT, REQUESTER, RESPONDER, SERVER
-from tools.reference import FOLDER, pages, unused_limits, write
 
 PAGES = pages()
 

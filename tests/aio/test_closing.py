@@ -1,5 +1,7 @@
 """How connections begin and end: in order, drained, refused, cut, silent; and what everyone hears of it."""
 
+# ruff: noqa: SIM117 -- a connection, then what happens on it: the nesting is the story
+
 from __future__ import annotations
 
 import asyncio
@@ -91,7 +93,7 @@ async def test_what_was_fired_before_a_close_arrives(uri: str) -> None:
     """A close must not reset the connection before the peer has read, though the server streams at us."""
     demo = Demo()
     async with afflux.serve(uri, demo) as server:
-        for i in range(20):
+        for _i in range(20):
             async with afflux.connect(server.uri) as peer:
                 stream = peer.stream(b"100000000", credit=10000)
                 await anext(stream)
@@ -339,16 +341,16 @@ async def test_a_peer_that_does_not_read_is_given_up() -> None:
     async with (
         afflux.serve("tcp://127.0.0.1:0", demo, limits=limits) as server,
         afflux.connect(server.uri) as peer,
+        peer.stream(b"1000000000", credit=0x7FFFFFFF) as stream,
     ):
-        async with peer.stream(b"1000000000", credit=0x7FFFFFFF) as stream:
-            await anext(stream)
-            transport = peer._driver.transport
-            assert transport is not None
-            transport.pause_reading()
-            guest = server.connections[0]
-            await guest.wait_closed()
-            assert "write-stall" in str(guest.error)
-            assert demo.closed == 1
+        await anext(stream)
+        transport = peer._driver.transport
+        assert transport is not None
+        transport.pause_reading()
+        guest = server.connections[0]
+        await guest.wait_closed()
+        assert "write-stall" in str(guest.error)
+        assert demo.closed == 1
 
 
 async def test_listener_limits() -> None:

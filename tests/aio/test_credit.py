@@ -1,5 +1,7 @@
 """Demand: who may send how much, who waits for whom, and that nothing is made that nobody asked for."""
 
+# ruff: noqa: SIM117 -- a connection, then what happens on it: the nesting is the story
+
 from __future__ import annotations
 
 import asyncio
@@ -97,29 +99,27 @@ async def test_a_stream_that_is_not_used_is_not_opened(uri: str) -> None:
 
 async def test_a_wait_for_an_item_that_times_out_loses_nothing(uri: str) -> None:
     waits = Waits()
-    async with afflux.serve(uri, waits) as server, afflux.connect(server.uri) as peer:
-        async with peer.stream() as stream:
-            assert (await anext(stream)).data == b"first"
-            waiting = asyncio.ensure_future(anext(stream))
-            await turns()
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-            waits.go.set()
-            assert (await anext(stream)).data == b"second"
+    async with afflux.serve(uri, waits) as server, afflux.connect(server.uri) as peer, peer.stream() as stream:
+        assert (await anext(stream)).data == b"first"
+        waiting = asyncio.ensure_future(anext(stream))
+        await turns()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        waits.go.set()
+        assert (await anext(stream)).data == b"second"
 
 
 async def test_two_tasks_can_not_wait_for_one_stream(uri: str) -> None:
     waits = Waits()
-    async with afflux.serve(uri, waits) as server, afflux.connect(server.uri) as peer:
-        async with peer.stream() as stream:
+    async with afflux.serve(uri, waits) as server, afflux.connect(server.uri) as peer, peer.stream() as stream:
+        await anext(stream)
+        one = asyncio.ensure_future(anext(stream))
+        await turns()
+        with pytest.raises(RuntimeError, match="another task"):
             await anext(stream)
-            one = asyncio.ensure_future(anext(stream))
-            await turns()
-            with pytest.raises(RuntimeError, match="another task"):
-                await anext(stream)
-            waits.go.set()
-            assert (await one).data == b"second"
+        waits.go.set()
+        assert (await one).data == b"second"
 
 
 async def test_a_client_that_reads_slowly_holds_up_nobody(uri: str) -> None:
@@ -184,11 +184,10 @@ async def test_what_a_producer_made_is_sent_though_it_waits(uri: str) -> None:
             await go.wait()
             yield b"3"
 
-    async with afflux.serve(uri, Sleeps()) as server, afflux.connect(server.uri) as peer:
-        async with peer.stream() as stream:
-            assert [(await anext(stream)).data for _ in range(2)] == [b"1", b"2"]
-            go.set()
-            assert (await anext(stream)).data == b"3"
+    async with afflux.serve(uri, Sleeps()) as server, afflux.connect(server.uri) as peer, peer.stream() as stream:
+        assert [(await anext(stream)).data for _ in range(2)] == [b"1", b"2"]
+        go.set()
+        assert (await anext(stream)).data == b"3"
 
 
 @pytest.mark.parametrize("credit", [1, 3, 100, 100_000])

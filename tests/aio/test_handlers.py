@@ -1,5 +1,7 @@
 """Handlers: what they may be, how they are canceled, what becomes of what they raise, when their slot is free."""
 
+# ruff: noqa: SIM117 -- a connection, then what happens on it: the nesting is the story
+
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,7 @@
 """The five verbs, both ways, over tcp and mem."""
 
+# ruff: noqa: SIM117 -- a connection, then what happens on it: the nesting is the story
+
 from __future__ import annotations
 
 import asyncio

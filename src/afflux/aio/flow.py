@@ -225,13 +225,15 @@ class ItemStream(AsyncIterator[Payload]):
         self.cancel()
 
     def limited_by(self) -> Literal["application", "peer", "credit", "ended"]:
-        """What the next item waits for: "application" (items wait to be taken), "peer" (credit is granted and it
-        sends nothing), "credit" (none is granted) or "ended"."""
+        """What the next item waits for: "application" (it has not taken what came, or not enough for more credit),
+        "peer" (credit is granted and it sends nothing), "credit" (none is granted by hand) or "ended"."""
         if self._inbound.chunks:
             return "application"
         if self._inbound.ended:
             return "ended"
-        return "peer" if self._inbound.granted > 0 else "credit"
+        if self._inbound.granted > 0:
+            return "peer"
+        return "credit" if self._inbound.window is None else "application"
 
     async def __aenter__(self) -> ItemStream:
         if self._inbound.window is not None:

@@ -139,6 +139,11 @@ class Server:
 
     # -- transports.base.Admission --------------------------------------------------------------------------
 
+    @property
+    def backoff(self) -> float:
+        """Seconds to wait when descriptors have run out."""
+        return self.limits.accept_backoff_s
+
     def admit(self, host: str) -> bool:
         """Whether one more connection from ``host`` may be served."""
         limits = self.limits

@@ -77,8 +77,8 @@ class _View:
         done = min(end, self._rows)
         bar = "█" * (BAR * done // self._rows)
         self._say(
-            f"[green]{bar:░<{BAR}}[/green] {done:>7,} rows  batch {batch}: credit {self._batch:,} granted, {rows:,} used, "
-            f"{rows / max(seconds, 1e-3):,.0f} rows/s"
+            f"[green]{bar:░<{BAR}}[/green] {done:>7,} rows  batch {batch}: "
+            f"credit {self._batch:,} granted, {rows:,} used, {rows / max(seconds, 1e-3):,.0f} rows/s"
         )
 
     def _done(self) -> None:

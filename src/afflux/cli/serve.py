@@ -8,7 +8,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -46,9 +46,19 @@ def serve(
     if sum((demo, handler is not None, file is not None)) != 1:
         usage("serve needs one of --demo, --handler MODULE:OBJECT, --file PATH")
     chosen = _demo() if demo else _lines(file) if file is not None else _load(handler or "")
-    stopped_by = asyncio.run(_serve(uri, chosen, journal))
+    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        stopped_by = runner.run(_serve(uri, chosen, journal))
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's loop where it is installed, else None: asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 def _demo() -> object:

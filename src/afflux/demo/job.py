@@ -34,6 +34,9 @@ MARK = "afflux-demo.json"
 MADE = ("flights", "delays", "by_carrier", "by_hour", "journal", "checkpoint", "server.log", "query.log", MARK)
 "All that a run leaves in its directory."
 
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"For a Java that lives half a minute: compiling less is faster. JAVA_TOOL_OPTIONS of one's own win."
+
 PATIENCE = 180.0
 "Seconds without any event after which the job gives up."
 
@@ -109,9 +112,15 @@ def _clear(out: Path) -> None:
 @contextlib.asynccontextmanager
 async def _process(log: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """A Python process in a session of its own, so that all it started can be ended with it."""
+    environment = {"JAVA_TOOL_OPTIONS": SHORT_LIVED} | os.environ
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=errors, start_new_session=True
+            sys.executable,
+            *arguments,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+            start_new_session=True,
         )
     try:
         yield process

@@ -15,6 +15,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, Final
 
+from afflux.core.errors import Error
 from afflux.core.payload import Payload, payload_of
 from afflux.journal.errors import JournalError, JournalFull, JournalLocked, JournalNoSpace
 from afflux.journal.store import BLOCK_BYTES, Journal
@@ -145,6 +146,11 @@ class Feed:
         self.error = reason
         self._notify()
         await self._run(self.journal.remove if remove else self.journal.close)
+
+    async def drop(self, *, remove: bool) -> None:
+        """Stop what has failed."""
+        with suppress(JournalError):
+            await self.stop(self.error or Error("the stream failed"), remove=remove)
 
     async def _fill(self, source: Source, skip: int) -> None:
         pull = asyncio.create_task(self._pull(source, skip))

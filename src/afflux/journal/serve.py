@@ -281,11 +281,7 @@ class Journalled:
     async def _drop(self, feed: Feed, *, remove: bool = False) -> None:
         task = self._feeds.get(feed.key)
         if task is not None and task.done() and task.result() is feed:
-            await asyncio.shield(self._put(feed.key, self._end(feed, remove)))
-
-    async def _end(self, feed: Feed, remove: bool) -> None:
-        with suppress(JournalError):
-            await feed.stop(feed.error or Error("the stream failed"), remove=remove)
+            await asyncio.shield(self._put(feed.key, feed.drop(remove=remove)))
 
     def _refuse_closed(self) -> None:
         if self._closed:

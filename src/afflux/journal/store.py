@@ -43,6 +43,7 @@ OnDamage = Literal["refuse", "new-epoch"]
 "What to do with a damaged journal: raise, or set its files aside and begin an empty one with another epoch."
 
 
+# long: seven of its methods are numbers to be read
 class Journal:
     """A log at ``path``, made when there is none. Close it, or use it in ``with``.
 

@@ -98,19 +98,14 @@ def offsets_of(logged: Any, source: str) -> Offsets:
 def fair(available: Mapping[int, int], budget: int | None) -> dict[int, int]:
     """How many items each shard contributes to a batch of at most ``budget``.
 
-    What a short shard leaves over goes to the others; an odd item goes to the lowest shard.
+    What a short shard leaves over goes to the longer ones.
     """
     if budget is None or sum(available.values()) <= budget:
         return dict(available)
-    taken = dict.fromkeys(available, 0)
-    open_shards = sorted(shard for shard, count in available.items() if count)
-    while budget and open_shards:
-        share, odd = divmod(budget, len(open_shards))
-        for place, shard in enumerate(open_shards):
-            part = min(available[shard] - taken[shard], share + (place < odd))
-            taken[shard] += part
-            budget -= part
-        open_shards = [shard for shard in open_shards if taken[shard] < available[shard]]
+    taken: dict[int, int] = {}
+    for shard, count in sorted(available.items(), key=lambda each: (each[1], each[0])):
+        taken[shard] = min(count, budget // (len(available) - len(taken)))
+        budget -= taken[shard]
     return taken
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
@@ -39,18 +40,24 @@ class ItemStream:
         self._inbox = Inbox()
         self._early = 0
         self._granted = 0
-        self._items: Iterator[Payload] | None = None
+        self._parts: deque[list[Payload]] = deque()
+        self._part: list[Payload] = []
+        self._items: Iterator[Payload] = iter(())
         self.id: int | None = None
         "The stream's id; None while it is not open."
 
     def __iter__(self) -> Iterator[Payload]:
-        """The items, one by one. Raises TimeoutError when none comes within ``timeout`` seconds."""
+        """The items, one by one. When none comes within ``timeout`` seconds the stream is canceled, and
+        TimeoutError raised."""
         return self._each()
 
     def __next__(self) -> Payload:
         """One item; for those who do not loop."""
-        if self._items is None:
-            self._items = self._each()
+        self._begin()
+        for item in self._items:
+            return item
+        if not self._advance():
+            raise StopIteration
         return next(self._items)
 
     def blocks(self) -> Iterator[Block | Items]:
@@ -86,9 +93,14 @@ class ItemStream:
     def cancel(self) -> None:
         """Take no more. What has arrived and was not taken is dropped. Twice does no harm."""
         self._open = None
+        self._items = iter(())
         driver = self._driver
         if self.id is None or not driver.mine:
             return
+        for part in (self._part, *self._parts):
+            driver.engine.consumed(sum(map(len, part)))
+        self._part = []
+        self._parts.clear()
         while self._inbox.arrived:
             driver.engine.consumed(_weight(self._inbox.arrived.popleft())[1])
         if driver.inboxes.pop(self.id, None) is not None:
@@ -102,13 +114,15 @@ class ItemStream:
         self.cancel()
 
     def limited_by(self) -> Literal["application", "peer", "credit", "ended"]:
-        """What the next item waits for: "application" (items wait to be taken), "peer" (credit is granted and it
-        sends nothing), "credit" (none is granted) or "ended"."""
-        if self._inbox.arrived:
+        """What the next item waits for: "application" (it has not taken what came, or not enough for more credit),
+        "peer" (credit is granted and it sends nothing), "credit" (none is granted by hand) or "ended"."""
+        if self._inbox.arrived or self._parts:
             return "application"
         if self._inbox.ended:
             return "ended"
-        return "peer" if self._granted > 0 else "credit"
+        if self._granted > 0:
+            return "peer"
+        return "credit" if self._window is None else "application"
 
     def __enter__(self) -> ItemStream:
         return self
@@ -127,21 +141,32 @@ class ItemStream:
     def _each(self) -> Iterator[Payload]:
         try:
             self._begin()
-            step = self._step
-            while (event := self._next_event()) is not None:
-                payloads = payloads_of(event)
-                for start in range(0, len(payloads), step):
-                    part = payloads[start : start + step]
-                    yield from part
-                    self._settle(len(part), sum(map(len, part)))
+            yield from self._items
+            while self._advance():
+                yield from self._items
         finally:
             self.cancel()
 
+    def _advance(self) -> bool:
+        """Take the next items, waiting for them; False at the end. Those before them count as done with."""
+        part, self._part = self._part, []
+        if part:
+            self._settle(len(part), sum(map(len, part)))
+        if not self._parts:
+            event = self._next_event()
+            if event is None:
+                return False
+            payloads, step = payloads_of(event), self._step
+            self._parts.extend(payloads[start : start + step] for start in range(0, len(payloads), step))
+        self._part = self._parts.popleft()
+        self._items = iter(self._part)
+        return True
+
     def _begin(self, *, columnar: bool = False) -> None:
         """Open the stream, if that was not done."""
-        self._driver.check()
         if self._open is None:
             return
+        self._driver.check()
         opener, self._open = self._open, None
         grant, self._early = self._early, 0
         if self._window is not None:
@@ -158,6 +183,7 @@ class ItemStream:
         elif not inbox.ended:
             driver.check()
             if not driver.wait(lambda: bool(inbox.arrived) or inbox.ended, self._timeout):
+                self.cancel()
                 raise TimeoutError(f"no item within {self._timeout:g} s")
         if inbox.arrived:
             event = inbox.arrived.popleft()

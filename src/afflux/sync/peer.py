@@ -201,6 +201,9 @@ class Peer:
 
     def _wait_for_room(self, timeout: float | None) -> None:
         driver = self._driver
-        if driver.room() <= 0 and not driver.wait(lambda: driver.room() > 0, timeout):
-            driver.check()
+        if driver.room() > 0:
+            return
+        in_time = driver.wait(lambda: driver.room() > 0, timeout)
+        driver.check()
+        if not in_time:
             raise TimeoutError(f"the peer reads nothing for {timeout:g} s")

@@ -22,6 +22,10 @@ __all__ = ["Admission", "Factory", "Listener", "Transport", "foreign"]
 class Admission(Protocol):
     """Who may come in: a listener asks before it reads a byte."""
 
+    @property
+    def backoff(self) -> float:
+        """Seconds to wait when descriptors have run out."""
+
     def admit(self, host: str) -> bool:
         """Whether one more connection from ``host`` may be served; False closes it unread."""
 

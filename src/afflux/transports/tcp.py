@@ -24,7 +24,6 @@ _Found = tuple[Any, ...]
 _BACKLOG = 1024
 _ACCEPTS_PER_TURN = 64
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_DESCRIPTOR_PAUSE = 1.0
 
 
 class Tcp:
@@ -178,7 +177,7 @@ class SocketListener:
             except ConnectionAbortedError:
                 continue
             except OSError as error:
-                return self._wait(_DESCRIPTOR_PAUSE) if error.errno in _NO_DESCRIPTORS else None
+                return self._wait(self._admission.backoff) if error.errno in _NO_DESCRIPTORS else None
             self._take(sock, str(peer[0]) if peer else "")
         return None
 

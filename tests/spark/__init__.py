@@ -1,0 +1,1 @@
+"""Tests of afflux.spark: its parts, then Spark itself against a server process."""

@@ -1,0 +1,129 @@
+"""The server of these tests, a process of its own: ``python serving.py DIRECTORY`` prints its address.
+
+Streams are numbered items, journalled and served by cursor; routes that start with ``lie-`` answer a cursor as no
+journal would, and ``plain`` knows no cursor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+import afflux
+from afflux.core.errors import ApplicationError
+from afflux.journal import Journalled
+from afflux.protocols.rsocket.cursor import Head, Position, Read, State, encode_entry, split_request, with_position
+
+STEP = 100
+"Items that a handler yields at once."
+LIE_EPOCH = 7
+LIE_HEAD = 100
+TIME_US = 1_700_000_000_000_000
+
+
+@dataclass
+class Asked:
+    """What the request's data asks for, as JSON."""
+
+    count: int = 1000
+    size: int = 16
+    open: bool = False
+    "True: nothing follows the last item, and the stream does not end."
+
+
+def item(route: str | None, number: int, size: int) -> afflux.Payload | bytes:
+    """The item of that number."""
+    if route == "varied":
+        return b"%d" % number + b"." * (number % 50)
+    if route == "tagged":
+        return afflux.Payload(b"%d" % number, (b"tag %d" % number, b"", None)[number % 3])
+    if route == "json":
+        return b'{"id": "bad"}' if number % 100 == 7 else json.dumps({"id": number, "name": f"n{number}"}).encode()
+    return (b"%d" % number).ljust(size, b".")
+
+
+class Numbers:
+    """Streams of numbered items, the same each time."""
+
+    replays = True
+
+    async def stream(self, payload: afflux.Payload) -> AsyncIterator[list[afflux.Payload | bytes]]:
+        asked = Asked(**json.loads(payload.data or b"{}"))
+        route = afflux.route_of(payload)
+        for first in range(0, asked.count, STEP):
+            yield [item(route, number, asked.size) for number in range(first, min(first + STEP, asked.count))]
+            await asyncio.sleep(0)
+        if asked.open:
+            await asyncio.Event().wait()
+
+
+class Liar:
+    """Answers cursors wrongly, in the way that the route says."""
+
+    def __init__(self) -> None:
+        self._failed = False
+
+    async def stream(self, payload: afflux.Payload) -> AsyncIterator[list[afflux.Payload | bytes]]:
+        route = (afflux.route_of(payload) or "").removeprefix("lie-")
+        cursor, _ = split_request(payload.metadata)
+        if isinstance(cursor, Head):
+            state = State(epoch=LIE_EPOCH, first=0, head=LIE_HEAD, time_us=TIME_US, sealed=True)
+            yield [afflux.Payload(b"", encode_entry(state))]
+        elif isinstance(cursor, Read):
+            for part in self._answer(route, cursor):
+                yield [part]
+            if route == "flaky" and not self._failed:
+                self._failed = True
+                raise ApplicationError(message="the disk is on fire")
+
+    def _answer(self, route: str, cursor: Read) -> Iterator[afflux.Payload | bytes]:
+        at = 0 if route == "back" else cursor.first
+        epoch = LIE_EPOCH + 1 if route == "epoch" else LIE_EPOCH
+        numbers = list(range(cursor.first, cursor.first + cursor.limit))
+        if route == "short" or (route == "flaky" and not self._failed):
+            numbers = numbers[: len(numbers) // 2]
+        if route == "long":
+            numbers.append(numbers[-1] + 1)
+        for place, number in enumerate(numbers):
+            data = b"%d" % number
+            if place == 0 and route != "bare":
+                yield afflux.Payload(data, with_position(Position(epoch=epoch, offset=at, time_us=TIME_US), None))
+            elif route == "gap" and place == 10:
+                position = Position(epoch=epoch, offset=number + 5, time_us=TIME_US)
+                yield afflux.Payload(data, with_position(position, None))
+            elif route == "gap" and place >= len(numbers) - 5:
+                return
+            else:
+                yield data
+
+
+class Front:
+    """Sends each request where its route belongs."""
+
+    def __init__(self, journalled: Journalled) -> None:
+        self._journalled = journalled
+        self._numbers = Numbers()
+        self._liar = Liar()
+
+    def stream(self, payload: afflux.Payload) -> AsyncIterator[object]:
+        route = afflux.route_of(payload) or ""
+        if route == "plain":
+            return self._numbers.stream(afflux.Payload(b"{}"))
+        handler = self._liar if route.startswith("lie-") else self._journalled
+        return handler.stream(payload)
+
+
+async def main(directory: str) -> None:
+    async with (
+        Journalled(Numbers(), directory) as journalled,
+        afflux.serve("tcp://127.0.0.1:0", Front(journalled)) as server,
+    ):
+        print(server.uri, flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

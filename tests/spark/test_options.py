@@ -1,0 +1,113 @@
+"""Options: what each may be, and that nothing else is taken."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from afflux.core.errors import AddressError, Invalid
+from afflux.core.limits import Limits
+from afflux.spark.options import EARLIEST, OptionError, Options, reference
+
+URI = {"uri": "tcp://127.0.0.1:7000"}
+MOST = Limits.server().partitions
+
+
+def test_only_the_address_is_required() -> None:
+    options = Options.parse(URI)
+    assert options.starting_offsets == EARLIEST
+    assert options.partitions == 1
+    assert options.fail_on_data_loss and options.acknowledge and not options.include_metadata
+    assert options.max_rows_per_batch is None and options.max_bytes_per_batch is None
+
+
+def test_names_have_any_case() -> None:
+    assert Options.parse({"URI": URI["uri"], "maxrowsperbatch": "5"}).max_rows_per_batch == 5
+
+
+def test_options_travel_into_tasks() -> None:
+    options = Options.parse(URI | {"startingOffsets": '{"0": 4}'})
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("maxRowPerBatch", "maxRowsPerBatch"), ("URL", "uri"), ("startingoffset", "startingOffsets"), ("rout", "route")],
+)
+def test_an_unknown_option_is_refused_with_the_nearest_name(name: str, near: str) -> None:
+    with pytest.raises(OptionError, match=f"option {name} is unknown: did you mean {near}"):
+        Options.parse(URI | {name: "1"})
+
+
+def test_an_option_like_no_other_is_refused_with_all_names() -> None:
+    with pytest.raises(OptionError, match="there are acknowledge, .*, uri"):
+        Options.parse(URI | {"zzzzzz": "1"})
+
+
+def test_a_path_is_refused_in_words_of_its_own() -> None:
+    with pytest.raises(OptionError, match=r"load\(\) takes no path"):
+        Options.parse(URI | {"path": "tcp://127.0.0.1:7000"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("partitions", "0"),
+        ("partitions", str(MOST + 1)),
+        ("partitions", "1000000"),
+        ("partitions", "two"),
+        ("partitions", "-1"),
+        ("partitions", "²"),
+        ("maxRowsPerBatch", "0"),
+        ("maxRowsPerBatch", "1e3"),
+        ("maxRowsPerBatch", "9" * 5000),
+        ("maxBytesPerBatch", "10m"),
+        ("failOnDataLoss", "no"),
+        ("includeMetadata", ""),
+        ("format", "csv"),
+        ("mode", "dropmalformed"),
+        ("columnNameOfCorruptRecord", " "),
+        ("pollTimeoutMs", "60001"),
+        ("startingOffsets", "newest"),
+        ("startingOffsets", "{}"),
+        ("startingOffsets", "[1]"),
+        ("startingOffsets", '{"0": -1}'),
+        ("startingOffsets", '{"0": true}'),
+        ("startingOffsets", '{"0": "1"}'),
+        ("startingOffsets", '{"65536": 1}'),
+        ("startingOffsets", '{"x": 1}'),
+        ("startingOffsets", '{"0": 9223372036854775808}'),
+        ("uri", "mem://here"),
+    ],
+)
+def test_a_value_that_can_not_be_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(OptionError, match=f"option {name}"):
+        Options.parse(URI | {name: value})
+
+
+def test_the_address_is_read_before_anything_is_opened() -> None:
+    with pytest.raises(AddressError, match="carrier"):
+        Options.parse({"uri": "carrier-pigeon://loft:1"})
+
+
+def test_the_address_is_missing() -> None:
+    with pytest.raises(OptionError, match="option uri is missing"):
+        Options.parse({"route": "a"})
+    assert issubclass(OptionError, Invalid)
+
+
+@pytest.mark.parametrize(("value", "wanted"), [("1", 1), (str(MOST - 1), MOST - 1), (str(MOST), MOST)])
+def test_partitions_up_to_the_limit(value: str, wanted: int) -> None:
+    assert Options.parse(URI | {"partitions": value}).partitions == wanted
+
+
+def test_offsets_by_shard() -> None:
+    assert Options.parse(URI | {"startingOffsets": '{"0": 7, "3": 0}'}).starting_offsets == {0: 7, 3: 0}
+
+
+def test_the_reference_lists_every_option() -> None:
+    table = reference()
+    names = ("uri", "route", "requestData", "partitions", "maxRowsPerBatch", "maxBytesPerBatch", "startingOffsets")
+    for name in (*names, "failOnDataLoss", "includeMetadata", "format"):
+        assert f"| `{name}` |" in table
