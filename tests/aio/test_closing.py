@@ -435,3 +435,26 @@ async def test_uvloop_runs_it_too() -> None:
             return runner.run(work())
 
     assert await asyncio.get_running_loop().run_in_executor(None, run) == 5000
+
+
+async def test_a_burst_of_small_frames_leaves_turns_to_others() -> None:
+    """FR-28: a pass over the input ends after about loop_ms; the rest of what was read waits its turn."""
+    demo = Demo()
+    async with (
+        afflux.serve("tcp://127.0.0.1:0", demo, limits=Limits.server(loop_ms=0.2)) as server,
+        afflux.connect(server.uri) as peer,
+    ):
+        await peer.request(b"")
+        guest = server.connections[0]._driver
+        pushes = b"\x00\x00\x07\x00\x00\x00\x00\x31\x00x" * 20_000
+        turns_taken = 0
+        guest.data_received(pushes)
+        while guest._held:
+            assert not guest._reading
+            turns_taken += 1
+            await asyncio.sleep(0)
+        assert turns_taken > 5
+        assert await peer.request(b"x") == Payload(b"x")
+        for _ in range(20_000):
+            assert await demo.pushed.get() == b"x"
+        assert guest._reading

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -262,6 +263,49 @@ async def test_a_handler_that_cancels_itself_harms_no_other(uri: str) -> None:
         answers = await asyncio.gather(*(peer.request(b"%d" % i) for i in range(6)), return_exceptions=True)
         assert [i for i, answer in enumerate(answers) if isinstance(answer, Payload)] == [0, 1, 3, 4, 5]
         assert isinstance(answers[2], afflux.Canceled)
+
+
+async def test_strange_exceptions_fail_one_stream_only(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    """SL-07."""
+
+    class Strange(BaseException): ...
+
+    class Raises:
+        async def request(self, payload: Payload) -> Payload:
+            if payload.data == b"late":
+                await asyncio.sleep(0)
+            if payload.data:
+                raise Strange
+            return payload
+
+        async def stream(self, payload: Payload) -> AsyncIterator[bytes]:
+            yield b""
+            raise Strange
+
+    async with afflux.serve(uri, Raises()) as server, afflux.connect(server.uri) as peer:
+        for data in (b"now", b"late"):
+            with pytest.raises(afflux.ApplicationError):
+                await peer.request(data)
+            assert await peer.request(b"") == Payload()
+        with pytest.raises(afflux.ApplicationError):
+            [item async for item in peer.stream()]
+        assert await peer.request(b"") == Payload()
+    assert "Strange" in caplog.text
+
+
+async def test_a_handler_that_blocks_the_loop_is_named(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    """SL-07: a line above 100 ms."""
+
+    class Blocks:
+        async def request(self, payload: Payload) -> Payload:
+            until = time.monotonic() + 0.11
+            while time.monotonic() < until:
+                pass
+            return payload
+
+    async with afflux.serve(uri, Blocks()) as server, afflux.connect(server.uri) as peer:
+        await peer.request(b"")
+    assert "blocked the event loop for 0.1 s" in caplog.text
 
 
 async def test_fire_goes_on_when_the_client_has_left(uri: str) -> None:

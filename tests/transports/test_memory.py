@@ -66,7 +66,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 def test_a_cut_is_heard_at_both_ends() -> None:
     world = World()
     link = joined(world, latency=1.0)
-    link.client.engine.open("stream", b"5", credit=3)
+    link.client.engine.open("stream", b"5", credit=5)
     world.at(1.5, link.cut)
     world.run()
     assert items_of(link.client) == []
@@ -78,7 +78,7 @@ def test_a_cut_in_the_middle_of_an_item() -> None:
     world = World()
     link = joined(world)
     link.client.engine.open("stream", b"1000", credit=1000)
-    link.cut_after(100)
+    link.cut_after(95)
     world.run()
     assert 0 < len(items_of(link.client)) < 10
     assert isinstance(link.client.events[-1], Closed)

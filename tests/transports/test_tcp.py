@@ -26,8 +26,6 @@ async def test_every_address_of_a_host_gets_one_port() -> None:
             uri = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
             async with afflux.connect(uri) as peer:
                 assert (await peer.request(b"x")).data == b"x"
-                with afflux.sync.connect(server.uri):
-                    pass
 
 
 async def test_the_socket_does_not_wait_to_fill_packets() -> None:

@@ -61,7 +61,7 @@ class Listening:
         """The connection is over; handlers may still be ending."""
 
 
-class Driver(Pump):
+class Driver(Pump):  # long: one method for each kind of event
     """One connection under asyncio."""
 
     def __init__(self, engine: Engine, owner: Listening, *, expects: str | None = None) -> None:
@@ -121,7 +121,7 @@ class Driver(Pump):
         task.add_done_callback(self._task_done)
         return task
 
-    def log_failure(self, text: str, error: BaseException) -> None:
+    def log_failure(self, text: str, error: BaseException | None = None) -> None:
         """One line for a failure that is no one's error on the wire; at most one a second (rule 8 of limits.md)."""
         now = monotonic()
         if now - self._logged >= 1.0:

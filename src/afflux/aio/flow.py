@@ -297,7 +297,19 @@ class Over(Exception):  # noqa: N818 -- a way out of the producer, never seen ou
 class Sender:
     """The outbound half of one stream: a producer's items, within credit and room."""
 
-    __slots__ = ("_batch", "_burst", "_bytes", "_driver", "_failure", "_quota", "_size", "_waiter", "id", "over")
+    __slots__ = (
+        "_batch",
+        "_burst",
+        "_bytes",
+        "_driver",
+        "_failure",
+        "_quota",
+        "_size",
+        "_small",
+        "_waiter",
+        "id",
+        "over",
+    )
 
     def __init__(self, driver: Driver, id: int) -> None:
         self._driver = driver
@@ -309,6 +321,7 @@ class Sender:
         self._size = 0
         self._quota = 0
         self._bytes = 0
+        self._small = driver.loop_bytes // driver.loop_frames
         self._burst = 0
         self._waiter: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
@@ -321,7 +334,7 @@ class Sender:
     def stop(self) -> None:
         """Nothing more is wanted."""
         self.over = True
-        self._batch = []
+        self._batch.clear()
         self.wake()
 
     async def send_all(self, source: Source) -> None:
@@ -337,7 +350,7 @@ class Sender:
                 await self._send_async(source)
             else:
                 await self._send_plain(iter(source))
-            self._batch, batch = [], self._batch
+            batch, self._batch = self._batch, []
             if self._failure is not None:
                 raise self._failure
             if not self.over:
@@ -355,13 +368,15 @@ class Sender:
         """Send what the producer has made so far."""
         batch = self._batch
         if batch:
-            self._batch = []
             self._quota -= len(batch)
-            self._bytes -= self._size
             self._burst += len(batch)
+            self._bytes -= self._size
             self._size = 0
-            if not self.over:
-                self._driver.engine.send(self.id, batch)
+            try:
+                if not self.over:
+                    self._driver.engine.send(self.id, batch)
+            finally:
+                batch.clear()
 
     def flush(self) -> None:
         """The same at the end of a turn; what goes wrong is the producer's to hear."""
@@ -372,29 +387,32 @@ class Sender:
 
     async def _send_async(self, source: AsyncIterable[Any]) -> None:
         await self._ready()
-        dirty = self._driver.dirty
+        driver, batch, small = self._driver, self._batch, self._small
         async for item in source:
             if type(item) is list:
                 await self._send_list(item)
                 continue
-            batch = self._batch
-            if not batch:
-                dirty.append(self)
-                self._driver.flush_soon()
             batch.append(item)
-            self._size += len(item)
-            if len(batch) >= self._quota or self._size >= self._bytes:
+            count = len(batch)
+            if count == 1:
+                driver.dirty.append(self)
+                driver.flush_soon()
+            if (size := len(item)) > small:
+                self._size += size
+            if count >= self._quota or self._size >= self._bytes:
                 await self._next_quota()
 
     async def _send_plain(self, source: Iterator[Any]) -> None:
         await self._ready()
+        batch, small = self._batch, self._small
         for item in source:
             if type(item) is list:
                 await self._send_list(item)
                 continue
-            self._batch.append(item)
-            self._size += len(item)
-            if len(self._batch) >= self._quota or self._size >= self._bytes:
+            batch.append(item)
+            if (size := len(item)) > small:
+                self._size += size
+            if len(batch) >= self._quota or self._size >= self._bytes:
                 await self._next_quota()
 
     async def _send_list(self, items: list[PayloadLike]) -> None:
@@ -441,8 +459,10 @@ class Sender:
             if credit > 0:
                 room = driver.room()
                 if room > 0:
-                    self._quota = min(credit, driver.loop_frames)
-                    self._bytes = max(1, min(room // max(1, driver.producing), driver.loop_bytes))
+                    share = min(room // max(1, driver.producing), driver.loop_bytes)
+                    # Small items are not weighed one by one: there are never more of them than fit.
+                    self._quota = min(credit, max(1, share // self._small))
+                    self._bytes = max(1, share)
                     return
                 driver.parked.add(self)
             self._burst = 0

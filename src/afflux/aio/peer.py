@@ -13,7 +13,7 @@ from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender, Source
 from afflux.aio.serving import Serving
 from afflux.calls import Cursor, Metadata, call_payload
-from afflux.core.errors import ConnectionClosed, Error, LocalProtocolError, Unsupported
+from afflux.core.errors import Error, LocalProtocolError, Unsupported
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.registry import ProtocolEntry
@@ -189,7 +189,7 @@ class Peer:
             await asyncio.shield(driver.closed)
             self._serving.stop()
             if not await _within(driver.finished, driver.engine.limits.flush_s + driver.engine.limits.stop_s):
-                driver.log_failure("afflux: a handler ignores that it was canceled", ConnectionClosed("closed"))
+                driver.log_failure("afflux: a handler ignores that it was canceled")
         finally:
             driver.abort()
 

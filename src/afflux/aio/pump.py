@@ -1,6 +1,7 @@
 """How the bytes and the time of one connection move under asyncio. Whom an event concerns is driver.py's.
 
-1. One read is one pass, handed over as events in the order of the wire.
+1. One read is one pass, handed over as events in the order of the wire; a read that would take longer than
+   ``loop_ms`` is several.
 2. One write for each turn of the loop: whoever queues something calls ``flush_soon``.
 3. Reading stops while the engine can not take more, or while too much waits to be written.
 4. A peer that does not read is given up: ``write_min_rate``, averaged over ``write_stall_s``.
@@ -22,8 +23,11 @@ from afflux.transports.base import foreign
 
 __all__ = ["Pump"]
 
+_LARGEST_PIECE = 0x40000
+_SMALLEST_PIECE = 0x1000
 
-class Pump(asyncio.Protocol):
+
+class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's five hooks are part of it
     """One engine on one transport."""
 
     def __init__(self, engine: Engine, expects: str | None) -> None:
@@ -39,6 +43,10 @@ class Pump(asyncio.Protocol):
         self.hold_reading = False
         "The owner wants no more input for now."
         self._low = engine.limits.outbound_low_bytes
+        self._loop_s = engine.limits.loop_ms / 1000
+        self._piece: int = engine.limits.loop_bytes
+        self._held = b""
+        self._taking = False
         self._expects = expects
         self._flushing = False
         self._blocked = False
@@ -87,7 +95,11 @@ class Pump(asyncio.Protocol):
                 self.fail_hard(RemoteProtocolError(text, rule="handshake"))
                 return
             self._expects = None
-        self.dispatch(self.engine.receive(data, monotonic()))
+        if self._held or len(data) > self._piece:
+            self._held += data
+            self.check_reading()
+        else:
+            self._take(data)
 
     def eof_received(self) -> bool:
         """The peer has ended its half: that is the end of the connection (SL-03)."""
@@ -110,7 +122,7 @@ class Pump(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The transport holds enough."""
         self._blocked = True
-        self._check_reading()
+        self.check_reading()
 
     def resume_writing(self) -> None:
         """The transport has room again."""
@@ -142,7 +154,22 @@ class Pump(asyncio.Protocol):
             size, self._consumed = self._consumed, 0
             self.engine.consumed(size)
             if not self._reading:
-                self._check_reading()
+                self.check_reading()
+
+    def check_reading(self) -> None:
+        """Read, or stop reading, as the engine and the owner want it."""
+        transport = self.transport
+        if transport is None or self.over or transport.is_closing():
+            return
+        wants = self.engine.wants_read and not self.hold_reading
+        if wants and self._held and not self._taking:
+            self._taking = True
+            self.loop.call_soon(self._take_held)
+        if wants and not self._held:
+            self._resume(transport)
+        elif self._reading:
+            self._reading = False
+            transport.pause_reading()
 
     def run(self, verb: Callable[..., list[Event]], *arguments: Any, **keywords: Any) -> None:
         """Do one of the engine's acts that return events: accept, refuse, close."""
@@ -160,6 +187,24 @@ class Pump(asyncio.Protocol):
 
     # -- inside: writing, reading, time ---------------------------------------------------------------------
 
+    def _take(self, data: bytes) -> None:
+        """One pass. How much a pass may take is learnt from how long it takes (FR-28)."""
+        start = monotonic()
+        self.dispatch(self.engine.receive(data, start))
+        took = monotonic() - start
+        if took > self._loop_s:
+            self._piece = max(_SMALLEST_PIECE, min(self._piece, len(data)) // 2)
+        elif self._piece < _LARGEST_PIECE and len(data) >= self._piece and took * 4 < self._loop_s:
+            self._piece *= 2
+
+    def _take_held(self) -> None:
+        """A piece of what came at once, in a turn of its own; reading waits meanwhile."""
+        self._taking = False
+        if self._held and self.engine.wants_read and not self.over:
+            piece, self._held = self._held[: self._piece], self._held[self._piece :]
+            self._take(piece)
+            self.check_reading()
+
     def _flush(self) -> None:
         """Hand over what is queued, up to what the transport takes."""
         self._flushing = False
@@ -176,7 +221,7 @@ class Pump(asyncio.Protocol):
         if unsent and self._stall is None:
             self._watch_writing(unsent)
         self.roomy(unsent)
-        self._check_reading()
+        self.check_reading()
         self._arm()
 
     def _say_goodbye(self, transport: asyncio.Transport) -> None:
@@ -189,27 +234,13 @@ class Pump(asyncio.Protocol):
             transport.close()
         else:
             transport.write_eof()
+            self._held = b""
             self._resume(transport)
-
-    def _check_reading(self) -> None:
-        transport = self.transport
-        if transport is None or self.over or transport.is_closing():
-            return
-        wants = self.engine.wants_read and not self.hold_reading
-        if wants:
-            self._resume(transport)
-        elif self._reading:
-            self._reading = False
-            transport.pause_reading()
 
     def _resume(self, transport: asyncio.Transport) -> None:
         if not self._reading:
             self._reading = True
             transport.resume_reading()
-
-    def check_reading(self) -> None:
-        """Read, or stop reading, as the engine and the owner want it."""
-        self._check_reading()
 
     def _arm(self) -> None:
         """See to it that tick is called in time. A timer that comes early only looks again."""

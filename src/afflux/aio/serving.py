@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from inspect import isawaitable
+from time import monotonic
 from types import CoroutineType, coroutine
 from typing import Any, Final, cast
 
@@ -25,6 +26,10 @@ from afflux.core.errors import Canceled, Error, Rejected
 from afflux.core.events import Opened, Pushed
 
 __all__ = ["VERBS", "Serving", "verbs_of"]
+
+_STOPS = (KeyboardInterrupt, SystemExit)
+_BLOCKED_S = 0.1
+"Handlers of one turn that take longer than this get a line in the log (SL-07)."
 
 VERBS: Final = ("request", "fire", "stream", "channel", "push")
 "What a handler may have."
@@ -115,6 +120,7 @@ class Serving(Listening):
         me = cast("asyncio.Task[Any]", asyncio.current_task())
         limit = self.driver.loop_frames
         done = 0
+        start = monotonic()
         while queue:
             event = queue.popleft()
             stream = event.stream
@@ -141,10 +147,11 @@ class Serving(Listening):
             done += 1
             if done == limit or me.cancelling():
                 break
-        self._working = False
+        self._working = bool(queue)
         if queue:
-            self._working = True
             self.driver.spawn(self._work())
+        if (took := monotonic() - start) > _BLOCKED_S:
+            self.driver.log_failure(f"afflux: handlers blocked the event loop for {took:.1f} s")
 
     def _spread(self) -> None:
         """The worker is taken: what still waits gets tasks of its own."""
@@ -191,7 +198,8 @@ class Serving(Listening):
         self._tell(event.stream, error)
         self.driver.engine.release(event.stream)
         self.driver.flush_soon()
-        if not isinstance(error, (Exception, asyncio.CancelledError, GeneratorExit)):
+        if isinstance(error, _STOPS):
+            self._working = False
             raise error
 
     def _tell(self, stream: int, error: BaseException) -> None:
@@ -261,7 +269,7 @@ class Serving(Listening):
         except BaseException as error:
             if not sender.over:
                 self._tell(event.stream, error)
-            if not isinstance(error, (Exception, GeneratorExit)):
+            if isinstance(error, _STOPS):
                 raise
         finally:
             if items is not None:

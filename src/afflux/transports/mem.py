@@ -175,6 +175,8 @@ class MemTransport(asyncio.Transport):
     def _deliver(self) -> None:
         """One read of the other end."""
         self._delivering = False
+        if self._lost:
+            return
         other = self.other
         if other._closing or other._lost:
             self._sent.clear()

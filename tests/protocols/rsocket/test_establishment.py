@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from afflux.core import events as ev
-from afflux.core.errors import ConnectionClosed, LocalProtocolError, RemoteProtocolError, SetupRefused
+from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolError, RemoteProtocolError, SetupRefused
 from afflux.core.limits import Limits
 from afflux.protocols.rsocket import Engine, frames
 
@@ -475,9 +475,15 @@ def test_a_client_cannot_announce_zero() -> None:
 
 
 def test_frames_too_large_are_not_written() -> None:
+    """Rule 9 of docs/limits: this side obeys the bounds it sets."""
     play = requester()
-    with pytest.raises(Exception, match=r"16[,_]?777[,_]?215"):
-        play.engine.push(bytes(0x1000000))
+    limit = play.engine.limits.connection_metadata_bytes
+    play.do(lambda engine: engine.push(bytes(limit))) << frames.MetadataPush
+    with pytest.raises(LimitExceeded, match="metadata"):
+        play.engine.push(bytes(limit + 1))
+    with pytest.raises(LocalProtocolError, match=r"16[,_]?777[,_]?215"):
+        Engine("client", setup=setup(data=bytes(0x1000000)))
+    play.quiet()
 
 
 def test_a_held_connection_that_breaks_a_rule_at_once() -> None:

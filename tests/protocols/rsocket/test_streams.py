@@ -190,16 +190,16 @@ def test_columns() -> None:
     play.events.clear()
     assert isinstance(block, ev.Block)
     assert [block.buffer[a:b] for a, b in zip(block.starts, block.ends, strict=True)] == data
-    play >> item(1, b"one more") << failed(1, RemoteProtocolError, rule="R-27") << ignored(50) << frames.Cancel
+    play >> item(1, b"one more") << ignored(50) << failed(1, RemoteProtocolError, rule="R-27") << frames.Cancel
 
 
 def test_items_beyond_credit(mode: Mode) -> None:
     """FC-04: the surplus is dropped, the stream is canceled, the connection lives."""
     play = stream_requester(mode, credit=1) >> item(1, b"a") << ev.Items
-    play >> item(1, b"b") << failed(1, RemoteProtocolError, rule="R-27") << ignored(50) << frames.Cancel(stream=1)
+    play >> item(1, b"b") << ignored(50) << failed(1, RemoteProtocolError, rule="R-27") << frames.Cancel(stream=1)
     play >> item(1, b"c") << ignored(0)
     play = stream_requester(mode, credit=1) >> item(1, b"a") << ev.Items
-    play >> P(stream=1, follows=True, next=True, data=b"b") << failed(1, RemoteProtocolError) << ignored(50)
+    play >> P(stream=1, follows=True, next=True, data=b"b") << ignored(50) << failed(1, RemoteProtocolError)
     play << frames.Cancel
 
 
@@ -241,7 +241,7 @@ def test_credit_frames_are_budgeted() -> None:
 def test_stream_fails(mode: Mode) -> None:
     play = stream_requester(mode) >> frames.ErrorFrame(stream=1, code=0x201, data=b"\xff\0bad")
     play << failed(1, ApplicationError)
-    play >> frames.ErrorFrame(stream=1, code=0x201, data=b"again") << ignored(0)
+    play >> frames.ErrorFrame(stream=1, code=0x201, data=b"again") << ignored(10, "SI-10")
     play.quiet()
 
 
@@ -306,7 +306,7 @@ def test_channel_responder_counts_the_first_item(mode: Mode) -> None:
     play.do(lambda engine: engine.request(1, 1)).quiet()
     play.do(lambda engine: engine.request(1, 1)) << frames.RequestN(stream=1, n=1)
     play >> item(1, b"a") << ev.Items(1, [Payload(b"a")])
-    play >> item(1, b"b") << failed(1, RemoteProtocolError, rule="R-27") << ignored(50) << error(1, 0x203)
+    play >> item(1, b"b") << ignored(50) << failed(1, RemoteProtocolError, rule="R-27") << error(1, 0x203)
     play = channel_responder(mode).do(lambda engine: engine.request(1, 8)) << frames.RequestN(stream=1, n=7)
     play.do(lambda engine: engine.request(1, 8)) << frames.RequestN(stream=1, n=8)
 
@@ -327,7 +327,7 @@ def test_channel_responder_completes_first(mode: Mode) -> None:
     play.do(lambda engine: engine.send(1, [b"x"])).do(lambda engine: engine.complete(1)).quiet()
     play >> frames.RequestN(stream=1, n=1) << ignored(0)
     play >> item(1, b"a", complete=True) << ev.Items(1, [Payload(b"a")], True)
-    play >> item(1, b"b") << ignored(0)
+    play >> item(1, b"b") << ignored(10, "SI-10")
 
 
 def test_channel_opens_complete(mode: Mode) -> None:
@@ -483,7 +483,7 @@ def test_a_fragmented_item_is_one_credit(mode: Mode) -> None:
     play = stream_requester(mode, credit=1)
     play >> P(stream=1, follows=True, next=True, data=b"a" * 60) >> P(stream=1, follows=True, next=True, data=b"b" * 60)
     play >> item(1, b"c") << ev.Items(1, [Payload(b"a" * 60 + b"b" * 60 + b"c")])
-    play >> item(1, b"d") << failed(1, RemoteProtocolError) << ignored(50) << frames.Cancel
+    play >> item(1, b"d") << ignored(50) << failed(1, RemoteProtocolError) << frames.Cancel
 
 
 def test_next_may_miss_and_complete_ends_fragments(mode: Mode) -> None:
@@ -631,7 +631,9 @@ def test_room() -> None:
     while play.engine.outgoing():
         pass
     assert play.engine.room(limits.outbound_high_bytes * 2) == 0
-    play.engine.send(1, [bytes(limits.outbound_high_bytes)])
+    play.engine.send(1, [bytes(limits.outbound_high_bytes + limits.payload_bytes - 1000)])
+    assert play.engine.wants_read
+    play.engine.send(1, [bytes(1000)])
     assert not play.engine.wants_read
 
 

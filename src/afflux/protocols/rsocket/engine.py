@@ -19,7 +19,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from afflux.core.bucket import Bucket
-from afflux.core.errors import ConnectionClosed, Error, LocalProtocolError, RemoteProtocolError, SetupRefused, Violation
+from afflux.core.errors import (
+    ConnectionClosed,
+    Error,
+    LimitExceeded,
+    LocalProtocolError,
+    RemoteProtocolError,
+    SetupRefused,
+    Violation,
+)
 from afflux.core.events import Closed, Draining, Established, Event, Ignored, Pushed, Verb
 from afflux.core.frame import trailing
 from afflux.core.limits import Limits
@@ -40,14 +48,10 @@ DEFAULT_MTU = 0x20000
 _MIN_MTU = 64
 
 _S, _I = ConnectionState, ConnectionInput
+# Members of an enum are slow to look up: those that every pass needs are looked up once.
+_OPEN, _DRAINING, _CLOSED = ConnectionState.OPEN, ConnectionState.DRAINING, ConnectionState.CLOSED
 
 _INPUTS: dict[type, ConnectionInput] = {
-    frames.Setup: _I.SETUP,
-    frames.Resume: _I.RESUME,
-    frames.ResumeOk: _I.RESUME_OK,
-    frames.Lease: _I.LEASE,
-    frames.Keepalive: _I.KEEPALIVE,
-    frames.MetadataPush: _I.METADATA_PUSH,
     frames.Ext: _I.EXT,
     frames.RequestResponse: _I.REQUEST,
     frames.RequestFnf: _I.REQUEST,
@@ -57,7 +61,15 @@ _INPUTS: dict[type, ConnectionInput] = {
     frames.Cancel: _I.STREAM_FRAME,
     frames.PayloadFrame: _I.STREAM_FRAME,
 }
-_STREAM_ZERO = (frames.Setup, frames.Resume, frames.ResumeOk, frames.Lease, frames.Keepalive, frames.MetadataPush)
+_STREAM_ZERO: dict[type, ConnectionInput] = {
+    frames.Setup: _I.SETUP,
+    frames.Resume: _I.RESUME,
+    frames.ResumeOk: _I.RESUME_OK,
+    frames.Lease: _I.LEASE,
+    frames.Keepalive: _I.KEEPALIVE,
+    frames.MetadataPush: _I.METADATA_PUSH,
+}
+"Frames that belong on stream 0 (R-32)."
 
 
 # long: see the top of the file
@@ -92,13 +104,16 @@ class Engine:
         self._state = self._table.start
         self._decide = decide
         self._born = self._now = self._heard = now
-        self._out = Outbound(min(mtu, self.limits.frame_bytes))
+        self._out = Outbound(max(_MIN_MTU, min(mtu, self.limits.frame_bytes)))
         self._streams = Streams(self._client, self.limits, self._out, self._charge)
         self._in = Inbound(self.limits, self._streams, self._frame, first=not self._client)
         self._events: list[Event] = []
         self._glitches = Bucket(*self.limits.glitch_bucket)
         self._keepalives = Bucket(self.limits.keepalive_rate[1], self.limits.keepalive_rate[0])
         self._echoes = 0
+        self._full = False
+        "At the last look this side could take no more input: the peer's time stands still meanwhile."
+        self._most_queued = self.limits.outbound_high_bytes + self.limits.payload_bytes
         self._interval = self._lifetime = 0.0
         self._next_keepalive: float | None = None
         self.setup: Setup | None = None
@@ -110,35 +125,42 @@ class Engine:
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Take bytes that arrived at ``now``; return what they mean."""
-        if self._state == _S.CLOSED:
+        if self._state is _CLOSED:
             return []
+        if self._full:
+            self._hold(now)
         self._now = self._heard = now
-        return self._run(self._in.receive, data, now)
+        events = self._run(self._in.receive, data, now)
+        self._full = not self.wants_read
+        return events
 
     def receive_eof(self, now: float) -> list[Event]:
         """The transport ended."""
         self._now = now
-        return self._run(self._step, _I.LOST, None)
+        over = self._state is _DRAINING and not self._streams.live
+        return self._run(self._step, _I.LAST_STREAM_ENDED if over else _I.LOST, None)
 
     def tick(self, now: float) -> list[Event]:
         """Time passed: send a keepalive, give up a silent peer or a frame that never ends."""
-        if self._state == _S.CLOSED:
+        if self._state is _CLOSED:
             return []
         self._now = now
+        full = not self.wants_read
+        if full or self._full:
+            self._hold(now)
+        self._full = full
         return self._run(self._tick, now)
 
     @property
     def deadline(self) -> float | None:
         """When tick is next wanted."""
-        if self._state == _S.CLOSED:
+        if self._state is _CLOSED:
             return None
-        if self._state == _S.DRAINING and not self._streams.live:
+        if self._state is _DRAINING and not self._streams.live:
             return self._now  # a verb has ended the last stream: tick says Closed
-        due = []
         if self._state in (_S.WAIT_FIRST, _S.DECIDING):
-            due.append(self._born + self.limits.handshake_s)
-        else:
-            due.append(self._heard + self._lifetime)
+            return self._born + self.limits.handshake_s
+        due = [self._heard + self._lifetime]
         if self._next_keepalive is not None:
             due.append(self._next_keepalive)
         if self._in.incomplete_since is not None:
@@ -149,10 +171,8 @@ class Engine:
 
     def outgoing(self, limit: int = 0x10000) -> bytes:
         """Bytes to write now."""
-        data = self._out.take(limit)
-        if not self._out.size:
-            self._echoes = 0
-        return data
+        self._echoes = 0  # frames of stream 0 leave first, all of them
+        return self._out.take(limit)
 
     @property
     def queued(self) -> int:
@@ -161,7 +181,11 @@ class Engine:
 
     @property
     def wants_read(self) -> bool:
-        """False while more input could not be taken within the limits."""
+        """False while more input could not be taken within the limits.
+
+        ``room`` ends at O, and one payload may pass it; reading ends a payload later. So a peer that keeps to its
+        room always reads, and two ends that are full of large payloads do not wait for each other for ever.
+        """
         limits = self.limits
         if self._in.held and self._in.pending >= limits.first_frame_bytes:
             return False
@@ -169,7 +193,7 @@ class Engine:
         if delivered and delivered + self._streams.reassembly.size > limits.connection_bytes:
             return False
         return (
-            self._out.size < limits.outbound_high_bytes
+            self._out.size <= self._most_queued
             and self._out.frames < limits.outbound_high_frames + limits.control_replies
             and self._echoes < limits.keepalive_echoes
         )
@@ -177,7 +201,7 @@ class Engine:
     @property
     def closed(self) -> bool:
         """True once Closed was returned."""
-        return self._state == _S.CLOSED
+        return self._state is _CLOSED
 
     def room(self, unsent: int) -> int:
         """Bytes that may still be queued, 0 when there are too many frames."""
@@ -193,13 +217,16 @@ class Engine:
 
     def accept(self, now: float) -> list[Event]:
         """Accept the peer; what it sent meanwhile is treated now."""
+        self._check_deciding()
         self._now = now
         return self._run(self._accept)
 
     def refuse(self, reason: str, now: float, code: int | None = None) -> list[Event]:
-        """Refuse the peer with ``code``, REJECTED_SETUP if None."""
+        """Refuse the peer with ``code``; REJECTED_SETUP if it is None or not a code for this (R-14)."""
+        self._check_deciding()
         self._now = now
-        violation = Violation(reason, rule="R-14", code=code or Code.REJECTED_SETUP)
+        fit = code in (Code.INVALID_SETUP, Code.UNSUPPORTED_SETUP, Code.REJECTED_SETUP)
+        violation = Violation(reason, rule="R-14", code=code if fit else Code.REJECTED_SETUP)
         return self._run(self._step, _I.APP_REFUSE, violation)
 
     def open(
@@ -234,6 +261,12 @@ class Engine:
         """Send metadata about the connection (METADATA_PUSH)."""
         if self._state not in (_S.SETUP_SENT, _S.OPEN, _S.DRAINING):
             raise ConnectionClosed(f"nothing can be pushed: the connection is {self._state.name.lower()}")
+        if len(metadata) > self.limits.connection_metadata_bytes:
+            raise LimitExceeded(
+                f"{len(metadata)} bytes of metadata: a peer takes {self.limits.connection_metadata_bytes}",
+                stream=0,
+                rule="metadata-too-large",
+            )
         self._out.control(MetadataPush(stream=0, metadata=metadata).encode(prefixed=True))
 
     def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
@@ -262,8 +295,11 @@ class Engine:
             work(*arguments)
         except Violation as violation:
             self._break_off(violation)
-        if self._state == _S.DRAINING and not self._streams.live:
-            self._step(_I.LAST_STREAM_ENDED, None)
+        if self._state is not _OPEN:
+            self._streams.accepting = False
+            if self._state is _DRAINING and not self._streams.live:
+                self._step(_I.LAST_STREAM_ENDED, None)
+        self._events = self._streams.events = []  # what was delivered is not kept alive
         return events
 
     # -- frames ---------------------------------------------------------------------------------------------
@@ -284,10 +320,15 @@ class Engine:
             return
         if not frame.OPEN_ENDED and trailing(frame, start, end):
             self._charge(1, frame.stream, "FR-21", "bytes after the end of the frame")
-        input = self._classify_error(frame) if isinstance(frame, ErrorFrame) else _INPUTS[type(frame)]
-        if isinstance(frame, _STREAM_ZERO) and frame.stream and self._state != _S.WAIT_FIRST:
-            self._charge(10, frame.stream, "R-32", f"{type(frame).__name__} on a stream")
-            return
+        input = _INPUTS.get(type(frame))
+        if input is None:
+            if isinstance(frame, ErrorFrame):
+                input = self._classify_error(frame)
+            else:
+                input = _STREAM_ZERO[type(frame)]
+                if frame.stream and self._state != _S.WAIT_FIRST:
+                    self._charge(10, frame.stream, "R-32", f"{type(frame).__name__} on a stream")
+                    return
         self._step(input, frame)
 
     def _malformed(self, block: bytes, start: int, violation: Violation) -> None:
@@ -311,7 +352,7 @@ class Engine:
         return _I.ERROR_CLOSE if frame.code == Code.CONNECTION_CLOSE else _I.ERROR_OTHER
 
     def _step(self, input: ConnectionInput, argument: Any) -> None:
-        step = self._table.step(self._state, input)
+        step = self._table.steps[self._state][input]
         before, self._state = self._state, step.next
         _ACTIONS[step.action](self, argument)
         if step.action == ConnectionAction.ESTABLISH and before == _S.SETUP_SENT:
@@ -328,7 +369,10 @@ class Engine:
     def _start(self, setup: Setup | None, now: float) -> None:
         setup = self.setup = proposal(setup, self.limits)
         self._state = self._table.step(self._state, _I.APP_START).next
-        self._out.control(setup.encode(prefixed=True))
+        try:
+            self._out.control(setup.encode(prefixed=True))
+        except Violation as violation:
+            raise LocalProtocolError(violation.reason, stream=0, rule=violation.rule) from None
         self._interval = setup.keepalive_ms / 1000
         self._lifetime = setup.lifetime_ms / 1000
         self._next_keepalive = now + self._interval
@@ -351,7 +395,12 @@ class Engine:
         if not self._in.over:
             self._in.resume(self._now)
 
+    def _check_deciding(self) -> None:
+        if self._state not in (_S.DECIDING, _CLOSED):
+            raise LocalProtocolError("there is nothing to decide: no SETUP waits for it", rule="3.2")
+
     def _establish(self, argument: Any) -> None:
+        self._streams.accepting = True
         if self._client:
             self._events.append(Established(None))
 
@@ -397,7 +446,7 @@ class Engine:
         self._streams.on_request(frame)
 
     def _reject(self, frame: Any) -> None:
-        self._streams.reject(frame, "the connection is closing")
+        self._streams.on_request(frame, "the connection is closing")
 
     def _stream_frame(self, frame: Any) -> None:
         _STREAM_FRAMES[type(frame)](self._streams, frame)
@@ -409,6 +458,12 @@ class Engine:
         """It is so already."""
 
     # -- liveness -------------------------------------------------------------------------------------------
+
+    def _hold(self, now: float) -> None:
+        """This side did not read: what the peer did not say until ``now`` is not held against it."""
+        self._heard = now
+        self._in.hold(now)
+        self._streams.reassembly.hold(now)
 
     def _tick(self, now: float) -> None:
         if self._state in (_S.WAIT_FIRST, _S.DECIDING):

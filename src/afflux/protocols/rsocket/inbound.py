@@ -2,7 +2,8 @@
 
 Theory of operation. One read is one pass: whole frames are treated in place, the tail is kept once. Items within
 credit go round the tables of states.py (there the same step is ITEM/DELIVER), because they are most of all
-traffic: a run of them is one event. Everything else goes through ``frames.decode`` and the engine.
+traffic: a run of them is one event. So do whole requests (IDLE/APP_OPEN_LAST) and their answers (ITEM_LAST/
+COMPLETE_IN). Everything else goes through ``frames.decode`` and the engine.
 
 A length is judged as soon as its three bytes are there (FR-01, FR-02); nothing is allocated for it before.
 """
@@ -18,7 +19,7 @@ from afflux.core.events import Block, Items
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.protocols.rsocket.codes import Code
-from afflux.protocols.rsocket.frames import NEXT, NEXT_COMPLETE, Resume, Setup
+from afflux.protocols.rsocket.frames import FLAG_METADATA, NEXT, NEXT_COMPLETE, RequestResponse, Resume, Setup
 from afflux.protocols.rsocket.outbound import HEADER, HEADER_SIZE
 from afflux.protocols.rsocket.stream import Stream
 from afflux.protocols.rsocket.streams import Streams
@@ -26,6 +27,8 @@ from afflux.protocols.rsocket.streams import Streams
 __all__ = ["Inbound"]
 
 _FAR = 1 << 62
+_REQUEST = RequestResponse.TYPE << 10
+_REQUESTS = (_REQUEST, _REQUEST | FLAG_METADATA)
 
 
 class Inbound:
@@ -72,6 +75,11 @@ class Inbound:
         if block := self._buffer.take():
             self.parse(block)
 
+    def hold(self, now: float) -> None:
+        """The time until ``now`` does not count for the unfinished frame: this side did not read."""
+        if self.incomplete_since is not None:
+            self.incomplete_since = now
+
     def close(self) -> None:
         """The connection has ended."""
         self.over = True
@@ -99,7 +107,7 @@ class Inbound:
                 continue
             if word == NEXT_COMPLETE and (stream := live.get(id)) is not None and stream.answering:
                 self._take_answer(stream, block[position + HEADER_SIZE : stop])
-            else:
+            elif word not in _REQUESTS or not self._take_request(block, position, stop, id, word):
                 treat(block, position + 3, stop)
                 limit = self._limit
             position = stop
@@ -154,6 +162,17 @@ class Inbound:
         """The one answer of a request, whole and without metadata: the step ITEM_LAST/COMPLETE_IN, cut short."""
         self._streams.answered(stream, len(data))
         self._streams.events.append(Items(stream.id, [Payload(data)], True))
+
+    def _take_request(self, block: bytes, position: int, stop: int, id: int, word: int) -> bool:
+        """A whole REQUEST_RESPONSE; False when it needs a closer look."""
+        position += HEADER_SIZE
+        if word == _REQUEST:
+            return self._streams.asked(id, Payload(block[position:stop]))
+        start = position + 3
+        middle = start + int.from_bytes(block[position:start], "big")
+        if start > stop or middle > stop:
+            return False
+        return self._streams.asked(id, Payload(block[middle:stop], block[start:middle]))
 
     def _keep(self, block: bytes, position: int, end: int) -> None:
         if self.over:

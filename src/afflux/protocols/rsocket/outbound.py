@@ -125,11 +125,15 @@ class Outbound:
         else:
             header = HEADER.pack(length >> 16, length & 0xFFFF, stream, word | FLAG_METADATA) + extra
             header += len(metadata).to_bytes(3, "big") + metadata
-        if size < _COPY_BELOW or self._lanes:
+        if self._lanes:
             self.put(stream, header + data, 1)
             return
-        self._ready += (header, data)
-        self._counts += (0, 1)
+        if size < _COPY_BELOW:
+            self._ready.append(header + data)
+            self._counts.append(1)
+        else:
+            self._ready += (header, data)
+            self._counts += (0, 1)
         self.size += size
         self.frames += 1
 

@@ -22,13 +22,12 @@ class Partial:
     "The request frame that began it, or None for an item of a live stream."
     since: float
     "When its first fragment arrived, in the caller's seconds."
-    complete: bool = False
-    "A fragment carried C: with R-37 only a fragmented REQUEST_CHANNEL can set it early (D-4)."
     size: int = 0
     "Bytes of metadata and data so far."
     fragments: int = 0
     metadata: list[bytes] | None = None
     data: list[bytes] = field(default_factory=list)
+    "The pieces, none of them empty."
     small: int = 0
     "Non-last fragments below the smallest useful size."
 
@@ -39,14 +38,15 @@ class Partial:
             Violation: metadata after data has begun (R-34).
         """
         if frame.metadata is not None:
-            if any(self.data):
+            if self.data:
                 raise Violation("metadata after data has begun", rule="R-34")
             if self.metadata is None:
                 self.metadata = []
             self.metadata.append(frame.metadata)
             self.size += len(frame.metadata)
-        self.data.append(frame.data)
-        self.size += len(frame.data)
+        if frame.data:
+            self.data.append(frame.data)
+            self.size += len(frame.data)
         self.fragments += 1
 
     def payload(self) -> Payload:
@@ -57,32 +57,40 @@ class Partial:
 class Reassembly:
     """The unfinished payloads of one connection, oldest first."""
 
-    __slots__ = ("_limits", "_partials", "size")
+    __slots__ = ("_limits", "partials", "size")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._partials: dict[int, Partial] = {}
+        self.partials: dict[int, Partial] = {}
+        "By stream, oldest first. Look into it; change it with the methods."
         self.size = 0
         "Bytes held, with the fixed overhead of each fragment."
 
-    def __contains__(self, stream: int) -> bool:
-        return stream in self._partials
+    def request(self, stream: int) -> RequestFrame | None:
+        """The request frame that began a stream's unfinished payload; None for an item, or when there is none."""
+        partial = self.partials.get(stream)
+        return None if partial is None else partial.request
+
+    def hold(self, now: float) -> None:
+        """The time until ``now`` does not count: this side did not read."""
+        for partial in self.partials.values():
+            partial.since = now
 
     def oldest(self) -> tuple[int, float] | None:
         """The stream whose payload has been unfinished for longest, and since when."""
-        for stream, partial in self._partials.items():
+        for stream, partial in self.partials.items():
             return stream, partial.since
         return None
 
     def drop(self, stream: int) -> None:
         """Forget a stream's fragments (FG-06)."""
-        partial = self._partials.pop(stream, None)
+        partial = self.partials.pop(stream, None)
         if partial is not None:
             self.size -= self._cost(partial)
 
     def clear(self) -> None:
         """Forget everything."""
-        self._partials.clear()
+        self.partials.clear()
         self.size = 0
 
     def begin(self, stream: int, request: RequestFrame | None, now: float) -> Partial:
@@ -91,9 +99,9 @@ class Reassembly:
         Raises:
             Violation: too many unfinished payloads.
         """
-        if len(self._partials) >= self._limits.partial_payloads:
+        if len(self.partials) >= self._limits.partial_payloads:
             raise Violation("too-many-partials", rule="partial_payloads")
-        partial = self._partials[stream] = Partial(request, now)
+        partial = self.partials[stream] = Partial(request, now)
         return partial
 
     def add(self, stream: int, frame: RequestFrame | PayloadFrame, last: bool, room: int) -> Partial | None:
@@ -102,7 +110,7 @@ class Reassembly:
         Raises:
             Violation: a limit is reached, or metadata follows data; the fragments are dropped.
         """
-        partial = self._partials[stream]
+        partial = self.partials[stream]
         before = self._cost(partial)
         try:
             partial.add(frame)
@@ -115,11 +123,11 @@ class Reassembly:
                 raise Violation("buffer-full", rule="connection_bytes")
         except Violation:
             self.size -= before
-            del self._partials[stream]
+            del self.partials[stream]
             raise
         if last:
             self.size -= before
-            return self._partials.pop(stream)
+            return self.partials.pop(stream)
         self.size += grown
         return None
 
@@ -127,7 +135,7 @@ class Reassembly:
         """True when this non-last fragment of ``size`` bytes, prefix included, is one too small too many."""
         if size >= self._limits.fragment_min_bytes:
             return False
-        partial = self._partials[stream]
+        partial = self.partials[stream]
         partial.small += 1
         return partial.small > 1
 

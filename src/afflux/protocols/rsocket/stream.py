@@ -7,6 +7,8 @@ from afflux.protocols.rsocket.states import REQUESTER, RESPONDER, StreamState
 
 __all__ = ["Stream"]
 
+_IDLE, _RECEIVING = StreamState.IDLE, (StreamState.OPEN, StreamState.OUT_DONE)
+
 
 class Stream:
     """What is known of one live stream."""
@@ -18,7 +20,9 @@ class Stream:
         "first_paid",
         "hot",
         "id",
+        "late",
         "owed",
+        "races",
         "requester",
         "state",
         "table",
@@ -30,7 +34,7 @@ class Stream:
         self.verb: Verb = verb
         self.requester = requester
         self.table = REQUESTER if requester else RESPONDER
-        self.state = StreamState.IDLE
+        self.state = _IDLE
         self.owed = 0
         "Items the peer may still send."
         self.allowed = 0
@@ -40,11 +44,15 @@ class Stream:
         "Items may take the short path: receiving, not reassembling, and more than the next item is owed."
         self.answering = False
         "The one answer of a request may take the short path: this side asked, and no fragment has come."
+        self.late = 0
+        "Frames that may be under way since this side gave up; they cost nothing."
+        self.races = 0
+        "Cancels that came for a half that was over."
         self.first_paid = verb != "channel" or requester
         "The first item of a channel has been paid for out of the application's demand (D-8)."
 
     def rate(self, reassembling: bool) -> None:
         """Set ``hot`` and ``answering`` by the state."""
-        ready = self.owed > 0 and not reassembling and self.state in (StreamState.OPEN, StreamState.OUT_DONE)
+        ready = self.owed > 0 and not reassembling and self.state in _RECEIVING
         self.hot = ready and self.verb != "request"
         self.answering = ready and self.verb == "request"

@@ -1,8 +1,8 @@
 """The streams of one connection: what their frames and the application's verbs do to them.
 
 Theory of operation. A frame or a verb is first classified as one input of the tables in states.py; the table says
-the next state and the action; the action is a method of the same name here. Only two paths go round the tables,
-both in engine.py and marked there: an item within credit, and the one answer of a request.
+the next state and the action; the action is a method of the same name here. Only three paths go round the tables,
+all in inbound.py and marked there: an item within credit, a whole request, and its one answer.
 
 Credit. ``owed`` is what the peer may still send, ``allowed`` what this side may; both are exact (R-26, R-27).
 """
@@ -25,7 +25,7 @@ from afflux.core.errors import (
 )
 from afflux.core.events import Canceled as CanceledEvent
 from afflux.core.events import Completed, Event, Failed, Granted, Ignored, Items, Opened, Verb
-from afflux.core.ids import StreamIds, Tombstones
+from afflux.core.ids import StreamIds
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.protocols.rsocket.codes import Code, code_for, error_for
@@ -41,7 +41,8 @@ from afflux.protocols.rsocket.frames import (
     RequestResponse,
     RequestStream,
 )
-from afflux.protocols.rsocket.outbound import HEADER, HEADER_SIZE, Outbound
+from afflux.protocols.rsocket.late import LateFrame, LateFrames
+from afflux.protocols.rsocket.outbound import HEADER, Outbound
 from afflux.protocols.rsocket.reassembly import Reassembly, RequestFrame
 from afflux.protocols.rsocket.states import REQUESTER, RESPONDER, StreamAction, StreamInput, StreamState
 from afflux.protocols.rsocket.stream import Stream
@@ -58,8 +59,9 @@ _VERBS: dict[type, Verb] = {
     RequestChannel: "channel",
 }
 _REQUESTS: dict[str, type[RequestFrame]] = {verb: frame for frame, verb in _VERBS.items()}
-_LATE_FRAMES = 16
-"Frames that may be on their way when a stream completes: refills of credit, a cancel. They are free."
+# Members of an enum are slow to look up: those of the short ways are looked up once.
+_OPEN, _OUT_DONE, _IN_DONE, _CLOSED = StreamState.OPEN, StreamState.OUT_DONE, StreamState.IN_DONE, StreamState.CLOSED
+_APP_ITEM, _APP_COMPLETE, _SEND = StreamInput.APP_ITEM, StreamInput.APP_COMPLETE, StreamAction.SEND
 
 
 # long: see the top of the file
@@ -82,11 +84,16 @@ class Streams:
         self.events: list[Event] = []
         self.now = 0.0
         self.delivered = 0
-        "Bytes of items handed over and not yet consumed, with the fixed overhead of each."
+        "Bytes of payloads handed over and not yet consumed."
+        self.accepting = False
+        "The connection is open: requests are served."
         self._charge = charge
         self._ids = StreamIds(1 if client else 2)
         self._peer_parity = 0 if client else 1
-        self._tombstones = Tombstones(limits.tombstones)
+        self._newest = 0
+        "The highest id of the peer's streams so far: one above it can have no past."
+        self._partials = self.reassembly.partials
+        self._late = LateFrames(limits)
         self._cancels = Bucket(*limits.cancel_bucket)
         self._credit_frames = 0
         self._opened = 0
@@ -94,42 +101,66 @@ class Streams:
 
     # -- what the peer's frames do --------------------------------------------------------------------------
 
-    def on_request(self, frame: RequestFrame) -> None:
-        """A request frame in an open connection."""
+    def on_request(self, frame: RequestFrame, refusal: str = "") -> None:
+        """A request frame in an open connection; ``refusal`` is why no request is taken any more."""
         id = frame.stream
         if id & 1 != self._peer_parity or id == 0:
             self._charge(10, id, "D-12", "a request with this side's own parity or on stream 0")
-        elif id in self.live or id in self.reassembly:
+        elif id in self.live or id in self._partials or id in self.handlers:
+            # SI-16: an id whose handler still runs is in use, or one id could start any number of them
             self._charge(10, id, "R-31", "a request on an id in use")
-        elif len(self.handlers) >= self.limits.streams:
-            self.reject(frame, "too-many-streams")
+        else:
+            if id > self._newest:
+                self._newest = id
+            else:
+                self._late.forget(id)
+            self._admit(frame, refusal)
+
+    def _admit(self, frame: RequestFrame, refusal: str) -> None:
+        id = frame.stream
+        if refusal or len(self.handlers) >= self.limits.streams:
+            self._reject(frame, refusal or "too-many-streams")
         elif getattr(frame, "initial_n", 1) == 0:
-            self._refuse(id, Code.INVALID, "request-n-zero")
+            self._refuse(id, Code.INVALID, "request-n-zero", frame.follows)
         elif frame.follows:
             self._fragment(id, frame, last=False)
         else:
             complete = isinstance(frame, RequestChannel) and frame.complete
             self._accept(frame, Payload(frame.data, frame.metadata), complete)
 
-    def reject(self, frame: RequestFrame, reason: str) -> None:
-        """Refuse a request that nothing has been done for: safe to try again."""
-        self._charge(1, frame.stream, "REJECTED", reason)
-        if isinstance(frame, RequestFnf):
-            return  # D-11: a refused REQUEST_FNF is dropped silently
-        self._send_error(frame.stream, Code.REJECTED, reason)
-        self._tombstones.add(frame.stream, self.limits.cancel_race_frames)
+    def asked(self, id: int, payload: Payload) -> bool:
+        """A whole REQUEST_RESPONSE: serve it if there is nothing against it, by the step IDLE/APP_OPEN_LAST. False
+        for on_request to find out what there is."""
+        handlers = self.handlers
+        if (
+            not self.accepting
+            or id <= self._newest
+            or id & 1 != self._peer_parity
+            or id > 0x7FFFFFFF
+            or len(handlers) >= self.limits.streams
+        ):
+            return False
+        self._newest = id
+        handlers.add(id)
+        self._opened += 1
+        stream = self.live[id] = Stream(id, "request", False)
+        stream.allowed = 1
+        stream.state = _IN_DONE
+        self.delivered += len(payload)
+        self.events.append(Opened(id, "request", payload, 1, False))
+        return True
 
     def on_payload(self, frame: PayloadFrame) -> None:
         """A PAYLOAD frame that is not on the short path."""
         stream = self.live.get(frame.stream)
         # R-37: F is ignored when C is set too
         last = not frame.follows or frame.complete
-        if frame.stream in self.reassembly:
+        if frame.stream in self._partials:
             self._fragment(frame.stream, frame, last)
         elif stream is None:
             self._unknown(frame.stream, "PAYLOAD")
-        elif not last and (frame.next or frame.follows):
-            if stream.owed or stream.state == StreamState.IN_DONE:
+        elif not last:
+            if stream.owed or stream.state == _IN_DONE:
                 self._fragment(frame.stream, frame, last)
             else:
                 self._step(stream, StreamInput.ITEM_EXCESS)
@@ -153,23 +184,31 @@ class Streams:
     def on_cancel(self, frame: Cancel) -> None:
         """CANCEL."""
         stream = self.live.get(frame.stream)
-        if frame.stream in self.reassembly and stream is None:
-            self.reassembly.drop(frame.stream)
-        elif stream is None:
-            self._unknown(frame.stream, "CANCEL")
-        else:
+        if stream is None:
+            self._end_unborn(frame.stream, "CANCEL")
+            return
+        if not stream.requester:
             self._count_cancel()
-            self._step(stream, StreamInput.CANCEL)
+        self._step(stream, StreamInput.CANCEL)
 
     def on_error(self, frame: ErrorFrame) -> None:
         """ERROR on a stream."""
         stream = self.live.get(frame.stream)
-        if frame.stream in self.reassembly and stream is None:
-            self.reassembly.drop(frame.stream)
-        elif stream is None:
-            self._unknown(frame.stream, "ERROR")
-        else:
-            self._step(stream, StreamInput.ERROR, error_for(frame.code, frame.data, frame.stream, self.limits))
+        if stream is None:
+            self._end_unborn(frame.stream, "ERROR")
+            return
+        if not stream.requester:
+            self._count_cancel()  # FL-01: to a handler an error of its requester is a cancel
+        self._step(stream, StreamInput.ERROR, error_for(frame.code, frame.data, frame.stream, self.limits))
+
+    def _end_unborn(self, id: int, name: LateFrame) -> None:
+        """CANCEL or ERROR without a live stream: a request whose last fragment has not come, or late."""
+        if id in self._partials:
+            self.reassembly.drop(id)
+            self._count_cancel()
+            return
+        self.out.drop(id)  # R-38: a payload that is still being written is not wanted any more
+        self._unknown(id, name)
 
     def took(self, stream: Stream, items: int, size: int) -> None:
         """Items went round the tables: count them (R-27)."""
@@ -179,7 +218,7 @@ class Streams:
 
     def answered(self, stream: Stream, size: int) -> None:
         """The one answer of a request went round the tables."""
-        stream.state = StreamState.CLOSED
+        stream.state = _CLOSED
         del self.live[stream.id]
         self.delivered += size
 
@@ -187,8 +226,9 @@ class Streams:
         """End the reassemblies that have waited too long (FG-04)."""
         self.now = now
         while (oldest := self.reassembly.oldest()) and oldest[1] + self.limits.reassembly_s <= now:
+            request = self.reassembly.request(oldest[0])
             self.reassembly.drop(oldest[0])
-            self._fragment_refused(oldest[0], None, StreamInput.TOO_BIG, "reassembly-timeout", Code.CANCELED)
+            self._fragment_refused(oldest[0], request, True, StreamInput.TOO_BIG, "reassembly-timeout", Code.CANCELED)
 
     # -- what the application's verbs do --------------------------------------------------------------------
 
@@ -203,43 +243,45 @@ class Streams:
             raise LocalProtocolError(f"the first credit of a {verb} is 1 to {MAX_N}, not {credit}", rule="D-5")
         value = payload_of(payload)
         id = self._ids.allocate(self.live)
+        if self._ids.wrapped:
+            self._late.forget(id)
         extra = credit.to_bytes(4, "big") if verb in ("stream", "channel") else b""
         self.out.payload(id, frame.TYPE << 10, extra, value, complete and verb == "channel")
         self._opened += 1
         if verb == "fire":
             return id
-        stream = Stream(id, verb, requester=True)
+        stream = self.live[id] = Stream(id, verb, True)
         stream.columnar = columnar
-        stream.owed = credit if extra else 1
         last = verb != "channel" or complete
         stream.state = REQUESTER.step(stream.state, StreamInput.APP_OPEN_LAST if last else StreamInput.APP_OPEN).next
-        stream.rate(stream.id in self.reassembly)
-        self.live[id] = stream
+        stream.owed = credit if extra else 1
+        stream.rate(False)
         return id
 
     def send(self, id: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
         """See core.engine.Engine.send."""
         stream = self.live.get(id)
-        if stream is None or not self._may(stream, StreamInput.APP_ITEM):
+        if stream is None or stream.table.steps[stream.state][_APP_ITEM].action is not _SEND:
             return
         count = len(payloads)
         if count > stream.allowed:
             raise LocalProtocolError(
                 f"stream {id} has credit for {stream.allowed} items, not for {count}", stream=id, rule="R-27"
             )
-        if stream.verb == "request":
-            complete = True
-        stream.allowed -= count
-        self.items_sent += count
+        if not count:
+            if complete:
+                self._step(stream, _APP_COMPLETE)
+            return
+        complete = complete or stream.verb == "request"
         if count == 1:
             self.out.payload(id, NEXT, b"", payload_of(payloads[0]), complete)
-        else:
+        stream.allowed -= count
+        self.items_sent += count
+        if count > 1:
             self.out.run(id, payloads, count - 1 if complete else -1)
-        if complete and count:
-            stream.state = stream.table.step(stream.state, StreamInput.APP_COMPLETE).next
+        if complete:
+            stream.state = stream.table.steps[stream.state][_APP_COMPLETE].next
             self._settle(stream)
-        elif complete:
-            self.complete(id)
 
     def complete(self, id: int) -> None:
         """See core.engine.Engine.complete."""
@@ -258,7 +300,7 @@ class Streams:
         if not 0 < n <= MAX_N:
             raise LocalProtocolError(f"a credit is 1 to {MAX_N} items, not {n}", stream=id, rule="D-5")
         stream = self.live.get(id)
-        if stream is None or stream.state not in (StreamState.OPEN, StreamState.OUT_DONE):
+        if stream is None or stream.state not in (_OPEN, _OUT_DONE):
             return
         if stream.verb == "request":
             raise LocalProtocolError("a request/response has one item and no credit", stream=id, rule="R-23")
@@ -267,7 +309,7 @@ class Streams:
             n -= 1
         if n:
             stream.owed = min(stream.owed + n, SATURATED)
-            stream.rate(stream.id in self.reassembly)
+            stream.rate(id in self._partials)
             self.out.frame(id, RequestN(stream=id, n=n).encode(prefixed=True))
 
     def cancel(self, id: int) -> None:
@@ -289,7 +331,7 @@ class Streams:
     def _item(self, stream: Stream, next: bool, complete: bool, payload: Payload) -> None:
         if not next:
             self._step(stream, StreamInput.COMPLETE if complete else StreamInput.EMPTY)
-        elif not stream.owed and stream.state != StreamState.IN_DONE:
+        elif not stream.owed and stream.state != _IN_DONE:
             self._step(stream, StreamInput.ITEM_EXCESS)
         elif complete or stream.verb == "request":
             # R-23: the answer of a request completes it, with or without C
@@ -300,44 +342,46 @@ class Streams:
     def _fragment(self, id: int, frame: RequestFrame | PayloadFrame, last: bool) -> None:
         reassembly = self.reassembly
         stream = self.live.get(id)
-        if stream is not None and stream.state == StreamState.IN_DONE:
+        if stream is not None and stream.state == _IN_DONE:
             self._step(stream, StreamInput.ITEM)
             return
+        request = reassembly.request(id) if isinstance(frame, PayloadFrame) else frame
         room = self.limits.connection_bytes - self.delivered - reassembly.size - self.out.size
         try:
-            if id not in reassembly:
-                reassembly.begin(id, None if isinstance(frame, PayloadFrame) else frame, self.now)
+            if id not in self._partials:
+                reassembly.begin(id, request, self.now)
                 if stream is not None:
-                    stream.rate(stream.id in self.reassembly)
+                    stream.rate(True)
             whole = reassembly.add(id, frame, last, room)
         except Violation as violation:
-            malformed = violation.rule == "R-34"
-            self._fragment_refused(
-                id,
-                frame,
-                StreamInput.MALFORMED if malformed else StreamInput.TOO_BIG,
-                violation.reason,
-                Code.INVALID if malformed else Code.REJECTED,
-            )
+            if violation.rule == "R-34":
+                self._fragment_refused(id, request, not last, StreamInput.MALFORMED, violation.reason, Code.INVALID)
+            else:
+                self._fragment_refused(id, request, not last, StreamInput.TOO_BIG, violation.reason, Code.REJECTED)
             return
         if whole is None:
-            size = HEADER_SIZE + len(frame.data) + (0 if frame.metadata is None else len(frame.metadata) + 3)
-            if reassembly.small(id, size):
+            if reassembly.small(id, 3 + frame.encoded_size):
                 self._charge(20, id, "fragment_min_bytes", "fragment-too-small")
             return
         complete = isinstance(frame, PayloadFrame) and frame.complete
-        if whole.request is not None:
-            first = isinstance(whole.request, RequestChannel) and whole.request.complete
-            self._accept(whole.request, whole.payload(), complete or first)
-        else:
+        if request is None:
             self._item(self.live[id], True, complete, whole.payload())
+        elif len(self.handlers) >= self.limits.streams:
+            self._reject(request, "too-many-streams")
+        else:
+            first = isinstance(request, RequestChannel) and request.complete
+            self._accept(request, whole.payload(), complete or first)
 
-    def _fragment_refused(self, id: int, frame: Any, input: StreamInput, reason: str, code: Code) -> None:
+    def _fragment_refused(
+        self, id: int, request: RequestFrame | None, more: bool, input: StreamInput, reason: str, code: Code
+    ) -> None:
+        """``more``: fragments are still to come; they are swallowed (FG-01)."""
         stream = self.live.get(id)
         if stream is not None:
+            stream.late = self.limits.fragments if more else 0
             self._step(stream, input, (reason, code))
         else:
-            self._refuse(id, code, reason)
+            self._refuse(id, code, reason, more, silent=isinstance(request, RequestFnf))
 
     def _accept(self, frame: RequestFrame, payload: Payload, complete: bool) -> None:
         id = frame.stream
@@ -356,43 +400,55 @@ class Streams:
         self._hold(payload)
         self.events.append(Opened(id, verb, payload, credit, complete))
 
-    def _unknown(self, id: int, name: str) -> None:
-        if self._tombstones.spend(id):
+    def _unknown(self, id: int, name: LateFrame) -> None:
+        price = self._late.price(id, name)
+        if not price:
             self.events.append(Ignored(id, "SI-07", f"{name} for a stream that has just ended", 0))
-        else:
+        elif price == 1:
             self._charge(1, id, "R-31", f"{name} for an unknown stream")
+        else:
+            self._charge(price, id, "SI-10", f"{name} for a stream that the peer has ended")
 
     # -- steps ----------------------------------------------------------------------------------------------
 
-    def _may(self, stream: Stream, input: StreamInput) -> bool:
-        return bool(stream.table.step(stream.state, input).action == StreamAction.SEND)
-
     def _step(self, stream: Stream, input: StreamInput, argument: Any = None) -> None:
-        step = stream.table.step(stream.state, input)
+        step = stream.table.steps[stream.state][input]
         stream.state = step.next
         _ACTIONS[step.action](self, stream, argument)
         self._settle(stream)
 
     def _settle(self, stream: Stream) -> None:
         """Forget a stream that is over, and keep ``hot`` true to the state."""
-        if stream.state != StreamState.CLOSED:
-            stream.rate(stream.id in self.reassembly)
+        id = stream.id
+        if stream.state is not _CLOSED:
+            if stream.state is _IN_DONE and id in self._partials:
+                self.reassembly.drop(id)  # this side canceled the inbound half: the rest will not come
+            stream.rate(id in self._partials)
             return
         stream.hot = stream.answering = False
-        del self.live[stream.id]
-        self.reassembly.drop(stream.id)
-        if stream.verb != "request":
-            self._bury(stream.id, _LATE_FRAMES)
-
-    def _bury(self, id: int, free: int) -> None:
-        if id not in self._tombstones:
-            self._tombstones.add(id, free)
+        del self.live[id]
+        if self._partials:
+            self.reassembly.drop(id)
+        if stream.late:
+            self._late.given_up(id, stream.late)
+        elif stream.verb != "request":
+            self._late.ended(id)
+        elif not stream.requester:
+            self._late.answered()
 
     def _ignore(self, stream: Stream, argument: Any) -> None:
+        if stream.late:
+            stream.late -= 1
+            self.events.append(Ignored(stream.id, "SI-07", "it was under way when this side canceled", 0))
+            return
         self._charge(10, stream.id, "R-31", f"a frame that makes no sense in {stream.state.name}")
 
     def _race(self, stream: Stream, argument: Any) -> None:
-        self.events.append(Ignored(stream.id, "R-31", "late, and a legal race", 0))
+        stream.races += argument is None  # CANCEL; credit has its own budget (FC-08)
+        if stream.races > self.limits.cancel_race_frames:
+            self._charge(1, stream.id, "cancel_race_frames", "more cancels than can race")
+        else:
+            self.events.append(Ignored(stream.id, "R-31", "late, and a legal race", 0))
 
     def _nothing(self, stream: Stream, argument: Any) -> None:
         """The stream has moved on."""
@@ -412,12 +468,12 @@ class Streams:
 
     def _excess(self, stream: Stream, argument: Any) -> None:
         reason = "more items than the credit granted"
+        self._charge(50, stream.id, "R-27", reason)  # first of all: when it ends the connection, that is the one end
         if stream.requester:
             self._abandon(stream, Cancel(stream=stream.id).encode(prefixed=True))  # FC-04
         else:
             self._abandon_with_error(stream, Code.CANCELED, reason)  # FC-05
         self.events.append(Failed(stream.id, RemoteProtocolError(reason, stream=stream.id, rule="R-27")))
-        self._charge(50, stream.id, "R-27", reason)
 
     def _grant(self, stream: Stream, n: int) -> None:
         stream.allowed = min(stream.allowed + n, SATURATED)
@@ -434,6 +490,7 @@ class Streams:
 
     def _end_canceled(self, stream: Stream, argument: Any) -> None:
         self.out.drop(stream.id)
+        stream.late = stream.owed  # some requesters go on sending what they had credit for
         self.events.append(CanceledEvent(stream.id, final=True))
 
     def _end_failed(self, stream: Stream, error: Error) -> None:
@@ -458,6 +515,7 @@ class Streams:
 
     def _send_failure(self, stream: Stream, error: Exception) -> None:
         self.out.drop(stream.id)
+        self._give_up(stream)
         code, text = code_for(error, self.limits)
         self._send_error(stream.id, code, text)
 
@@ -466,24 +524,41 @@ class Streams:
             self._abandon(stream, Cancel(stream=stream.id).encode(prefixed=True))
         else:
             self.out.frame(stream.id, Cancel(stream=stream.id).encode(prefixed=True))
-            self._bury(stream.id, self.limits.cancel_race_frames)
+            self._give_up(stream)
 
     # -- sending --------------------------------------------------------------------------------------------
 
+    def _reject(self, frame: RequestFrame, reason: str) -> None:
+        """Refuse a request that nothing has been done for: safe to try again."""
+        id = frame.stream
+        self._charge(1, id, "REJECTED", reason)
+        self._late.given_up(id, self.limits.fragments if frame.follows else self.limits.cancel_race_frames)
+        if not isinstance(frame, RequestFnf):  # D-11: a refused REQUEST_FNF is dropped silently
+            self._send_error(id, Code.REJECTED, reason)
+
+    def _refuse(self, id: int, code: Code, reason: str, more: bool, silent: bool = False) -> None:
+        """Refuse a request that breaks a rule: it counts as a cancel of the peer (FL-02)."""
+        if not silent:
+            self._send_error(id, code, reason)
+        self._late.given_up(id, self.limits.fragments if more else self.limits.cancel_race_frames)
+        self._count_cancel()
+
+    def _give_up(self, stream: Stream) -> None:
+        """This side ends the stream, or its inbound half: what the peer had credit for may be under way."""
+        under_way = self.limits.fragments if stream.id in self._partials else self.limits.cancel_race_frames
+        stream.late = max(stream.late, stream.owed, under_way)
+
     def _abandon(self, stream: Stream, frame: bytes) -> None:
-        """This side ends the stream: drop what it still wanted to send, say so, and remember the id."""
+        """This side ends the stream: drop what it still wanted to send, and say so."""
         self.out.drop(stream.id)
         self.out.frame(stream.id, frame)
-        self._bury(stream.id, self.limits.cancel_race_frames)
+        self._give_up(stream)
 
     def _abandon_with_error(self, stream: Stream, code: Code, reason: str) -> None:
         """The peer made us end the stream with an error: it counts as a cancel of the peer (FL-02)."""
         self.out.drop(stream.id)
-        self._refuse(stream.id, code, reason)
-
-    def _refuse(self, id: int, code: Code, reason: str) -> None:
-        self._send_error(id, code, reason)
-        self._bury(id, self.limits.cancel_race_frames)
+        self._send_error(stream.id, code, reason)
+        self._give_up(stream)
         self._count_cancel()
 
     def _send_error(self, id: int, code: int, text: str) -> None:

@@ -1,0 +1,71 @@
+"""Frames for streams that are over: which are a legal race, and what the others cost. No stream is changed here.
+
+Theory of operation. Three endings leave different frames under way:
+
+1. This side gave the stream up: whatever the peer had already sent, within its credit, is no fault (SI-07).
+2. The peer ended it, or both halves are complete: credit and a cancel may cross the end, items and errors may not
+   (SI-10). Late credit is free here because ``credit_frames`` bounds all credit there is (FC-08).
+3. A request was answered. Only a cancel may cross the answer. Answers are most of all endings, so they are counted
+   and not remembered.
+
+Ids are remembered in tables of ``limits.tombstones``, oldest out: there is no state for each id that ever was.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from afflux.core.ids import Tombstones
+from afflux.core.limits import Limits
+
+__all__ = ["LateFrame", "LateFrames"]
+
+LateFrame = Literal["PAYLOAD", "REQUEST_N", "CANCEL", "ERROR"]
+
+_LATE_CANCELS = 16
+"Cancels that may cross the end of one stream; one is enough, more harm nobody."
+
+
+class LateFrames:
+    """The endings of one connection's streams."""
+
+    __slots__ = ("_answers", "_ended", "_given_up", "_most_answers")
+
+    def __init__(self, limits: Limits) -> None:
+        self._given_up = Tombstones(limits.tombstones)
+        self._ended = Tombstones(limits.tombstones)
+        self._answers = 0
+        self._most_answers = limits.tombstones
+
+    def given_up(self, id: int, free: int) -> None:
+        """This side ended the stream: ``free`` frames may be under way."""
+        self._given_up.add(id, free)
+
+    def ended(self, id: int) -> None:
+        """The stream ended in order, or by the peer's wish."""
+        self._ended.add(id, _LATE_CANCELS)
+
+    def answered(self) -> None:
+        """This side answered a request."""
+        if self._answers < self._most_answers:
+            self._answers += 1
+
+    def forget(self, id: int) -> None:
+        """The id is used again."""
+        self._given_up.discard(id)
+        self._ended.discard(id)
+
+    def price(self, id: int, frame: LateFrame) -> int:
+        """What a frame for a stream that is not live costs in glitch tokens; 0 for a legal race."""
+        if frame == "REQUEST_N":
+            return 0 if id in self._given_up or id in self._ended else 1
+        if self._given_up.spend(id):
+            return 0
+        if frame != "CANCEL":
+            return 10 if id in self._ended else 1
+        if self._ended.spend(id):
+            return 0
+        if self._answers:
+            self._answers -= 1
+            return 0
+        return 1

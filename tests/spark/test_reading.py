@@ -1,0 +1,223 @@
+"""Reading a cursor over a real connection: heads, ranges that are counted, and answers that no journal could give."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from afflux.core.errors import ApplicationError, ConnectFailed, Invalid, RemoteProtocolError
+from afflux.protocols.rsocket.cursor import OFFSET_AHEAD, UNKNOWN_SHARD
+from afflux.spark.offsets import Mark, Span
+from afflux.spark.options import Options
+from afflux.spark.reading import DataLost, Driver, SpanReader
+from tests.spark.conftest import asked
+from tests.spark.serving import LIE_EPOCH, item
+
+ITEMS = asked(count=1000, size=16)
+
+Make = Callable[..., Options]
+
+
+@pytest.fixture
+def options(uri: str) -> Make:
+    """Options for the server, whose waits are long enough for any machine."""
+
+    def make(**more: str) -> Options:
+        return Options.parse({"uri": uri, "requestData": ITEMS, "pollTimeoutMs": "30000"} | more)
+
+    return make
+
+
+def whole(options: Options) -> Span:
+    """All of a stream that ends."""
+    state = Driver(options).settled()[0]
+    return Span(shard=0, epoch=state.epoch, first=state.first, end=state.head)
+
+
+def rows(options: Options, span: Span) -> list[tuple[int, bytes, bytes | None]]:
+    """Offset, data and metadata of each item of the span, however they came."""
+    found: list[tuple[int, bytes, bytes | None]] = []
+    for chunk in SpanReader(options, span):
+        if chunk.block is not None:
+            spans = zip(chunk.block.starts, chunk.block.ends, strict=True)
+            items: list[tuple[bytes, bytes | None]] = [(chunk.block.buffer[start:end], None) for start, end in spans]
+        else:
+            items = [(payload.data, payload.metadata) for payload in chunk.payloads]
+        assert len(items) == len(chunk)
+        found += [(chunk.first + place, *each) for place, each in enumerate(items)]
+    return found
+
+
+def expected(route: str | None, numbers: range, size: int = 16) -> list[tuple[int, bytes, bytes | None]]:
+    made = [(number, item(route, number, size)) for number in numbers]
+    return [
+        (number, each, None) if isinstance(each, bytes) else (number, each.data, each.metadata) for number, each in made
+    ]
+
+
+def lying(uri: str, route: str, **more: str) -> tuple[Options, Span]:
+    options = Options.parse({"uri": uri, "route": f"lie-{route}"} | more)
+    return options, Span(shard=0, epoch=LIE_EPOCH, first=20, end=60)
+
+
+@pytest.mark.parametrize("route", [None, "varied", "tagged"])
+@pytest.mark.parametrize(("first", "end"), [(0, 1000), (0, 1), (999, 1000), (250, 777)])
+def test_a_range_is_read_exactly(options: Make, route: str | None, first: int, end: int) -> None:
+    asked_for = options(**({"route": route} if route else {}))
+    span = Span(shard=0, epoch=whole(asked_for).epoch, first=first, end=end)
+    assert rows(asked_for, span) == expected(route, range(first, end))
+
+
+def test_more_than_the_window_of_credit(options: Make) -> None:
+    many = options(requestData=asked(count=250_000, size=8))
+    total = 0
+    for chunk in SpanReader(many, whole(many)):
+        assert chunk.first == total
+        total += len(chunk)
+    assert total == 250_000
+
+
+def test_nothing_is_read_of_an_empty_range(options: Make) -> None:
+    assert rows(options(), Span(shard=0, epoch=1, first=5, end=5)) == []
+
+
+def test_where_a_new_query_starts(options: Make) -> None:
+    epoch = whole(options()).epoch
+    assert Driver(options()).start() == {0: Mark(epoch, 0)}
+    assert Driver(options(startingOffsets="latest")).start() == {0: Mark(epoch, 1000)}
+    assert Driver(options(startingOffsets='{"0": 1000}')).start() == {0: Mark(epoch, 1000)}
+    with pytest.raises(Invalid, match="names offset 1001 of shard 0 .* head is 1000"):
+        Driver(options(startingOffsets='{"0": 1001}')).start()
+
+
+def test_an_unknown_shard(options: Make) -> None:
+    with pytest.raises(ApplicationError) as raised:
+        Driver(options(startingOffsets='{"1": 0}')).start()
+    assert raised.value.code == UNKNOWN_SHARD
+
+
+def test_a_long_poll_ends_when_there_is_news(options: Make) -> None:
+    live = options(requestData=asked(count=500, open=True))
+    driver = Driver(live)
+    epoch = driver.heads()[0].epoch
+    seen = 0
+    while seen < 500:
+        state = driver.states({0: Mark(epoch, seen)}, wait_ms=30_000)[0]
+        assert state.head > seen and not state.sealed
+        seen = state.head
+
+
+def test_a_long_poll_ends_without_news(options: Make) -> None:
+    live = options(requestData=asked(count=3, open=True))
+    driver = Driver(live)
+    epoch = driver.heads()[0].epoch
+    seen = 0
+    while seen < 3:
+        seen = driver.states({0: Mark(epoch, seen)}, wait_ms=30_000)[0].head
+    assert driver.states({0: Mark(epoch, 3)}, wait_ms=1)[0].head == 3
+
+
+def test_how_large_items_are(options: Make) -> None:
+    driver = Driver(options())
+    span = whole(options())
+    assert driver.item_bytes([span]) == 16
+    assert driver.item_bytes([Span(shard=0, epoch=span.epoch + 1, first=0, end=10)]) is None
+
+
+def test_a_checkpoint_of_another_journal_names_both_positions(options: Make) -> None:
+    driver, span = Driver(options()), whole(options())
+    marks = {0: Mark(span.epoch + 1, 123)}
+    state = driver.states(marks)[0]
+    with pytest.raises(DataLost, match=rf"epoch {span.epoch} .* 1000.* epoch {span.epoch + 1}, offset 123"):
+        driver.behind_gap(marks[0], state)
+    lenient = Driver(options(failOnDataLoss="false"))
+    assert lenient.behind_gap(marks[0], state) == Mark(span.epoch, 0)
+
+
+def test_a_checkpoint_above_the_head_is_refused(options: Make) -> None:
+    span = whole(options())
+    for loss in ("true", "false"):
+        with pytest.raises(ApplicationError, match="1001.*1000") as raised:
+            Driver(options(failOnDataLoss=loss)).states({0: Mark(span.epoch, 1001)})
+        assert raised.value.code == OFFSET_AHEAD
+
+
+def trimmed(make: Make, seed: int) -> tuple[Options, Span, int]:
+    """A stream whose lower half was acknowledged: what is left of it starts at the last value."""
+    options = make(requestData=asked(count=6000, size=200 + seed))
+    span = whole(options)
+    state = Driver(options).states({0: Mark(span.epoch, 5000)}, acknowledge=True)[0]
+    assert 0 < state.first <= 5000
+    return options, span, state.first
+
+
+def test_what_was_trimmed_is_missed(options: Make) -> None:
+    asked_for, span, first = trimmed(options, 1)
+    with pytest.raises(DataLost, match=f"offsets 0 to {first - 1} of shard 0 .*reaches to 5999"):
+        rows(asked_for, span)
+    state = Driver(asked_for).heads()[0]
+    with pytest.raises(DataLost, match=f"offsets 0 to {first - 1} .* are gone: the first one left is {first}"):
+        Driver(asked_for).behind_gap(Mark(span.epoch, 0), state)
+
+
+def test_what_was_trimmed_is_passed_over_when_that_is_allowed(options: Make, caplog: Any) -> None:
+    asked_for, span, first = trimmed(options, 2)
+    lenient = options(requestData=asked_for.request_data, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING, "afflux.spark"):
+        assert rows(lenient, span) == expected(None, range(first, 6000), 202)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert f"offsets 0 to {first - 1} of shard 0" in caplog.text
+
+
+def test_a_range_of_another_epoch(options: Make, caplog: Any) -> None:
+    span = whole(options())
+    other = Span(shard=0, epoch=span.epoch + 1, first=0, end=10)
+    with pytest.raises(DataLost, match=f"offsets 0 to 9 .*epoch {other.epoch}.* at epoch {span.epoch} now"):
+        rows(options(), other)
+    assert rows(options(failOnDataLoss="false"), other) == []
+
+
+def test_a_short_answer_names_what_is_missing(uri: str) -> None:
+    with pytest.raises(DataLost, match="offsets 40 to 59 of shard 0 .*reaches to 59: the answer ended before them"):
+        rows(*lying(uri, "short"))
+    assert [row[0] for row in rows(*lying(uri, "short", failOnDataLoss="false"))] == list(range(20, 40))
+
+
+def test_a_hole_in_an_answer(uri: str) -> None:
+    with pytest.raises(DataLost, match="offsets 30 to 34 .*the answer left them out"):
+        rows(*lying(uri, "gap"))
+    offsets = [row[0] for row in rows(*lying(uri, "gap", failOnDataLoss="false"))]
+    assert offsets == [*range(20, 30), *range(35, 60)]
+
+
+@pytest.mark.parametrize("loss", ["true", "false"])
+@pytest.mark.parametrize(
+    ("route", "why"),
+    [
+        ("back", "offset 0 was sent after 20"),
+        ("epoch", f"epoch {LIE_EPOCH + 1}, offset 20 was sent"),
+        ("bare", "does not speak the cursor: the first item of an answer has no position"),
+    ],
+)
+def test_an_answer_that_no_journal_could_give(uri: str, route: str, why: str, loss: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=why):
+        rows(*lying(uri, route, failOnDataLoss=loss))
+
+
+def test_more_items_than_asked_for_are_not_taken(uri: str) -> None:
+    with pytest.raises((RemoteProtocolError, DataLost)):
+        rows(*lying(uri, "long"))
+
+
+def test_a_server_that_knows_no_cursor(uri: str) -> None:
+    options = Options.parse({"uri": uri, "route": "plain"})
+    with pytest.raises(RemoteProtocolError, match=r"route 'plain' does not speak the cursor: .*--journal"):
+        Driver(options).start()
+
+
+def test_nobody_is_there() -> None:
+    with pytest.raises(ConnectFailed, match="127.0.0.1:1"):
+        Driver(Options.parse({"uri": "tcp://127.0.0.1:1"})).start()
