@@ -39,6 +39,31 @@ async def test_many_requests_at_once(peer: afflux.Peer) -> None:
     assert [answer.data for answer in answers] == [b"%d" % i for i in range(200)]
 
 
+async def test_more_requests_than_a_peer_takes_at_once_wait_their_turn(peer: afflux.Peer) -> None:
+    order: list[int] = []
+
+    async def ask(i: int) -> bytes:
+        answer = await peer.request(b"%d" % i)
+        order.append(i)
+        return answer.data
+
+    asked = [asyncio.ensure_future(ask(i)) for i in range(3000)]
+    await asyncio.sleep(0)
+    for i in (100, 300, 500, 2999):
+        asked[i].cancel()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert [i for i, answer in enumerate(answers) if answer != b"%d" % i] == [100, 300, 500, 2999]
+    assert order == sorted(order)
+
+
+async def test_waiting_requests_hear_the_end(peer: afflux.Peer) -> None:
+    asked = [asyncio.ensure_future(peer.request(b"")) for _ in range(1000)]
+    await asyncio.sleep(0)
+    peer._driver.abort()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert {type(answer) for answer in answers} == {afflux.ConnectionClosed}
+
+
 async def test_a_large_request_is_cut_and_put_together(peer: afflux.Peer) -> None:
     data = bytes(range(256)) * 8192
     assert (await peer.request(data, metadata=data[:1000])).data == data

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"A JVM that starts sooner and runs slower: tests mostly start."
 
 
 @contextmanager
@@ -39,7 +41,7 @@ def spark() -> Iterator[Any]:
     """The session; a task may fail three times."""
     from afflux.spark.session import build
 
-    session = build("afflux-tests", "local[2,4]")
+    session = build("afflux-tests", "local[2,4]", **QUICK)
     yield session
     session.stop()
 

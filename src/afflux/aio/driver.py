@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from time import monotonic
@@ -86,6 +87,10 @@ class Driver(Pump):  # long: one method for each kind of event
         "Done when the transport is gone and every task has ended."
         self.loop_frames: int = engine.limits.loop_frames
         self.loop_bytes: int = engine.limits.loop_bytes
+        self.askers: deque[asyncio.Future[None]] = deque()
+        "Requests that wait, because as many are under way as a peer with the same limits would take."
+        self._called = 0
+        self._most = engine.limits.streams
         self._writable: list[asyncio.Future[None]] = []
         self._logged = 0.0
 
@@ -102,6 +107,38 @@ class Driver(Pump):  # long: one method for each kind of event
             self._writable.append(waiter)
             await waiter
         self.check()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a request should wait: too many are under way, or too much waits to be written."""
+        return len(self.replies) >= self._most or bool(self.askers) or super().crowded
+
+    async def turn_to_ask(self) -> None:
+        """Wait until one more request may be under way, in order of arrival, and for the transport's room.
+
+        Raises:
+            Error: the connection is over.
+        """
+        if len(self.replies) >= self._most or self.askers:
+            waiter = self.loop.create_future()
+            self.askers.append(waiter)
+            try:
+                await waiter
+            finally:
+                self._called -= waiter.done() and not waiter.cancelled()
+                if self.askers:
+                    self.loop.call_soon(self.wake_askers)
+        await self.writable()
+
+    def wake_askers(self) -> None:
+        """Let those who wait ask, as many as there is room for; who was called and has not asked yet counts."""
+        free = self._most - len(self.replies) - self._called
+        while self.askers and (free > 0 or self.over):
+            waiter = self.askers.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                self._called += 1
+                free -= 1
 
     def check(self) -> None:
         """Raise unless the connection can be used."""
@@ -145,6 +182,8 @@ class Driver(Pump):  # long: one method for each kind of event
         if self._consumed:
             self.engine.consumed(self._consumed)
             self._consumed = 0
+        if self.askers:
+            self.wake_askers()
         self.flush_soon()
 
     def _items(self, event: Items) -> None:
@@ -259,6 +298,7 @@ class Driver(Pump):  # long: one method for each kind of event
             sender.stop()
         self.senders.clear()
         self._wake_writable()
+        self.wake_askers()
         if not self.closed.done():
             self.closed.set_result(None)
         if self.transport is not None and not self.lost:

@@ -59,6 +59,7 @@ class Peer:
     ) -> Payload:
         """Ask for one answer. An answer without an item comes as an empty payload.
 
+        As many requests are under way at once as ``limits.streams`` says; more wait their turn.
         Cancelling the wait cancels the request at the peer.
 
         Raises:
@@ -68,7 +69,7 @@ class Peer:
         payload = call_payload(data, metadata, route, cursor)
         driver = self._driver
         if driver.crowded:
-            await driver.writable()
+            await driver.turn_to_ask()
         self._check("request")
         stream = driver.engine.open("request", payload)
         future = driver.replies[stream] = driver.loop.create_future()
@@ -79,6 +80,7 @@ class Peer:
         except asyncio.CancelledError:
             if driver.replies.pop(stream, None) is not None:
                 driver.engine.cancel(stream)
+                driver.wake_askers()
                 driver.flush_soon()
             raise
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -181,6 +182,7 @@ async def _line(process: asyncio.subprocess.Process, log: Path) -> str:
 
 
 def _last(log: Path) -> str:
-    """The last line of a log that says something, and where the rest is."""
+    """The last error of Python in a log, else its last line; and where the rest is."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return f"{lines[-1] if lines else 'no word'} (see {log})"
+    errors = [line for line in lines if re.match(r"[\w.]*[A-Z]\w*[a-z]\w*: ", line)]
+    return f"{(errors or lines or ['no word'])[-1]} (see {log})"

@@ -83,11 +83,11 @@ class _Writer:
     def __call__(self, batch: DataFrame, number: int) -> None:
         from pyspark.sql import functions as f
 
-        if number == 0 and batch.isEmpty():
-            return  # the first batch of a new checkpoint only fixes where to start
         parsed = f.from_json(batch["data"].cast("string"), SCHEMA)
         table = batch.select("offset", parsed.alias("flight")).select("offset", "flight.*").persist()
         try:
+            if number == 0 and table.isEmpty():
+                return  # the first batch of a new checkpoint may only fix where to start
             table.write.mode("overwrite").parquet(str(self._out / "flights" / f"batch={number}"))
             delays = table.groupBy("carrier", "hour").agg(
                 f.count("*").alias("flights"),
@@ -109,18 +109,13 @@ def _watch(query: StreamingQuery, rows: int) -> None:
     seen = -1
     while not query.awaitTermination(GLANCE):
         for progress in query.recentProgress:
-            number = progress["batchId"]
-            if number <= seen or not progress["numInputRows"]:
+            number, source = progress["batchId"], progress["sources"][0]
+            begin, end = _position(source["startOffset"]), _position(source["endOffset"])
+            if number <= seen or begin == end:
                 continue
             seen = number
-            end = _position(progress["sources"][0]["endOffset"])
-            _tell(
-                "finished",
-                batch=number,
-                rows=progress["numInputRows"],
-                end=end,
-                seconds=progress["durationMs"]["triggerExecution"] / 1000,
-            )
+            seconds = progress["durationMs"]["triggerExecution"] / 1000
+            _tell("finished", batch=number, rows=end - begin, end=end, seconds=seconds)
             if end >= rows:
                 query.stop()
                 return
@@ -128,9 +123,9 @@ def _watch(query: StreamingQuery, rows: int) -> None:
 
 
 def _position(offset: Any) -> int:
-    """Items before the offset: ``{"<shard>": {"epoch": e, "pos": p}}``, as text or parsed."""
+    """Items before the offset: ``{"<shard>": {"epoch": e, "pos": p}}``, as text or parsed; None is the start."""
     shards = json.loads(offset) if isinstance(offset, str) else offset
-    return sum(int(shard["pos"]) for shard in shards.values())
+    return sum(int(shard["pos"]) for shard in (shards or {}).values())
 
 
 def _add_up(spark: SparkSession, out: Path) -> None:

@@ -210,9 +210,12 @@ class Driver:
         return size / count if count else None
 
     def _ask(self, peer: Peer, head: Head) -> State:
+        state: State | None = None
         for item in self._stream(peer, head, 1):
-            return state_of(item.metadata)
-        raise Violation("the answer to HEAD is empty", rule="C-8")
+            state = state_of(item.metadata)  # and on to the end: leaving now would cancel, and cancels are counted
+        if state is None:
+            raise Violation("the answer to HEAD is empty", rule="C-8")
+        return state
 
     def _stream(self, peer: Peer, cursor: Head | Read, credit: int) -> Any:
         options = self.options

@@ -33,6 +33,7 @@ _DEFAULTS = {
     "spark.sql.shuffle.partitions": "4",
     "spark.driver.host": "127.0.0.1",
 }
+_JVM = "spark.driver.extraJavaOptions"
 _UNKNOWN_MODULE = "--add-modules=jdk.incubator.vector"
 
 
@@ -79,7 +80,8 @@ def build(app: str, master: str = "local[2]", **conf: str) -> SparkSession:
     Args:
         app: the application's name.
         master: as Spark's; ``local[2,4]`` lets a task fail three times.
-        conf: Spark's settings, which win over ours: ``build("x", **{"spark.ui.enabled": "true"})``.
+        conf: Spark's settings, which win over ours: ``build("x", **{"spark.ui.enabled": "true"})``; options for the
+            JVM come after ours.
 
     Raises:
         MissingExtra: pyspark, pyarrow or numpy is not installed, or there is no Java.
@@ -94,7 +96,8 @@ def build(app: str, master: str = "local[2]", **conf: str) -> SparkSession:
         os.environ["JAVA_HOME"] = str(java_home().home)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app).master(master)
-    settings: dict[str, Any] = _DEFAULTS | {"spark.driver.extraJavaOptions": _quiet()} | conf
+    settings: dict[str, Any] = _DEFAULTS | conf
+    settings[_JVM] = f"{_quiet()} {conf.get(_JVM, '')}"
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

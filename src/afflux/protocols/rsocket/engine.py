@@ -49,7 +49,9 @@ _MIN_MTU = 64
 
 _S, _I = ConnectionState, ConnectionInput
 # Members of an enum are slow to look up: those that every pass needs are looked up once.
-_OPEN, _DRAINING, _CLOSED = ConnectionState.OPEN, ConnectionState.DRAINING, ConnectionState.CLOSED
+_SETUP_SENT, _OPEN = ConnectionState.SETUP_SENT, ConnectionState.OPEN
+_DRAINING, _CLOSED = ConnectionState.DRAINING, ConnectionState.CLOSED
+_UNDECIDED = (ConnectionState.WAIT_FIRST, ConnectionState.DECIDING)
 
 _INPUTS: dict[type, ConnectionInput] = {
     frames.Ext: _I.EXT,
@@ -158,16 +160,16 @@ class Engine:
             return None
         if self._state is _DRAINING and not self._streams.live:
             return self._now  # a verb has ended the last stream: tick says Closed
-        if self._state in (_S.WAIT_FIRST, _S.DECIDING):
+        if self._state in _UNDECIDED:
             return self._born + self.limits.handshake_s
-        due = [self._heard + self._lifetime]
+        due = self._heard + self._lifetime
         if self._next_keepalive is not None:
-            due.append(self._next_keepalive)
+            due = min(due, self._next_keepalive)
         if self._in.incomplete_since is not None:
-            due.append(self._in.incomplete_since + self.limits.frame_s)
+            due = min(due, self._in.incomplete_since + self.limits.frame_s)
         if oldest := self._streams.reassembly.oldest():
-            due.append(oldest[1] + self.limits.reassembly_s)
-        return min(due)
+            due = min(due, oldest[1] + self.limits.reassembly_s)
+        return due
 
     def outgoing(self, limit: int = 0x10000) -> bytes:
         """Bytes to write now."""
@@ -233,7 +235,7 @@ class Engine:
         self, verb: Verb, payload: PayloadLike, *, credit: int = 0, complete: bool = False, columnar: bool = False
     ) -> int:
         """Open a stream and return its id."""
-        if self._state not in (_S.SETUP_SENT, _S.OPEN):
+        if self._state is not _OPEN and self._state is not _SETUP_SENT:
             raise ConnectionClosed(f"no new requests: the connection is {self._state.name.lower()}", rule="R-20")
         return self._streams.open(verb, payload, credit=credit, complete=complete, columnar=columnar)
 
@@ -295,10 +297,8 @@ class Engine:
             work(*arguments)
         except Violation as violation:
             self._break_off(violation)
-        if self._state is not _OPEN:
-            self._streams.accepting = False
-            if self._state is _DRAINING and not self._streams.live:
-                self._step(_I.LAST_STREAM_ENDED, None)
+        if self._state is _DRAINING and not self._streams.live:
+            self._step(_I.LAST_STREAM_ENDED, None)
         self._events = self._streams.events = []  # what was delivered is not kept alive
         return events
 
@@ -466,7 +466,7 @@ class Engine:
         self._streams.reassembly.hold(now)
 
     def _tick(self, now: float) -> None:
-        if self._state in (_S.WAIT_FIRST, _S.DECIDING):
+        if self._state in _UNDECIDED:
             if now >= self._born + self.limits.handshake_s:
                 if self._state == _S.DECIDING:
                     raise Violation("handshake-timeout", rule="handshake_s", code=Code.REJECTED_SETUP)
@@ -506,9 +506,11 @@ class Engine:
         raise Violation("RESUME after the connection was established", rule="R-48")
 
     def _peer_drains(self, frame: ErrorFrame) -> None:
+        self._streams.accepting = False
         self._events.append(Draining(error_for(frame.code, frame.data, 0, self.limits).message))
 
     def _drain(self, violation: Violation) -> None:
+        self._streams.accepting = False
         text = cut(violation.reason, self.limits.error_text_bytes[0]).encode()
         self._out.control(ErrorFrame(stream=0, code=Code.CONNECTION_CLOSE, data=text).encode(prefixed=True))
 

@@ -106,7 +106,7 @@ class Inbound:
                 position = take(stream, block, position, end)
                 continue
             if word == NEXT_COMPLETE and (stream := live.get(id)) is not None and stream.answering:
-                self._take_answer(stream, block[position + HEADER_SIZE : stop])
+                self._streams.answered(stream, Payload(block[position + HEADER_SIZE : stop]))
             elif word not in _REQUESTS or not self._take_request(block, position, stop, id, word):
                 treat(block, position + 3, stop)
                 limit = self._limit
@@ -157,11 +157,6 @@ class Inbound:
         self._streams.took(stream, len(ends), position - start - HEADER_SIZE * len(ends))
         self._streams.events.append(Block(stream.id, block, starts, ends))
         return position
-
-    def _take_answer(self, stream: Stream, data: bytes) -> None:
-        """The one answer of a request, whole and without metadata: the step ITEM_LAST/COMPLETE_IN, cut short."""
-        self._streams.answered(stream, len(data))
-        self._streams.events.append(Items(stream.id, [Payload(data)], True))
 
     def _take_request(self, block: bytes, position: int, stop: int, id: int, word: int) -> bool:
         """A whole REQUEST_RESPONSE; False when it needs a closer look."""

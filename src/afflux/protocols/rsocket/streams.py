@@ -62,6 +62,12 @@ _REQUESTS: dict[str, type[RequestFrame]] = {verb: frame for frame, verb in _VERB
 # Members of an enum are slow to look up: those of the short ways are looked up once.
 _OPEN, _OUT_DONE, _IN_DONE, _CLOSED = StreamState.OPEN, StreamState.OUT_DONE, StreamState.IN_DONE, StreamState.CLOSED
 _APP_ITEM, _APP_COMPLETE, _SEND = StreamInput.APP_ITEM, StreamInput.APP_COMPLETE, StreamAction.SEND
+_ASKS, _ASKS_LAST, _SERVES, _SERVES_LAST = (
+    table.step(StreamState.IDLE, input).next
+    for table in (REQUESTER, RESPONDER)
+    for input in (StreamInput.APP_OPEN, StreamInput.APP_OPEN_LAST)
+)
+"The first states: this side asks or serves, and has more to send or receive or not."
 
 
 # long: see the top of the file
@@ -145,7 +151,7 @@ class Streams:
         self._opened += 1
         stream = self.live[id] = Stream(id, "request", False)
         stream.allowed = 1
-        stream.state = _IN_DONE
+        stream.state = _SERVES_LAST
         self.delivered += len(payload)
         self.events.append(Opened(id, "request", payload, 1, False))
         return True
@@ -216,11 +222,12 @@ class Streams:
         stream.hot = stream.owed > 0
         self.delivered += size
 
-    def answered(self, stream: Stream, size: int) -> None:
-        """The one answer of a request went round the tables."""
+    def answered(self, stream: Stream, payload: Payload) -> None:
+        """The one answer of a request, whole: the step ITEM_LAST/COMPLETE_IN, cut short."""
         stream.state = _CLOSED
         del self.live[stream.id]
-        self.delivered += size
+        self.delivered += len(payload.data)
+        self.events.append(Items(stream.id, [payload], True))
 
     def expire(self, now: float) -> None:
         """End the reassemblies that have waited too long (FG-04)."""
@@ -252,8 +259,7 @@ class Streams:
             return id
         stream = self.live[id] = Stream(id, verb, True)
         stream.columnar = columnar
-        last = verb != "channel" or complete
-        stream.state = REQUESTER.step(stream.state, StreamInput.APP_OPEN_LAST if last else StreamInput.APP_OPEN).next
+        stream.state = _ASKS_LAST if verb != "channel" or complete else _ASKS
         stream.owed = credit if extra else 1
         stream.rate(False)
         return id
@@ -346,7 +352,9 @@ class Streams:
             self._step(stream, StreamInput.ITEM)
             return
         request = reassembly.request(id) if isinstance(frame, PayloadFrame) else frame
-        room = self.limits.connection_bytes - self.delivered - reassembly.size - self.out.size
+        # What is queued beyond O is one payload of the application's own: no fault of the peer, and no copy.
+        queued = min(self.out.size, self.limits.outbound_high_bytes)
+        room = self.limits.connection_bytes - self.delivered - reassembly.size - queued
         try:
             if id not in self._partials:
                 reassembly.begin(id, request, self.now)
@@ -394,9 +402,7 @@ class Streams:
         if verb != "fire":
             stream = self.live[id] = Stream(id, verb, requester=False)
             stream.allowed = credit
-            last = verb != "channel" or complete
-            opening = StreamInput.APP_OPEN_LAST if last else StreamInput.APP_OPEN
-            stream.state = RESPONDER.step(stream.state, opening).next
+            stream.state = _SERVES_LAST if verb != "channel" or complete else _SERVES
         self._hold(payload)
         self.events.append(Opened(id, verb, payload, credit, complete))
 

@@ -1,0 +1,119 @@
+"""Spark reading a journalled stream: rows and MB a second into nothing and into Parquet, and without Spark.
+
+``python -m benchmarks.spark_source`` starts a server process with a journal on loopback, fills it once, and reads it
+several times each way, alternating; medians count. Rows are counted by Spark (the offsets are summed up once, to know
+that all of them came). ``--out`` writes the figures as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+__all__ = ["main"]
+
+SIZE = 128
+"Bytes of data an item has."
+BAR = 1_000_000
+"Rows a second that the way into nothing has to reach."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; 1 when the bar was missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_source")
+    parser.add_argument("--rows", type=int, default=4_000_000, help="items in the stream (4,000,000)")
+    parser.add_argument("--runs", type=int, default=5, help="alternating runs of each way (5)")
+    parser.add_argument("--partitions", type=int, default=2, help="ranges that a read is cut into (2)")
+    parser.add_argument("--out", type=Path, help="write the figures here, as JSON")
+    asked = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="afflux-bench-") as directory, _server(Path(directory)) as uri:
+        figures = _measure(uri, Path(directory), asked.rows, asked.runs, asked.partitions)
+    for way, figure in figures.items():
+        print(f"{way:<22} {figure['rows_per_s'] / 1e6:6.2f} M rows/s {figure['mb_per_s']:8.0f} MB/s")
+    if asked.out:
+        about = {"rows": asked.rows, "size": SIZE, "partitions": asked.partitions, "cpus": os.cpu_count()}
+        asked.out.write_text(json.dumps({"about": about, "figures": figures}, indent=1) + "\n")
+    return 0 if figures["noop"]["rows_per_s"] >= BAR else 1
+
+
+@contextmanager
+def _server(directory: Path) -> Iterator[str]:
+    command = [sys.executable, "-m", "afflux", "serve", "tcp://127.0.0.1:0", "--demo", "--journal"]
+    with subprocess.Popen([*command, str(directory / "journal")], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[1]
+        finally:
+            process.terminate()
+
+
+def _measure(uri: str, directory: Path, rows: int, runs: int, partitions: int) -> dict[str, dict[str, Any]]:
+    from afflux.spark.options import Options
+    from afflux.spark.reading import Driver
+    from afflux.spark.session import build
+
+    given = {"uri": uri, "requestData": json.dumps({"count": rows, "size": SIZE}), "partitions": str(partitions)}
+    started = time.perf_counter()
+    state = Driver(Options.parse(given)).heads()[0]
+    while not state.sealed or state.head < rows:
+        state = Driver(Options.parse(given | {"pollTimeoutMs": "60000"})).settled()[0]
+    print(f"filled in {time.perf_counter() - started:.1f} s", file=sys.stderr)
+    spark = build("afflux-bench", "local[2]")
+    frame = spark.read.format("afflux").options(**given).load()
+    sums = frame.selectExpr("count(*) n", "sum(offset) total").collect()[0]
+    if (sums.n, sums.total) != (rows, rows * (rows - 1) // 2):
+        raise SystemExit(f"{sums.n} rows came instead of {rows}")
+    ways: dict[str, Callable[[], object]] = {
+        "one process, no Spark": lambda: _pull(given, rows),
+        "noop": lambda: frame.write.format("noop").mode("overwrite").save(),
+        "parquet": lambda: frame.write.mode("overwrite").parquet(str(directory / "table")),
+    }
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(runs):
+        for way, work in ways.items():
+            begun = time.perf_counter()
+            work()
+            seconds[way].append(time.perf_counter() - begun)
+    spark.stop()
+    return {way: _figure(rows, taken) for way, taken in seconds.items()}
+
+
+def _pull(given: dict[str, str], rows: int) -> None:
+    """The same reading and the same batches, here."""
+    import pyarrow as pa
+
+    from afflux.spark.arrow import Batches
+    from afflux.spark.offsets import Span
+    from afflux.spark.options import Options
+    from afflux.spark.reading import Driver, SpanReader
+
+    options = Options.parse(given)
+    epoch = Driver(options).heads()[0].epoch
+    schema = pa.schema([("data", pa.binary()), ("offset", pa.int64())])
+    span = Span(shard=0, epoch=epoch, first=0, end=rows)
+    if sum(len(batch) for batch in Batches(schema, 0).of(SpanReader(options, span))) != rows:
+        raise SystemExit("rows are missing")
+
+
+def _figure(rows: int, seconds: list[float]) -> dict[str, Any]:
+    median = statistics.median(seconds)
+    return {
+        "rows_per_s": round(rows / median),
+        "mb_per_s": round(rows * SIZE / median / 1e6, 1),
+        "best_rows_per_s": round(rows / min(seconds)),
+        "seconds": [round(each, 3) for each in seconds],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
