@@ -68,10 +68,14 @@ class Engine(Protocol):
     # What the application asks for, through the driver.
 
     def accept(self, now: float) -> list[Event]:
-        """Accept the peer (server, after Established, when the engine was made with ``decide=True``)."""
+        """Accept the peer (server, after Established, when the engine was made with ``decide=True``).
+
+        Raises:
+            LocalProtocolError: nobody waits for a decision. After Closed it does nothing.
+        """
 
     def refuse(self, reason: str, now: float, code: int | None = None) -> list[Event]:
-        """Refuse the peer instead; returns Closed."""
+        """Refuse the peer instead; returns Closed. Raises as accept does."""
 
     def open(
         self, verb: Verb, payload: PayloadLike, *, credit: int = 0, complete: bool = False, columnar: bool = False

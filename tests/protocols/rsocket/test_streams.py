@@ -698,3 +698,20 @@ def test_columns_are_interrupted() -> None:
     assert second == ev.Items(1, [Payload(b"c", b"m")])
     assert [third.buffer[a:b] for a, b in zip(third.starts, third.ends, strict=True)] == [b"d"]
     assert end == ev.Completed(1)
+
+
+@pytest.mark.parametrize("size", [1, 300_000, 3_000_000])
+@pytest.mark.parametrize("limit", [1, 0x10000, 1 << 24])
+def test_a_farewell_overtakes_no_request(size: int, limit: int) -> None:
+    """What was sent before the close is served: CONNECTION_CLOSE is the last frame."""
+    client, server = requester(), responder()
+    client.engine.open("fire", bytes(size))
+    client.engine.open("fire", b"small")
+    events = client.engine.close(0.0, drain=True)
+    assert isinstance(events[-1], ev.Closed)
+    heard: list[ev.Event] = []
+    while data := client.engine.outgoing(limit):
+        heard += server.engine.receive(data, 0.0)
+    sizes = sorted(len(event.payload.data) for event in heard if isinstance(event, ev.Opened))
+    assert sizes == sorted((5, size))
+    assert [type(event) for event in heard if not isinstance(event, ev.Opened)] == [ev.Draining, ev.Closed]

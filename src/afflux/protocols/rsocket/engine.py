@@ -512,7 +512,7 @@ class Engine:
     def _drain(self, violation: Violation) -> None:
         self._streams.accepting = False
         text = cut(violation.reason, self.limits.error_text_bytes[0]).encode()
-        self._out.control(ErrorFrame(stream=0, code=Code.CONNECTION_CLOSE, data=text).encode(prefixed=True))
+        self._out.farewell(ErrorFrame(stream=0, code=Code.CONNECTION_CLOSE, data=text).encode(prefixed=True))
 
     def _finish(self, argument: Any) -> None:
         self._in.close()

@@ -1,6 +1,6 @@
 """What waits to be written, and in which turn. Fragmentation lives here; no state of streams does.
 
-1. Frames of stream 0 go first (R-21).
+1. Frames of stream 0 go first (R-21), but for the farewell: no request may come after CONNECTION_CLOSE.
 2. Frames of one stream keep their order. A payload that needs fragments opens a *lane* for its stream, and
    whatever that stream sends later queues behind it.
 3. Lanes take turns, a fragment each, with the ordinary frames in between: one large payload delays nobody else
@@ -70,11 +70,12 @@ class Fragments:
 class Outbound:
     """The queue of one connection."""
 
-    __slots__ = ("_control", "_counts", "_lanes", "_mtu", "_ready", "frames", "size")
+    __slots__ = ("_control", "_counts", "_lanes", "_last", "_mtu", "_ready", "frames", "size")
 
     def __init__(self, mtu: int) -> None:
         self._mtu = mtu
         self._control: list[bytes] = []
+        self._last = b""
         self._ready: deque[bytes] = deque()
         self._counts: deque[int] = deque()
         "Frames in each chunk of ``_ready``; 0 is the head of a frame whose rest is the next chunk."
@@ -87,6 +88,12 @@ class Outbound:
     def control(self, frame: bytes) -> None:
         """Queue a frame of stream 0, its prefix included."""
         self._control.append(frame)
+        self.size += len(frame)
+        self.frames += 1
+
+    def farewell(self, frame: bytes) -> None:
+        """Queue the last frame of stream 0: it goes when nothing else waits, so that no request comes after it."""
+        self._last = frame
         self.size += len(frame)
         self.frames += 1
 
@@ -182,6 +189,7 @@ class Outbound:
         self._ready.clear()
         self._counts.clear()
         self._lanes.clear()
+        self._last = b""
         self.size = sum(map(len, self._control))
         self.frames = len(self._control)
 
@@ -191,8 +199,9 @@ class Outbound:
             return b""
         ready = self._ready
         if not self._lanes and self.size <= limit:
-            data = b"".join([*self._control, *ready]) if self._control else b"".join(ready)
+            data = b"".join([*self._control, *ready, self._last]) if self._control or self._last else b"".join(ready)
             self._control.clear()
+            self._last = b""
             ready.clear()
             self._counts.clear()
             self.size = self.frames = 0
@@ -207,6 +216,11 @@ class Outbound:
                 size += self._take_ready(chunks)
             if self._lanes:
                 size += self._take_fragment(chunks)
+        if self._last and not ready and not self._lanes:
+            chunks.append(self._last)
+            self.size -= len(self._last)
+            self.frames -= 1
+            self._last = b""
         return b"".join(chunks)
 
     def _take_ready(self, chunks: list[bytes | memoryview]) -> int:
