@@ -82,9 +82,7 @@ def test_no_chunks_no_batches() -> None:
     assert list(Batches(SCHEMA, 0).of([])) == []
 
 
-@pytest.mark.parametrize(
-    ("size", "rows"), [(1, BATCH_ROWS), (BATCH_BYTES // 100, 100)], ids=["by rows", "by bytes"]
-)
+@pytest.mark.parametrize(("size", "rows"), [(1, BATCH_ROWS), (BATCH_BYTES // 100, 100)], ids=["by rows", "by bytes"])
 def test_a_batch_goes_out_when_it_is_full(size: int, rows: int) -> None:
     each = rows // 10
     chunks = [chunk(first, [b"x" * size] * each) for first in range(0, 2 * rows, each)]

@@ -41,7 +41,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(name: str, near: str
 
 
 def test_an_option_like_no_other_is_refused_with_all_names() -> None:
-    with pytest.raises(OptionError, match="there are acknowledge, .*, uri"):
+    with pytest.raises(OptionError, match=r"there are acknowledge, .*, uri"):
         Options.parse(URI | {"zzzzzz": "1"})
 
 

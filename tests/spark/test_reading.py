@@ -89,7 +89,7 @@ def test_where_a_new_query_starts(options: Make) -> None:
     assert Driver(options()).start() == {0: Mark(epoch, 0)}
     assert Driver(options(startingOffsets="latest")).start() == {0: Mark(epoch, 1000)}
     assert Driver(options(startingOffsets='{"0": 1000}')).start() == {0: Mark(epoch, 1000)}
-    with pytest.raises(Invalid, match="names offset 1001 of shard 0 .* head is 1000"):
+    with pytest.raises(Invalid, match=r"names offset 1001 of shard 0 .* head is 1000"):
         Driver(options(startingOffsets='{"0": 1001}')).start()
 
 
@@ -140,7 +140,7 @@ def test_a_checkpoint_of_another_journal_names_both_positions(options: Make) -> 
 def test_a_checkpoint_above_the_head_is_refused(options: Make) -> None:
     span = whole(options())
     for loss in ("true", "false"):
-        with pytest.raises(ApplicationError, match="1001.*1000") as raised:
+        with pytest.raises(ApplicationError, match=r"1001.*1000") as raised:
             Driver(options(failOnDataLoss=loss)).states({0: Mark(span.epoch, 1001)})
         assert raised.value.code == OFFSET_AHEAD
 
@@ -181,13 +181,13 @@ def test_a_range_of_another_epoch(options: Make, caplog: Any) -> None:
 
 
 def test_a_short_answer_names_what_is_missing(uri: str) -> None:
-    with pytest.raises(DataLost, match="offsets 40 to 59 of shard 0 .*reaches to 59: the answer ended before them"):
+    with pytest.raises(DataLost, match=r"offsets 40 to 59 of shard 0 .*reaches to 59: the answer ended before them"):
         rows(*lying(uri, "short"))
     assert [row[0] for row in rows(*lying(uri, "short", failOnDataLoss="false"))] == list(range(20, 40))
 
 
 def test_a_hole_in_an_answer(uri: str) -> None:
-    with pytest.raises(DataLost, match="offsets 30 to 34 .*the answer left them out"):
+    with pytest.raises(DataLost, match=r"offsets 30 to 34 .*the answer left them out"):
         rows(*lying(uri, "gap"))
     offsets = [row[0] for row in rows(*lying(uri, "gap", failOnDataLoss="false"))]
     assert offsets == [*range(20, 30), *range(35, 60)]
@@ -219,5 +219,5 @@ def test_a_server_that_knows_no_cursor(uri: str) -> None:
 
 
 def test_nobody_is_there() -> None:
-    with pytest.raises(ConnectFailed, match="127.0.0.1:1"):
+    with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:1"):
         Driver(Options.parse({"uri": "tcp://127.0.0.1:1"})).start()

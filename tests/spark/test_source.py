@@ -104,7 +104,9 @@ def test_an_empty_stream(batch: Load) -> None:
 
 
 def test_json_into_columns(batch: Load) -> None:
-    frame = batch("id INT, name STRING, _corrupt_record STRING", format="json", route="json", requestData=asked(count=250))
+    frame = batch(
+        "id INT, name STRING, _corrupt_record STRING", format="json", route="json", requestData=asked(count=250)
+    )
     rows = frame.collect()
     assert sorted(row.id for row in rows if row.id is not None) == [n for n in range(250) if n % 100 != 7]
     assert all(row.name == f"n{row.id}" for row in rows if row.id is not None)
@@ -170,7 +172,11 @@ def test_available_now_in_batches(spark: Any, run: Run, tmp_path: Path) -> None:
 
 def test_batches_by_bytes(run: Run) -> None:
     query = run(requestData=asked(count=1000, size=100), maxBytesPerBatch=40_000)
-    assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [400, 400, 200]
+    assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [
+        400,
+        400,
+        200,
+    ]
 
 
 def test_a_live_stream_is_acknowledged(spark: Any, uri: str, tmp_path: Path) -> None:

@@ -179,9 +179,9 @@ class Driver(Pump):  # long: one method for each kind of event
                     future.set_result(payload)
             else:
                 _TELL[type(event)](self, event)
-        if self._consumed:
-            self.engine.consumed(self._consumed)
-            self._consumed = 0
+        if self._consumed or self._taken:
+            self.engine.consumed(self._consumed, self._taken)
+            self._consumed = self._taken = 0
         if self.askers:
             self.wake_askers()
         self.flush_soon()
@@ -190,6 +190,7 @@ class Driver(Pump):  # long: one method for each kind of event
         inbound = self.inbounds.get(event.stream)
         if inbound is None:
             self._consumed += sum(map(len, event.payloads))
+            self._taken += len(event.payloads)
             return
         if event.complete:
             del self.inbounds[event.stream]

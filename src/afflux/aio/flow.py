@@ -107,7 +107,7 @@ class Inbound:
             size += len(payload.data)
             if payload.metadata is not None:
                 size += len(payload.metadata)
-        self._driver.consumed(size)
+        self._driver.consumed(size, len(chunk))
         if self.window is not None and (n := self.window.consumed(len(chunk), size)):
             self._ask(n)
 

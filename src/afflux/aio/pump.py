@@ -55,6 +55,7 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
         self._heard_end = False
         self._written = 0
         self._consumed = 0
+        self._taken = 0
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
@@ -147,12 +148,13 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
         """Whether so much waits to be written that a request should wait as well."""
         return self._blocked or self.engine.queued > self._low
 
-    def consumed(self, size: int) -> None:
-        """The application took ``size`` bytes of what was delivered."""
+    def consumed(self, size: int, items: int) -> None:
+        """The application took ``items`` items of ``size`` bytes in all."""
         self._consumed += size
-        if self._consumed >= 0x4000 or not self._reading:
-            size, self._consumed = self._consumed, 0
-            self.engine.consumed(size)
+        self._taken += items
+        if self._consumed >= 0x4000 or self._taken >= 64 or not self._reading:
+            self.engine.consumed(self._consumed, self._taken)
+            self._consumed = self._taken = 0
             if not self._reading:
                 self.check_reading()
 

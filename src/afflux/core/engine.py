@@ -62,8 +62,9 @@ class Engine(Protocol):
     def room(self, unsent: int) -> int:
         """Bytes that may still be queued, ``unsent`` of which the transport holds already."""
 
-    def consumed(self, size: int) -> None:
-        """The application took delivered payloads of ``size`` bytes in all: their budget is free again."""
+    def consumed(self, size: int, items: int = 0) -> None:
+        """The application took delivered payloads of ``size`` bytes in all, ``items`` of them items of streams and
+        channels: their budget is free again."""
 
     # What the application asks for, through the driver.
 

@@ -98,11 +98,12 @@ class ItemStream:
         if self.id is None or not driver.mine:
             return
         for part in (self._part, *self._parts):
-            driver.engine.consumed(sum(map(len, part)))
+            driver.engine.consumed(sum(map(len, part)), len(part))
         self._part = []
         self._parts.clear()
         while self._inbox.arrived:
-            driver.engine.consumed(_weight(self._inbox.arrived.popleft())[1])
+            count, size = _weight(self._inbox.arrived.popleft())
+            driver.engine.consumed(size, count)
         if driver.inboxes.pop(self.id, None) is not None:
             driver.outboxes.pop(self.id, None)
             self._inbox.finish(None)
@@ -196,7 +197,7 @@ class ItemStream:
     def _settle(self, count: int, size: int) -> None:
         """The application is done with some items: free their memory budget and refill the window."""
         driver = self._driver
-        driver.engine.consumed(size)
+        driver.engine.consumed(size, count)
         if self._window is not None and (n := self._window.consumed(count, size)):
             self._ask(n)
             driver.write()

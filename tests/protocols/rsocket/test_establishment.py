@@ -7,6 +7,7 @@ import pytest
 from afflux.core import events as ev
 from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolError, RemoteProtocolError, SetupRefused
 from afflux.core.limits import Limits
+from afflux.core.payload import Payload
 from afflux.protocols.rsocket import Engine, frames
 
 from .playbook import Mode, Playbook, closed, error, failed, ignored, requester, responder, setup
@@ -519,3 +520,16 @@ def test_a_client_proposes_what_it_is_told() -> None:
     wanted = setup(keepalive_ms=1000, lifetime_ms=5000, data=b"hello")
     play = Playbook(Engine("client", setup=wanted)) << wanted
     assert play.engine.deadline == 1.0
+
+
+def test_an_answer_establishes() -> None:
+    """What takes the short paths later is looked at when it is the first thing that the server says."""
+    play = Playbook(Engine("client")) << frames.Setup
+    play.do(lambda engine: engine.open("request", b"x")) << frames.RequestResponse
+    play >> frames.PayloadFrame(stream=1, next=True, complete=True, data=b"y") << ev.Established << ev.Items
+    play >> frames.ErrorFrame(stream=0, code=0x101, data=b"bad") << closed(ConnectionClosed)
+    play = Playbook(Engine("client")) << frames.Setup
+    play.do(lambda engine: engine.open("stream", b"x", credit=5)) << frames.RequestStream
+    item = frames.PayloadFrame(stream=1, next=True, data=b"y")
+    play >> (item, item, item) << ev.Established << ev.Items << (ev.Items, {"payloads": [Payload(b"y")] * 2})
+    play.quiet()

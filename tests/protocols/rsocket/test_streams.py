@@ -715,3 +715,18 @@ def test_a_farewell_overtakes_no_request(size: int, limit: int) -> None:
     sizes = sorted(len(event.payload.data) for event in heard if isinstance(event, ev.Opened))
     assert sizes == sorted((5, size))
     assert [type(event) for event in heard if not isinstance(event, ev.Opened)] == [ev.Draining, ev.Closed]
+
+
+@pytest.mark.parametrize("columnar", [False, True])
+def test_empty_items_are_not_free(columnar: bool) -> None:
+    """Each object that waits is charged its overhead: a million empty items are not free."""
+    limits = Limits.tiny()
+    play = stream_requester(credit=100_000, limits=limits, columnar=columnar)
+    count = 0
+    while play.engine.wants_read:
+        play >> item(1, b"")
+        play.events.clear()
+        count += 1
+    assert count == limits.connection_bytes // limits.object_overhead_bytes + 1
+    play.engine.consumed(0, count)
+    assert play.engine.wants_read

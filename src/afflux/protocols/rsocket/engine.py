@@ -191,8 +191,9 @@ class Engine:
         limits = self.limits
         if self._in.held and self._in.pending >= limits.first_frame_bytes:
             return False
-        delivered = self._streams.delivered
-        if delivered and delivered + self._streams.reassembly.size > limits.connection_bytes:
+        streams = self._streams
+        delivered = streams.delivered + streams.objects * limits.object_overhead_bytes
+        if delivered and delivered + streams.reassembly.size > limits.connection_bytes:
             return False
         return (
             self._out.size <= self._most_queued
@@ -211,9 +212,10 @@ class Engine:
             return 0
         return max(0, self.limits.outbound_high_bytes - self._out.size - unsent)
 
-    def consumed(self, size: int) -> None:
+    def consumed(self, size: int, items: int = 0) -> None:
         """The application took payloads of ``size`` bytes in all."""
         self._streams.delivered = max(0, self._streams.delivered - size)
+        self._streams.objects = max(0, self._streams.objects - items)
 
     # -- the application's side -----------------------------------------------------------------------------
 
@@ -400,6 +402,7 @@ class Engine:
             raise LocalProtocolError("there is nothing to decide: no SETUP waits for it", rule="3.2")
 
     def _establish(self, argument: Any) -> None:
+        self._in.established = True
         self._streams.accepting = True
         if self._client:
             self._events.append(Established(None))

@@ -45,6 +45,8 @@ class Inbound:
         self._now = 0.0
         self.first = first
         "The first frame of a stranger is still to come: it gets little (HS-12)."
+        self.established = False
+        "The connection may be used: the short paths are open."
         self.held = False
         "Stop after the current frame and keep the rest: the application is deciding."
         self.over = False
@@ -101,11 +103,14 @@ class Inbound:
             stop = position + 3 + length
             if stop > end or length > limit or length < 6:
                 break
-            if word == NEXT and (stream := live.get(id)) is not None and stream.hot:
+            if not self.established:
+                treat(block, position + 3, stop)  # the first frame of a peer is looked at, whatever it is
+                limit = self._limit
+            elif word == NEXT and (stream := live.get(id)) is not None and stream.hot:
                 take = self._take_columns if stream.columnar else self._take_items
                 position = take(stream, block, position, end)
                 continue
-            if word == NEXT_COMPLETE and (stream := live.get(id)) is not None and stream.answering:
+            elif word == NEXT_COMPLETE and (stream := live.get(id)) is not None and stream.answering:
                 self._streams.answered(stream, Payload(block[position + HEADER_SIZE : stop]))
             elif word not in _REQUESTS or not self._take_request(block, position, stop, id, word):
                 treat(block, position + 3, stop)

@@ -90,6 +90,7 @@ class Streams:
         self.events: list[Event] = []
         self.now = 0.0
         self.delivered = 0
+        self.objects = 0
         "Bytes of payloads handed over and not yet consumed."
         self.accepting = False
         "The connection is open: requests are served."
@@ -221,6 +222,7 @@ class Streams:
         stream.owed -= items
         stream.hot = stream.owed > 0
         self.delivered += size
+        self.objects += items
 
     def answered(self, stream: Stream, payload: Payload) -> None:
         """The one answer of a request, whole: the step ITEM_LAST/COMPLETE_IN, cut short."""
@@ -462,6 +464,7 @@ class Streams:
     def _deliver(self, stream: Stream, payload: Payload) -> None:
         stream.owed -= 1
         self._hold(payload)
+        self.objects += stream.verb != "request"
         self.events.append(Items(stream.id, [payload]))
 
     def _complete_in(self, stream: Stream, payload: Payload | None) -> None:
@@ -470,6 +473,7 @@ class Streams:
             return
         stream.owed -= 1
         self._hold(payload)
+        self.objects += stream.verb != "request"
         self.events.append(Items(stream.id, [payload], True))
 
     def _excess(self, stream: Stream, argument: Any) -> None:
