@@ -169,8 +169,17 @@ async def test_a_producer_that_never_waits_lets_others_run(uri: str) -> None:
     async with afflux.serve(uri, demo) as server, afflux.connect(server.uri) as peer:
         async with peer.stream(b"1000000000", credit=0x7FFFFFFF) as busy:
             await anext(busy)
+
+            async def take() -> None:
+                async for _ in busy.batches():
+                    await asyncio.sleep(0)
+
+            taking = asyncio.create_task(take())
             for i in range(20):
                 assert (await peer.request(b"%d" % i)).data == b"%d" % i
+            taking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await taking
 
 
 async def test_what_a_producer_made_is_sent_though_it_waits(uri: str) -> None:

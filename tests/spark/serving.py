@@ -61,7 +61,7 @@ class Numbers:
 
 
 class Liar:
-    """Answers cursors wrongly, in the way that the route says."""
+    """Answers cursors wrongly, in the way that the route says; on other routes rightly, with any number of shards."""
 
     def __init__(self) -> None:
         self._failed = False
@@ -70,7 +70,7 @@ class Liar:
         route = (afflux.route_of(payload) or "").removeprefix("lie-")
         cursor, _ = split_request(payload.metadata)
         if isinstance(cursor, Head):
-            state = State(epoch=LIE_EPOCH, first=0, head=LIE_HEAD, time_us=TIME_US, sealed=True)
+            state = State(shard=cursor.shard, epoch=LIE_EPOCH, first=0, head=LIE_HEAD, time_us=TIME_US, sealed=True)
             yield [afflux.Payload(b"", encode_entry(state))]
         elif isinstance(cursor, Read):
             for part in self._answer(route, cursor):
@@ -82,6 +82,7 @@ class Liar:
     def _answer(self, route: str, cursor: Read) -> Iterator[afflux.Payload | bytes]:
         at = 0 if route == "back" else cursor.first
         epoch = LIE_EPOCH + 1 if route == "epoch" else LIE_EPOCH
+        shard = cursor.shard
         numbers = list(range(cursor.first, cursor.first + cursor.limit))
         if route == "short" or (route == "flaky" and not self._failed):
             numbers = numbers[: len(numbers) // 2]
@@ -90,9 +91,11 @@ class Liar:
         for place, number in enumerate(numbers):
             data = b"%d" % number
             if place == 0 and route != "bare":
-                yield afflux.Payload(data, with_position(Position(epoch=epoch, offset=at, time_us=TIME_US), None))
+                yield afflux.Payload(
+                    data, with_position(Position(shard=shard, epoch=epoch, offset=at, time_us=TIME_US), None)
+                )
             elif route == "gap" and place == 10:
-                position = Position(epoch=epoch, offset=number + 5, time_us=TIME_US)
+                position = Position(shard=shard, epoch=epoch, offset=number + 5, time_us=TIME_US)
                 yield afflux.Payload(data, with_position(position, None))
             elif route == "gap" and place >= len(numbers) - 5:
                 return

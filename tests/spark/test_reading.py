@@ -120,6 +120,13 @@ def test_a_long_poll_ends_without_news(options: Make) -> None:
     assert driver.states({0: Mark(epoch, 3)}, wait_ms=1)[0].head == 3
 
 
+def test_a_poll_of_several_shards(uri: str) -> None:
+    options = Options.parse({"uri": uri, "route": "lie-exact"})
+    there = Driver(options).states({0: Mark(LIE_EPOCH, 100), 5: Mark(LIE_EPOCH, 99)}, wait_ms=30_000)
+    assert {shard: state.head for shard, state in there.items()} == {0: 100, 5: 100}
+    assert Driver(options).states({0: Mark(LIE_EPOCH, 100), 5: Mark(LIE_EPOCH, 100)}, wait_ms=2)[5].shard == 5
+
+
 def test_how_large_items_are(options: Make) -> None:
     driver = Driver(options())
     span = whole(options())

@@ -170,6 +170,21 @@ def test_available_now_in_batches(spark: Any, run: Run, tmp_path: Path) -> None:
     assert len(table(spark, tmp_path)) == 1050
 
 
+def test_shards_share_a_batch_fairly(spark: Any, run: Run, tmp_path: Path) -> None:
+    query = run(route="lie-exact", startingOffsets='{"0": 90, "2": 20, "10": 50}', maxRowsPerBatch=60)
+    ends = [json.loads(each["sources"][0]["endOffset"]) for each in query.recentProgress if each["numInputRows"]]
+    assert [{shard: mark["pos"] for shard, mark in end.items()} for end in ends] == [
+        {"0": 100, "10": 75, "2": 45},
+        {"0": 100, "10": 100, "2": 80},
+        {"0": 100, "10": 100, "2": 100},
+    ]
+    assert sorted((row.partition, row.offset) for row in table(spark, tmp_path)) == [
+        *((0, offset) for offset in range(90, 100)),
+        *((2, offset) for offset in range(20, 100)),
+        *((10, offset) for offset in range(50, 100)),
+    ]
+
+
 def test_batches_by_bytes(run: Run) -> None:
     query = run(requestData=asked(count=1000, size=100), maxBytesPerBatch=40_000)
     assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [

@@ -170,7 +170,8 @@ class Journalled:
             have = f"it is {journal.epoch} with offsets {journal.first} to {journal.head}"
             raise ApplicationError(EPOCH_CHANGED, f"epoch {cursor.epoch} was asked for at {_wanted(cursor)}, {have}")
         ahead = cursor.acknowledged if cursor.acknowledged > journal.head else _wanted(cursor)
-        if ahead > journal.head and (cursor.epoch or journal.sealed or ahead == cursor.acknowledged):
+        sealed = journal.sealed
+        if ahead > journal.head and (cursor.epoch or sealed or ahead == cursor.acknowledged):
             raise ApplicationError(OFFSET_AHEAD, f"offset {ahead} is above the head, which is {journal.head}")
         if cursor.acknowledged > journal.first:
             await feed.trim(cursor.acknowledged)
@@ -189,8 +190,9 @@ class Journalled:
                         break
                     await changed.wait()
         feed.told = True
+        sealed = journal.sealed  # before the head: who sees it set has to see the last head
         state = State(
-            epoch=journal.epoch, first=journal.first, head=journal.head, time_us=journal.time_us, sealed=journal.sealed
+            epoch=journal.epoch, first=journal.first, head=journal.head, time_us=journal.time_us, sealed=sealed
         )
         return Payload(b"", encode_entry(state))
 
@@ -202,6 +204,7 @@ class Journalled:
         while offset < end:
             self._refuse_closed()
             changed = feed.changed
+            sealed = journal.sealed  # before the head: both change in another thread, the head first
             if offset < journal.head:
                 feed.told = True
                 blocks = await loop.run_in_executor(self._readers, journal.read, offset, end - offset, BLOCK_BYTES)
@@ -209,7 +212,7 @@ class Journalled:
                 yield _items(blocks, journal.epoch)
             elif offset < journal.first:
                 raise JournalGone(journal.path, f"offset {offset} was trimmed, the lowest left is {journal.first}")
-            elif journal.sealed:
+            elif sealed:
                 return
             elif feed.error is not None:
                 raise await self._failure(feed)

@@ -113,6 +113,7 @@ class Journal:
         "Changes when the log is made anew; never 0."
         self._first, self._head, self._tail = facts.first, facts.head, facts.head
         self._size, self._time_us, self._sealed = facts.size, facts.time_us, facts.sealed
+        self._sealing = facts.sealed
 
     def close(self) -> None:
         """Commit what was appended, close the files and let go of the lock. Closing twice does no harm.
@@ -207,7 +208,7 @@ class Journal:
         each = sizes(data, metadata)
         with self._memory:
             self._refuse_unusable()
-            if self._sealed:
+            if self._sealing:
                 raise JournalError(self.path, "it is sealed, no item can follow; use another journal")
             filled = self._collected[-1].size if self._collected else self._block_bytes
             cuts = _cuts(each, filled, self._block_bytes)
@@ -266,14 +267,15 @@ class Journal:
         with self._writing:
             self._refuse_unusable()
             with self._memory:
-                self._sealed = True
+                self._sealing = True
             try:
                 self._flush()
                 self._database.seal()
             except BaseException:
                 with self._memory:
-                    self._sealed = False
+                    self._sealing = False
                 raise
+            self._sealed = True  # last: who sees it knows that the head is final
 
     def read(self, offset: int, limit_items: int = 0x10000, limit_bytes: int = BLOCK_BYTES) -> list[Block]:
         """Blocks with the items from ``offset`` on; empty when ``offset`` is the head or above.

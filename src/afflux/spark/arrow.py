@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from afflux.spark.jsonrows import JsonRows
     from afflux.spark.reading import Chunk
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "DEFAULT_SCHEMA", "Batches", "check_columns", "data_column"]
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "COLUMNS", "DEFAULT_SCHEMA", "Batches", "check_columns", "data_column"]
 
 BATCH_ROWS = 50_000
 "A batch goes out when it has so many rows,"
