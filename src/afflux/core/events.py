@@ -167,5 +167,16 @@ class Closed:
 
 
 Event = (
-    Established | Opened | Items | Block | Completed | Failed | Canceled | Granted | Pushed | Draining | Ignored | Closed
+    Established
+    | Opened
+    | Items
+    | Block
+    | Completed
+    | Failed
+    | Canceled
+    | Granted
+    | Pushed
+    | Draining
+    | Ignored
+    | Closed
 )
