@@ -47,3 +47,11 @@ def test_a_violation_knows_its_rule() -> None:
         raise Violation("bad", rule="R-7", code=0x101, stream=3)
     assert (caught.value.reason, caught.value.rule, caught.value.code, caught.value.stream) == ("bad", "R-7", 0x101, 3)
     assert not isinstance(caught.value, Error)
+
+
+def test_an_error_is_raised_again_as_a_copy() -> None:
+    first = ApplicationError(0x1234, "mine", stream=3, rule="2.4")
+    again = first.again()
+    assert again is not first
+    assert repr(again) == repr(first)
+    assert MissingExtra("x", "cli").again().extra == "cli"

@@ -149,7 +149,7 @@ class Driver(Pump):  # long: one method for each kind of event
         """The error for those who come when it is over."""
         if self.error is None:
             return ConnectionClosed("the connection is closed")
-        return self.error
+        return self.error.again()
 
     def spawn(self, work: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
         """Start a task that belongs to this connection."""

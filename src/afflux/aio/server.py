@@ -100,6 +100,8 @@ class Server:
             BindFailed: the address can not be had.
         """
         if self._listener is None:
+            # Once before listening: the engine's modules are imported now and not while the first client waits.
+            self._make("server", Terms(), limits=self.limits, prefixed=True, decide=False, now=0.0)
             self._stopped = asyncio.get_running_loop().create_future()
             self._listener = await self._transport.listen(self._address, self, self._welcome)
         return self

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from afflux.core.credit import Ledger
 from afflux.core.events import Event, Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import PayloadLike
@@ -108,6 +109,10 @@ class Engine(Protocol):
 
     def release(self, stream: int) -> None:
         """The handler of a stream that the peer opened has really returned: its slot is free."""
+
+    def ledger(self, stream: int, unsent: int = 0) -> Ledger:
+        """What may be sent on a stream now, and which of application, peer, transport and budget is the smallest;
+        ``unsent`` bytes wait in the transport."""
 
     def credit(self, stream: int) -> int:
         """How many items the peer will still take on a stream; 0 for one that is over."""

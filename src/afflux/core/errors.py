@@ -7,6 +7,8 @@ raises it without knowing who is to blame; the verb that sends turns it into a
 
 from __future__ import annotations
 
+from typing import Self
+
 __all__ = [
     "AddressError",
     "ApplicationError",
@@ -51,6 +53,13 @@ class Error(Exception):
     def message(self) -> str:
         """The text alone."""
         return str(self.args[0]) if self.args else ""
+
+    def again(self) -> Self:
+        """The same error to raise once more: one exception raised twice would gather every traceback."""
+        copy = type(self).__new__(type(self))
+        copy.args = self.args
+        copy.__dict__.update(self.__dict__)
+        return copy
 
     def __repr__(self) -> str:
         parts = [repr(self.message)]

@@ -63,7 +63,7 @@ class Pump:
 
     def reason(self) -> Error:
         """The error for those who come when it is over."""
-        return self.error or ConnectionClosed("the connection is closed")
+        return ConnectionClosed("the connection is closed") if self.error is None else self.error.again()
 
     @property
     def mine(self) -> bool:

@@ -8,6 +8,7 @@ from afflux.core import events as ev
 from afflux.core.errors import (
     ApplicationError,
     Canceled,
+    ConnectionClosed,
     Invalid,
     LimitExceeded,
     LocalProtocolError,
@@ -730,3 +731,24 @@ def test_empty_items_are_not_free(columnar: bool) -> None:
     assert count == limits.connection_bytes // limits.object_overhead_bytes + 1
     play.engine.consumed(0, count)
     assert play.engine.wants_read
+
+
+def test_the_ledger_tells_who_limits_a_stream() -> None:
+    play = stream_responder(n=2)
+    engine = play.engine
+    limits = engine.limits
+    assert (engine.ledger(1).effective(), engine.ledger(1).limited_by()) == (2, "peer")
+    play >> frames.RequestN(stream=1, n=0x7FFFFFFF) << ev.Granted
+    assert engine.ledger(1).limited_by() == "transport"
+    assert engine.ledger(1, limits.outbound_high_bytes).effective() == 0
+    engine.send(1, [b"x"], complete=True)
+    assert (engine.ledger(1).effective(), engine.ledger(1).limited_by()) == (0, "application")
+
+
+def test_a_draining_peer_is_named_by_its_code() -> None:
+    play = requester() >> frames.ErrorFrame(stream=0, code=0x102, data=b"bye") << ev.Draining << ev.Closed
+    play = requester().do(lambda engine: engine.open("stream", b"", credit=1)) << frames.RequestStream
+    play >> frames.ErrorFrame(stream=0, code=0x102, data=b"bye") << ev.Draining
+    with pytest.raises(ConnectionClosed) as caught:
+        play.engine.open("request", b"")
+    assert caught.value.code == 0x102

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from afflux.core.bucket import Bucket
+from afflux.core.credit import SATURATED, Ledger, Unit
 from afflux.core.errors import (
     ConnectionClosed,
     Error,
@@ -238,7 +239,9 @@ class Engine:
     ) -> int:
         """Open a stream and return its id."""
         if self._state is not _OPEN and self._state is not _SETUP_SENT:
-            raise ConnectionClosed(f"no new requests: the connection is {self._state.name.lower()}", rule="R-20")
+            code = Code.CONNECTION_CLOSE if self._state is _DRAINING else None
+            text = f"no new requests: the connection is {self._state.name.lower()}"
+            raise ConnectionClosed(text, code=code, rule="R-20")
         return self._streams.open(verb, payload, credit=credit, complete=complete, columnar=columnar)
 
     def send(self, stream: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
@@ -287,6 +290,18 @@ class Engine:
         """How many items the peer will still take."""
         live = self._streams.live.get(stream)
         return 0 if live is None else live.allowed
+
+    def ledger(self, stream: int, unsent: int = 0) -> Ledger:
+        """What may be sent on ``stream`` now, and which bound is the smallest; ``unsent`` as for ``room``.
+
+        A stream that is over has no application demand left.
+        """
+        ledger = Ledger(Unit.ITEMS)
+        ledger.application.add(SATURATED if stream in self._streams.live else 0)
+        ledger.peer.add(self.credit(stream))
+        ledger.transport = self.room(unsent)
+        ledger.budget = max(0, self.limits.connection_bytes - self._out.size - unsent)
+        return ledger
 
     # -- one pass -------------------------------------------------------------------------------------------
 

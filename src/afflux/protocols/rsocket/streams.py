@@ -604,6 +604,7 @@ _ACTIONS: dict[StreamAction, Callable[[Streams, Stream, Any], None]] = {
 
 def _about(error: Error, id: int) -> Error:
     """The connection's error as one of its streams sees it."""
-    copy = type(error)(error.message, code=error.code, stream=id, rule=error.rule)
+    copy = error.again()
+    copy.stream = id
     copy.__cause__ = error
     return copy
