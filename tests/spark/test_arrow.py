@@ -6,7 +6,7 @@ from array import array
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afflux.core.errors import Invalid
@@ -46,6 +46,7 @@ def chunk(first: int, items: list[bytes], time_us: int = US) -> Chunk:
     return Chunk(first=first, time_us=time_us, block=block(items))
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=50))
 def test_the_data_of_a_block(items: list[bytes]) -> None:
     column = data_column(chunk(0, items))

@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afflux.core.errors import Invalid
@@ -22,6 +22,7 @@ def test_an_offset_as_spark_logs_it() -> None:
     assert offset["9"] == {"epoch": 6, "pos": 2, "source": SOURCE}
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.integers(0, 0xFFFF), st.builds(Mark, st.integers(1, 1 << 62), st.integers(0, 1 << 62))))
 def test_an_offset_comes_back_as_it_went(offsets: dict[int, Mark]) -> None:
     if offsets:
@@ -61,6 +62,7 @@ def test_a_damaged_checkpoint_is_refused(logged: object) -> None:
         offsets_of(logged, SOURCE)
 
 
+@settings(deadline=None)
 @given(counts, st.integers(0, 50_000))
 def test_a_batch_is_as_large_as_it_may_be_and_fair(available: dict[int, int], budget: int) -> None:
     taken = fair(available, budget)
@@ -76,6 +78,7 @@ def test_a_batch_without_a_bound_is_all() -> None:
     assert fair({0: 5, 1: 0}, None) == {0: 5, 1: 0}
 
 
+@settings(deadline=None)
 @given(counts, st.integers(1, 3000), st.integers(1, 1024))
 def test_spans_are_cut_without_a_gap(available: dict[int, int], pieces: int, most: int) -> None:
     spans = [Span(shard=shard, epoch=1, first=3, end=3 + count) for shard, count in available.items()]
