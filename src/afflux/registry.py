@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from afflux.core.errors import AddressError, Unsupported
+from afflux.core.errors import AddressError, LocalProtocolError, Unsupported, Violation
 
 if TYPE_CHECKING:
     from afflux.core.engine import Engine
@@ -141,15 +141,18 @@ def _rsocket(
     if not prefixed:
         raise Unsupported("rsocket runs over byte streams only, for now: tcp, mem")
     payload = terms.payload
-    setup = Setup(
-        stream=0,
-        keepalive_ms=round(terms.keepalive * 1000),
-        lifetime_ms=round(terms.lifetime * 1000),
-        metadata_mime=terms.metadata_mime or "message/x.rsocket.composite-metadata.v0",
-        data_mime=terms.data_mime or "application/octet-stream",
-        metadata=None if payload is None else payload.metadata,
-        data=b"" if payload is None else payload.data,
-    )
+    try:
+        setup = Setup(
+            stream=0,
+            keepalive_ms=round(terms.keepalive * 1000),
+            lifetime_ms=round(terms.lifetime * 1000),
+            metadata_mime=terms.metadata_mime or "message/x.rsocket.composite-metadata.v0",
+            data_mime=terms.data_mime or "application/octet-stream",
+            metadata=None if payload is None else payload.metadata,
+            data=b"" if payload is None else payload.data,
+        )
+    except Violation as violation:
+        raise LocalProtocolError(violation.reason, rule=violation.rule) from None
     mtu = terms.mtu or DEFAULT_MTU
     return RSocket(role, setup=setup if role == "client" else None, limits=limits, decide=decide, now=now, mtu=mtu)
 

@@ -176,3 +176,26 @@ def test_a_silent_stdin_does_not_hold_up_the_end(uri: str) -> None:
         process.stdin.write("a\n")
         process.stdin.flush()
         assert process.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize("verb", ["--request", "--stream"])
+def test_an_unknown_route_is_rejected(uri: str, verb: str) -> None:
+    ran = afflux(["request", uri, verb, "-r", "nosuch", "-d", '{"count":1}'])
+    assert (ran.returncode, ran.stdout) == (65, "")
+    assert "there is no route 'nosuch'" in ran.stderr
+
+
+@pytest.mark.parametrize("words", [["--mmt", "é"], ["--dmt", "x" * 300]])
+def test_a_mime_type_that_can_not_be_written(uri: str, words: list[str]) -> None:
+    ran = afflux(["request", uri, *words, "-d", "a"])
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+
+
+def test_bytes_of_the_command_line_go_as_they_are(uri: str) -> None:
+    ran = subprocess.run([*COMMAND, "request", uri, "-o", "raw", "-d", b"\xff"], capture_output=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"\xff", b"")
+
+
+def test_the_delay_is_between_answers(uri: str) -> None:
+    """One answer has nothing to wait for: this ends at once, not after an hour."""
+    assert ask(uri, "-o", "raw", "-d", "a", "--delay", "60m") == "a"

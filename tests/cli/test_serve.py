@@ -80,3 +80,11 @@ def test_a_port_in_use_is_a_failure() -> None:
         ran = afflux(["serve", server.uri, "--demo"])
     assert ran.returncode == 1
     assert ran.stderr.count("\n") == 1
+
+
+def test_a_journal_that_can_not_be_kept_is_told_before_ready(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("not a directory")
+    ran = afflux(["serve", "tcp://127.0.0.1:0", "--demo", "--journal", str(path)])
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "file" in ran.stderr

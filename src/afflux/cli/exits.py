@@ -43,7 +43,7 @@ _P = ParamSpec("_P")
 
 def code_of(error: BaseException) -> int:
     """The exit code that tells what ``error`` told: its wire code where it has one, else its kind."""
-    if isinstance(error, (errors.AddressError, errors.Unsupported)):
+    if isinstance(error, (errors.AddressError, errors.Unsupported, errors.LocalProtocolError)):
         return USAGE
     if isinstance(error, errors.Error) and error.code is not None:
         return BY_WIRE_CODE.get(error.code, OTHER_CODE)

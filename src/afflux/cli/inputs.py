@@ -37,7 +37,7 @@ def one(text: str) -> bytes:
         return sys.stdin.buffer.read()
     if text.startswith("@"):
         return _existing(text[1:]).read_bytes()
-    return text.encode()
+    return os.fsencode(text)  # bytes of the command line that are not UTF-8 go as they are
 
 
 async def items(source: str) -> AsyncIterator[list[bytes]]:

@@ -146,9 +146,11 @@ async def _ask(peer: Any, asked: _Asked, show: Printer) -> None:
                 await peer.fire(item, **call)
             await asyncio.sleep(0)  # nothing answers: let the loop write before the connection closes
         case "request":
+            wait = 0.0
             async for item in _each(asked):
+                await asyncio.sleep(wait)
                 show.item(await peer.request(item, **call))
-                await asyncio.sleep(asked.delay)
+                wait = asked.delay
         case "stream":
             async with peer.stream(first, credit=0, **call) as answer:
                 await _consume(answer, asked, show)

@@ -44,7 +44,7 @@ def serve(
 ) -> None:
     """Serve one address. Prints `ready URI` when it listens; SIGINT and SIGTERM close it in order."""
     if sum((demo, handler is not None, file is not None)) != 1:
-        usage("serve needs one of --demo, --handler MODULE:OBJECT, --file PATH")
+        usage("serve takes exactly one of --demo, --handler MODULE:OBJECT, --file PATH")
     chosen = _demo() if demo else _lines(file) if file is not None else _load(handler or "")
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
         stopped_by = runner.run(_serve(uri, chosen, journal))
@@ -133,6 +133,7 @@ async def _serve(uri: str, handler: object, journal: Path | None) -> signal.Sign
         if journal is not None:
             from afflux.journal import Journalled
 
+            journal.mkdir(parents=True, exist_ok=True)  # before "ready": what can not be kept is told now
             handler = await stack.enter_async_context(Journalled(handler, journal))
         server = await stack.enter_async_context(afflux.serve(uri, handler))
         sys.stdout.write(f"ready {server.uri}\n")

@@ -14,7 +14,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from afflux.core.errors import ApplicationError, Invalid
+from afflux.core.errors import ApplicationError, Invalid, Rejected
 from afflux.core.payload import Payload
 from afflux.demo import flights
 
@@ -47,6 +47,10 @@ class Responder:
                 await asyncio.sleep(_number(_object(payload), "ms", MAX_MS) / 1000)
             case "stats":
                 return Payload(json.dumps(self.counts).encode())
+            case None | "echo":
+                pass
+            case route:
+                raise _unknown(route, "echo, fail, slow, stats")
         return payload
 
     async def fire(self, payload: Payload) -> None:
@@ -65,8 +69,10 @@ class Responder:
                 raise ApplicationError(message=payload.text)
             case "flights":
                 blocks = flown(payload)
-            case _:
+            case None:
                 blocks = numbered(payload)
+            case route:
+                raise _unknown(route, "fail, flights")
         async for block in blocks:
             yield block
 
@@ -110,6 +116,10 @@ async def flown(payload: Payload) -> AsyncIterator[list[bytes]]:
             await asyncio.sleep(max(0.0, start + sent / rate - loop.time()))
         yield block
         sent += len(block)
+
+
+def _unknown(route: str, known: str) -> Rejected:
+    return Rejected(f"there is no route {route[:64]!r} for this verb; there is: {known}, or none at all")
 
 
 def _route(payload: Payload) -> str | None:
