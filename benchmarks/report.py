@@ -22,6 +22,9 @@ from benchmarks.workloads import Workload
 
 __all__ = ["as_json", "machine", "tables"]
 
+_TELLING = ("MALLOC_", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONDEVMODE", "PYTHONASYNCIODEBUG")
+"Settings that change the figures. Paths of the machine are nobody's business."
+
 _OURS = "afflux"
 "The column that the others are compared with."
 
@@ -148,7 +151,7 @@ def machine() -> dict[str, Any]:
         "load": [round(value, 2) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None,
         "system": f"{platform.system()} {platform.release()}",
         "versions": _versions(),
-        "environment": {name: value for name, value in os.environ.items() if name.startswith(("MALLOC_", "PYTHON"))},
+        "environment": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(_TELLING)},
     }
 
 

@@ -131,3 +131,11 @@ def test_the_command_writes_what_it_found(tmp_path: Path, capsys: pytest.Capture
 def test_an_unknown_workload_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "juggling"]) == 2
     assert "stream-64" in capsys.readouterr().err
+
+
+def test_the_figures_tell_nothing_of_the_machine_s_paths() -> None:
+    from pathlib import Path
+
+    figures = (Path(__file__).resolve().parent.parent / "benchmarks" / "results.json").read_text()
+    assert "/src" not in figures
+    assert "PYTHONPATH" not in figures
