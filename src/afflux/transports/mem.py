@@ -26,8 +26,6 @@ _tasks: set[asyncio.Task[None]] = set()
 class Mem:
     """See transports.base.Transport."""
 
-    messages = False
-
     async def open(self, address: Address, factory: Callable[[], asyncio.Protocol]) -> None:
         """Connect to a listener of this loop."""
         listener = _listening.get(address.host)

@@ -29,8 +29,6 @@ _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class Tcp:
     """See transports.base.Transport."""
 
-    messages = False
-
     async def open(self, address: Address, factory: Callable[[], asyncio.Protocol]) -> None:
         """Connect; every address of the host is tried in turn."""
         import asyncio

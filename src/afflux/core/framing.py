@@ -1,0 +1,43 @@
+"""Length prefixes: how frames stand one behind the other in a stream of bytes. Engines read and write them so; a
+transport that keeps message boundaries takes the prefix off each message and puts it back. No frames' contents here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["LengthPrefix"]
+
+
+@dataclass(frozen=True, slots=True)
+class LengthPrefix:
+    """Each frame stands behind its length, a big-endian number of ``width`` bytes."""
+
+    width: int
+    "Bytes of the length field."
+    inclusive: bool = False
+    "The length counts its own field too."
+
+    @property
+    def most(self) -> int:
+        """The longest frame that has a length, in bytes without the prefix."""
+        return (1 << 8 * self.width) - 1 - (self.width if self.inclusive else 0)
+
+    def split(self, data: bytes) -> Iterator[memoryview]:
+        """The frames in ``data``, without their prefixes. What an engine hands out is always whole frames."""
+        view, at, end = memoryview(data), 0, len(data)
+        own = self.width if self.inclusive else 0
+        while at < end:
+            start = at + self.width
+            at = start + int.from_bytes(view[at:start], "big") - own
+            yield view[start:at]
+
+    def join(self, frame: bytes) -> bytes:
+        """``frame`` with its prefix.
+
+        Raises:
+            OverflowError: it is longer than ``most``.
+        """
+        length = len(frame) + (self.width if self.inclusive else 0)
+        return length.to_bytes(self.width, "big") + frame
