@@ -14,14 +14,14 @@ Unsupported, ConnectionClosed). What the peer does never raises.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from afflux.core.credit import Ledger
 from afflux.core.events import Event, Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import PayloadLike
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Extending", "Leasing", "Resumable"]
 
 
 class Engine(Protocol):
@@ -80,10 +80,18 @@ class Engine(Protocol):
         """Refuse the peer instead; returns Closed. Raises as accept does."""
 
     def open(
-        self, verb: Verb, payload: PayloadLike, *, credit: int = 0, complete: bool = False, columnar: bool = False
+        self,
+        verb: Verb,
+        payload: PayloadLike,
+        *,
+        credit: int = 0,
+        complete: bool = False,
+        columnar: bool = False,
+        now: float | None = None,
     ) -> int:
         """Open a stream and return its id. ``credit`` is the first grant (stream and channel: at least 1);
-        ``complete`` ends a channel's outbound half at once; ``columnar`` asks for Block events."""
+        ``complete`` ends a channel's outbound half at once; ``columnar`` asks for Block events; ``now`` is the time,
+        for engines that count requests by it."""
 
     def send(self, stream: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
         """Send items, within ``credit(stream)``; ``complete`` ends this half with the last of them."""
@@ -116,3 +124,44 @@ class Engine(Protocol):
 
     def credit(self, stream: int) -> int:
         """How many items the peer will still take on a stream; 0 for one that is over."""
+
+
+class Resumable(Engine, Protocol):
+    """An engine whose session can outlive its transport."""
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the session waits for a transport. The verbs go on queueing."""
+
+    def reconnect(self, now: float) -> list[Event]:
+        """The side that connects has a new transport: ask to go on. Then comes Resumed, Suspended or Closed."""
+
+    def resume(self, request: Any, now: float) -> list[Event]:
+        """The side that listens: go on, on the transport on which ``request`` came. Raises Rejected if it can not."""
+
+    def hand_over(self) -> bytes:
+        """A newcomer's engine, after Resuming: it is over; the bytes are for the session's engine."""
+
+
+class Leasing(Engine, Protocol):
+    """An engine that counts requests by leases."""
+
+    @property
+    def leased(self) -> bool:
+        """Whether the two sides have agreed on leases."""
+
+    def lease(self, now: float) -> tuple[int, float]:
+        """How many requests this side may send, and for how many seconds more."""
+
+    def granted(self, now: float) -> tuple[int, float]:
+        """The same of the peer."""
+
+    def grant(self, lease: Any, now: float, metadata: bytes = b"") -> None:
+        """Grant a lease by hand."""
+
+
+class Extending(Engine, Protocol):
+    """An engine whose protocol can be extended."""
+
+    def extend(self, type: int, body: bytes, *, stream: int = 0, ignore: bool = True) -> None:
+        """Send a frame of an extension."""

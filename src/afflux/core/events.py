@@ -25,12 +25,17 @@ __all__ = [
     "Draining",
     "Established",
     "Event",
+    "Extended",
     "Failed",
     "Granted",
     "Ignored",
     "Items",
+    "Leased",
     "Opened",
     "Pushed",
+    "Resumed",
+    "Resuming",
+    "Suspended",
     "Verb",
 ]
 
@@ -137,6 +142,51 @@ class Pushed:
 
 
 @dataclass(slots=True)
+class Leased:
+    """The peer allows requests; it replaces what it allowed before."""
+
+    requests: int
+    "How many."
+    seconds: float
+    "For how long, from now."
+
+
+@dataclass(slots=True)
+class Extended:
+    """A frame of an extension that this side knows (EXT)."""
+
+    stream: int
+    "The stream id on the frame; 0 is the connection."
+    type: int
+    "Which extension."
+    body: bytes
+    "The extension's own bytes."
+
+
+@dataclass(slots=True)
+class Suspended:
+    """The transport is over, the session is not: write what ``outgoing`` has, drop the transport, find another."""
+
+    error: Error
+    "Why."
+
+
+@dataclass(slots=True)
+class Resuming:
+    """A newcomer wants to go on with a session: give its transport to that session, or refuse it."""
+
+    session: Any
+    "The engine of the session."
+    request: Any
+    "What the newcomer says (the RESUME frame)."
+
+
+@dataclass(slots=True)
+class Resumed:
+    """The session goes on, on a new transport. Nothing was lost, nothing comes twice."""
+
+
+@dataclass(slots=True)
 class Draining:
     """The peer closes gracefully: live streams go on, new requests are refused."""
 
@@ -176,6 +226,11 @@ Event = (
     | Canceled
     | Granted
     | Pushed
+    | Leased
+    | Extended
+    | Suspended
+    | Resuming
+    | Resumed
     | Draining
     | Ignored
     | Closed

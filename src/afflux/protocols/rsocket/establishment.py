@@ -7,6 +7,7 @@ from afflux.core.limits import Limits
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.frames import Setup
 from afflux.protocols.rsocket.metadata import COMPOSITE_MIME, OCTET_STREAM
+from afflux.protocols.rsocket.resume import Sessions
 
 __all__ = ["lifetime_of", "proposal", "refusal_of"]
 
@@ -15,7 +16,7 @@ def proposal(setup: Setup | None, limits: Limits) -> Setup:
     """The SETUP that a client sends; composite metadata and octet-stream data unless it says otherwise.
 
     Raises:
-        LocalProtocolError: a time of 0 (R-17).
+        LocalProtocolError: a time of 0 (R-17), or a token that could be guessed (R-53).
     """
     if setup is None:
         return Setup(
@@ -26,11 +27,21 @@ def proposal(setup: Setup | None, limits: Limits) -> Setup:
         )
     if not setup.keepalive_ms or not setup.lifetime_ms:
         raise LocalProtocolError("keepalive and lifetime are above 0", rule="R-17")
+    least = limits.resume_token_bytes[0]
+    if setup.token is not None and len(setup.token) < least:
+        raise LocalProtocolError(
+            f"a resume token has {least} random bytes or more, not {len(setup.token)}", rule="R-53"
+        )
     return setup
 
 
-def refusal_of(setup: Setup, limits: Limits) -> Violation | None:
-    """Why a server can not accept ``setup``, with the code that says so, or None."""
+def refusal_of(
+    setup: Setup, limits: Limits, *, leases: bool = False, sessions: Sessions | None = None
+) -> Violation | None:
+    """Why a server can not accept ``setup``, with the code that says so, or None.
+
+    ``leases`` is whether it grants leases, ``sessions`` where it keeps what can be resumed.
+    """
     if setup.stream:
         return Violation("SETUP belongs on stream 0", rule="HS-03", code=Code.INVALID_SETUP)
     if (setup.major, setup.minor) != (1, 0):
@@ -38,15 +49,27 @@ def refusal_of(setup: Setup, limits: Limits) -> Violation | None:
         return Violation(text, rule="R-16", code=Code.INVALID_SETUP)
     if not setup.keepalive_ms or not setup.lifetime_ms:
         return Violation("keepalive and lifetime are above 0", rule="R-17", code=Code.INVALID_SETUP)
-    if setup.token is not None:
-        if not 0 < len(setup.token) <= limits.resume_token_bytes[1]:
-            return Violation("bad-token", rule="R-53", code=Code.REJECTED_SETUP)
-        return Violation("resumption is not supported", rule="R-15", code=Code.REJECTED_SETUP)
-    if setup.lease:
+    if setup.token is not None and (refusal := _token_refusal(setup.token, limits, sessions)):
+        return refusal
+    if setup.lease and not leases:
         return Violation("leases are not supported", rule="HS-08", code=Code.UNSUPPORTED_SETUP)
     if len(setup.metadata or b"") > limits.connection_metadata_bytes:
         return Violation("metadata-too-large", rule="connection_metadata_bytes", code=Code.REJECTED_SETUP)
     return None
+
+
+def _token_refusal(token: bytes, limits: Limits, sessions: Sessions | None) -> Violation | None:
+    """Why no session can be kept under ``token``, or None."""
+    reason, rule = "", "R-53"
+    if not 0 < len(token) <= limits.resume_token_bytes[1]:
+        reason = "bad-token"
+    elif sessions is None:
+        reason, rule = "resumption is not supported", "R-15"
+    elif sessions.find(token) is not None:
+        reason, rule = "the token is in use", "R-49"
+    elif sessions.full:
+        reason, rule = "too many sessions", "resume_sessions"
+    return Violation(reason, rule=rule, code=Code.REJECTED_SETUP) if reason else None
 
 
 def lifetime_of(setup: Setup, limits: Limits) -> float:

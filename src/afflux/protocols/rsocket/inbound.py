@@ -21,6 +21,7 @@ from afflux.core.payload import Payload
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.frames import FLAG_METADATA, NEXT, NEXT_COMPLETE, RequestResponse, Resume, Setup
 from afflux.protocols.rsocket.outbound import HEADER, HEADER_SIZE
+from afflux.protocols.rsocket.resume import Retained, counted
 from afflux.protocols.rsocket.stream import Stream
 from afflux.protocols.rsocket.streams import Streams
 
@@ -53,6 +54,9 @@ class Inbound:
         "The connection has ended: drop the rest."
         self.incomplete_since: float | None = None
         "When the unfinished frame at the end began to arrive."
+        self.retained: Retained | None = None
+        "With resumption: where the received position is kept (R-44)."
+        self._counted = 0
 
     @property
     def pending(self) -> int:
@@ -83,10 +87,18 @@ class Inbound:
             self.incomplete_since = now
 
     def close(self) -> None:
-        """The connection has ended."""
+        """The connection has ended, or its transport has: drop what is not a whole frame."""
         self.over = True
         self.incomplete_since = None
         self._buffer.clear()
+
+    def reopen(self) -> None:
+        """There is a new transport."""
+        self.over = False
+
+    def hand_over(self) -> bytes:
+        """What was held, for another engine."""
+        return self._buffer.take()
 
     def parse(self, block: bytes) -> None:
         """Treat every whole frame of a block and keep the tail.
@@ -95,6 +107,7 @@ class Inbound:
             Violation: the peer broke a rule; what came before it has been treated.
         """
         position, end = 0, len(block)
+        self._counted = 0
         unpack, live, treat = HEADER.unpack_from, self._streams.live, self._treat
         limit = self._limit
         while end - position >= HEADER_SIZE:
@@ -113,6 +126,8 @@ class Inbound:
             elif word == NEXT_COMPLETE and (stream := live.get(id)) is not None and stream.answering:
                 self._streams.answered(stream, Payload(block[position + HEADER_SIZE : stop]))
             elif word not in _REQUESTS or not self._take_request(block, position, stop, id, word):
+                if not id:
+                    self._count(block, position)  # a KEEPALIVE says the position before it
                 treat(block, position + 3, stop)
                 limit = self._limit
             position = stop
@@ -174,7 +189,14 @@ class Inbound:
             return False
         return self._streams.asked(id, Payload(block[middle:stop], block[start:middle]))
 
+    def _count(self, block: bytes, position: int) -> None:
+        """What was treated so far is received (R-44)."""
+        if self.retained is not None:
+            self.retained.received += counted(block, self._counted, position)
+            self._counted = position
+
     def _keep(self, block: bytes, position: int, end: int) -> None:
+        self._count(block, position)
         if self.over:
             self._buffer.clear()
             return

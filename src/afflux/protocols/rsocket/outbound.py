@@ -5,6 +5,8 @@
    whatever that stream sends later queues behind it.
 3. Lanes take turns, a fragment each, with the ordinary frames in between: one large payload delays nobody else
    by more than a fragment.
+4. With resumption, what leaves is retained; what was retained and has to be repeated goes before what is new, and
+   while there is no transport, or no room to retain more, only stream 0 speaks.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from struct import Struct
 
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.protocols.rsocket.frames import FLAG_COMPLETE, FLAG_FOLLOWS, FLAG_METADATA, NEXT
+from afflux.protocols.rsocket.resume import Retained
 
 __all__ = ["HEADER", "HEADER_SIZE", "Fragments", "Outbound"]
 
@@ -70,7 +73,19 @@ class Fragments:
 class Outbound:
     """The queue of one connection."""
 
-    __slots__ = ("_control", "_counts", "_lanes", "_last", "_mtu", "_ready", "frames", "size")
+    __slots__ = (
+        "_control",
+        "_counts",
+        "_lanes",
+        "_last",
+        "_mtu",
+        "_ready",
+        "_repeat",
+        "frames",
+        "paused",
+        "retained",
+        "size",
+    )
 
     def __init__(self, mtu: int) -> None:
         self._mtu = mtu
@@ -84,6 +99,12 @@ class Outbound:
         "Bytes waiting, of payloads still to be cut as well."
         self.frames = 0
         "Frames and uncut payloads waiting."
+        self.retained: Retained | None = None
+        "Where frames of streams are kept when they leave; None without resumption."
+        self.paused = False
+        "Only stream 0 speaks: the session has no transport, or has not been resumed."
+        self._repeat: deque[bytes] = deque()
+        "What was sent before and goes again; counted in nothing."
 
     def control(self, frame: bytes) -> None:
         """Queue a frame of stream 0, its prefix included."""
@@ -189,14 +210,39 @@ class Outbound:
         self._ready.clear()
         self._counts.clear()
         self._lanes.clear()
+        self._repeat.clear()
         self._last = b""
         self.size = sum(map(len, self._control))
         self.frames = len(self._control)
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that take would hand over, now or later: ``size``, and what goes again."""
+        return self.size + sum(map(len, self._repeat)) if self._repeat else self.size
+
+    def suspend(self) -> None:
+        """The transport is gone, and what stream 0 had to say to it with it."""
+        self.paused = True
+        self._repeat.clear()
+        self._take_control()
+        self.size -= len(self._last)
+        self.frames -= bool(self._last)
+        self._last = b""
+
+    def resume(self) -> None:
+        """There is a new transport: everything that is retained goes again, in order (R-50)."""
+        self.paused = False
+        if self.retained is not None:
+            self._repeat.extend(self.retained.blocks())
+
     def take(self, limit: int) -> bytes:
         """Bytes to write now, about ``limit`` at most: whole frames, at least one if there is any."""
-        if not self.size and not self.frames:
+        if not self.size and not self.frames and not self._repeat:
             return b""
+        if self.paused or self._repeat:
+            return self._take_control() + (b"" if self.paused else self._repeat.popleft())
+        if self.retained is not None:
+            return self._take_retained(limit, self.retained)
         ready = self._ready
         if not self._lanes and self.size <= limit:
             data = b"".join([*self._control, *ready, self._last]) if self._control or self._last else b"".join(ready)
@@ -206,22 +252,50 @@ class Outbound:
             self._counts.clear()
             self.size = self.frames = 0
             return data
-        chunks: list[bytes | memoryview] = list(self._control)
-        size = sum(map(len, self._control))
+        chunks: list[bytes | memoryview] = [self._take_control()]
+        self._take_streams(chunks, limit - len(chunks[0]))
+        chunks.append(self._take_last())
+        return b"".join(chunks)
+
+    def _take_retained(self, limit: int, retained: Retained) -> bytes:
+        """The same with resumption. A block of frames is retained as it leaves."""
+        control = self._take_control()
+        chunks: list[bytes | memoryview] = []
+        limit -= len(control)
+        if retained.size:
+            limit = min(limit, retained.room)
+        self._take_streams(chunks, limit)
+        block = b"".join(chunks)
+        retained.add(block)
+        return control + block + self._take_last()
+
+    def _take_control(self) -> bytes:
+        """All that stream 0 has to say, but for the farewell."""
+        if not self._control:
+            return b""
+        data = b"".join(self._control)
         self.frames -= len(self._control)
-        self.size -= size
+        self.size -= len(data)
         self._control.clear()
-        while size < limit and (ready or self._lanes):
-            if ready:
+        return data
+
+    def _take_last(self) -> bytes:
+        """The farewell, when nothing else waits."""
+        if not self._last or self._ready or self._lanes:
+            return b""
+        data, self._last = self._last, b""
+        self.size -= len(data)
+        self.frames -= 1
+        return data
+
+    def _take_streams(self, chunks: list[bytes | memoryview], limit: int) -> None:
+        """Frames of streams, about ``limit`` bytes: ordinary ones and lanes in turn."""
+        size = 0
+        while size < limit and (self._ready or self._lanes):
+            if self._ready:
                 size += self._take_ready(chunks)
             if self._lanes:
                 size += self._take_fragment(chunks)
-        if self._last and not ready and not self._lanes:
-            chunks.append(self._last)
-            self.size -= len(self._last)
-            self.frames -= 1
-            self._last = b""
-        return b"".join(chunks)
 
     def _take_ready(self, chunks: list[bytes | memoryview]) -> int:
         """Move ordinary frames: one turn's worth, the size of a lane's fragment."""

@@ -38,6 +38,12 @@ class ConnectionState(IntEnum):
     OPEN = 4
     DRAINING = 5
     CLOSED = 6
+    SUSPENDED = 7
+    "The transport is gone, the session is not."
+    RESUME_SENT = 8
+    "A client on a new transport: nothing more is said before the answer (R-45)."
+    RESUMING = 9
+    "A newcomer at a server that wants to go on with a session: its owner decides."
 
 
 class ConnectionInput(IntEnum):
@@ -63,6 +69,16 @@ class ConnectionInput(IntEnum):
     LAST_STREAM_ENDED = 17
     SILENT = 18
     LOST = 19
+    ERROR_RESUME = 20
+    "ERROR[REJECTED_RESUME]."
+    SUSPEND = 21
+    "The transport is lost, and the session can be resumed."
+    APP_RESUME = 22
+    "There is a new transport (client); the newcomer's positions fit (server)."
+    APP_HAND_OVER = 23
+    "The newcomer's transport goes to the session that it asked for."
+    SESSION_OVER = 24
+    "Nobody came back in time."
 
 
 class ConnectionAction(IntEnum):
@@ -101,6 +117,20 @@ class ConnectionAction(IntEnum):
     LOSE = 20
     NOTHING = 21
     "The application asked for what is already so."
+    LEASE = 22
+    "The peer grants requests."
+    SUSPEND = 23
+    "Keep streams and what was sent; wait for a new transport."
+    SEND_RESUME = 24
+    RESUMED = 25
+    "RESUME_OK: check its position, repeat what the peer has not got."
+    RESUME_BROKEN = 26
+    "Something else than an answer: ERROR[CONNECTION_ERROR], and try once more."
+    JUDGE_RESUME = 27
+    "Check a RESUME and find its session."
+    SEND_RESUME_OK = 28
+    "Answer, and repeat what the peer has not got."
+    HAND_OVER = 29
 
 
 _S, _I, _A = ConnectionState, ConnectionInput, ConnectionAction
@@ -123,6 +153,12 @@ _COMMON = [
     Row(_S.DRAINING, _I.LAST_STREAM_ENDED, _A.FINISH, _S.CLOSED, "R-20"),
     Row(_LIVE, _I.SILENT, _A.EXPIRE, _S.CLOSED, "R-22"),
     Row(_LIVE, _I.LOST, _A.LOSE, _S.CLOSED, "3.1"),
+    Row(_LIVE, _I.LEASE, _A.LEASE, same, "R-40"),
+    Row(_LIVE, _I.SUSPEND, _A.SUSPEND, _S.SUSPENDED, "3.1"),
+    Row(_S.SUSPENDED, _I.SESSION_OVER, _A.LOSE, _S.CLOSED, "3.1"),
+    Row(_S.SUSPENDED, _I.APP_CLOSE, _A.ABORT, _S.CLOSED, "3.1"),
+    Row(_S.SUSPENDED, _I.APP_DRAIN, _A.DRAIN, same, "R-20"),
+    Row(_S.SUSPENDED, (_I.LAST_STREAM_ENDED, _I.LOST, _I.SUSPEND), _A.NOTHING, same, "3.1"),
     Row(_S.CLOSED, tuple(_I), _A.NOTHING, same, "3.1"),
 ]
 
@@ -136,34 +172,61 @@ _ACCEPTING = (
     _I.STREAM_FRAME,
 )
 
+_BROKEN_ANSWERS = (
+    _I.SETUP,
+    _I.RESUME,
+    _I.LEASE,
+    _I.KEEPALIVE,
+    _I.METADATA_PUSH,
+    _I.EXT,
+    _I.REQUEST,
+    _I.STREAM_FRAME,
+)
+
 CLIENT = Table(
     "connection, client",
-    states=(_S.START, _S.SETUP_SENT, _S.OPEN, _S.DRAINING, _S.CLOSED),
+    states=(_S.START, _S.SETUP_SENT, _S.OPEN, _S.DRAINING, _S.SUSPENDED, _S.RESUME_SENT, _S.CLOSED),
     inputs=ConnectionInput,
     start=_S.START,
     rows=[
         Row(_S.START, _I.APP_START, _A.SEND_SETUP, _S.SETUP_SENT, "R-11"),
         Row(_S.SETUP_SENT, _ACCEPTING, _A.ESTABLISH, _S.OPEN, "3.1"),
-        Row(_S.SETUP_SENT, (_I.ERROR_SETUP, _I.ERROR_OTHER), _A.SETUP_FAILED, _S.CLOSED, "R-14"),
+        Row(_S.SETUP_SENT, (_I.ERROR_SETUP, _I.ERROR_RESUME, _I.ERROR_OTHER), _A.SETUP_FAILED, _S.CLOSED, "R-14"),
         Row(_S.SETUP_SENT, _I.APP_DRAIN, _A.DRAIN, _S.DRAINING, "R-20"),
         Row(_S.SETUP_SENT, _I.APP_CLOSE, _A.ABORT, _S.CLOSED, "3.1"),
         Row(_S.SETUP_SENT, _I.LAST_STREAM_ENDED, _A.NOTHING, same, "R-20"),
         Row(_S.SETUP_SENT, _I.SILENT, _A.EXPIRE, _S.CLOSED, "R-22"),
         Row(_S.SETUP_SENT, _I.LOST, _A.LOSE, _S.CLOSED, "3.1"),
+        # Beyond section 3.1, which gives up here: the server may have accepted, and only RESUME can tell.
+        Row(_S.SETUP_SENT, _I.SUSPEND, _A.SUSPEND, _S.SUSPENDED, "R-50"),
+        Row(_S.SUSPENDED, _I.APP_RESUME, _A.SEND_RESUME, _S.RESUME_SENT, "R-45"),
+        Row(_S.RESUME_SENT, _I.RESUME_OK, _A.RESUMED, _S.OPEN, "R-50"),
+        Row(_S.RESUME_SENT, _I.ERROR_RESUME, _A.SETUP_FAILED, _S.CLOSED, "RE-24"),
+        Row(_S.RESUME_SENT, (_I.ERROR_SETUP, _I.ERROR_CLOSE, _I.ERROR_OTHER), _A.SUSPEND, _S.SUSPENDED, "3.1"),
+        Row(_S.RESUME_SENT, (_I.SUSPEND, _I.LOST, _I.SILENT), _A.SUSPEND, _S.SUSPENDED, "3.1"),
+        Row(_S.RESUME_SENT, _BROKEN_ANSWERS, _A.RESUME_BROKEN, _S.SUSPENDED, "RE-04"),
+        Row(_S.RESUME_SENT, _I.SESSION_OVER, _A.LOSE, _S.CLOSED, "3.1"),
+        Row(_S.RESUME_SENT, _I.APP_CLOSE, _A.ABORT, _S.CLOSED, "3.1"),
+        Row(_S.RESUME_SENT, _I.APP_DRAIN, _A.DRAIN, same, "R-20"),
+        Row(_S.RESUME_SENT, _I.LAST_STREAM_ENDED, _A.NOTHING, same, "3.1"),
         *_COMMON,
     ],
     otherwise=(_A.IGNORE, "R-32"),
 )
-"Rows of section 3.1 of the specification supplement, without resumption."
+"Rows of section 3.1 of the specification supplement."
 
 SERVER = Table(
     "connection, server",
-    states=(_S.WAIT_FIRST, _S.DECIDING, _S.OPEN, _S.DRAINING, _S.CLOSED),
+    states=(_S.WAIT_FIRST, _S.DECIDING, _S.RESUMING, _S.OPEN, _S.DRAINING, _S.SUSPENDED, _S.CLOSED),
     inputs=ConnectionInput,
     start=_S.WAIT_FIRST,
     rows=[
         Row(_S.WAIT_FIRST, _I.SETUP, _A.JUDGE_SETUP, _S.DECIDING, "R-11"),
-        Row(_S.WAIT_FIRST, _I.RESUME, _A.REFUSE_RESUME, _S.CLOSED, "RE-01"),
+        Row(_S.WAIT_FIRST, _I.RESUME, _A.JUDGE_RESUME, _S.RESUMING, "R-46"),
+        Row(_S.RESUMING, _I.APP_HAND_OVER, _A.HAND_OVER, _S.CLOSED, "R-46"),
+        Row(_S.RESUMING, (_I.APP_REFUSE, _I.APP_CLOSE, _I.APP_DRAIN), _A.REFUSE_RESUME, _S.CLOSED, "R-47"),
+        Row(_S.RESUMING, _I.LAST_STREAM_ENDED, _A.NOTHING, same, "3.2"),
+        Row(_S.RESUMING, (_I.SILENT, _I.LOST), _A.LOSE, _S.CLOSED, "3.2"),
         Row(
             _S.WAIT_FIRST,
             (
@@ -172,6 +235,7 @@ SERVER = Table(
                 _I.KEEPALIVE,
                 _I.METADATA_PUSH,
                 _I.ERROR_SETUP,
+                _I.ERROR_RESUME,
                 _I.ERROR_CLOSE,
                 _I.ERROR_OTHER,
                 _I.EXT,
@@ -188,11 +252,12 @@ SERVER = Table(
         Row(_S.DECIDING, _I.APP_ACCEPT, _A.ESTABLISH, _S.OPEN, "3.2"),
         Row(_S.DECIDING, _I.APP_REFUSE, _A.REFUSE_SETUP, _S.CLOSED, "R-14"),
         Row(_S.OPEN, _I.RESUME, _A.ABORT, _S.CLOSED, "R-48"),
+        Row((_S.OPEN, _S.DRAINING, _S.SUSPENDED), _I.APP_RESUME, _A.SEND_RESUME_OK, _S.OPEN, "R-46"),
         *_COMMON,
     ],
     otherwise=(_A.IGNORE, "R-32"),
 )
-"Rows of section 3.2 of the specification supplement, without resumption. DECIDING is the application's moment."
+"Rows of section 3.2 of the specification supplement. DECIDING and RESUMING are the application's moments."
 
 
 class StreamState(IntEnum):

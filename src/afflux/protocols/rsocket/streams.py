@@ -18,6 +18,7 @@ from afflux.core.bucket import Bucket
 from afflux.core.credit import SATURATED
 from afflux.core.errors import (
     Error,
+    LeaseExpired,
     LimitExceeded,
     LocalProtocolError,
     RemoteProtocolError,
@@ -42,6 +43,8 @@ from afflux.protocols.rsocket.frames import (
     RequestStream,
 )
 from afflux.protocols.rsocket.late import LateFrame, LateFrames
+from afflux.protocols.rsocket.lease import Granted as GrantedLease
+from afflux.protocols.rsocket.lease import Held as HeldLease
 from afflux.protocols.rsocket.outbound import HEADER, Outbound
 from afflux.protocols.rsocket.reassembly import Reassembly, RequestFrame
 from afflux.protocols.rsocket.states import REQUESTER, RESPONDER, StreamAction, StreamInput, StreamState
@@ -94,6 +97,10 @@ class Streams:
         "Bytes of payloads handed over and not yet consumed."
         self.accepting = False
         "The connection is open: requests are served."
+        self.held_lease: HeldLease | None = None
+        "With leases: what this side may ask."
+        self.granted_lease: GrantedLease | None = None
+        "With leases: what the peer may ask."
         self._charge = charge
         self._ids = StreamIds(1 if client else 2)
         self._peer_parity = 0 if client else 1
@@ -127,6 +134,8 @@ class Streams:
         id = frame.stream
         if refusal or len(self.handlers) >= self.limits.streams:
             self._reject(frame, refusal or "too-many-streams")
+        elif self.granted_lease is not None and not self.granted_lease.take(self.now):
+            self._reject(frame, "lease: none is left")  # R-42; a fragmented request counts once
         elif getattr(frame, "initial_n", 1) == 0:
             self._refuse(id, Code.INVALID, "request-n-zero", frame.follows)
         elif frame.follows:
@@ -145,6 +154,7 @@ class Streams:
             or id & 1 != self._peer_parity
             or id > 0x7FFFFFFF
             or len(handlers) >= self.limits.streams
+            or (self.granted_lease is not None and not self.granted_lease.take(self.now))
         ):
             return False
         self._newest = id
@@ -251,6 +261,8 @@ class Streams:
         if verb in ("stream", "channel") and not 0 < credit <= MAX_N:
             raise LocalProtocolError(f"the first credit of a {verb} is 1 to {MAX_N}, not {credit}", rule="D-5")
         value = payload_of(payload)
+        if self.held_lease is not None and not self.held_lease.take(self.now):
+            raise LeaseExpired("no lease is left to send a request under", rule="R-41")
         id = self._ids.allocate(self.live)
         if self._ids.wrapped:
             self._late.forget(id)
