@@ -12,15 +12,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 from afflux.aio.flow import Inbound, Sender
 from afflux.aio.pump import Pump
-from afflux.core.engine import Engine
-from afflux.core.errors import ConnectionClosed, Error
+from afflux.core.engine import Engine, Leasing, Resumable
+from afflux.core.errors import ConnectionClosed, Error, LeaseExpired
 from afflux.core.events import (
     Block,
     Canceled,
@@ -29,14 +29,20 @@ from afflux.core.events import (
     Draining,
     Established,
     Event,
+    Extended,
     Failed,
     Granted,
     Ignored,
     Items,
+    Leased,
     Opened,
     Pushed,
+    Resumed,
+    Resuming,
+    Suspended,
+    Verb,
 )
-from afflux.core.payload import Payload
+from afflux.core.payload import Payload, PayloadLike
 
 __all__ = ["Driver", "Listening"]
 
@@ -57,6 +63,18 @@ class Listening:
 
     def pushed(self, event: Pushed) -> None:
         """The peer pushed metadata."""
+
+    def extended(self, event: Extended) -> None:
+        """A frame of an extension came."""
+
+    def suspended(self, event: Suspended) -> None:
+        """The transport is gone, the session goes on."""
+
+    def resuming(self, event: Resuming) -> None:
+        """A newcomer wants to go on with a session."""
+
+    def resumed(self) -> None:
+        """The session has a transport again."""
 
     def ended(self) -> None:
         """The connection is over; handlers may still be ending."""
@@ -89,6 +107,15 @@ class Driver(Pump):  # long: one method for each kind of event
         self.loop_bytes: int = engine.limits.loop_bytes
         self.askers: deque[asyncio.Future[None]] = deque()
         "Requests that wait, because as many are under way as a peer with the same limits would take."
+        self.leased: bool = getattr(engine, "leased", False)
+        "Requests need a lease."
+        self.lease_wait: float | None = None
+        "Seconds that a request may wait for one; None: it fails at once."
+        self.answered: asyncio.Future[None] = self.loop.create_future()
+        "Done when the peer has granted its first lease, or the connection is over."
+        self.renew: Callable[[], Awaitable[Driver]] | None = None
+        "Where the next connection comes from, when this one is over; None when there is none."
+        self._unleased: deque[asyncio.Future[None]] = deque()
         self._called = 0
         self._most = engine.limits.streams
         self._writable: list[asyncio.Future[None]] = []
@@ -107,11 +134,52 @@ class Driver(Pump):  # long: one method for each kind of event
             self._writable.append(waiter)
             await waiter
         self.check()
+        if self.leased and self.lease_wait is not None:
+            await self._wait_for_lease(self.lease_wait)
+
+    def open(self, verb: Verb, payload: PayloadLike, credit: int = 0) -> int:
+        """Open a stream, by the engine's rules.
+
+        Raises:
+            Error: as Engine.open.
+        """
+        return self.engine.open(verb, payload, credit=credit, now=monotonic() if self.leased else None)
+
+    async def _wait_for_lease(self, seconds: float) -> None:
+        """Wait until there is a lease, in order of arrival.
+
+        Raises:
+            LeaseExpired: none came in time, or as many wait as ``lease_queue`` allows.
+            Error: the connection is over.
+        """
+        engine, until = cast("Leasing", self.engine), monotonic() + seconds
+        while not self.over and not engine.lease(now := monotonic())[0]:
+            if now >= until:
+                raise LeaseExpired(f"no lease to send a request under came within {seconds:g} s", rule="R-41")
+            if len(self._unleased) >= self.engine.limits.lease_queue:
+                raise LeaseExpired(f"{len(self._unleased)} requests wait for a lease already", rule="lease_queue")
+            waiter = self.loop.create_future()
+            self._unleased.append(waiter)
+            try:
+                async with asyncio.timeout(until - now):
+                    await waiter
+            except TimeoutError:
+                pass
+            finally:
+                if waiter in self._unleased:
+                    self._unleased.remove(waiter)
+        self.check()
+
+    def _wake_unleased(self) -> None:
+        while self._unleased:
+            waiter = self._unleased.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
 
     @property
     def crowded(self) -> bool:
-        """Whether a request should wait: too many are under way, or too much waits to be written."""
-        return len(self.replies) >= self._most or bool(self.askers) or super().crowded
+        """Whether a request should wait: too many are under way, too much waits to be written, or it needs a lease."""
+        return self.leased or len(self.replies) >= self._most or bool(self.askers) or super().crowded
 
     async def turn_to_ask(self) -> None:
         """Wait until one more request may be under way, in order of arrival, and for the transport's room.
@@ -239,6 +307,7 @@ class Driver(Pump):  # long: one method for each kind of event
         self.owner.opened(event)
 
     def _established(self, event: Established) -> None:
+        self.leased = getattr(self.engine, "leased", False)
         self.owner.established(event)
 
     def _pushed(self, event: Pushed) -> None:
@@ -247,6 +316,41 @@ class Driver(Pump):  # long: one method for each kind of event
 
     def _drains(self, event: Draining) -> None:
         self.draining = True
+
+    def _leased(self, event: Leased) -> None:
+        if not self.answered.done():
+            self.answered.set_result(None)
+        if event.requests:
+            self._wake_unleased()
+
+    def _extended(self, event: Extended) -> None:
+        self._consumed += len(event.body)
+        self.owner.extended(event)
+
+    # -- sessions that outlive their transport ----------------------------------------------------------------
+
+    def _suspended(self, event: Suspended) -> None:
+        self.detach()
+        self.owner.suspended(event)
+
+    def _resuming(self, event: Resuming) -> None:
+        self.owner.resuming(event)
+
+    def _resumed(self, event: Resumed) -> None:
+        self.owner.resumed()
+
+    def joined(self) -> None:
+        """There is a transport again: at a client, ask to go on."""
+        engine = cast("Resumable", self.engine)
+        if engine.suspended:
+            self.run(engine.reconnect, monotonic())
+
+    def hand_over(self) -> tuple[asyncio.Transport | None, bytes]:
+        """Give the transport, and what came on it, to another session; this one is over."""
+        rest = cast("Resumable", self.engine).hand_over()
+        transport = self.release()
+        self.end(None)
+        return transport, rest
 
     def _ignored(self, event: Ignored) -> None:
         """The engine has charged it; nobody else is concerned."""
@@ -299,13 +403,19 @@ class Driver(Pump):  # long: one method for each kind of event
             sender.stop()
         self.senders.clear()
         self._wake_writable()
+        self._wake_unleased()
         self.wake_askers()
-        if not self.closed.done():
-            self.closed.set_result(None)
-        if self.transport is not None and not self.lost:
+        for future in (self.answered, self.closed):
+            if not future.done():
+                future.set_result(None)
+        if self.transport is None:
+            self.lost, self.away = True, False
+            self._stop_timers()
+        elif not self.lost:
             self._linger = self.loop.call_later(self.engine.limits.flush_s, self.transport.abort)
         self.owner.ended()
         self.flush_soon()
+        self._check_finished()
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)
@@ -332,6 +442,11 @@ _TELL: dict[type, Callable[[Driver, Any], None]] = {
     Canceled: Driver._canceled,
     Granted: Driver._granted,
     Pushed: Driver._pushed,
+    Leased: Driver._leased,
+    Extended: Driver._extended,
+    Suspended: Driver._suspended,
+    Resuming: Driver._resuming,
+    Resumed: Driver._resumed,
     Draining: Driver._drains,
     Ignored: Driver._ignored,
     Closed: Driver._closed,

@@ -122,8 +122,15 @@ class Inbound:
             self.waiter = None
 
     async def writable(self) -> None:
-        """Wait until a request may be queued."""
+        """Wait until a request may be queued, on the next connection if this one is over."""
+        if self._driver.over and self._driver.renew is not None:
+            self._driver = await self._driver.renew()
         await self._driver.writable()
+
+    @property
+    def driver(self) -> Driver:
+        """The connection that the stream belongs to."""
+        return self._driver
 
     def later(self, work: Callable[[], None]) -> None:
         """Do ``work`` on the loop's thread; nothing when the loop is closed, and the connection with it."""

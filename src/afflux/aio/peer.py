@@ -6,17 +6,23 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from contextvars import ContextVar
+from time import monotonic
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender, Source
+from afflux.aio.keeper import Keeper
 from afflux.aio.serving import Serving
 from afflux.calls import Cursor, Metadata, call_payload
 from afflux.core.errors import Error, LocalProtocolError, Unsupported
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.registry import ProtocolEntry
+
+if TYPE_CHECKING:
+    from afflux.core.engine import Extending, Leasing
+    from afflux.protocols.rsocket.lease import Lease
 
 __all__ = ["Peer", "current_peer"]
 
@@ -32,8 +38,13 @@ def current_peer() -> Peer:
     return _current.get()
 
 
-class Peer:
-    """One connection, seen from this side; ``async with`` closes it. ``connect`` and ``serve`` make it."""
+class Peer:  # long: the five verbs, leases and the connection's life
+    """One connection, seen from this side; ``async with`` closes it. ``connect`` and ``serve`` make it.
+
+    ``metadata=`` of a verb is bytes, which go as they are, or entries of composite metadata: one, such as
+    ``afflux.Bearer("…")``, or a list, in which (MIME type, bytes) are entries too. With ``route=`` or ``cursor=`` it is
+    composite in any case: the route first, then the cursor, then the entries; bytes are an octet-stream among them.
+    """
 
     def __init__(self, driver: Driver, serving: Serving, protocol: ProtocolEntry, uri: str) -> None:
         self._driver = driver
@@ -45,6 +56,18 @@ class Peer:
         "What a client asked for when it connected (the SETUP frame), at a server; None at a client."
         self.host = ""
         "Where a client connected from, at a server."
+        self.principal: Any = None
+        "Who the client is, at a server with ``afflux.auth.at_setup``: what the check returned; else None."
+        self.counted = True
+        "At a server: it counts as a connection of its host."
+        self.keeper: Keeper | None = None
+        "What brings a client's connection back; None when nothing does."
+        serving.context.run(_current.set, self)
+
+    def renewed(self, driver: Driver, serving: Serving) -> None:
+        """The keeper has made a new connection."""
+        self._driver = driver
+        self._serving = serving
         serving.context.run(_current.set, self)
 
     # -- the five verbs -------------------------------------------------------------------------------------
@@ -68,10 +91,13 @@ class Peer:
         """
         payload = call_payload(data, metadata, route, cursor)
         driver = self._driver
+        if driver.over and driver.renew is not None:
+            driver = await driver.renew()
         if driver.crowded:
             await driver.turn_to_ask()
         self._check("request")
-        stream = driver.engine.open("request", payload)
+        driver.check()
+        stream = driver.open("request", payload)
         future = driver.replies[stream] = driver.loop.create_future()
         driver.flush_soon()
         try:
@@ -94,17 +120,17 @@ class Peer:
     ) -> None:
         """Send without an answer. Returns when it is queued, which waits for the transport's room."""
         payload = call_payload(data, metadata, route, cursor)
-        await self._driver.writable()
         self._check("fire")
-        self._driver.engine.open("fire", payload)
-        self._driver.flush_soon()
+        driver = await self._writable()
+        driver.open("fire", payload)
+        driver.flush_soon()
 
     async def push(self, metadata: bytes) -> None:
         """Send metadata about the connection. Returns when it is queued."""
-        await self._driver.writable()
         self._check("push")
-        self._driver.engine.push(metadata)
-        self._driver.flush_soon()
+        driver = await self._writable()
+        driver.engine.push(metadata)
+        driver.flush_soon()
 
     def stream(
         self,
@@ -123,11 +149,11 @@ class Peer:
         """
         payload = call_payload(data, metadata, route, cursor)
         inbound = self._inbound("stream", credit)
-        driver = self._driver
 
         def opener(n: int) -> None:
+            driver = inbound.driver
             driver.check()
-            stream = inbound.id = driver.engine.open("stream", payload, credit=inbound.first_grant(n))
+            stream = inbound.id = driver.open("stream", payload, inbound.first_grant(n))
             driver.inbounds[stream] = inbound
             driver.flush_soon()
 
@@ -150,9 +176,16 @@ class Peer:
         """
         inbound = self._inbound("channel", credit)
         first = (metadata, route, cursor)
-        return Channel(self._driver, inbound, source, first, lambda: self._cancel(inbound))
+        return Channel(inbound, source, first, lambda: self._cancel(inbound))
 
     # -- the connection -------------------------------------------------------------------------------------
+
+    @property
+    def certificate(self) -> dict[str, Any] | None:
+        """The other side's certificate as ``ssl.SSLSocket.getpeercert`` gives it, verified; None where it showed none,
+        or while there is no connection."""
+        transport = self._driver.transport
+        return None if transport is None else transport.get_extra_info("peercert")
 
     @property
     def limits(self) -> Limits:
@@ -161,8 +194,49 @@ class Peer:
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is over."""
+        """Whether the connection is over. One that is made anew is closed until it is there again."""
         return self._driver.closed.done()
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the session waits for a transport; the verbs work, and what they queue goes when it is there."""
+        return self._driver.away
+
+    @property
+    def lease(self) -> Lease | None:
+        """What is left of the lease that this side sends requests under; None without leases."""
+        return self._lease_by("lease")
+
+    @property
+    def granted(self) -> Lease | None:
+        """What is left of the lease that this side has granted; None without leases."""
+        return self._lease_by("granted")
+
+    def grant(self, requests: int, ttl: float, *, metadata: bytes = b"") -> None:
+        """Grant a lease by hand: ``requests`` within ``ttl`` seconds. It replaces what was granted before.
+
+        Raises:
+            ValueError: more than a lease can say.
+            LocalProtocolError: leases were not agreed on.
+            ConnectionClosed: there is no connection.
+        """
+        from afflux.protocols.rsocket.lease import Lease
+
+        self._protocol.require("lease")
+        cast("Leasing", self._driver.engine).grant(Lease(requests, ttl), monotonic(), metadata)
+        self._driver.flush_soon()
+
+    async def extend(self, type: int, body: bytes = b"", *, stream: int = 0, ignore: bool = True) -> None:
+        """Send a frame of an extension (EXT). A peer that does not know it skips it, or breaks off unless ``ignore``.
+
+        Raises:
+            LocalProtocolError, LimitExceeded: it can not be written.
+            ConnectionClosed: there is no connection.
+        """
+        self._protocol.require("extensions")
+        driver = await self._writable()
+        cast("Extending", driver.engine).extend(type, body, stream=stream, ignore=ignore)
+        driver.flush_soon()
 
     @property
     def error(self) -> Error | None:
@@ -182,6 +256,8 @@ class Peer:
                 at most so many seconds.
             reason: words for the peer.
         """
+        if self.keeper is not None:
+            await self.keeper.stop()
         driver = self._driver
         driver.close(drain=bool(drain), reason=reason)
         if drain:
@@ -208,20 +284,38 @@ class Peer:
 
     # -- inside ---------------------------------------------------------------------------------------------
 
+    def _lease_by(self, side: str) -> Lease | None:
+        from afflux.protocols.rsocket.lease import Lease
+
+        engine = self._driver.engine
+        if not getattr(engine, "leased", False):
+            return None
+        requests, seconds = getattr(engine, side)(monotonic())
+        return Lease(requests, seconds)
+
     def _inbound(self, verb: str, credit: int) -> Inbound:
         if not 0 <= credit <= 0x7FFFFFFF:
             raise LocalProtocolError(f"credit is 0 to {0x7FFFFFFF}, not {credit}", rule="R-26")
         self._check(verb)
+        if self._driver.renew is None:
+            self._driver.check()
         return Inbound(self._driver, credit)
+
+    async def _writable(self) -> Driver:
+        """The connection to use, with room for a request."""
+        driver = self._driver
+        if driver.over and driver.renew is not None:
+            driver = await driver.renew()
+        await driver.writable()
+        return driver
 
     def _check(self, verb: str) -> None:
         if verb not in self._protocol.verbs:
             there = ", ".join(self._protocol.verbs)
             raise Unsupported(f'{self._protocol.name} has no "{verb}"; it offers: {there}')
-        self._driver.check()
 
     def _cancel(self, inbound: Inbound) -> None:
-        driver = self._driver
+        driver = inbound.driver
         if inbound.id is not None and driver.inbounds.pop(inbound.id, None) is not None:
             driver.engine.cancel(inbound.id)
             driver.flush_soon()
@@ -230,11 +324,10 @@ class Peer:
 class Channel(ItemStream):
     """The items that answer a channel. Leaving its ``async with`` also ends the source."""
 
-    __slots__ = ("_driver", "_first", "_producer", "_source")
+    __slots__ = ("_first", "_producer", "_source")
 
-    def __init__(self, driver: Driver, inbound: Inbound, source: Source, first: tuple[Any, ...], stop: Any) -> None:
+    def __init__(self, inbound: Inbound, source: Source, first: tuple[Any, ...], stop: Any) -> None:
         super().__init__(inbound, opener=self._launch, stop=stop)
-        self._driver = driver
         self._source = source
         self._first = first
         self._producer: asyncio.Task[None] | None = None
@@ -252,8 +345,9 @@ class Channel(ItemStream):
             await asyncio.wait((self._producer,))
 
     def _launch(self, n: int) -> None:
-        self._driver.check()
-        self._producer = self._driver.spawn(_run_channel(self._driver, self._inbound, self._source, self._first, n))
+        driver = self._inbound.driver
+        driver.check()
+        self._producer = driver.spawn(_run_channel(driver, self._inbound, self._source, self._first, n))
 
 
 async def _run_channel(driver: Driver, inbound: Inbound, source: Any, first: tuple[Any, ...], n: int) -> None:
@@ -271,7 +365,7 @@ async def _run_channel(driver: Driver, inbound: Inbound, source: Any, first: tup
         await driver.writable()
         payload = payload_of(queued[0])
         payload = call_payload(payload, *first) if any(part is not None for part in first) else payload
-        stream = inbound.id = driver.engine.open("channel", payload, credit=inbound.first_grant(n))
+        stream = inbound.id = driver.open("channel", payload, inbound.first_grant(n))
         driver.inbounds[stream] = inbound
         sender = driver.senders[stream] = Sender(driver, stream)
         driver.flush_soon()

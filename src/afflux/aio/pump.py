@@ -5,7 +5,8 @@
 2. One write for each turn of the loop: whoever queues something calls ``flush_soon``.
 3. Reading stops while the engine can not take more, or while too much waits to be written.
 4. A peer that does not read is given up: ``write_min_rate``, averaged over ``write_stall_s``.
-5. At the end this half is closed first, so that the peer can read the last words: a close with unread input would
+5. A session that can be resumed outlives its transport: ``detach`` lets one go, ``connection_made`` brings the next.
+6. At the end this half is closed first, so that the peer can read the last words: a close with unread input would
    reset the connection. ``flush_s`` bounds it.
 """
 
@@ -39,7 +40,9 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
         self.over = False
         "The connection has ended; the transport may still be there."
         self.lost = False
-        "The transport is gone."
+        "The transport is gone, and no other will come."
+        self.away = False
+        "There is no transport for now."
         self.hold_reading = False
         "The owner wants no more input for now."
         self._low = engine.limits.outbound_low_bytes
@@ -80,12 +83,21 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
     def gone(self) -> None:
         """The transport is gone."""
 
+    def joined(self) -> None:
+        """There is a transport again."""
+
     # -- asyncio.Protocol -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The link is there: say the first words."""
         self.transport = cast("asyncio.Transport", transport)
+        if self.over:
+            self.transport.abort()
+            return
         self.transport.set_write_buffer_limits(high=self._low, low=self._low // 4)
+        if self.away:
+            self.away = False
+            self.joined()
         self._flush()
 
     def data_received(self, data: bytes) -> None:
@@ -110,14 +122,13 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The link is gone."""
-        self.lost = True
         if not self.engine.closed:
             self.dispatch(self.engine.receive_eof(monotonic()))
+        if self.away:
+            return
+        self.lost = True
         self.end(None)
-        for handle in (self._timer, self._stall, self._linger):
-            if handle is not None:
-                handle.cancel()
-        self._timer = self._stall = self._linger = None
+        self._stop_timers()
         self.gone()
 
     def pause_writing(self) -> None:
@@ -129,6 +140,38 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
         """The transport has room again."""
         self._blocked = False
         self._flush()
+
+    # -- another transport ----------------------------------------------------------------------------------
+
+    def detach(self) -> None:
+        """The transport is over and the session is not: say the last words, and let it go."""
+        transport = self.release()
+        self.away = True
+        if transport is not None:
+            while data := self.engine.outgoing():
+                transport.write(data)
+            transport.set_protocol(asyncio.Protocol())  # what it still has to tell concerns nobody
+            transport.close()
+            self.loop.call_later(self.engine.limits.flush_s, transport.abort)
+
+    def release(self) -> asyncio.Transport | None:
+        """Give the transport away; what is known of it is forgotten."""
+        transport, self.transport = self.transport, None
+        self._stop_timers()
+        self._held = b""
+        self._taking = self._blocked = self._ending = self._heard_end = False
+        self._reading = True
+        self._written = 0
+        return transport
+
+    def adopt(self, transport: asyncio.Transport, rest: bytes) -> None:
+        """Go on with a transport that another pump has released; ``rest`` was read from it already."""
+        transport.set_protocol(self)
+        self.connection_made(transport)
+        if not transport.is_reading():
+            transport.resume_reading()
+        if rest:
+            self.data_received(rest)
 
     # -- what peers and handlers call ------------------------------------------------------------------------
 
@@ -212,6 +255,8 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
         self._flushing = False
         engine, transport = self.engine, self.transport
         if transport is None or self.lost:
+            if self.away:
+                self._arm()
             return
         self.collect()
         while not self._blocked and (data := engine.outgoing()):
@@ -265,6 +310,12 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
         else:
             self._arm()
 
+    def _stop_timers(self) -> None:
+        for handle in (self._timer, self._stall, self._linger):
+            if handle is not None:
+                handle.cancel()
+        self._timer = self._stall = self._linger = None
+
     def _watch_writing(self, unsent: int) -> None:
         """What waits now has to be gone after ``write_stall_s``, or as much of it as ``write_min_rate`` makes."""
         limits = self.engine.limits
@@ -277,9 +328,16 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
         if transport is None or self.lost or not (unsent := transport.get_write_buffer_size()):
             return
         if self._written - unsent < enough:
-            self.fail_hard(ConnectionClosed("write-stall: the peer does not read", rule="write_stall_s"))
+            self.lose(ConnectionClosed("write-stall: the peer does not read", rule="write_stall_s"))
         else:
             self._watch_writing(unsent)
+
+    def lose(self, error: Error) -> None:
+        """The transport is of no use: that is the end, unless the session can go on without it."""
+        if getattr(self.engine, "resumable", False):
+            self.dispatch(self.engine.receive_eof(monotonic()))
+        else:
+            self.fail_hard(error)
 
     def fail_hard(self, error: Error) -> None:
         """Give up the link at once."""

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass
 from time import monotonic
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from afflux.address import Address, parse
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT
 from afflux.aio.peer import Peer
-from afflux.aio.serving import Serving, verbs_of
+from afflux.aio.serving import Extension, Serving, verbs_of
 from afflux.core.bucket import Bucket
-from afflux.core.errors import ConnectionClosed, Error
-from afflux.core.events import Established
+from afflux.core.errors import ConnectionClosed, Error, Rejected
+from afflux.core.events import Established, Resuming, Suspended
 from afflux.core.limits import Limits
 from afflux.registry import Terms
 from afflux.transports.base import Listener
+from afflux.transports.security import Tls, settled
+
+if TYPE_CHECKING:
+    from afflux.protocols.rsocket.lease import LeasePolicy
 
 __all__ = ["OnSetup", "Server", "serve"]
 
@@ -32,13 +38,26 @@ class _Guest(Serving):
     server: Server
     peer: Peer
     deciding: asyncio.Task[None] | None = None
+    certificate: object = None
+    "What the client showed when its session began."
 
     def established(self, event: Established) -> None:
         """The client has said what it wants."""
         self.peer.setup = event.setup
+        self.certificate = self.peer.certificate
         self.server._handshakes.pop(self.peer, None)
+        self.server._crowd_out()
         if self.server._on_setup is not None:
             self.deciding = self.driver.spawn(self._decide(event.setup), self.context.copy())
+
+    def suspended(self, event: Suspended) -> None:
+        """The client's transport is gone; its session waits."""
+        self.server._away(self.peer)
+
+    def resuming(self, event: Resuming) -> None:
+        """A newcomer wants to go on with a session: give that its transport, if everything fits."""
+        self.server._handshakes.pop(self.peer, None)
+        self.server._bring_back(self, event)
 
     def ended(self) -> None:
         """The client has gone."""
@@ -61,13 +80,39 @@ class _Guest(Serving):
             driver.run(driver.engine.accept, monotonic())
 
 
-class Server:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Extras:
+    """What a server does beyond the verbs."""
+
+    lease: LeasePolicy | None
+    resume: bool
+    extensions: Mapping[int, Extension]
+
+    def terms(self, limits: Limits) -> Terms:
+        """The terms of every connection."""
+        sessions = None
+        if self.resume:
+            from afflux.protocols.rsocket.resume import Sessions
+
+            sessions = Sessions(limits)
+        return Terms(lease=self.lease, sessions=sessions, extensions=tuple(self.extensions))
+
+
+class Server:  # long: the listener's admission is part of it
     """A listening server. ``async with`` closes it, and with it every connection."""
 
     def __init__(
-        self, address: Address, handler: object, limits: Limits, on_setup: OnSetup | None, credit: int
+        self,
+        address: Address,
+        handler: object,
+        limits: Limits,
+        on_setup: OnSetup | None,
+        credit: int,
+        tls: Tls | None,
+        extras: _Extras,
     ) -> None:
         self._address = address
+        self._tls = settled(tls, address)
         self._make = address.entry.built()
         self._transport = address.carrier.built()
         self._verbs = verbs_of(handler)
@@ -75,6 +120,10 @@ class Server:
         "The bounds of the listener and of each connection."
         self._on_setup = on_setup
         self._credit = credit
+        self._extras = extras
+        self._terms = extras.terms(limits)
+        self._owners: dict[object, _Guest] = {}
+        "Who is behind an engine: where the transport of a resumed session has to go."
         self._listener: Listener | None = None
         self._peers: set[Peer] = set()
         self._hosts: Counter[str] = Counter()
@@ -97,13 +146,14 @@ class Server:
         """Listen.
 
         Raises:
+            AddressError: a certificate or a key can not be used.
             BindFailed: the address can not be had.
         """
         if self._listener is None:
             # Once before listening: the engine's modules are imported now and not while the first client waits.
-            self._make("server", Terms(), limits=self.limits, decide=False, now=0.0)
+            self._make("server", self._terms, limits=self.limits, decide=False, now=0.0)
             self._stopped = asyncio.get_running_loop().create_future()
-            self._listener = await self._transport.listen(self._address, self, self._welcome)
+            self._listener = await self._transport.listen(self._address, self, self._welcome, self._tls)
         return self
 
     async def close(self, *, drain: bool | float = False) -> None:
@@ -115,7 +165,8 @@ class Server:
         if self._listener is not None:
             self._listener.close()
         while self._peers:
-            await asyncio.gather(*(peer.close(drain=drain) for peer in self._peers))
+            # Who is away can not come back: there is nobody to come to.
+            await asyncio.gather(*(peer.close(drain=drain and not peer.suspended) for peer in self._peers))
             self._peers = {peer for peer in self._peers if not peer.closed}
         if self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(None)
@@ -146,6 +197,11 @@ class Server:
         """Seconds to wait when descriptors have run out."""
         return self.limits.accept_backoff_s
 
+    @property
+    def flush(self) -> float:
+        """Seconds that last words may take."""
+        return self.limits.flush_s
+
     def admit(self, host: str) -> bool:
         """Whether one more connection from ``host`` may be served."""
         limits = self.limits
@@ -169,17 +225,18 @@ class Server:
         """The protocol object for a connection that was admitted."""
         engine = self._make(
             "server",
-            Terms(),
+            self._terms,
             limits=self.limits,
             decide=self._on_setup is not None,
             now=monotonic(),
         )
-        guest = _Guest(self._verbs, credit=self._credit)
+        guest = _Guest(self._verbs, credit=self._credit, extensions=self._extras.extensions)
         guest.driver = driver = Driver(engine, guest)
         guest.server = self
         guest.peer = peer = Peer(driver, guest, self._address.entry, self.uri)
         peer.host = host
         self._peers.add(peer)
+        self._owners[engine] = guest
         self._handshakes[peer] = None
         driver.finished.add_done_callback(lambda _: self._left(peer))
         if len(self._handshakes) > self.limits.half_handshakes:
@@ -189,11 +246,59 @@ class Server:
 
     def _left(self, peer: Peer) -> None:
         self._peers.discard(peer)
+        self._owners.pop(peer._driver.engine, None)
         self._handshakes.pop(peer, None)
+        self._uncount(peer)
+
+    def _count(self, peer: Peer) -> None:
+        """The peer has a transport: it counts as a connection of its host."""
+        peer.counted = True
+        self._admitted += 1
+        self._hosts[peer.host] += 1
+
+    def _uncount(self, peer: Peer) -> None:
+        if not peer.counted:
+            return
+        peer.counted = False
         self._admitted -= 1
         self._hosts[peer.host] -= 1
         if not self._hosts[peer.host]:
             del self._hosts[peer.host]
+
+    # -- sessions that outlive their transport ----------------------------------------------------------------
+
+    def _away(self, peer: Peer) -> None:
+        """A session has lost its transport."""
+        self._uncount(peer)
+        if self._terms.sessions is not None:
+            self._terms.sessions.away(peer._driver.engine)
+            self._crowd_out()
+
+    def _crowd_out(self) -> None:
+        """Too many sessions, or too much of them: the longest away end."""
+        for engine in () if self._terms.sessions is None else self._terms.sessions.crowd_out():
+            driver = self._owners[engine].driver
+            driver.abort(ConnectionClosed("another session took its place", rule="resume_sessions"))
+
+    def _bring_back(self, newcomer: _Guest, event: Resuming) -> None:
+        """Give a newcomer's transport to the session that it asks for; refuse it, and the session is as it was."""
+        owner, driver, now = self._owners.get(event.session), newcomer.driver, monotonic()
+        # RE-10: a token is good only with the certificate that the session began with
+        if owner is None or owner.certificate != newcomer.peer.certificate:
+            driver.run(driver.engine.refuse, "there is no such session", now)
+            return
+        try:
+            events = event.session.resume(event.request, now)
+        except Rejected as error:
+            driver.run(driver.engine.refuse, error.message, now)
+            return
+        transport, rest = driver.hand_over()
+        owner.driver.dispatch(events)
+        if transport is not None:
+            self._uncount(owner.peer)
+            owner.peer.host = newcomer.peer.host
+            self._count(owner.peer)
+            owner.driver.adopt(transport, rest)
 
 
 def serve(
@@ -203,6 +308,10 @@ def serve(
     limits: Limits | None = None,
     on_setup: OnSetup | None = None,
     credit: int = DEFAULT_CREDIT,
+    tls: Tls | None = None,
+    lease: LeasePolicy | None = None,
+    resume: bool = False,
+    extensions: Mapping[int, Extension] | None = None,
 ) -> Server:
     """Serve ``handler`` at an address: ``async with afflux.serve(uri, handler) as server``.
 
@@ -213,9 +322,21 @@ def serve(
         on_setup: decides about each client, given what it asked for and the peer. An ``afflux.Error`` that it raises
             refuses the client with that text (and code, if it has one); nothing is served before it returns.
         credit: items that a channel's handler lets the client send ahead.
+        lease: what each client is granted, when it asks for leases: FixedLease, RateLease, or a policy of your own.
+            Without one such a client is refused.
+        resume: keep the session of a client that asks for it when its transport is lost, for ``limits.resume_s`` and
+            within the other limits of resumption.
+        extensions: what to call with ``(stream, body)`` of an EXT frame, by extended type.
+        tls: the certificate to show, and whether clients have to show one, for tls:// and wss://; what the address
+            says (cert, key, client_ca) wins.
 
     Raises:
-        AddressError: at once, for an address that can not be.
+        AddressError: at once, for an address that can not be; when entered, for a certificate that can not be used.
         BindFailed: when entered: the address can not be had.
     """
-    return Server(parse(uri), handler, limits or Limits.server(), on_setup, credit)
+    address = parse(uri)
+    for wanted, feature in ((lease, "lease"), (resume, "resume"), (extensions, "extensions")):
+        if wanted:
+            address.entry.require(feature)
+    extras = _Extras(lease=lease, resume=resume, extensions=extensions or {})
+    return Server(address, handler, limits or Limits.server(), on_setup, credit, tls, extras)

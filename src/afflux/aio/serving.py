@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextvars import Context, copy_context
+from functools import partial
 from inspect import isawaitable
 from time import monotonic
 from types import CoroutineType, coroutine
@@ -23,9 +24,12 @@ from typing import Any, Final, cast
 from afflux.aio.driver import Driver, Listening
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender
 from afflux.core.errors import Canceled, Error, Rejected
-from afflux.core.events import Opened, Pushed
+from afflux.core.events import Extended, Opened, Pushed
 
-__all__ = ["VERBS", "Serving", "verbs_of"]
+__all__ = ["VERBS", "Extension", "Serving", "verbs_of"]
+
+Extension = Callable[[int, bytes], Any]
+"Called with the stream id (0: the connection) and the body of an EXT frame; may be async."
 
 _STOPS = (KeyboardInterrupt, SystemExit)
 _BLOCKED_S = 0.1
@@ -53,9 +57,16 @@ def verbs_of(handler: object) -> dict[str, Callable[..., Any]]:
 class Serving(Listening):
     """The handlers of one connection."""
 
-    def __init__(self, verbs: dict[str, Callable[..., Any]], *, credit: int = DEFAULT_CREDIT) -> None:
+    def __init__(
+        self,
+        verbs: dict[str, Callable[..., Any]],
+        *,
+        credit: int = DEFAULT_CREDIT,
+        extensions: Mapping[int, Extension] | None = None,
+    ) -> None:
         self._verbs = verbs
         self._credit = credit
+        self._extensions = extensions or {}
         self.driver: Driver
         self.context: Context = copy_context()
         "What every handler's context starts from."
@@ -64,7 +75,7 @@ class Serving(Listening):
         self._running: dict[int, asyncio.Task[Any]] = {}
         "Handlers that the peer may cancel."
         self._gone: set[int] = set()
-        self._pushes: deque[bytes] = deque()
+        self._pushes: deque[Callable[[], Any]] = deque()
         self._pusher: asyncio.Task[None] | None = None
 
     # -- what the driver tells ------------------------------------------------------------------------------
@@ -90,10 +101,17 @@ class Serving(Listening):
             self._gone.add(stream)
 
     def pushed(self, event: Pushed) -> None:
-        """Metadata came: one handler at a time takes it; reading stops while too much of it waits."""
-        if "push" not in self._verbs:
-            return
-        self._pushes.append(event.metadata)
+        """Metadata came."""
+        if (push := self._verbs.get("push")) is not None:
+            self._in_turn(partial(push, event.metadata))
+
+    def extended(self, event: Extended) -> None:
+        """A frame of an extension came."""
+        self._in_turn(partial(self._extensions[event.type], event.stream, event.body))
+
+    def _in_turn(self, call: Callable[[], Any]) -> None:
+        """What concerns the connection: one handler at a time; reading stops while too much waits for it."""
+        self._pushes.append(call)
         if self._pusher is None:
             self._pusher = self.driver.spawn(self._push_all(), self.context.copy())
         if len(self._pushes) >= self.driver.engine.limits.metadata_push_queue:
@@ -290,11 +308,11 @@ class Serving(Listening):
     async def _push_all(self) -> None:
         try:
             while self._pushes:
-                metadata = self._pushes.popleft()
+                call = self._pushes.popleft()
                 try:
-                    await _awaited_call(self._verbs["push"], metadata)
+                    await _awaited(call())
                 except Exception as error:
-                    self.driver.log_failure("afflux: the push handler raised", error)
+                    self.driver.log_failure("afflux: a handler of push or of an extension raised", error)
                 if self.driver.hold_reading:
                     self.driver.hold_reading = False
                     self.driver.check_reading()

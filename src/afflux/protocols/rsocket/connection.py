@@ -386,6 +386,11 @@ class Connection:
         return sha256(token or b"").digest()
 
     @property
+    def resumable(self) -> bool:
+        """Whether the session would outlive its transport."""
+        return self._retained is not None and self._state in _LOSABLE
+
+    @property
     def suspended(self) -> bool:
         """Whether the session waits for a transport."""
         return self._state is _S.SUSPENDED
@@ -397,8 +402,7 @@ class Connection:
 
     def _lose_transport(self, otherwise: ConnectionInput) -> None:
         """The transport is gone: the session waits, if it can."""
-        resumable = self._retained is not None and self._state in _LOSABLE
-        self._step(_I.SUSPEND if resumable else otherwise, None)
+        self._step(_I.SUSPEND if self.resumable else otherwise, None)
 
     def _suspend(self, frame: ErrorFrame | None) -> None:
         if self._away is None:

@@ -1,0 +1,136 @@
+"""Keeping a client connected: by going on with its session on a new transport, or by connecting anew.
+
+1. A session that can be resumed loses nothing: its driver stays, and gets another transport.
+2. Without resumption, or when the session is over, every live stream has failed; the peer gets a new driver.
+3. Tries are apart: by a back-off with jitter, and by what a server allows (``resume_rate``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from time import monotonic
+
+from afflux.aio.driver import Driver
+from afflux.backoff import Backoff
+from afflux.core.bucket import Bucket
+from afflux.core.errors import ConnectFailed, ConnectionClosed, Error
+from afflux.core.limits import Limits
+
+__all__ = ["Keeper"]
+
+_MARGIN_S = 0.05
+"Tries are so much further apart than a server demands: its clock is not ours."
+
+
+class Keeper:
+    """What brings one peer's connection back.
+
+    ``join(driver)`` opens a transport for a driver; ``renew()`` makes a new connection and gives it to the peer.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        join: Callable[[Driver], Awaitable[None]],
+        renew: Callable[[], Awaitable[Driver]],
+        resume: Backoff | None,
+        reconnect: Backoff | None,
+        random: Random | None = None,
+    ) -> None:
+        most, gap = limits.resume_rate
+        self._rate = Bucket(most, most / (60 + _MARGIN_S))
+        self._gap = gap + _MARGIN_S
+        self._join = join
+        self._renew = renew
+        self._resume = resume
+        self._reconnect = reconnect
+        self._random = random or Random()
+        self._waits = None if resume is None else resume.waits(self._random)
+        self._last_try = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._renewed: asyncio.Future[Driver] | None = None
+        self._stopped = False
+
+    # -- the same session, on another transport ---------------------------------------------------------------
+
+    def suspended(self, driver: Driver) -> None:
+        """The transport is gone: look for another."""
+        if not self._stopped and (self._task is None or self._task.done()):
+            self._task = driver.spawn(self._rejoin(driver))
+
+    def resumed(self) -> None:
+        """It worked: the next time begins with short waits."""
+        if self._resume is not None:
+            self._waits = self._resume.waits(self._random)
+
+    async def _rejoin(self, driver: Driver) -> None:
+        failure: Error | None = None
+        while driver.away and (wait := None if self._waits is None else next(self._waits, None)) is not None:
+            now = monotonic()
+            await asyncio.sleep(max(wait, self._last_try + self._gap - now, self._rate.wait(1, now) or 0.0))
+            self._last_try = monotonic()
+            self._rate.take(1, self._last_try)
+            try:
+                await self._join(driver)
+            except Error as error:
+                failure = error
+        if driver.away:
+            driver.abort(failure or ConnectionClosed("the session was not resumed: no tries are left"))
+
+    # -- a new connection -------------------------------------------------------------------------------------
+
+    def ended(self, driver: Driver) -> None:
+        """The connection is over: make another, if that is wanted."""
+        if self._stopped or self._reconnect is None:
+            return
+        driver.renew = self._next
+        if self._renewed is None or self._renewed.done():
+            self._renewed = driver.loop.create_future()
+            self._task = driver.loop.create_task(self._connect(self._reconnect, self._renewed))
+
+    async def _connect(self, backoff: Backoff, renewed: asyncio.Future[Driver]) -> None:
+        failure: Error = ConnectionClosed("the connection is closed")
+        for wait in backoff.waits(self._random):
+            await asyncio.sleep(wait)
+            try:
+                driver = await self._renew()
+            except Error as error:
+                failure = error
+            else:
+                renewed.set_result(driver)
+                return
+        renewed.set_exception(failure)
+        renewed.exception()  # those who wait hear it; with nobody waiting it is not worth a line in the log
+
+    async def _next(self) -> Driver:
+        """The driver of the new connection.
+
+        Raises:
+            ConnectionClosed: it is not there within ``patience``, or will not come.
+        """
+        backoff, renewed = self._reconnect, self._renewed
+        if self._stopped or backoff is None or renewed is None:
+            raise ConnectionClosed("the connection is closed")
+        try:
+            async with asyncio.timeout(backoff.patience):
+                return await asyncio.shield(renewed)
+        except TimeoutError:
+            raise ConnectFailed(f"the connection did not come back within {backoff.patience:g} s") from None
+        except Error as error:
+            raise error.again() from error
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Bring nothing back any more; ends what is under way."""
+        self._stopped = True
+        task = self._task
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait((task,))
+        if self._renewed is not None and not self._renewed.done():
+            self._renewed.set_exception(ConnectionClosed("this side closed the connection"))
+            self._renewed.exception()
