@@ -51,6 +51,8 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
         self._held = b""
         self._taking = False
         self._expects = expects
+        self.answers = False
+        "This side is a server: it tells a stranger why it is refused."
         self._flushing = False
         self._blocked = False
         self._reading = True
@@ -103,11 +105,10 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
     def data_received(self, data: bytes) -> None:
         """One pass over the input."""
         if self._expects is not None:
+            expects, self._expects = self._expects, None
             if strange := foreign(data):
-                text = f"the peer speaks {strange}, not {self._expects}"
-                self.fail_hard(RemoteProtocolError(text, rule="handshake"))
+                self._refuse_stranger(data, f"the peer speaks {strange}, not {expects}")
                 return
-            self._expects = None
         if self._held or len(data) > self._piece:
             self._held += data
             self.check_reading()
@@ -121,7 +122,10 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The link is gone."""
+        """The link is gone. One that knows why says it with an afflux error."""
+        if isinstance(exc, Error) and not self.over and not getattr(self.engine, "resumable", False):
+            self.lost = True
+            self.end(exc)
         if not self.engine.closed:
             self.dispatch(self.engine.receive_eof(monotonic()))
         if self.away:
@@ -229,6 +233,17 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
     def abort(self, error: Error | None = None) -> None:
         """Cut the link without a word."""
         self.fail_hard(error or ConnectionClosed("this side cut the connection"))
+
+    def _refuse_stranger(self, data: bytes, text: str) -> None:
+        """Something else came where the protocol should begin. A server answers it as its engine answers any first
+        frame that can not be."""
+        if self.answers:
+            self._take(data)
+        error = RemoteProtocolError(text, rule="handshake")
+        if self.over:
+            self.error = error
+        else:
+            self.fail_hard(error)
 
     # -- inside: writing, reading, time ---------------------------------------------------------------------
 

@@ -231,7 +231,8 @@ class Server:  # long: the listener's admission is part of it
             now=monotonic(),
         )
         guest = _Guest(self._verbs, credit=self._credit, extensions=self._extras.extensions)
-        guest.driver = driver = Driver(engine, guest)
+        guest.driver = driver = Driver(engine, guest, expects=self._address.protocol)
+        driver.answers = True
         guest.server = self
         guest.peer = peer = Peer(driver, guest, self._address.entry, self.uri)
         peer.host = host
