@@ -35,59 +35,134 @@ from afflux.core.errors import (
 from afflux.core.payload import Payload
 
 if TYPE_CHECKING:
-    from afflux import sync
+    from afflux import asgi, auth, codecs, middleware, reactive, sync
     from afflux.aio.client import connect
     from afflux.aio.flow import ItemStream
     from afflux.aio.peer import Peer, current_peer
     from afflux.aio.server import Server, serve
+    from afflux.backoff import Backoff
+    from afflux.calls import compose, entries, reply
     from afflux.core.limits import Limits
+    from afflux.middleware import Call, Middleware, wrap
+    from afflux.protocols.rsocket.lease import FixedLease, Lease, RateLease
+    from afflux.protocols.rsocket.metadata import (
+        Accept,
+        Bearer,
+        Credentials,
+        Entries,
+        MimeType,
+        Route,
+        Simple,
+        TraceContext,
+        Zipkin,
+    )
+    from afflux.reactive.contracts import Processor, Publisher, Subscriber, Subscription
     from afflux.router import Router, route_of
+    from afflux.transports.security import Tls
 
 __all__ = [
+    "Accept",
     "AddressError",
     "ApplicationError",
+    "Bearer",
+    "Backoff",
     "BindFailed",
+    "Call",
     "Canceled",
     "ConnectFailed",
     "ConnectionClosed",
+    "Credentials",
+    "Entries",
     "Error",
+    "FixedLease",
     "Invalid",
     "ItemStream",
+    "Lease",
     "LeaseExpired",
     "LimitExceeded",
     "Limits",
     "LocalProtocolError",
+    "Middleware",
+    "MimeType",
     "MissingExtra",
     "Payload",
     "Peer",
+    "Processor",
     "ProtocolError",
+    "Publisher",
     "Rejected",
     "RemoteProtocolError",
+    "Route",
+    "RateLease",
     "Router",
     "Server",
     "SetupRefused",
+    "Simple",
+    "Subscriber",
+    "Subscription",
+    "Tls",
+    "TraceContext",
     "Unsupported",
+    "Zipkin",
     "__version__",
+    "asgi",
+    "auth",
+    "codecs",
+    "compose",
     "connect",
     "current_peer",
+    "entries",
+    "reactive",
+    "middleware",
+    "reply",
     "route_of",
     "serve",
     "sync",
+    "wrap",
 ]
 
 __version__ = "0.1.0"
 
 _LATER = {
+    "Backoff": "afflux.backoff",
+    "FixedLease": "afflux.protocols.rsocket.lease",
+    "Lease": "afflux.protocols.rsocket.lease",
+    "RateLease": "afflux.protocols.rsocket.lease",
+    "Accept": "afflux.protocols.rsocket.metadata",
+    "Bearer": "afflux.protocols.rsocket.metadata",
+    "Call": "afflux.middleware",
+    "Credentials": "afflux.protocols.rsocket.metadata",
+    "Entries": "afflux.protocols.rsocket.metadata",
     "ItemStream": "afflux.aio.flow",
     "Limits": "afflux.core.limits",
+    "Middleware": "afflux.middleware",
+    "MimeType": "afflux.protocols.rsocket.metadata",
     "Peer": "afflux.aio.peer",
+    "Processor": "afflux.reactive.contracts",
+    "Publisher": "afflux.reactive.contracts",
+    "Route": "afflux.protocols.rsocket.metadata",
     "Router": "afflux.router",
     "Server": "afflux.aio.server",
+    "Simple": "afflux.protocols.rsocket.metadata",
+    "Subscriber": "afflux.reactive.contracts",
+    "Subscription": "afflux.reactive.contracts",
+    "Tls": "afflux.transports.security",
+    "TraceContext": "afflux.protocols.rsocket.metadata",
+    "Zipkin": "afflux.protocols.rsocket.metadata",
+    "asgi": "afflux",
+    "auth": "afflux",
+    "codecs": "afflux",
+    "compose": "afflux.calls",
     "connect": "afflux.aio.client",
     "current_peer": "afflux.aio.peer",
+    "entries": "afflux.calls",
+    "reactive": "afflux",
+    "middleware": "afflux",
+    "reply": "afflux.calls",
     "route_of": "afflux.router",
     "serve": "afflux.aio.server",
     "sync": "afflux",
+    "wrap": "afflux.middleware",
 }
 
 
@@ -96,9 +171,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'afflux' has no attribute {name!r}")
     from importlib import import_module
 
-    module = import_module("afflux.sync") if name == "sync" else getattr(import_module(_LATER[name]), name)
-    globals()[name] = module
-    return module
+    home = _LATER[name]
+    found = import_module(f"afflux.{name}") if home == "afflux" else getattr(import_module(home), name)
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

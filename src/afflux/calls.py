@@ -1,9 +1,13 @@
-"""What a verb's arguments become: one payload with its metadata. Shared by the asyncio and the blocking side."""
+"""What a verb's arguments become: one payload with its metadata; and metadata written and read by hand.
+
+Shared by the asyncio and the blocking side. How an entry is laid out belongs to ``protocols.rsocket.metadata``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from afflux.address import Address
 from afflux.core.errors import LocalProtocolError, Violation
@@ -11,10 +15,19 @@ from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.registry import Terms
 
-__all__ = ["Cursor", "Metadata", "call_payload", "terms_of"]
+if TYPE_CHECKING:
+    from afflux.protocols.rsocket.metadata import CompactLen, Entries, Entry, EntryLike
 
-Metadata = bytes | bytearray | memoryview | None
-"Metadata as an argument."
+__all__ = ["Cursor", "Metadata", "SetupLike", "call_payload", "compose", "entries", "reply", "terms_of"]
+
+Metadata: TypeAlias = "bytes | bytearray | memoryview | Entry | Sequence[EntryLike] | None"
+"""Metadata as an argument: bytes as they are, or what composite metadata is made of: one entry, such as
+``afflux.Bearer("…")``, or several, which may be pairs (MIME type, bytes) as well."""
+
+SetupLike: TypeAlias = "PayloadLike | Entry | Sequence[EntryLike]"
+"The payload of a setup as an argument: data, data and metadata, or entries, which become metadata without data."
+
+_BYTES = (bytes, bytearray, memoryview)
 
 
 class Cursor(Protocol):
@@ -29,41 +42,128 @@ def call_payload(
 ) -> Payload:
     """The request payload of a verb.
 
-    Without ``route`` and ``cursor``, ``metadata`` goes as it is. With either of them the metadata is composite:
-    the route first, then the cursor, then ``metadata`` as an entry of type application/octet-stream.
+    ``metadata`` alone goes as it is when it is bytes. With ``route`` or ``cursor``, or made of entries, the metadata is
+    composite: the route first, then the cursor, then the entries; bytes are one of type application/octet-stream.
 
     Raises:
-        TypeError: ``metadata`` is given twice, in ``data`` and beside it.
-        LocalProtocolError: the route can not be written.
+        TypeError: ``metadata`` is given twice, in ``data`` and beside it, or is no metadata.
+        LocalProtocolError: the route or an entry can not be written.
     """
     payload = payload_of(data)
     if metadata is None and route is None and cursor is None:
         return payload
     if payload.metadata is not None:
         raise TypeError("the payload has metadata already: give route=, cursor= and metadata= with plain data")
-    if route is None and cursor is None:
-        return Payload(payload.data, bytes(metadata or b""))
-    if cursor is None and metadata is None:
+    if metadata is None and cursor is None:
         return Payload(payload.data, _route_only(str(route)))
+    if route is None and cursor is None and isinstance(metadata, _BYTES):
+        return Payload(payload.data, bytes(metadata))
     return Payload(payload.data, _composed(metadata, route, cursor))
+
+
+def compose(
+    entries: Metadata | Iterable[EntryLike] = (), route: str | None = None, *, compact_len: CompactLen = "minus-one"
+) -> bytes:
+    """Composite metadata of entries, for a :class:`Payload` or ``connect(setup=…)``; a ``route`` comes first.
+
+    Args:
+        entries: one entry or several: such as ``afflux.Bearer("…")``, or pairs (MIME type, bytes).
+        route: the route, if any.
+        compact_len: "plain" for a peer that is rsocket-swift, which writes the lengths of names in its own way.
+
+    Raises:
+        LocalProtocolError: an entry can not be written: a MIME type above 128 characters, a value above 16 MiB.
+        TypeError: what is no entry.
+    """
+    return _written(_entries_of(entries), route, compact_len)
+
+
+def entries(
+    payload: Payload | bytes | None,
+    metadata_mime: str | None = None,
+    *,
+    limit: int = 1024,
+    compact_len: CompactLen = "minus-one",
+) -> Entries:
+    """What metadata says: ``afflux.entries(payload).credentials``. Nothing is read before somebody asks.
+
+    Args:
+        payload: a payload, or metadata alone, such as that of a SETUP.
+        metadata_mime: the connection's metadata type, ``peer.setup.metadata_mime`` at a server; composite if None.
+        limit: how many entries there may be, ``peer.limits.composite_entries``.
+        compact_len: "plain" for a peer that is rsocket-swift, which writes the lengths of names in its own way.
+    """
+    from afflux.protocols.rsocket.metadata import COMPOSITE_MIME, Entries
+
+    metadata = payload.metadata if isinstance(payload, Payload) else payload
+    return Entries(metadata, metadata_mime=metadata_mime or COMPOSITE_MIME, limit=limit, compact_len=compact_len)
+
+
+def reply(data: PayloadLike, mime: str, metadata: Metadata = None) -> Payload:
+    """An answer, or an item, that says what its data is: needed where ``entries(request).accepts(mime)`` is False.
+
+    Where a request accepts several types, it is the only way to tell which one was taken.
+
+    Args:
+        data: the data, as bytes of that type.
+        mime: its MIME type.
+        metadata: entries that go along.
+
+    Raises:
+        LocalProtocolError: the MIME type, or an entry, can not be written.
+        TypeError: ``data`` has metadata already.
+    """
+    payload = payload_of(data)
+    if payload.metadata is not None:
+        raise TypeError("the payload has metadata already: give it to reply(metadata=…), with plain data")
+    if metadata is None:
+        return Payload(payload.data, _mime_only(mime))
+    from afflux.protocols.rsocket.metadata import MimeType
+
+    return Payload(payload.data, _written([MimeType(mime), *_entries_of(metadata)], None))
 
 
 @lru_cache(maxsize=1024)
 def _route_only(route: str) -> bytes:
-    return _composed(None, route, None)
+    return _written((), route)
+
+
+@lru_cache(maxsize=1024)
+def _mime_only(mime: str) -> bytes:
+    from afflux.protocols.rsocket.metadata import MimeType
+
+    return _written((MimeType(mime),), None)
 
 
 def _composed(metadata: Metadata, route: str | None, cursor: Cursor | None) -> bytes:
-    from afflux.protocols.rsocket.cursor import CURSOR_MIME
-    from afflux.protocols.rsocket.metadata import OCTET_STREAM, compose
-
-    entries = []
+    found = _entries_of(metadata)
     if cursor is not None:
-        entries.append((CURSOR_MIME, cursor.encode()))
-    if metadata is not None:
-        entries.append((OCTET_STREAM, bytes(metadata)))
+        from afflux.protocols.rsocket.cursor import CURSOR_MIME
+
+        found = [(CURSOR_MIME, cursor.encode()), *found]
+    return _written(found, route)
+
+
+def _entries_of(metadata: Any) -> Sequence[EntryLike]:
+    """The entries that an argument stands for."""
+    if metadata is None:
+        return ()
+    if isinstance(metadata, _BYTES):
+        from afflux.protocols.rsocket.metadata import OCTET_STREAM
+
+        return ((OCTET_STREAM, bytes(metadata)),)
+    if hasattr(metadata, "MIME") or (isinstance(metadata, tuple) and metadata and isinstance(metadata[0], str)):
+        return (metadata,)
+    if isinstance(metadata, str) or not isinstance(metadata, Iterable):
+        raise TypeError(f"metadata is bytes, an entry or several entries, not {type(metadata).__name__}")
+    return tuple(metadata)
+
+
+def _written(found: Iterable[EntryLike], route: str | None, compact_len: CompactLen = "minus-one") -> bytes:
+    from afflux.protocols.rsocket import metadata as format
+
     try:
-        return compose(entries, route=route)
+        return format.compose(found, route=route, compact_len=compact_len)
     except Violation as violation:
         raise LocalProtocolError(violation.reason, rule=violation.rule) from None
 
@@ -71,19 +171,42 @@ def _composed(metadata: Metadata, route: str | None, cursor: Cursor | None) -> b
 def terms_of(
     address: Address,
     limits: Limits,
-    setup: PayloadLike | None,
+    setup: SetupLike | None,
     metadata_mime: str | None,
     data_mime: str | None,
     keepalive: float | None,
     lifetime: float | None,
     mtu: int | None,
 ) -> Terms:
-    """What a client proposes, by its arguments and its address."""
+    """What a client proposes, by its arguments and its address.
+
+    Raises:
+        TypeError: ``setup`` is neither a payload nor entries.
+        LocalProtocolError: an entry of ``setup`` can not be written, or is not of the connection's metadata type.
+    """
     wanted = {
         "keepalive": limits.keepalive_s if keepalive is None else keepalive,
         "lifetime": limits.lifetime_s if lifetime is None else lifetime,
         "mtu": mtu,
-        **address.options,
+        **address.terms,
     }
-    payload = None if setup is None else payload_of(setup)
+    payload = None if setup is None else _setup_payload(setup, metadata_mime)
     return Terms(payload=payload, metadata_mime=metadata_mime, data_mime=data_mime, **wanted)
+
+
+def _setup_payload(setup: Any, metadata_mime: str | None) -> Payload:
+    if isinstance(setup, (Payload, str, *_BYTES)):
+        return payload_of(setup)
+    from afflux.protocols.rsocket.metadata import COMPOSITE_MIME, pair_of
+
+    found = _entries_of(setup)
+    if metadata_mime in (None, COMPOSITE_MIME):
+        return Payload(b"", _written(found, None))
+    try:
+        pairs = [pair_of(entry) for entry in found]
+    except Violation as violation:
+        raise LocalProtocolError(violation.reason, rule=violation.rule) from None
+    if [mime for mime, _ in pairs] != [metadata_mime]:
+        text = f"where all metadata is {metadata_mime}, the setup has one entry of that type"
+        raise LocalProtocolError(text, rule="2.5")
+    return Payload(b"", pairs[0][1])

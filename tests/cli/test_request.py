@@ -124,9 +124,8 @@ def test_a_failure_has_its_exit_code(uri: str, words: list[str], code: int, told
         (["-d", "@/no/such/file"], "there is no file"),
         (["--delay", "soon"], "not a duration"),
         (["--credit", "0"], "--credit"),
-        (["--lease"], "--lease comes with a later version"),
-        (["--resume"], "--resume comes with a later version"),
-        (["--auth-file", "x"], "--auth-file comes with a later version"),
+        (["--mmt", "text/plain", "-r", "echo"], "entries of composite metadata"),
+        (["--mmt", "text/plain", "--auth-file", "x"], "entries of composite metadata"),
     ],
 )
 def test_a_mistake_is_told_before_anything_is_sent(words: list[str], told: str) -> None:
@@ -134,6 +133,26 @@ def test_a_mistake_is_told_before_anything_is_sent(words: list[str], told: str) 
     assert (ran.returncode, ran.stdout) == (2, "")
     assert told in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_stdin_that_never_ends_is_within_max_time() -> None:
+    command = [*COMMAND, "request", "tcp://127.0.0.1:1", "-d", "-", "--max-time", "50ms"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.wait(60) == 3
+        assert process.stderr is not None
+        assert "not done within 0.05 s" in process.stderr.read()
+
+
+def test_credentials_that_can_not_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("bearer secret")
+    path.chmod(0o644)
+    ran = afflux(["request", "tcp://127.0.0.1:1", "--auth-file", str(path)])
+    assert ran.returncode == 2
+    assert "chmod 600" in ran.stderr
+    assert "bearer" not in ran.stderr
+    missing = afflux(["request", "tcp://127.0.0.1:1", "--auth-file", "/no/such"])
+    assert "/no/such: No such file" in missing.stderr
 
 
 def test_nobody_there_is_a_failure() -> None:

@@ -88,3 +88,44 @@ def test_a_journal_that_can_not_be_kept_is_told_before_ready(tmp_path: Path) -> 
     ran = afflux(["serve", "tcp://127.0.0.1:0", "--demo", "--journal", str(path)])
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "file" in ran.stderr
+
+
+def test_only_who_shows_the_credentials_comes_in(tmp_path: Path) -> None:
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    for path, text in ((right, "simple ann a password with spaces\n"), (wrong, "simple ann another\n")):
+        path.write_text(text)
+        path.chmod(0o600)
+    with Server("--demo", "--auth-file", str(right)) as server:
+        assert afflux(f"request {server.uri} -d hi --auth-file {right} -o raw").stdout == "hi"
+        for refused in (f"--auth-file {wrong}", ""):
+            ran = afflux(f"request {server.uri} -d hi {refused}")
+            assert (ran.returncode, ran.stdout) == (70, "")
+            assert "not authenticated" in ran.stderr
+            assert "another" not in ran.stderr
+
+
+def test_leases_are_granted_and_waited_for() -> None:
+    with Server("--demo", "--lease", "2/100ms") as server:
+        ran = afflux(f"request {server.uri} --lease -D - -o raw", stdin="1\n2\n3\n4\n5\n")
+        assert (ran.returncode, ran.stdout) == (0, "12345")
+        assert afflux(f"request {server.uri} -d no-lease-wanted -o raw").stdout == "no-lease-wanted"
+    with Server("--demo") as server:
+        ran = afflux(f"request {server.uri} --lease -d x")
+        assert ran.returncode == 69
+        assert "leases are not supported" in ran.stderr
+
+
+def test_a_session_that_can_be_resumed() -> None:
+    with Server("--demo", "--resume") as server:
+        assert afflux(f"request {server.uri} --resume -d hi -o raw").stdout == "hi"
+    with Server("--demo") as server:
+        ran = afflux(f"request {server.uri} --resume -d hi")
+        assert ran.returncode == 70
+        assert "resumption is not supported" in ran.stderr
+
+
+@pytest.mark.parametrize("lease", ["ten", "10", "10/soon", "-1/1s", "10/0s", "99999999999/1s"])
+def test_a_lease_that_can_not_be(lease: str) -> None:
+    ran = afflux(["serve", "tcp://127.0.0.1:0", "--demo", f"--lease={lease}"])
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "Traceback" not in ran.stderr

@@ -22,7 +22,7 @@ def test_sizes_and_truth() -> None:
 
 def test_looks() -> None:
     assert repr(Payload(b"a")) == "Payload(b'a')"
-    assert repr(Payload(b"a", b"m")) == "Payload(b'a', metadata=b'm')"
+    assert repr(Payload(b"a", b"m")) == "Payload(b'a', metadata=(1 bytes))"
     assert repr(Payload(bytes(100))).endswith("… (100 bytes))")
     assert Payload(b"a\xff").text == "a\ufffd"
 

@@ -16,11 +16,10 @@ from afflux.aio.keeper import Keeper
 from afflux.aio.peer import Peer
 from afflux.aio.serving import Extension, Serving, verbs_of
 from afflux.backoff import Backoff
-from afflux.calls import terms_of
+from afflux.calls import SetupLike, terms_of
 from afflux.core.errors import ConnectFailed
 from afflux.core.events import Suspended
 from afflux.core.limits import Limits
-from afflux.core.payload import PayloadLike
 from afflux.registry import Terms
 from afflux.transports.security import Tls, settled
 
@@ -143,7 +142,7 @@ def connect(
     *,
     handler: object = None,
     limits: Limits | None = None,
-    setup: PayloadLike | None = None,
+    setup: SetupLike | None = None,
     metadata_mime: str | None = None,
     data_mime: str | None = None,
     keepalive: float | None = None,
@@ -163,7 +162,8 @@ def connect(
         uri: the address; its options win over the arguments of the same name.
         handler: what answers the server's own requests; None refuses them.
         limits: the bounds; ``Limits.server()`` if None.
-        setup: data, or data and metadata, that the server gets when the connection is made.
+        setup: what the server gets when the connection is made: data, a payload, or entries of metadata such as
+            ``afflux.Bearer("…")``.
         metadata_mime: MIME type of all metadata; composite if None.
         data_mime: MIME type of all data; application/octet-stream if None.
         keepalive: seconds between keepalives; 20 if None.

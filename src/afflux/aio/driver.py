@@ -405,9 +405,9 @@ class Driver(Pump):  # long: one method for each kind of event
         self._wake_writable()
         self._wake_unleased()
         self.wake_askers()
-        for future in (self.answered, self.closed):
-            if not future.done():
-                future.set_result(None)
+        for told in (self.answered, self.closed):
+            if not told.done():
+                told.set_result(None)
         if self.transport is None:
             self.lost, self.away = True, False
             self._stop_timers()

@@ -138,9 +138,10 @@ class Inbound:
             self._driver.loop.call_soon_threadsafe(work)
 
     def drop(self) -> None:
-        """Give up what has arrived and was not taken."""
+        """Give up what has arrived and was not taken: its budget is free; no more is asked for."""
         while self.chunks:
-            self.settle(self.chunks.popleft())
+            chunk = self.chunks.popleft()
+            self._driver.consumed(sum(map(len, chunk)), len(chunk))
 
     @property
     def granted(self) -> int:

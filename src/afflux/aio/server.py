@@ -219,9 +219,17 @@ class Server:  # long: the listener's admission is part of it
         """Seconds until the next accept."""
         return self._rate.wait(1, monotonic()) or 0.0
 
+    def attach(self, host: str, uri: str) -> Driver | None:
+        """Serve a connection that did not come through the listener, if it is admitted.
+
+        The caller connects what is returned to a transport, as asyncio does, and tells it the end. ``uri`` is what
+        the peer object shows.
+        """
+        return self._welcome(host, uri) if self.admit(host) else None
+
     # -- inside ---------------------------------------------------------------------------------------------
 
-    def _welcome(self, host: str) -> asyncio.Protocol:
+    def _welcome(self, host: str, uri: str | None = None) -> Driver:
         """The protocol object for a connection that was admitted."""
         engine = self._make(
             "server",
@@ -234,7 +242,7 @@ class Server:  # long: the listener's admission is part of it
         guest.driver = driver = Driver(engine, guest, expects=self._address.protocol)
         driver.answers = True
         guest.server = self
-        guest.peer = peer = Peer(driver, guest, self._address.entry, self.uri)
+        guest.peer = peer = Peer(driver, guest, self._address.entry, uri or self.uri)
         peer.host = host
         self._peers.add(peer)
         self._owners[engine] = guest

@@ -43,8 +43,8 @@ _P = ParamSpec("_P")
 
 def code_of(error: BaseException) -> int:
     """The exit code that tells what ``error`` told: its wire code where it has one, else its kind."""
-    if isinstance(error, (errors.AddressError, errors.Unsupported, errors.LocalProtocolError)):
-        return USAGE
+    if isinstance(error, (errors.AddressError, errors.Unsupported, errors.LocalProtocolError, ValueError)):
+        return USAGE  # a ValueError is told only when it is one of ours, such as a credentials file that is wrong
     if isinstance(error, errors.Error) and error.code is not None:
         return BY_WIRE_CODE.get(error.code, OTHER_CODE)
     if isinstance(error, errors.SetupRefused) or _tls(error):

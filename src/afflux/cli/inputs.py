@@ -31,10 +31,13 @@ def duration(text: str) -> float:
     return float(match[1]) * _UNITS[match[2] or ""]
 
 
-def one(text: str) -> bytes:
+async def one(text: str) -> bytes:
     """The data that one -d or -m stands for: ``-`` is stdin to its end, ``@file`` a file's bytes, else the text."""
     if text == "-":
-        return sys.stdin.buffer.read()
+        parts = []
+        while part := await _read(sys.stdin.fileno()):
+            parts.append(part)
+        return b"".join(parts)
     if text.startswith("@"):
         return _existing(text[1:]).read_bytes()
     return os.fsencode(text)  # bytes of the command line that are not UTF-8 go as they are

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -17,6 +18,10 @@ from afflux.cli.output import Format, Printer, printer
 
 __all__ = ["request"]
 
+_COMPOSITE = "message/x.rsocket.composite-metadata.v0"
+_LEASE_WAIT_S = 10.0
+"How long --lease waits for one without --max-time."
+
 Verb = Literal["request", "stream", "channel", "fire", "push"]
 
 
@@ -27,9 +32,9 @@ class _Asked:
     uri: str
     verb: Verb
     route: str | None
-    data: list[bytes]
+    data: list[str]
     lines: str | None
-    metadata: bytes | None
+    metadata: str | None
     metadata_mime: str | None
     data_mime: str | None
     credit: int
@@ -37,6 +42,9 @@ class _Asked:
     delay: float
     max_time: float | None
     graph: bool
+    lease: bool
+    resume: bool
+    auth_file: Path | None
 
 
 def request(
@@ -69,18 +77,24 @@ def request(
         str | None, typer.Option("--max-time", metavar="TIME", help="Give up after this long (exit code 3).")
     ] = None,
     graph: Annotated[bool, typer.Option("--graph", help="Draw credit granted and used on stderr.")] = False,
-    lease: Annotated[bool, typer.Option("--lease", hidden=True)] = False,
-    resume: Annotated[bool, typer.Option("--resume", hidden=True)] = False,
-    auth_file: Annotated[str | None, typer.Option("--auth-file", hidden=True)] = None,
+    lease: Annotated[bool, typer.Option("--lease", help="Wait for the server's leave before asking.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where it was, when the connection is lost and comes back.")
+    ] = False,
+    auth_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--auth-file", metavar="FILE", help="What to show when connecting: bearer TOKEN, or simple USER PASSWORD."
+        ),
+    ] = None,
     output: Annotated[
         Format | None,
         typer.Option("-o", "--output", help="How items are printed. [default: text, or ndjson in a pipe]"),
     ] = None,
 ) -> None:
     """Ask an address and print what it answers."""
-    for name, given in (("--lease", lease), ("--resume", resume), ("--auth-file", auth_file)):
-        if given:
-            usage(f"{name} comes with a later version of afflux")
+    if mmt not in (None, _COMPOSITE) and (route is not None or auth_file is not None):
+        usage(f"-r and --auth-file are entries of composite metadata: leave --mmt out, or make it {_COMPOSITE}")
     verb = _verb(request=response, stream=stream, channel=channel, fire=fnf, push=push)
     asked = _Asked(
         uri=uri,
@@ -88,7 +102,7 @@ def request(
         route=route,
         data=_data(verb, data or [], lines),
         lines=lines,
-        metadata=None if metadata is None else one(metadata),
+        metadata=metadata,
         metadata_mime=mmt,
         data_mime=dmt,
         credit=credit,
@@ -96,6 +110,9 @@ def request(
         delay=duration(delay),
         max_time=None if max_time is None else duration(max_time),
         graph=graph,
+        lease=lease,
+        resume=resume,
+        auth_file=auth_file,
     )
     show = printer(output, single=verb == "request" and lines is None)
     asyncio.run(_run(asked, show))
@@ -109,24 +126,37 @@ def _verb(**chosen: bool) -> Verb:
     return verb
 
 
-def _data(verb: Verb, given: list[str], lines: str | None) -> list[bytes]:
+def _data(verb: Verb, given: list[str], lines: str | None) -> list[str]:
     if lines is not None and given:
         usage("-d and -D do not go together")
     if lines is not None and verb in ("stream", "push"):
         usage(f"-D gives many items, and --{verb} takes one: use -d")
     if len(given) > 1 and verb != "channel":
         usage("only --channel takes more than one -d")
-    return [one(text) for text in given]
+    return given
 
 
 async def _run(asked: _Asked, show: Printer) -> None:
     """Connect and do it, within --max-time."""
     import afflux
 
+    credentials = None if asked.auth_file is None else afflux.auth.read_file(asked.auth_file)
+    connecting = afflux.connect(
+        asked.uri,
+        metadata_mime=asked.metadata_mime,
+        data_mime=asked.data_mime,
+        setup=None if credentials is None else [credentials],
+        lease=asked.lease,
+        lease_wait=(asked.max_time or _LEASE_WAIT_S) if asked.lease else None,
+        resume=asked.resume,
+    )
     try:
         async with asyncio.timeout(asked.max_time) as limit:
-            async with afflux.connect(asked.uri, metadata_mime=asked.metadata_mime, data_mime=asked.data_mime) as peer:
-                await _ask(peer, asked, show)
+            metadata = None if asked.metadata is None else await one(asked.metadata)
+            call = {"route": asked.route, "metadata": metadata}
+            first = [await one(text) for text in asked.data]
+            async with connecting as peer:
+                await _ask(peer, asked, call, first, show)
     except TimeoutError:
         if limit.expired():
             raise TimeoutError(f"not done within {asked.max_time:g} s") from None
@@ -135,19 +165,18 @@ async def _run(asked: _Asked, show: Printer) -> None:
         show.end()
 
 
-async def _ask(peer: Any, asked: _Asked, show: Printer) -> None:
-    call: dict[str, Any] = {"route": asked.route, "metadata": asked.metadata}
-    first = asked.data[0] if asked.data else b""
+async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes], show: Printer) -> None:
+    first = data[0] if data else b""
     match asked.verb:
         case "push":
-            await peer.push(first if asked.metadata is None else asked.metadata)
+            await peer.push(first if call["metadata"] is None else call["metadata"])
         case "fire":
-            async for item in _each(asked):
+            async for item in _each(asked, data):
                 await peer.fire(item, **call)
             await asyncio.sleep(0)  # nothing answers: let the loop write before the connection closes
         case "request":
             wait = 0.0
-            async for item in _each(asked):
+            async for item in _each(asked, data):
                 await asyncio.sleep(wait)
                 show.item(await peer.request(item, **call))
                 wait = asked.delay
@@ -155,18 +184,18 @@ async def _ask(peer: Any, asked: _Asked, show: Printer) -> None:
             async with peer.stream(first, credit=0, **call) as answer:
                 await _consume(answer, asked, show)
         case "channel":
-            async with peer.channel(_each(asked), credit=0, **call) as answer:
+            async with peer.channel(_each(asked, data), credit=0, **call) as answer:
                 await _consume(answer, asked, show)
 
 
-async def _each(asked: _Asked) -> AsyncIterator[bytes]:
+async def _each(asked: _Asked, data: list[bytes]) -> AsyncIterator[bytes]:
     """The items to send: those of -D, or of -d, or one empty one."""
     if asked.lines is not None:
         async for lines in items(asked.lines):
             for line in lines:
                 yield line
         return
-    for item in asked.data or [b""]:
+    for item in data or [b""]:
         yield item
 
 

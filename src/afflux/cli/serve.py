@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import importlib
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from afflux.cli.exits import INTERRUPTED, usage
+from afflux.cli.inputs import duration
 from afflux.core.errors import ApplicationError
 
 __all__ = ["Lines", "serve"]
@@ -41,15 +43,48 @@ def serve(
     journal: Annotated[
         Path | None, typer.Option("--journal", metavar="DIR", help="Keep streams here and serve them by cursor.")
     ] = None,
+    lease: Annotated[
+        str | None,
+        typer.Option("--lease", metavar="N/TIME", help="Grant N requests in every TIME to clients that want leases."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep the sessions of clients that may come back.")] = False,
+    auth_file: Annotated[
+        Path | None, typer.Option("--auth-file", metavar="FILE", help="Let in only who shows these credentials.")
+    ] = None,
 ) -> None:
     """Serve one address. Prints `ready URI` when it listens; SIGINT and SIGTERM close it in order."""
     if sum((demo, handler is not None, file is not None)) != 1:
         usage("serve takes exactly one of --demo, --handler MODULE:OBJECT, --file PATH")
     chosen = _demo() if demo else _lines(file) if file is not None else _load(handler or "")
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        stopped_by = runner.run(_serve(uri, chosen, journal))
+        stopped_by = runner.run(_serve(uri, chosen, journal, _terms(lease, resume, auth_file)))
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
+
+
+def _terms(lease: str | None, resume: bool, auth_file: Path | None) -> dict[str, Any]:
+    """Further arguments of afflux.serve."""
+    import afflux
+
+    terms: dict[str, Any] = {"resume": resume}
+    if lease is not None:
+        requests, slash, time = lease.partition("/")
+        if not slash or not (requests.isascii() and requests.isdigit()):
+            usage(f"--lease is N/TIME, such as 100/1s, not {lease!r}")
+        try:
+            terms["lease"] = afflux.FixedLease(int(requests), duration(time))
+        except ValueError as error:
+            usage(f"--lease {lease}: {error}")
+    if auth_file is not None:
+        shown = afflux.auth.read_file(auth_file)
+        terms["on_setup"] = afflux.auth.at_setup(lambda credentials, peer: _same(shown, credentials))
+    return terms
+
+
+def _same(wanted: Any, shown: Any) -> Any:
+    """The credentials themselves, as who has come in, when they are the ones wanted."""
+    same = shown is not None and hmac.compare_digest(wanted.encode(), shown.encode())
+    return shown if same else None
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -123,7 +158,7 @@ def _some_lines(file: BinaryIO) -> list[bytes]:
     return lines
 
 
-async def _serve(uri: str, handler: object, journal: Path | None) -> signal.Signals:
+async def _serve(uri: str, handler: object, journal: Path | None, terms: dict[str, Any]) -> signal.Signals:
     """Listen until a signal comes; return it."""
     import afflux
 
@@ -135,7 +170,7 @@ async def _serve(uri: str, handler: object, journal: Path | None) -> signal.Sign
 
             journal.mkdir(parents=True, exist_ok=True)  # before "ready": what can not be kept is told now
             handler = await stack.enter_async_context(Journalled(handler, journal))
-        server = await stack.enter_async_context(afflux.serve(uri, handler))
+        server = await stack.enter_async_context(afflux.serve(uri, handler, **terms))
         sys.stdout.write(f"ready {server.uri}\n")
         sys.stdout.flush()
         number = await told

@@ -133,9 +133,15 @@ class Frame:
         return sum(flag.bit for flag, field in self.FLAGS if _raised(field, getattr(self, field.name)))
 
     def __repr__(self) -> str:
-        values = [f"{field.name}={shown(getattr(self, field.name), field.kind)}" for field in self.FIELDS]
+        values = [f"{field.name}={self._shown(field)}" for field in self.FIELDS]
         values += [f"{field.name}=True" for _, field in self.FLAGS if getattr(self, field.name) is True]
         return f"{type(self).__name__}({', '.join(values)})"
+
+    def _shown(self, field: Field) -> str:
+        value = getattr(self, field.name)
+        if field.name == "metadata" and value:
+            return f"({len(value)} bytes)"  # credentials travel in it (AU-05)
+        return shown(value, field.kind)
 
 
 def _raised(field: Field, value: Any) -> bool:

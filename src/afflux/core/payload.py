@@ -41,7 +41,8 @@ class Payload:
         return True
 
     def __repr__(self) -> str:
-        metadata = "" if self.metadata is None else f", metadata={_short(self.metadata)}"
+        # Credentials travel in metadata (AU-05): it is told that there is some, not what.
+        metadata = "" if self.metadata is None else f", metadata=({len(self.metadata)} bytes)"
         return f"Payload({_short(self.data)}{metadata})"
 
     @property

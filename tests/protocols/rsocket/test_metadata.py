@@ -1,4 +1,7 @@
-"""Composite metadata, compact MIME types and routing: the vectors both ways, limits and what is malformed."""
+"""Composite metadata, compact MIME types and routing: the vectors both ways, limits and what is malformed.
+
+What other entries hold is tried in the files beside this one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afflux.core.errors import Violation
+from afflux.core.errors import LocalProtocolError, Violation
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.metadata import (
     ACCEPT_MIME,
@@ -22,22 +25,27 @@ from afflux.protocols.rsocket.metadata import (
     OCTET_STREAM,
     ROUTING_MIME,
     TRACING_MIME,
+    Accept,
+    Bearer,
+    CompactLen,
+    Credentials,
+    MimeType,
+    Route,
+    Simple,
     compose,
+    decode_credentials,
     decode_mime,
     encode_mime,
     encode_tags,
     entries,
     mime_name,
+    pair_of,
     route_of,
     tags,
 )
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "vectors" / "rsocket.json").read_text())
-NOT_YET = {
-    "auth": "not yet: needs the authentication entry (2.5, R-59)",
-    "zipkin": "not yet: needs the tracing entry (2.5, R-58)",
-    "broker": "not yet: needs the broker frames (2.6, R-60 to R-69)",
-}
+NOT_YET = {"broker": "not yet: needs the broker frames (2.6, R-60 to R-69)"}
 
 MIMES = st.sampled_from(sorted(MIME_IDS)) | st.text(st.characters(codec="ascii"), min_size=1, max_size=0x80)
 
@@ -58,6 +66,10 @@ def test_a_composite_vector_is_read_and_written_as_published(vector: dict[str, A
         if "routing_tags" in entry:
             assert list(tags(value)) == entry["routing_tags"]
             assert encode_tags(entry["routing_tags"]) == value
+            assert Route(*entry["routing_tags"]) == Route.decode(value)
+        if "auth" in entry:
+            assert decode_credentials(value) == Simple(entry["auth"]["username"], entry["auth"]["password"])
+            assert decode_credentials(value).encode() == value
         at = end + 3 + len(value)
     assert at == len(data)
     again = compose(entries(data))
@@ -73,6 +85,7 @@ def test_a_routing_vector_is_read_and_written_as_published(vector: dict[str, Any
     data = bytes.fromhex(vector["hex"])
     assert list(tags(data)) == vector["decoded"]["routing_tags"]
     assert encode_tags(vector["decoded"]["routing_tags"]) == data
+    assert Route.decode(data).encode() == data
 
 
 @pytest.mark.parametrize("vector", [param for key in NOT_YET for param in having(key)])
@@ -127,10 +140,59 @@ def test_any_mime_type_survives(mime: str) -> None:
     assert decode_mime(b"?" + data + b"!", 1)[1:] == (mime, 1 + len(data))
 
 
+@given(MIMES.filter(lambda mime: len(mime) < 0x80))
+def test_any_mime_type_survives_with_a_plain_length(mime: str) -> None:
+    """Section 6: rsocket-swift writes plain lengths for compact text."""
+    data = encode_mime(mime, "plain")
+    assert decode_mime(b"?" + data + b"!", 1, "plain")[1:] == (mime, 1 + len(data))
+    if data[0] < 0x80:
+        assert data[0] == len(mime)
+
+
+def test_a_plain_length_is_1_to_127() -> None:
+    assert encode_mime("x" * 127, "plain") == b"\x7f" + b"x" * 127
+    with pytest.raises(Violation, match="1 to 127 ASCII characters"):
+        encode_mime("x" * 128, "plain")
+    with pytest.raises(Violation, match="is empty"):
+        decode_mime(b"\x00abc", 0, "plain")
+
+
 @given(st.lists(st.tuples(MIMES, st.binary(max_size=40)), max_size=8))
 def test_order_and_duplicates_are_kept(given: list[tuple[str, bytes]]) -> None:
     """R-54: preserve composite entry order and allow duplicates."""
     assert list(entries(compose(given))) == given
+
+
+@pytest.mark.parametrize("compact_len", ["minus-one", "plain"])
+def test_typed_entries_and_pairs_are_written_in_order(compact_len: CompactLen) -> None:
+    given = [Bearer("t"), ("a/b", bytearray(b"x")), MimeType("c/d"), Accept(["e/f"]), Credentials("own", b"p")]
+    metadata = compose(given, route="r", compact_len=compact_len)
+    assert list(entries(metadata, compact_len=compact_len)) == [
+        (ROUTING_MIME, b"\x01r"),
+        (AUTHENTICATION_MIME, b"\x81t"),
+        ("a/b", b"x"),
+        (MIME_TYPE_MIME, encode_mime("c/d", compact_len)),
+        (ACCEPT_MIME, encode_mime("e/f", compact_len)),
+        (AUTHENTICATION_MIME, encode_mime("own", compact_len) + b"p"),
+    ]
+
+
+def test_an_application_may_write_entries_of_its_own() -> None:
+    class Tenant:
+        MIME = "application/x.tenant"
+
+        def encode(self) -> bytes:
+            return b"7"
+
+    assert compose([Tenant()]) == compose([("application/x.tenant", b"7")])
+
+
+@pytest.mark.parametrize(
+    "entry", ["text", b"bytes", 5, ("a/b",), ("a/b", "text"), ("a/b", 5), (b"a/b", b"x"), ("a/b", b"x", b"y"), None]
+)
+def test_what_is_no_entry_is_refused(entry: Any) -> None:
+    with pytest.raises(TypeError, match=r"a metadata entry .*\(MIME type, bytes\)"):
+        pair_of(entry)
 
 
 @given(st.lists(st.tuples(MIMES, st.binary(max_size=10)), min_size=1, max_size=4), st.data())
@@ -199,6 +261,21 @@ def test_a_tag_that_does_not_fit_is_refused(tag: str, why: str) -> None:
     with pytest.raises(Violation, match=why) as caught:
         encode_tags((tag,))
     assert caught.value.rule == "R-56"
+
+
+@pytest.mark.parametrize("tag", ["é" * 128, "\ud800"])
+def test_a_route_that_does_not_fit_can_not_be_made(tag: str) -> None:
+    with pytest.raises(LocalProtocolError, match="a routing tag") as caught:
+        Route("first", tag)
+    assert caught.value.rule == "R-56"
+
+
+@given(st.lists(st.text(max_size=60), max_size=5))
+def test_any_route_survives(given: list[str]) -> None:
+    route = Route(*given)
+    assert Route.decode(route.encode()) == route
+    assert eval(repr(route)) == route
+    assert pair_of(route) == (ROUTING_MIME, encode_tags(given))
 
 
 @pytest.mark.parametrize(("data", "why"), [(b"\x05abc", "5 bytes where 3 are left"), (b"\x01\xff", "not UTF-8")])

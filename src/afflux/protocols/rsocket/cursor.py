@@ -87,6 +87,8 @@ _POSITION = struct.Struct(">BBHQQq")
 class Read:
     """A request for items from an offset on. Raises LocalProtocolError when a rule above forbids it."""
 
+    MIME: ClassVar[str] = CURSOR_MIME
+
     KIND: ClassVar[int] = 0x01
     shard: int = 0
     "Which part of a stream that is stored in parts; 0 when it isn't."
@@ -115,6 +117,8 @@ class Read:
 class Head:
     """A long poll for the head: answered when it is above ``after``, sealed, or after ``wait_ms``."""
 
+    MIME: ClassVar[str] = CURSOR_MIME
+
     KIND: ClassVar[int] = 0x02
     shard: int = 0
     "As in :class:`Read`."
@@ -140,6 +144,8 @@ class Head:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """The answer to :class:`Head`: which offsets can be read now."""
+
+    MIME: ClassVar[str] = CURSOR_MIME
 
     KIND: ClassVar[int] = 0x03
     shard: int = 0
@@ -174,6 +180,8 @@ class Position:
     Items that follow without one count up by one and share the time. The first item of an answer has one, and
     so has each where the offset jumps or the time changes.
     """
+
+    MIME: ClassVar[str] = CURSOR_MIME
 
     KIND: ClassVar[int] = 0x04
     shard: int = 0

@@ -1,7 +1,7 @@
 """The frames of RSocket 1.0, declared once each, in the order of the specification.
 
 ``decode`` reads one frame and dispatches on its type; ``encode_payload`` is the sender's short way. Which frame is
-legal when belongs to ``states.py``, error codes to ``codes.py``, what metadata holds to ``metadata.py``.
+legal when belongs to ``states.py``, error codes to ``codes.py``, what metadata holds to ``metadata/``.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ WantsLease = Annotated[bool, Flag("L", 0x040)]
 
 Demand = Annotated[int, UInt(31, at_least=1, column="n", rule="D-5")]
 Interval = Annotated[int, UInt(31, at_least=1, rule="R-17")]
-ErrorCode = Annotated[int, UInt(32, at_least=1, at_most=0xFFFFFFFE, column="code", rule="2.4")]
+ErrorCode = Annotated[int, UInt(32, at_least=1, at_most=0xFFFFFFFE, column="code", rule="2.4")]  # D-3: unsigned
 ExtendedType = Annotated[int, UInt(31, at_least=1, rule="D-13")]
 Token = Annotated[bytes, Sized(16, at_least=1, secret=True, rule="R-53")]
 SetupToken = Annotated[bytes | None, Sized(16, flag=Flag("R", 0x080), at_least=1, secret=True, rule="R-53")]
 Metadata = Annotated[bytes | None, Sized(24, flag=_M, column="metadata", rule="R-3")]
-LeaseMetadata = Annotated[bytes, Rest(flag=_M, column="metadata")]
+LeaseMetadata = Annotated[bytes, Rest(flag=_M, column="metadata")]  # I-4, I-11: to the end, whatever M says
 PushedMetadata = Annotated[bytes, Rest(flag=_M, always=True, column="metadata")]
 
 
@@ -148,7 +148,7 @@ class Setup(ConnectionFrame):
     "MIME type of all data on this connection."
     lease: WantsLease = False
     "The client honours leases, and wants the server to (R-13)."
-    metadata: Metadata = None
+    metadata: Metadata = None  # I-5: composite metadata too
     "Metadata for the server, such as credentials; None when there is none."
     data: Data = b""
     "Data for the server."
@@ -303,7 +303,7 @@ class ResumeOk(ConnectionFrame):
     "How far the server has received (R-44)."
 
 
-@frame(0x3F)
+@frame(0x3F)  # I-11: no SETUP, as a dissector calls it
 class Ext(StreamFrame):
     """A frame of an extension."""
 
