@@ -10,6 +10,7 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
+from afflux.aio.cold import Unfinished
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender, Source
 from afflux.aio.keeper import Keeper
@@ -23,6 +24,7 @@ from afflux.registry import ProtocolEntry
 if TYPE_CHECKING:
     from afflux.core.engine import Extending, Leasing
     from afflux.protocols.rsocket.lease import Lease
+    from afflux.resume.store import Store
 
 __all__ = ["Peer", "current_peer"]
 
@@ -62,6 +64,10 @@ class Peer:  # long: the five verbs, leases and the connection's life
         "At a server: it counts as a connection of its host."
         self.keeper: Keeper | None = None
         "What brings a client's connection back; None when nothing does."
+        self.unfinished: tuple[Unfinished, ...] = ()
+        "What a former process had asked for and not brought to its end, at a client with ``store``; by stream id."
+        self.store: Store | None = None
+        "The file that the session is kept in, at a client; it is closed with the connection."
         serving.context.run(_current.set, self)
 
     def renewed(self, driver: Driver, serving: Serving) -> None:
@@ -109,6 +115,9 @@ class Peer:  # long: the five verbs, leases and the connection's life
                 driver.wake_askers()
                 driver.flush_soon()
             raise
+        finally:
+            if driver.record is not None:
+                driver.forget(stream)
 
     async def fire(
         self,
@@ -202,6 +211,11 @@ class Peer:  # long: the five verbs, leases and the connection's life
         """Whether the session waits for a transport; the verbs work, and what they queue goes when it is there."""
         return self._driver.away
 
+    def cut(self) -> None:
+        """Lose the transport without a word, as when somebody pulls the plug: to try what survives that."""
+        if (transport := self._driver.transport) is not None:
+            transport.abort()
+
     @property
     def lease(self) -> Lease | None:
         """What is left of the lease that this side sends requests under; None without leases."""
@@ -258,6 +272,8 @@ class Peer:  # long: the five verbs, leases and the connection's life
         """
         if self.keeper is not None:
             await self.keeper.stop()
+        for left in self.unfinished:
+            await left.cancel()
         driver = self._driver
         driver.close(drain=bool(drain), reason=reason)
         if drain:
@@ -270,6 +286,8 @@ class Peer:  # long: the five verbs, leases and the connection's life
                 driver.log_failure("afflux: a handler ignores that it was canceled")
         finally:
             driver.abort()
+            if self.store is not None:
+                self.store.close()
 
     async def __aenter__(self) -> Peer:
         return self

@@ -21,6 +21,7 @@ from time import monotonic
 from types import CoroutineType, coroutine
 from typing import Any, Final, cast
 
+from afflux.aio.cold import skipping
 from afflux.aio.driver import Driver, Listening
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender
 from afflux.core.errors import Canceled, Error, Rejected
@@ -54,7 +55,7 @@ def verbs_of(handler: object) -> dict[str, Callable[..., Any]]:
     return found
 
 
-class Serving(Listening):
+class Serving(Listening):  # long: one method for each thing that the driver tells
     """The handlers of one connection."""
 
     def __init__(
@@ -91,6 +92,13 @@ class Serving(Listening):
                 self.driver.spawn(self._work())
         else:
             self._start_stream(event)
+
+    def begin_again(self, event: Opened, sent: int) -> None:
+        """A request of a former process, ``sent`` items of whose answer were sent: its handler begins again."""
+        if event.verb == "stream":
+            self._start_stream(event, sent)
+        else:
+            self.opened(event)
 
     def canceled(self, stream: int) -> None:
         """The peer gave up: the handler ends, at its next wait."""
@@ -148,7 +156,7 @@ class Serving(Listening):
                 continue
             context = base.copy()
             try:
-                answer = verbs[event.verb](event.payload)
+                answer = context.run(verbs[event.verb], event.payload)
                 if type(answer) is not CoroutineType:
                     answer = _awaited(answer)
                 awaited = context.run(answer.send, None)
@@ -236,7 +244,7 @@ class Serving(Listening):
 
     # -- stream and channel ---------------------------------------------------------------------------------
 
-    def _start_stream(self, event: Opened) -> None:
+    def _start_stream(self, event: Opened, sent: int = 0) -> None:
         driver, stream = self.driver, event.stream
         sender = driver.senders[stream] = Sender(driver, stream)
         items = None
@@ -252,7 +260,7 @@ class Serving(Listening):
                 stop=lambda: self._cancel_inbound(stream),
                 first=event.payload,
             )
-        task = driver.spawn(self._produce(event, sender, items), self.context.copy())
+        task = driver.spawn(self._produce(event, sender, items, sent), self.context.copy())
         self._running[stream] = task
         task.add_done_callback(lambda task: self._returned(stream))
 
@@ -272,14 +280,15 @@ class Serving(Listening):
             self.driver.engine.cancel(stream)
             self.driver.flush_soon()
 
-    async def _produce(self, event: Opened, sender: Sender, items: ItemStream | None) -> None:
-        """Run one producer to its end, and close it whatever happens."""
+    async def _produce(self, event: Opened, sender: Sender, items: ItemStream | None, sent: int) -> None:
+        """Run one producer to its end, and close it whatever happens. Its first ``sent`` items were sent before."""
         source: Any = None
         try:
             source = self._verbs[event.verb](event.payload if items is None else items)
             if isawaitable(source):
                 source = await source
-            await sender.send_all(() if source is None else source)
+            source = () if source is None else source
+            await sender.send_all(skipping(source, sent) if sent else source)
         except asyncio.CancelledError:
             if not sender.over:
                 self._tell(event.stream, Canceled("the handler was canceled"))

@@ -1,0 +1,115 @@
+"""What types are, what they are called, and what is said when a value is not of one. Nothing is converted here."""
+
+from __future__ import annotations
+
+import types
+import typing
+from enum import Enum
+from typing import Any, Final, Literal
+
+__all__ = ["DEPTH", "Mismatch", "bare", "choices", "is_union", "name_of", "not_a", "one_of", "shown"]
+
+DEPTH: Final = 64
+"How deep values may nest, in both directions."
+
+
+class Mismatch(ValueError):
+    """A value that is not what was asked for. Its text says where, what was expected and what came."""
+
+    def __init__(self, expected: str, found: str) -> None:
+        super().__init__(expected, found)
+        self.expected = expected
+        "What would be right."
+        self.found = found
+        "What came, in few words."
+        self.path: list[str] = []
+        "Where: keys and indexes, the innermost first."
+
+    def within(self, step: str) -> Mismatch:
+        """The same, seen from one level further out."""
+        self.path.append(step)
+        return self
+
+    def told(self, root: str) -> str:
+        """The text; ``root`` is what the whole value is called."""
+        return f"{root}{''.join(reversed(self.path))}: expected {self.expected}, {self.found}"
+
+    def __str__(self) -> str:
+        return self.told("the value")
+
+
+def not_a(expected: str, value: object) -> Mismatch:
+    """The mismatch of a value that came."""
+    return Mismatch(expected, f"not {shown(value)}")
+
+
+def shown(value: object) -> str:
+    """A value in few words; never more than a glimpse of what it holds."""
+    match value:
+        case dict():
+            return "a map"
+        case list() | tuple():
+            return "a list"
+        case str() | bytes():
+            return repr(value) if len(value) <= 40 else f"{value[:32]!r}…"
+        case bool() | float() | None:
+            return repr(value)
+        case int():
+            return str(value) if value.bit_length() <= 128 else "a very large int"
+    return f"a {type(value).__name__}"
+
+
+def name_of(kind: Any) -> str:
+    """A type as people write it: ``list[int]``, ``Order``, ``str | None``."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if kind is type(None) or kind is ...:
+        return "None" if kind is not ... else "..."
+    if origin is Literal:
+        return " or ".join(repr(value) for value in inner)
+    if is_union(kind):
+        return " | ".join(map(name_of, inner))
+    if origin is not None:
+        return f"{name_of(origin)}[{', '.join(map(name_of, inner))}]"
+    return getattr(kind, "__name__", None) or str(kind)
+
+
+def bare(kind: Any) -> Any:
+    """A type without Annotated, NewType, Required and the names of aliases; None is the type of None."""
+    while True:
+        if typing.get_origin(kind) in (typing.Annotated, typing.Required, typing.NotRequired):
+            kind = typing.get_args(kind)[0]
+        elif hasattr(kind, "__supertype__"):
+            kind = kind.__supertype__
+        elif hasattr(kind, "__value__") and not isinstance(kind, type):
+            kind = kind.__value__
+        else:
+            return type(None) if kind is None else kind
+
+
+def is_union(kind: Any) -> bool:
+    """Whether a type is ``A | B``."""
+    return typing.get_origin(kind) in (typing.Union, types.UnionType)
+
+
+def choices(kind: Any) -> list[tuple[Any, Any]] | None:
+    """The plain values of an Enum or a Literal, and what each stands for; None for anything else.
+
+    Raises:
+        TypeError: a member that has no plain value, such as a tuple.
+    """
+    if typing.get_origin(kind) is Literal:
+        found = [(value.value if isinstance(value, Enum) else value, value) for value in typing.get_args(kind)]
+    elif isinstance(kind, type) and issubclass(kind, Enum):
+        found = [(member.value, member) for member in kind]
+    else:
+        return None
+    for value, _ in found:
+        if type(value) not in (str, int, float, bool, bytes, type(None)):
+            raise TypeError(f"{name_of(kind)} has a member that is {shown(value)}; data and text have no such value")
+    return found
+
+
+def one_of(kind: Any, members: list[tuple[Any, Any]]) -> str:
+    """What is expected where a value has to be one of some: ``'buy' or 'sell'``, ``Side ('buy' or 'sell')``."""
+    known = " or ".join(shown(value) for value, _ in members[:8]) + (" …" if len(members) > 8 else "")
+    return f"{name_of(kind)} ({known})" if isinstance(kind, type) else known

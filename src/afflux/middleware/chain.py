@@ -1,0 +1,235 @@
+"""Layers of middleware put together: around one answer, and around items."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from inspect import isawaitable
+from types import TracebackType
+from typing import Any, Self
+from weakref import ref
+
+from afflux.aio.flow import ItemStream
+from afflux.core.errors import LocalProtocolError
+from afflux.core.payload import Payload, payload_of
+from afflux.middleware.base import Call, Next
+
+__all__ = ["Flow", "around", "items_of"]
+
+
+def around(layers: Sequence[Callable[..., Any]], innermost: Callable[[Call], Any]) -> Next:
+    """One function of the layers, for the verbs that have one answer. ``innermost`` may be async or not."""
+
+    async def answer(call: Call) -> Payload | None:
+        found = innermost(call)
+        return _answer(await found if isawaitable(found) else found)
+
+    step: Next = answer
+    for layer in reversed(layers):
+        step = _layer(layer, step)
+    return step
+
+
+def _layer(layer: Callable[..., Any], following: Next) -> Next:
+    async def step(call: Call) -> Payload | None:
+        return _answer(await layer(call, following))
+
+    return step
+
+
+def _answer(value: Any) -> Payload | None:
+    return value if value is None or type(value) is Payload else payload_of(value)
+
+
+class Flow(AsyncIterator[Payload]):
+    """The items of one call, through its layers, one by one.
+
+    It is used as the stream that it stands for: ``async for``, ``async with``, ``request``, ``cancel``, ``aclose``.
+    However it ends, everything that the layers have opened for it is closed, the outermost first.
+    """
+
+    def __init__(self, layers: Sequence[Callable[..., Any]], source: Callable[[Call], Any], call: Call) -> None:
+        self._layers = layers
+        self._source = source
+        self._links: list[_Link] = []
+        "What the layers have opened and not used up, the outermost first."
+        self._granted = 0
+        self._waits = False
+        self.over = False
+        "Nothing more will come."
+        self._outer = self._open(0, call)
+
+    @property
+    def native(self) -> ItemStream | None:
+        """The peer's own stream, when the layers have let it pass as it is."""
+        source: Any = self._outer
+        while isinstance(source, _Link):
+            source = source.source
+        return source if isinstance(source, ItemStream) else None
+
+    @property
+    def id(self) -> int | None:
+        """The stream's id; None while it is not open."""
+        return next((stream.id for stream in self._streams()), None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Payload:
+        if self.over:
+            raise StopAsyncIteration
+        if self._waits:
+            raise RuntimeError("another task waits for this stream's next item")
+        self._waits = True
+        try:
+            return await self._outer.__anext__()
+        except StopAsyncIteration:
+            self.over = True
+            await self._close()
+            raise
+        except (Exception, CancelledError):
+            self.over = True
+            with suppress(Exception):  # what went wrong first is what counts
+                await self._close()
+            raise
+        finally:
+            self._waits = False
+
+    async def batches(self) -> AsyncIterator[list[Payload]]:
+        """The items in lists, as a stream has them: here each of one item."""
+        async for item in self:
+            yield [item]
+
+    def request(self, n: int) -> None:
+        """Grant ``n`` more items by hand, 1 to 2^31-1, once the layers have opened the stream.
+
+        Raises:
+            LocalProtocolError: ``n`` is out of range.
+        """
+        if not 0 < n <= 0x7FFFFFFF:
+            raise LocalProtocolError(f"a grant is 1 to {0x7FFFFFFF}, not {n}", rule="R-26", stream=self.id)
+        streams = self._streams()
+        for stream in streams:
+            stream.request(n)
+        if not streams:
+            self._granted += n
+
+    def cancel(self) -> None:
+        """Take no more. Twice does no harm."""
+        self.over = True
+        for stream in self._streams():
+            stream.cancel()
+
+    async def aclose(self) -> None:
+        """Cancel, and wait until what the layers have opened is closed. Whoever waits for an item sees the end."""
+        self.cancel()
+        if not self._waits:
+            await self._close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _streams(self) -> list[ItemStream]:
+        return [link.source for link in self._links if isinstance(link.source, ItemStream)]
+
+    def _open(self, at: int, call: Call) -> _Link:
+        """What layer ``at`` makes of a call; behind the last layer is the source."""
+        self._links = [link for link in self._links if not link.over]
+        self._links.append(link := _Link())
+        if at == len(self._layers):
+            link.source = self._source(call)
+            if self._granted and isinstance(link.source, ItemStream):
+                granted, self._granted = self._granted, 0
+                link.source.request(granted)
+        else:
+            # Not a reference to this object: leaving a loop early is noticed by the death of the last one.
+            link.source = self._layers[at](call, partial(_open_next, ref(self), at + 1))
+        return link
+
+    async def _close(self) -> None:
+        links, self._links = self._links, []
+        failure = None
+        for link in links:
+            try:
+                await link.aclose()
+            except Exception as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+
+def _open_next(flow: ref[Flow], at: int, call: Call) -> AsyncIterator[Payload]:
+    alive = flow()
+    if alive is None or alive.over:
+        raise RuntimeError("this stream is closed")
+    return alive._open(at, call)
+
+
+class _Link(AsyncIterator[Payload]):
+    """What one layer made of a call: its items as payloads."""
+
+    __slots__ = ("__weakref__", "over", "source")
+
+    def __init__(self) -> None:
+        self.source: Any = None
+        self.over = False
+        "It has ended, or was closed."
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Payload:
+        try:
+            if not hasattr(self.source, "__anext__"):
+                self.source = await _iterator(self.source)
+            item = await self.source.__anext__()
+            return item if type(item) is Payload else payload_of(item)
+        except StopAsyncIteration:
+            self.over = True
+            raise
+        except Exception:
+            await self.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Close it. Twice does no harm."""
+        self.over = True
+        if hasattr(self.source, "aclose"):
+            await self.source.aclose()
+        elif hasattr(self.source, "close"):  # a coroutine that was never awaited
+            self.source.close()
+
+
+async def _iterator(source: Any) -> AsyncIterator[Any]:
+    found = await source if isawaitable(source) else source
+    if not isinstance(found, AsyncIterable):
+        raise TypeError(f"a middleware's stream and channel give an async iterator, not a {type(found).__name__}")
+    return aiter(found)
+
+
+async def items_of(make: Callable[[], Any]) -> AsyncIterator[Payload]:
+    """The items of what a handler's stream or channel returned, one by one. Closing it closes that."""
+    source = make()
+    try:
+        if isawaitable(source):
+            source = await source
+        if isinstance(source, AsyncIterable):
+            async for item in source:
+                for one in item if type(item) is list else (item,):
+                    yield payload_of(one)
+        else:
+            for item in () if source is None else source:
+                for one in item if type(item) is list else (item,):
+                    yield payload_of(one)
+    finally:
+        if hasattr(source, "aclose"):
+            await source.aclose()
+        elif hasattr(source, "close"):
+            source.close()

@@ -1,0 +1,151 @@
+"""What came of each call: counted for whoever collects metrics. How they are stored is the observer's business."""
+
+from __future__ import annotations
+
+import logging
+from asyncio import CancelledError
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from afflux.core.errors import (
+    ApplicationError,
+    Canceled,
+    ConnectionClosed,
+    Error,
+    Invalid,
+    LeaseExpired,
+    LimitExceeded,
+    ProtocolError,
+    Rejected,
+    Unsupported,
+)
+from afflux.core.payload import Payload
+from afflux.middleware.base import Call, Middleware, Next, NextItems
+from afflux.middleware.limits import Clock
+from afflux.router.patterns import Patterns, parsed
+
+__all__ = ["OUTCOMES", "Metrics", "Observation"]
+
+_NAMES: Final[tuple[tuple[type[Error], str], ...]] = (
+    (Rejected, "REJECTED"),
+    (Canceled, "CANCELED"),
+    (Invalid, "INVALID"),
+    (ApplicationError, "APPLICATION_ERROR"),
+    (ConnectionClosed, "CONNECTION_CLOSED"),
+    (LeaseExpired, "LEASE_EXPIRED"),
+    (LimitExceeded, "LIMIT_EXCEEDED"),
+    (ProtocolError, "PROTOCOL_ERROR"),
+    (Unsupported, "UNSUPPORTED"),
+)
+OUTCOMES: Final = ("ok", "canceled", *(name for _, name in _NAMES))
+"Every outcome there is."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One call that has ended. Verb, route and outcome take few values: a counter for each is safe."""
+
+    verb: str
+    "request, fire, stream, channel or push."
+    route: str
+    """The registered route, such as ``prices.{symbol}``; "" for none; "other" for one that nobody registered. Never the
+    text that a peer sent."""
+    outcome: str
+    """"ok"; "canceled" when whoever asked gave up; else the name of the error, one of ``OUTCOMES``. Any other exception
+    counts as APPLICATION_ERROR, which is what a peer is told."""
+    code: int | None
+    "The error's code, where it has one. With an application's own codes there may be many."
+    seconds: float
+    "How long it took; of a stream, from the first demand to its end."
+    items: int
+    "How many items were given to whoever asked; 1 for an answer."
+
+
+class Metrics(Middleware):
+    """Tells ``observer`` of every call, when it has ended.
+
+    Around a Router it knows the routes. Around a peer or a plain handler name those that it shall tell apart.
+
+    Args:
+        observer: called with an Observation; it must not wait. What it raises goes to the log, the first time.
+        routes: routes to tell apart, as they are registered: ``["stats", "prices.{symbol}"]``.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, observer: Callable[[Observation], object], *, routes: Iterable[str] = (), clock: Clock = monotonic
+    ) -> None:
+        self._observer = observer
+        self._routes: Patterns[str] = Patterns()
+        for route in routes:
+            self._routes.add(parsed(route), route)
+        self._clock = clock
+        self._failed = False
+
+    async def request(self, call: Call, next: Next) -> Payload | None:
+        """Observe one request."""
+        start, outcome, code, items = self._clock(), "canceled", None, 0
+        try:
+            answer = await next(call)
+            outcome, items = "ok", int(answer is not None and call.verb == "request")
+            return answer
+        except Exception as error:
+            outcome, code = _named(error)
+            raise
+        finally:
+            self._tell(call, outcome, code, start, items)
+
+    async def fire(self, call: Call, next: Next) -> None:
+        """Observe one fire."""
+        await self.request(call, next)
+
+    async def push(self, call: Call, next: Next) -> None:
+        """Observe one push."""
+        await self.request(call, next)
+
+    async def stream(self, call: Call, next: NextItems) -> AsyncIterator[Payload]:
+        """Observe one stream."""
+        start, outcome, code, items = self._clock(), "canceled", None, 0
+        try:
+            async for item in next(call):
+                items += 1
+                yield item
+            outcome = "ok"
+        except (GeneratorExit, CancelledError):
+            raise
+        except Exception as error:
+            outcome, code = _named(error)
+            raise
+        finally:
+            self._tell(call, outcome, code, start, items)
+
+    def channel(self, call: Call, next: NextItems) -> AsyncIterator[Payload]:
+        """Observe one channel; its items are those that answer."""
+        return self.stream(call, next)
+
+    def _tell(self, call: Call, outcome: str, code: int | None, start: float, items: int) -> None:
+        seconds = self._clock() - start
+        seen = Observation(
+            verb=call.verb, route=self._label(call), outcome=outcome, code=code, seconds=seconds, items=items
+        )
+        try:
+            self._observer(seen)
+        except Exception:
+            if not self._failed:
+                self._failed = True
+                logging.getLogger("afflux").exception("afflux: an observer of metrics raised; said once")
+
+    def _label(self, call: Call) -> str:
+        if call.pattern is not None:
+            return call.pattern
+        if call.route is None:
+            return ""
+        found = self._routes.find(call.route)
+        return "other" if found is None else found[0]
+
+
+def _named(error: Exception) -> tuple[str, int | None]:
+    name = next((name for kind, name in _NAMES if isinstance(error, kind)), "APPLICATION_ERROR")
+    return name, error.code if isinstance(error, Error) else None

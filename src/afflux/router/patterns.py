@@ -1,0 +1,96 @@
+"""Routes with places, such as ``prices.{symbol}``: how they are written and matched. No functions live here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any, Final, Generic, TypeVar
+from uuid import UUID
+
+__all__ = ["PLACE_TYPES", "Patterns", "Route", "parsed"]
+
+PLACE_TYPES: Final[dict[str, type]] = {
+    kind.__name__.lower(): kind for kind in (str, int, float, bool, UUID, date, datetime)
+}
+"The types that a place may be given in a route."
+
+_T = TypeVar("_T")
+_NAME = r"([A-Za-z_][A-Za-z0-9_]*)(?::([A-Za-z]+))?"
+_PLACE = re.compile(rf"\{{{_NAME}\}}")
+_REST = re.compile(rf"\{{{_NAME}\.\.\.\}}$")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A route as it was written."""
+
+    text: str
+    "Itself."
+    pattern: re.Pattern[str] | None
+    "What matches it; None when it has no places."
+    places: dict[str, type | None]
+    "Its places, in order: the type that each is said to have."
+
+
+def parsed(route: str) -> Route:
+    """The route that a text stands for.
+
+    Raises:
+        ValueError: its braces make no sense, or a type is none that a place can have.
+    """
+    if "{" not in route:
+        return Route(route, None, {})
+    rest = _REST.search(route)
+    head = route[: rest.start()] if rest else route
+    if "{" in _PLACE.sub("", head) or "}" in _PLACE.sub("", head):
+        raise ValueError(f'the braces of "{route}" do not hold a name')
+    text, at, places = "", 0, {}
+    for place in _PLACE.finditer(head):
+        text += f"{re.escape(head[at : place.start()])}(?P<{place[1]}>[^.]+)"
+        at = place.end()
+        places[place[1]] = _type(route, place[1], place[2])
+    text += re.escape(head[at:])
+    if rest:
+        text += f"(?P<{rest[1]}>.+)"
+        places[rest[1]] = _type(route, rest[1], rest[2])
+    try:
+        return Route(route, re.compile(text, re.DOTALL), places)
+    except re.error as error:
+        raise ValueError(f'"{route}" is no route: {error}') from None
+
+
+def _type(route: str, place: str, name: str | None) -> type | None:
+    if name is not None and name not in PLACE_TYPES:
+        there = ", ".join(PLACE_TYPES)
+        raise ValueError(f'the place "{place}" of "{route}" has the type "{name}"; there is: {there}')
+    return None if name is None else PLACE_TYPES[name]
+
+
+@dataclass(slots=True)
+class Patterns(Generic[_T]):
+    """Routes, and something for each. An exact one wins over a pattern, an earlier pattern over a later one."""
+
+    exact: dict[str | None, _T] = field(default_factory=dict)
+    "Without places; None is what answers when nothing else does."
+    places: list[tuple[str, re.Pattern[str], _T]] = field(default_factory=list)
+    "With places, in order."
+
+    def add(self, route: Route | None, value: _T) -> None:
+        """Add a route; None for what answers when nothing else does."""
+        if route is None or route.pattern is None:
+            self.exact[None if route is None else route.text] = value
+        else:
+            self.places.append((route.text, route.pattern, value))
+
+    def find(self, route: str) -> tuple[_T, dict[str, Any]] | None:
+        """What is there for a route, and what its places matched; not what is there for None."""
+        if (value := self.exact.get(route)) is not None:
+            return value, {}
+        for _, pattern, value in self.places:
+            if found := pattern.fullmatch(route):
+                return value, found.groupdict()
+        return None
+
+    def __contains__(self, route: str | None) -> bool:
+        return route in self.exact or any(route == known for known, _, _ in self.places)

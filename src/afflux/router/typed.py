@@ -1,0 +1,272 @@
+"""How a function that asks for more than a payload is called: places converted, data decoded, results encoded."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from functools import lru_cache, partial
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from afflux import codecs
+from afflux.aio.peer import current_peer
+from afflux.calls import entries, reply
+from afflux.codecs import Codec
+from afflux.convert import Mismatch
+from afflux.core.errors import Invalid, Unsupported
+from afflux.core.payload import Payload
+
+if TYPE_CHECKING:
+    from afflux.router.binding import Plan
+
+__all__ = ["Typed"]
+
+_OCTETS: Final = "application/octet-stream"
+_MOST_ACCEPTED: Final = 64
+"So many of the types that a request accepts are looked at."
+
+_Read = Callable[[Payload], Any]
+
+
+class Typed:
+    """A function, and what it asks for.
+
+    Args:
+        function: what was registered.
+        plan: what it asks for.
+        label: what errors call the route.
+        codec: what the route is fixed to; None for what the request asks for.
+    """
+
+    def __init__(self, function: Callable[..., Any], plan: Plan, label: str, codec: Codec | None) -> None:
+        self._function = function
+        self._plan = plan
+        self._label = label
+        self._codec = codec
+
+    def verb(self, verb: str) -> Callable[..., Any]:
+        """What the router calls for a verb: with the payload or the items, and the places as text."""
+        plan = self._plan
+        if plan.codes:
+            return {"request": self._request_coded, "stream": self._stream_coded, "channel": self._channel_coded}[verb]
+        if verb == "channel":
+            return self._items
+        asks = plan.decodes or plan.entries or plan.peers
+        return self._call_inside if asks and verb != "stream" else self._call
+
+    def _call(self, payload: Payload, /, **places: Any) -> Any:
+        given = self._given(payload, places)
+        return self._function(self._read(payload)(payload), **given)
+
+    async def _call_inside(self, payload: Payload, /, **places: Any) -> Any:
+        """The same inside of the handler's context, which knows the peer."""
+        answer = self._call(payload, **places)
+        return await answer if isawaitable(answer) else answer
+
+    def _items(self, items: Any, /, **places: Any) -> Any:
+        given = self._given(items.first, places)
+        return self._function(_read_by(items, self._read(items.first)), **given)
+
+    async def _request_coded(self, payload: Payload, /, **places: Any) -> Any:
+        given = self._given(payload, places)
+        writer = self._writer(payload)
+        answer = self._function(self._read(payload)(payload), **given)
+        if isawaitable(answer):
+            answer = await answer
+        return None if answer is None else writer.written(answer)
+
+    def _stream_coded(self, payload: Payload, /, **places: Any) -> AsyncIterator[Any]:
+        given = self._given(payload, places)
+        writer = self._writer(payload)
+        return _written(partial(self._function, self._read(payload)(payload), **given), writer)
+
+    def _channel_coded(self, items: Any, /, **places: Any) -> AsyncIterator[Any]:
+        given = self._given(items.first, places)
+        writer = self._writer(items.first)
+        return _written(partial(self._function, _read_by(items, self._read(items.first)), **given), writer)
+
+    def _given(self, payload: Payload, places: dict[str, Any]) -> dict[str, Any]:
+        """What the function is given by name."""
+        plan = self._plan
+        for name, read in plan.places.items():
+            try:
+                places[name] = read(places[name])
+            except Mismatch as mismatch:
+                raise Invalid(f"{self._label}: {mismatch.told(f'place {name}')}") from None
+        if plan.entries:
+            found = entries(payload, _connection()[0])
+            places.update(dict.fromkeys(plan.entries, found))
+        if plan.peers:
+            places.update(dict.fromkeys(plan.peers, current_peer()))
+        return places
+
+    def _read(self, payload: Payload) -> _Read:
+        """What makes of a payload what the function takes; the first payload says how."""
+        kind, codec = self._plan.data, self._codec
+        if kind is Payload:
+            return _as_it_is
+        if kind is bytes:
+            return _data_of
+        asked, _ = _types(payload)
+        if codec is None:
+            codec = _found(asked or _connection()[1])
+        elif asked is not None and _found(asked) is not codec:
+            raise Invalid(f"the data is {asked[:130]}; {self._label} reads {codec.mime}")
+        return partial(_decoded, codec, kind, self._plan.optional)
+
+    def _writer(self, payload: Payload) -> _Writer:
+        """What makes payloads of what the function gives."""
+        asked, accept = _types(payload)
+        expected = asked or _connection()[1]
+        if (codec := self._codec) is not None:
+            mime = codec.mime
+        else:
+            codec, mime = _chosen(accept, expected, self._plan.results)
+        taken = not accept or mime.lower() in (name.lower() for name in accept)
+        return _Writer(codec, mime, named=mime.lower() != expected.lower() or not taken)
+
+
+class _Writer:
+    """Encodes what one call gives. The first payload says what it is, where the request can not know that (R-57)."""
+
+    __slots__ = ("_codec", "_mime", "_named")
+
+    def __init__(self, codec: Codec, mime: str, *, named: bool) -> None:
+        self._codec = codec
+        self._mime = mime
+        self._named = named
+
+    def written(self, value: Any) -> Any:
+        """A payload for a value; payloads and bytes as they are."""
+        if isinstance(value, Payload | bytes):
+            return value
+        try:
+            data = self._codec.encode(value)
+        except TypeError as error:
+            if self._codec.holds(type(value)):
+                raise
+            raise _can_not_be(self._mime, (type(value),)) from error
+        if not self._named:
+            return Payload(data)
+        self._named = False
+        return reply(data, self._mime)
+
+
+async def _written(make: Callable[[], Any], writer: _Writer) -> AsyncIterator[Any]:
+    """What a stream's or a channel's function yields, as payloads. Closing it closes that."""
+    source = make()
+    try:
+        if isawaitable(source):
+            source = await source
+        if isinstance(source, AsyncIterable):
+            async for value in source:
+                yield writer.written(value)
+        else:
+            for value in () if source is None else source:
+                yield writer.written(value)
+    finally:
+        if hasattr(source, "aclose"):
+            await source.aclose()
+        elif hasattr(source, "close"):
+            source.close()
+
+
+def _as_it_is(payload: Payload) -> Payload:
+    return payload
+
+
+def _data_of(payload: Payload) -> bytes:
+    return payload.data
+
+
+def _decoded(codec: Codec, kind: Any, optional: bool, payload: Payload) -> Any:
+    if optional and not payload.data:
+        return None
+    return codec.decode(payload.data, kind)
+
+
+def _read_by(items: Any, read: _Read) -> Any:
+    return items if read is _as_it_is else _Decoded(items, read)
+
+
+class _Decoded(AsyncIterator[Any]):
+    """The items of a channel as a function wants them, one by one."""
+
+    def __init__(self, items: Any, read: _Read) -> None:
+        self._items = items
+        self._read = read
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._read(await self._items.__anext__())
+
+    async def aclose(self) -> None:
+        """Take no more of them."""
+        await self._items.aclose()
+
+
+# Which codec.
+
+
+def _connection() -> tuple[str | None, str]:
+    """The types of metadata and data that the connection of the running handler was set up with."""
+    try:
+        peer = current_peer()
+    except LookupError:
+        return None, _OCTETS
+    setup = peer.setup if peer.setup is not None else getattr(peer._driver.engine, "setup", None)
+    return (None, _OCTETS) if setup is None else (setup.metadata_mime, setup.data_mime)
+
+
+def _types(payload: Payload) -> tuple[str | None, tuple[str, ...]]:
+    """What a request says of its data: its type, and the types that it accepts.
+
+    Raises:
+        Invalid: the metadata can not be read.
+    """
+    metadata = payload.metadata
+    if not metadata:
+        return None, ()
+    return _known_types(metadata) if len(metadata) <= 256 else _read_types(metadata)
+
+
+@lru_cache(maxsize=1024)
+def _known_types(metadata: bytes) -> tuple[str | None, tuple[str, ...]]:
+    return _read_types(metadata)
+
+
+def _read_types(metadata: bytes) -> tuple[str | None, tuple[str, ...]]:
+    found = entries(metadata)
+    return found.mime_type, found.accept[:_MOST_ACCEPTED]
+
+
+def _found(mime: str) -> Codec:
+    try:
+        return codecs.find(mime)
+    except Unsupported:
+        raise Invalid(f"the data is {mime[:130]}, for which there is no codec; {_there()}") from None
+
+
+def _chosen(accept: tuple[str, ...], expected: str, results: tuple[Any, ...]) -> tuple[Codec, str]:
+    """The codec and the type of the answer: the first accepted one that can hold it, else what is expected."""
+    for mime in accept:
+        try:
+            codec = codecs.find(mime)
+        except Unsupported:
+            continue
+        if codec.called(mime) and all(map(codec.holds, results)):
+            return codec, mime
+    codec = _found(expected)
+    if not all(map(codec.holds, results)):
+        raise _can_not_be(expected, results)
+    return codec, expected
+
+
+def _can_not_be(mime: str, results: tuple[Any, ...]) -> Invalid:
+    others = [name for name in codecs.available() if all(map(codecs.find(name).holds, results))]
+    return Invalid(f"the answer can not be {mime[:130]}; it can be {', '.join(others)}: name what is accepted")
+
+
+def _there() -> str:
+    return f"there is: {', '.join(codecs.available())}"

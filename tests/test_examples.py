@@ -1,0 +1,55 @@
+"""The examples do what they say, are short, and are all listed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parent.parent / "examples"
+LONGEST = 40
+
+PRINTS = {
+    "echo": "hello\n",
+    "credit": (
+        "asked for 1, got 1; waits for: credit\n"
+        "asked for 2, got 2, 3; waits for: credit\n"
+        "asked for 3, got 4, 5, 6; waits for: credit\n"
+        "6 numbers were made\n"
+    ),
+    "channel": "1\n1.5\n3\n",
+    "router_json": (
+        '{"placed":3,"of":"EUR"}\n'
+        '{"symbol":"EUR","price":100}\n'
+        '{"symbol":"EUR","price":101}\n'
+        "refused: data.amount: expected int, but it is missing\n"
+    ),
+    "authentication": "hello Ann\nrefused: not authenticated\n",
+    "resumption": "1000 numbers, in order and none twice: True\n",
+    "leases": ("request 0\nrequest 1\nrequest 2: no lease is left to send a request under\nwith patience: 0 1 2 3 4\n"),
+    "unix_socket": "0 1 4 9 16\n",
+    "websocket": "tick 0\ntick 1\ntick 2\n",
+    "reactive_streams": "".join(f"number {i}\n" for i in range(5)),
+}
+
+
+@pytest.mark.parametrize("name", PRINTS)
+def test_it_prints_what_it_should(name: str) -> None:
+    command = [sys.executable, "-W", "error", str(FOLDER / f"{name}.py")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.stdout, ran.stderr, ran.returncode) == (PRINTS[name], "", 0)
+
+
+def test_each_is_tested_and_listed() -> None:
+    files = sorted(path.stem for path in FOLDER.glob("*.py"))
+    assert files == sorted(PRINTS)
+    listed = re.findall(r"^\| \[(\w+)\.py\]\(\1\.py\)", (FOLDER / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == files
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_each_is_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= LONGEST
