@@ -7,7 +7,7 @@ ROWS ?=
 OUT ?= build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types tests optimized bench bench-smoke lock clean
+.PHONY: help setup demo test lint types tests optimized docs bench bench-smoke interop interop-smoke lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -40,15 +40,27 @@ optimized: setup ## the inner rings and the asyncio driver again, without assert
 	@echo "== pytest under python -O"
 	@$(BIN)/python -O -m pytest -q -m "not slow and not spark" tests/core tests/protocols tests/aio
 
+docs: setup ## the generated pages, and all pages as a site in build/site; nothing is fetched for it
+	@$(BIN)/python -m tools.reference
+	@$(BIN)/python -m tools.conformance
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open build/site/index.html, or: $(BIN)/python -m http.server -d build/site"
+
 bench: setup ## the workloads, peers beside us, into benchmarks/results.json
 	@$(BIN)/python -m benchmarks
 
 bench-smoke: setup ## the workloads, very short: do they still run?
 	@$(BIN)/python -m benchmarks --smoke
 
+interop: setup ## with other implementations of RSocket, every case, into docs/interop.md (npm for the JavaScript ones)
+	@$(BIN)/python -m interop
+
+interop-smoke: setup ## the same, a handful of cases of each
+	@$(BIN)/python -m interop --smoke
+
 lock: ## raise requirements/lock.txt to the newest versions allowed
 	@PYTHON=$(PYTHON) tools/lock.sh
 
 clean: ## take away all that was made here
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) build dist interop/node_modules interop/js?/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

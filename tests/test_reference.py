@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -10,6 +11,8 @@ pytest.importorskip("typer", reason="the reference has the exit codes of the com
 
 from tools.reference import FOLDER, pages, unused_limits, write
 
+import afflux
+from afflux.core import engine, events
 from afflux.core.limits import ROWS
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.frames import FRAMES
@@ -55,6 +58,20 @@ def test_a_code_has_its_meaning_its_error_and_its_exit_code(row: str) -> None:
 
 def test_the_page_of_limits_is_complete() -> None:
     assert [name for name in ROWS if f"\n|`{name}`|" not in PAGES["limits.md"]] == []
+
+
+def test_every_public_name_has_its_contract() -> None:
+    names = [name for name in afflux.__all__ if not name.startswith("_")]
+    missing = [name for name in names if f"\n::: afflux.{name}\n" not in PAGES["api.md"] + PAGES["modules.md"]]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("page", "module"), [("engine.md", events), ("engine.md", engine), ("modules.md", afflux.sync)]
+)
+def test_every_name_of_a_module_has_its_contract(page: str, module: ModuleType) -> None:
+    missing = [name for name in module.__all__ if f"\n::: {module.__name__}.{name}\n" not in PAGES[page]]
+    assert missing == []
 
 
 def test_a_limit_is_in_use_when_somebody_reads_it(tmp_path: Path) -> None:

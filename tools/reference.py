@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from enum import Enum
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import afflux
 from afflux.cli.exits import code_of
 from afflux.core import limits
 from afflux.core.errors import RemoteProtocolError
@@ -68,9 +72,54 @@ These have their place and their value, and no code reads them yet: most belong 
 """
 
 
+_ABOUT_API = """\
+What `import afflux` gives. Its modules are on a [page of their own](modules.md), and what the drivers are made of is on
+[another](engine.md). Each name has its contract below its table.
+"""
+
+_ABOUT_MODULES = """\
+The modules beside `import afflux`; nothing of one is imported before it is used.
+"""
+
+_ABOUT_ENGINES = """\
+What `afflux.connect` and `afflux.serve` are made of: an engine takes bytes and the time, and gives bytes and events. It
+has no socket, no clock and no threads, so it runs under any loop, in any test, and in a debugger. The frames and the
+states are on the [page of the protocol](rsocket.md).
+"""
+
+_PARTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("Connect and serve", "", ("afflux.aio",)),
+    ("Routes", "", ("afflux.router",)),
+    ("Payloads", "", ("afflux.core.payload",)),
+    ("Limits", "[limits.md](limits.md) has every one with its values.", ("afflux.core.limits",)),
+    ("Metadata", "", ("afflux.calls", "afflux.protocols.rsocket.metadata")),
+    ("Leases", "", ("afflux.protocols.rsocket.lease",)),
+    ("Connections that last and that are safe", "", ("afflux.backoff", "afflux.transports")),
+    ("Reactive Streams", "", ("afflux.reactive",)),
+    (
+        "Errors",
+        "[errors.md](../errors.md) tells when each is raised and what is safe to try again.",
+        ("afflux.core.errors",),
+    ),
+)
+"What the names of ``afflux`` are sorted by: the module that each comes from."
+
+_MODULES = ("codecs", "middleware", "journal")
+"Modules that are for everyone and are not among the names of ``afflux``."
+
+_ENGINES = ("afflux.core.engine", "afflux.core.events", "afflux.protocols.rsocket")
+
+
 def pages() -> dict[str, str]:
     """Every page by its file name."""
-    return {"README.md": _index(), "limits.md": _limits(), "rsocket.md": _rsocket()}
+    return {
+        "README.md": _index(),
+        "api.md": _api(),
+        "engine.md": _engine(),
+        "limits.md": _limits(),
+        "modules.md": _modules(),
+        "rsocket.md": _rsocket(),
+    }
 
 
 def write(folder: Path = FOLDER) -> None:
@@ -100,15 +149,87 @@ def _note(sources: str) -> str:
 
 
 def _index() -> str:
-    note = _note("the declarations in `src/afflux`")
+    note = _note("the declarations and docstrings in `src/afflux`")
     return f"""\
 # Reference
 
 {note}
+- [api.md](api.md): every name of `afflux`, with its contract.
+- [modules.md](modules.md): the modules beside it: blocking calls, authentication, codecs and others.
+- [engine.md](engine.md): engines and their events, for drivers of your own and for tests.
 - [rsocket.md](rsocket.md): RSocket 1.0. Every frame with its bits and fields, the error codes, the states of
   connections and streams.
 - [limits.md](limits.md): every limit, its values in three profiles, the word that says it was reached.
 """
+
+
+def _api() -> str:
+    """The names of ``afflux`` by what they are for. What fits nowhere is at the end: give it a part."""
+    names = [name for name in afflux.__all__ if not name.startswith("_")]
+    objects = {name: thing for name in names if not isinstance(thing := getattr(afflux, name), ModuleType)}
+    left = dict(objects)
+    parts = ["# Python API", _note("the docstrings"), _ABOUT_API]
+    for title, about, modules in (*_PARTS, ("And more", "", ("",))):
+        inside = {name: left[name] for name in sorted(left, key=lambda name: inspect.isclass(left[name]))}
+        inside = {name: thing for name, thing in inside.items() if thing.__module__.startswith(modules)}
+        left = {name: thing for name, thing in left.items() if name not in inside}
+        if inside:
+            parts += [f"## {title}\n", about, _contents("afflux", inside)]
+            parts += [_directive(f"afflux.{name}") for name in inside]
+    return _joined(parts)
+
+
+def _modules() -> str:
+    names = [name for name in afflux.__all__ if isinstance(getattr(afflux, name), ModuleType)]
+    parts = ["# Modules", _note("the docstrings"), _ABOUT_MODULES]
+    for name in (*names, *_MODULES):
+        parts += _module(f"afflux.{name}")
+    return _joined(parts)
+
+
+def _engine() -> str:
+    parts = ["# Engines", _note("the docstrings"), _ABOUT_ENGINES]
+    for name in _ENGINES:
+        parts += _module(name)
+    return _joined(parts)
+
+
+def _module(name: str) -> list[str]:
+    """A module: its docstring, its names in a table, and their contracts."""
+    module = import_module(name)
+    names = module.__all__
+    about = _directive(name, show_root_heading=False, show_root_toc_entry=False, members=[])
+    table = _contents(name, {each: getattr(module, each) for each in names})
+    return [f"## {name}\n", about, table, *(_directive(f"{name}.{each}") for each in names)]
+
+
+def _contents(owner: str, things: dict[str, Any]) -> str:
+    rows = ["| name | what it is |", "|---|---|"]
+    rows += [f"| [`{name}`](#{owner}.{name}) | {_first_sentence(thing)} |" for name, thing in things.items()]
+    return "\n".join(rows) + "\n"
+
+
+def _first_sentence(thing: Any) -> str:
+    """How a docstring begins; nothing for a value, whose type has one that is not its own."""
+    if not (inspect.isclass(thing) or inspect.isroutine(thing)):
+        return ""
+    words = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
+    first = re.sub(r":\w+:(?=`)", "", re.split(r"(?<=[.:;]) ", words)[0].rstrip(":;"))
+    return first.replace("|", "\\|") + ("" if first.endswith((".", "?")) else ".")
+
+
+def _directive(name: str, **options: Any) -> str:
+    """What mkdocstrings replaces by the docstring of ``name``."""
+    lines = [f"::: {name}", *(["    options:"] if options else [])]
+    lines += [
+        f"      {key}: {str(value).lower() if isinstance(value, bool) else value}" for key, value in options.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _joined(parts: list[str]) -> str:
+    """Parts of a page, an empty line between them."""
+    return "\n".join(part if part.endswith("\n") else part + "\n" for part in parts if part)
 
 
 def _limits() -> str:
@@ -116,7 +237,7 @@ def _limits() -> str:
     parts = ["# Limits", _note("`src/afflux/core/limits.py`"), _ABOUT_LIMITS, limits.reference()]
     if unused:
         parts += ["## Not in use yet", _ABOUT_UNUSED, _wrapped(unused)]
-    return "\n".join(part if part.endswith("\n") else part + "\n" for part in parts)
+    return _joined(parts)
 
 
 def _rsocket() -> str:
