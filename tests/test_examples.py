@@ -25,7 +25,7 @@ PRINTS = {
         '{"placed":3,"of":"EUR"}\n'
         '{"symbol":"EUR","price":100}\n'
         '{"symbol":"EUR","price":101}\n'
-        "refused: data.amount: expected int, but it is missing\n"
+        "refused: the data does not fit: Object missing required field `amount`\n"
     ),
     "authentication": "hello Ann\nrefused: not authenticated\n",
     "resumption": "1000 numbers, in order and none twice: True\n",

@@ -11,26 +11,29 @@ The formats and what is special about each:
 |---|---|---|
 | ``application/octet-stream`` | bytes and text | text is UTF-8 |
 | ``text/plain`` | text and what has one: int, UUID, … | UTF-8 |
-| ``application/json``, ``text/json`` | plain values but bytes | UTF-8; NaN and Infinity are refused, both ways |
-| ``application/cbor`` | plain values | extra ``codecs``; tags are refused, but for moments and large integers |
-| ``application/msgpack``, ``application/x-msgpack`` | plain values | extra ``codecs``; no extensions but moments |
+| ``application/json``, ``text/json`` | lists, maps, dataclasses, … | bytes are text in base64; NaN and Infinity become null |
+| ``application/cbor`` | the same | tags are refused, but for moments and large integers |
+| ``application/msgpack``, ``application/x-msgpack`` | the same | no extensions but moments |
 
-What a value may be, and what it becomes, is the table of :mod:`afflux.convert`. ``application/cloudevents+json`` is
-read as JSON, and likewise for ``+cbor`` and ``+msgpack``. Parameters such as ``; charset=utf-8`` are not looked at.
+All but the first two need the extra ``codecs``: ``msgspec`` reads, writes and checks, ``cbor2`` knows CBOR. What a value
+may be is written in the documentation of msgspec: dataclasses, TypedDict, NamedTuple, Enum, Literal, UUID, datetime,
+Decimal, lists, maps, unions of what can be told apart. Nothing is guessed: ``"1"`` is no int. Unknown keys are ignored,
+missing ones need a default. ``application/cloudevents+json`` is read as JSON, and likewise for ``+cbor`` and
+``+msgpack``. Parameters such as ``; charset=utf-8`` are not looked at.
 
-Nothing that is read creates objects by name, nests deeper than ``convert.DEPTH``, has keys other than text or bytes, or
-allocates by a length that the data declares. Of two equal keys the last one counts.
+Nothing that is read creates objects by name, or allocates by a length that the data declares, and what nests too deep is
+refused. Of two equal keys the last one counts.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from datetime import datetime
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, Final, NoReturn
 
-from afflux.convert import DEPTH, Mismatch, name_of, plain, reader, text_of, text_reader
+from afflux.convert import Mismatch, name_of, text_of, text_reader
 from afflux.core.errors import Invalid, MissingExtra, Unsupported
 
 __all__ = ["Codec", "available", "decode", "encode", "find", "register"]
@@ -134,84 +137,112 @@ class _Text(Codec):
             raise Invalid(mismatch.told("data")) from None
 
 
-class _Plain(Codec):
-    """A format of plain values."""
+class _Structured(Codec):
+    """A format of lists and maps: ``msgspec`` writes, reads and checks."""
+
+    needs = "msgspec"
 
     def encode(self, value: Any) -> bytes:
         try:
-            return self.dump(plain(value))
-        except (TypeError, ValueError, OverflowError) as error:
+            return self.dump(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"{self.mime} can not hold this: {error}") from None
+            text = _DEEP if isinstance(error, RecursionError) else error
+            raise kind(f"{self.mime} can not hold this: {text}") from None
 
     def decode(self, data: bytes, kind: Any = Any) -> Any:
+        msgspec = _module("msgspec", self)
         try:
-            value = self.load(data)
-        except MissingExtra:
-            raise
-        except (ValueError, RecursionError) as error:
-            text = f"values that nest deeper than {DEPTH}" if isinstance(error, RecursionError) else str(error)
-            text = text.partition("; use sys.")[0]  # advice for whom it does not concern
+            return self.load(data, kind)
+        except msgspec.ValidationError as error:
+            raise Invalid(f"the data does not fit: {error}") from None
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            text = _DEEP if isinstance(error, RecursionError) else error
             raise Invalid(f"the data is not {self.mime}: {text}") from None
-        try:
-            return value if kind is Any else reader(kind)(value)
-        except Mismatch as mismatch:
-            raise Invalid(mismatch.told("data")) from None
 
     def check(self, kind: Any) -> None:
-        reader(kind)
+        _checked(_module("msgspec", self), kind)
 
     def dump(self, value: Any) -> bytes:
-        """The bytes of a plain value. Raises TypeError, ValueError or OverflowError."""
+        """The bytes of a value."""
         raise NotImplementedError
 
-    def load(self, data: bytes) -> Any:
-        """A plain value. Raises ValueError, or RecursionError when it is too deep."""
+    def load(self, data: bytes, kind: Any) -> Any:
+        """The value of bytes."""
         raise NotImplementedError
 
 
-class _Json(_Plain):
+_DEEP: Final = "it nests too deep"
+
+
+@lru_cache(maxsize=1024)
+def _checked(msgspec: Any, kind: Any) -> None:
+    """Raise TypeError for a type that data can never become, at any depth."""
+    msgspec.json.Decoder(kind)
+    waiting, seen = [msgspec.inspect.type_info(kind)], set()
+    while waiting:
+        info = waiting.pop()
+        if isinstance(info, msgspec.inspect.CustomType):
+            raise TypeError(f"data can not become {name_of(info.cls)}")
+        parts = [value for name in info.__struct_fields__ for value in _each(getattr(info, name))]
+        parts = [part.type if isinstance(part, msgspec.inspect.Field) else part for part in parts]
+        waiting += [part for part in parts if isinstance(part, msgspec.inspect.Type) and id(part) not in seen]
+        seen |= set(map(id, parts))
+
+
+def _each(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+class _Json(_Structured):
     mime = "application/json"
     aliases = ("text/json",)
 
     def dump(self, value: Any) -> bytes:
-        return _JSON.encode(value).encode()
-
-    def load(self, data: bytes) -> Any:
-        value = json.loads(_utf8(data), parse_constant=_no_constant)
-        if data.count(b"[") + data.count(b"{") > DEPTH:
-            _check_depth(value)
-        return value
-
-
-def _no_bytes(value: Any) -> NoReturn:
-    raise TypeError("JSON has no bytes; CBOR and MessagePack do")
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"JSON has no {name}")
-
-
-_JSON: Final = json.JSONEncoder(
-    default=_no_bytes, allow_nan=False, ensure_ascii=False, separators=(",", ":"), check_circular=False
-)
-
-
-class _Cbor(_Plain):
-    mime = "application/cbor"
-    needs = "cbor2"
-
-    def dump(self, value: Any) -> bytes:
-        data: bytes = _module(self).dumps(value)
+        data: bytes = _module("msgspec", self).json.encode(value)
         return data
 
-    def load(self, data: bytes) -> Any:
+    def load(self, data: bytes, kind: Any) -> Any:
+        return _module("msgspec", self).json.decode(data, type=kind)
+
+
+class _MessagePack(_Structured):
+    mime = "application/msgpack"
+    aliases = ("application/x-msgpack",)
+
+    def dump(self, value: Any) -> bytes:
+        data: bytes = _module("msgspec", self).msgpack.encode(value)
+        return data
+
+    def load(self, data: bytes, kind: Any) -> Any:
+        return _module("msgspec", self).msgpack.decode(data, type=kind, ext_hook=_no_extension)
+
+
+def _no_extension(code: int, data: memoryview) -> NoReturn:
+    raise ValueError(f"extension type {code} is not supported")
+
+
+class _Cbor(_Structured):
+    """cbor2 knows the format, msgspec the types."""
+
+    mime = "application/cbor"
+
+    @property
+    def available(self) -> bool:
+        return super().available and _installed("cbor2")
+
+    def dump(self, value: Any) -> bytes:
+        plain = _module("msgspec", self).to_builtins(value, builtin_types=(bytes, datetime))
+        data: bytes = _module("cbor2", self).dumps(plain)
+        return data
+
+    def load(self, data: bytes, kind: Any) -> Any:
         from io import BytesIO
 
-        cbor2 = _module(self)
+        cbor2 = _module("cbor2", self)
         file = BytesIO(data)
         decoder = cbor2.CBORDecoder(
-            file, semantic_decoders=_NO_TAGS, max_depth=DEPTH, strict_hashable_types=True, read_size=max(1, len(data))
+            file, semantic_decoders=_NO_TAGS, max_depth=_DEPTH, strict_hashable_types=True, read_size=max(1, len(data))
         )
         try:
             value = decoder.decode()
@@ -219,7 +250,11 @@ class _Cbor(_Plain):
             raise ValueError(str(error.__cause__ or error)) from None
         if (rest := len(data) - file.tell()) > 0:
             raise ValueError(f"{rest} bytes follow the value")
-        return value
+        return value if kind is Any else _module("msgspec", self).convert(value, kind, builtin_types=(bytes, datetime))
+
+
+_DEPTH: Final = 400
+"How deep CBOR may nest; the others end at about the same depth."
 
 
 class _NoTags(dict[int, Callable[..., Any]]):
@@ -234,63 +269,13 @@ class _NoTags(dict[int, Callable[..., Any]]):
 _NO_TAGS: Final = _NoTags()
 
 
-class _MessagePack(_Plain):
-    mime = "application/msgpack"
-    aliases = ("application/x-msgpack",)
-    needs = "msgpack"
-
-    def dump(self, value: Any) -> bytes:
-        data: bytes = _module(self).packb(value)
-        return data
-
-    def load(self, data: bytes) -> Any:
-        msgpack = _module(self)
-        # Walking over it first costs little, and shows that all items that a list declares are really there.
-        walker = msgpack.Unpacker(max_buffer_size=max(1, len(data)))
-        walker.feed(data)
-        try:
-            walker.skip()
-            value = msgpack.unpackb(data, timestamp=3, ext_hook=_no_extension)
-        except msgpack.OutOfData:
-            raise ValueError("it ends too early") from None
-        except (msgpack.ExtraData, msgpack.FormatError, OverflowError) as error:
-            raise ValueError(_MSGPACK_SAYS.get(type(error).__name__, str(error))) from None
-        except msgpack.StackError:
-            raise RecursionError from None
-        _check_depth(value)
-        return value
-
-
-_MSGPACK_SAYS: Final = {"ExtraData": "bytes follow the value", "FormatError": "0xC1 begins no value"}
-
-
-def _no_extension(code: int, data: bytes) -> NoReturn:
-    raise ValueError(f"extension type {code} is not supported")
-
-
-def _module(codec: Codec) -> Any:
+def _module(name: str, codec: Codec) -> Any:
     from importlib import import_module
 
     try:
-        return import_module(codec.needs)
+        return import_module(name)
     except ImportError:
         raise MissingExtra(codec.mime, "codecs") from None
-
-
-def _check_depth(value: Any) -> None:
-    """Raise RecursionError when lists and maps nest deeper than DEPTH. One level after the other, without recursion."""
-    level = [value]
-    for _ in range(DEPTH):
-        level = [
-            inner
-            for outer in level
-            if type(outer) is list or type(outer) is dict
-            for inner in (outer.values() if type(outer) is dict else outer)
-            if type(inner) is list or type(inner) is dict
-        ]
-        if not level:
-            return
-    raise RecursionError
 
 
 def _utf8(data: bytes) -> str:

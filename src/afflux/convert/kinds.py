@@ -5,12 +5,9 @@ from __future__ import annotations
 import types
 import typing
 from enum import Enum
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
-__all__ = ["DEPTH", "Mismatch", "bare", "choices", "is_union", "name_of", "not_a", "one_of", "shown"]
-
-DEPTH: Final = 64
-"How deep values may nest, in both directions."
+__all__ = ["Mismatch", "bare", "choices", "is_union", "name_of", "not_a", "one_of", "shown"]
 
 
 class Mismatch(ValueError):

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final
 
-from afflux.convert import name_of, reader, text_reader
+from afflux.convert import name_of, text_reader
 from afflux.convert.kinds import bare, is_union
 from afflux.core.payload import Payload
 
@@ -61,6 +61,10 @@ class Plan:
         return self.data not in (Payload, bytes)
 
 
+_SOME = "application/json"
+"What answers for all structured formats whether data can become a type."
+
+
 def bound(
     function: Callable[..., Any],
     verb: str,
@@ -83,7 +87,7 @@ def bound(
     try:
         plan = _plan(function, verb, places, names)
         if plan.decodes:
-            (reader if fixed is None else fixed.check)(plan.data)
+            (codecs.find(_SOME) if fixed is None else fixed).check(plan.data)
     except TypeError as error:
         called = getattr(getattr(function, "func", function), "__qualname__", type(function).__qualname__)
         raise TypeError(f'{verb} "{route}", {called}: {error}') from None
