@@ -11,18 +11,18 @@ The formats and what is special about each:
 |---|---|---|
 | ``application/octet-stream`` | bytes and text | text is UTF-8 |
 | ``text/plain`` | text and what has one: int, UUID, … | UTF-8 |
-| ``application/json``, ``text/json`` | lists, maps, dataclasses, … | bytes are text in base64; NaN and Infinity become null |
+| ``application/json``, ``text/json`` | lists, maps, dataclasses, … | bytes go as base64, NaN and Infinity as null |
 | ``application/cbor`` | the same | tags are refused, but for moments and large integers |
 | ``application/msgpack``, ``application/x-msgpack`` | the same | no extensions but moments |
 
-All but the first two need the extra ``codecs``: ``msgspec`` reads, writes and checks, ``cbor2`` knows CBOR. What a value
-may be is written in the documentation of msgspec: dataclasses, TypedDict, NamedTuple, Enum, Literal, UUID, datetime,
+All but the first two need the extra ``codecs``: ``msgspec`` reads, writes and checks, ``cbor2`` knows CBOR. What a
+value may be is written in the documentation of msgspec: dataclasses, TypedDict, NamedTuple, Enum, Literal, UUID, datetime,
 Decimal, lists, maps, unions of what can be told apart. Nothing is guessed: ``"1"`` is no int. Unknown keys are ignored,
 missing ones need a default. ``application/cloudevents+json`` is read as JSON, and likewise for ``+cbor`` and
 ``+msgpack``. Parameters such as ``; charset=utf-8`` are not looked at.
 
-Nothing that is read creates objects by name, or allocates by a length that the data declares, and what nests too deep is
-refused. Of two equal keys the last one counts.
+Nothing that is read creates objects by name, or allocates by a length that the data declares, and what nests too deep
+is refused. Of two equal keys the last one counts.
 """
 
 from __future__ import annotations
