@@ -16,10 +16,10 @@ The formats and what is special about each:
 | ``application/msgpack``, ``application/x-msgpack`` | the same | no extensions but moments |
 
 All but the first two need the extra ``codecs``: ``msgspec`` reads, writes and checks, ``cbor2`` knows CBOR. What a
-value may be is written in the documentation of msgspec: dataclasses, TypedDict, NamedTuple, Enum, Literal, UUID, datetime,
-Decimal, lists, maps, unions of what can be told apart. Nothing is guessed: ``"1"`` is no int. Unknown keys are ignored,
-missing ones need a default. ``application/cloudevents+json`` is read as JSON, and likewise for ``+cbor`` and
-``+msgpack``. Parameters such as ``; charset=utf-8`` are not looked at.
+value may be is written in the documentation of msgspec: dataclasses, TypedDict, NamedTuple, Enum, Literal, UUID,
+datetime, Decimal, lists, maps, unions of what can be told apart. Nothing is guessed: ``"1"`` is no int. Unknown keys
+are ignored, missing ones need a default. ``application/cloudevents+json`` is read as JSON, and likewise for ``+cbor``
+and ``+msgpack``. Parameters such as ``; charset=utf-8`` are not looked at.
 
 Nothing that is read creates objects by name, or allocates by a length that the data declares, and what nests too deep
 is refused. Of two equal keys the last one counts.
