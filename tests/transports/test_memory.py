@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from afflux.core.events import Closed, Completed, Event, Failed, Items, Opened
+from afflux.core.errors import LocalProtocolError
+from afflux.core.events import Closed, Completed, Event, Failed, Items, Opened, Resumed, Suspended
 from afflux.core.limits import Limits
 from afflux.protocols.rsocket.engine import Engine
+from afflux.protocols.rsocket.frames import Setup
+from afflux.protocols.rsocket.resume import Sessions
 from afflux.transports.memory import End, Link, World
 
 
@@ -137,3 +140,167 @@ def test_a_world_that_finds_no_rest() -> None:
     again()
     with pytest.raises(RuntimeError, match="not at rest after 100 steps"):
         world.run(steps=100)
+
+
+# -- links that break, and sessions that do not ---------------------------------------------------------------
+
+LIMITS = Limits.server(resume_rate=(10**6, 0.0))
+
+
+def resumable(world: World, sessions: Sessions, limits: Limits = LIMITS, **how: object) -> Link:
+    setup = Setup(metadata_mime="m/m", data_mime="d/d", token=bytes(16))
+    return world.join(
+        Engine("client", setup=setup, limits=LIMITS),
+        Engine("server", limits=limits, sessions=sessions),
+        on_server=echo,
+        **how,  # type: ignore[arg-type] # passed on
+    )
+
+
+def newcomer(world: World, sessions: Sessions) -> Engine:
+    return Engine("server", limits=LIMITS, sessions=sessions, now=world.now)
+
+
+@pytest.mark.parametrize("to", ["client", "server"])
+@pytest.mark.parametrize("slice", [None, 1, 0])
+def test_a_cut_at_a_byte_of_either_direction(to: str, slice: int | None) -> None:
+    """So many bytes have arrived, and not one more."""
+    world = World()
+    link = joined(world, slice=slice)
+    link.client.engine.open("stream", b"20", credit=20)
+    end = link.client if to == "client" else link.server
+    taken: list[bytes] = []
+    receive = end.engine.receive
+    end.engine.receive = lambda data, now: (taken.append(data), receive(data, now))[1]  # type: ignore[method-assign]
+    link.cut_after(77, end)
+    world.run()
+    assert len(b"".join(taken)) == 77
+    assert isinstance(link.client.events[-1], Closed)
+    assert isinstance(link.server.events[-1], Closed)
+
+
+def test_a_cut_before_the_first_byte() -> None:
+    world = World()
+    link = joined(world)
+    link.cut_after(0, link.server)
+    world.run()
+    assert [type(event) for event in link.server.events] == [Closed]
+
+
+def test_a_direction_that_loses_what_it_carries() -> None:
+    """Nobody is told; the other direction goes on. None: no longer."""
+    world = World()
+    link = joined(world)
+    link.client.engine.open("stream", b"100", credit=100)
+    link.client.lose_after(50)
+    world.run()
+    assert 0 < len(items_of(link.client)) < 10
+    assert not link.client.engine.closed
+    assert len(link.server.sent) > 500
+    assert any(isinstance(event, Opened) for event in link.server.events)
+    link.client.lose_after(None)
+    link.server.tell(link.server.engine.close(world.now))
+    world.run()
+    assert isinstance(link.client.events[-1], Closed)
+
+
+def test_a_session_goes_on_over_a_new_link() -> None:
+    """The ends keep their events, their bytes and their applications; the newcomer is nobody any more."""
+    world, sessions = World(), Sessions(LIMITS)
+    link = old = resumable(world, sessions, latency=0.1, slice=3)
+    session = link.server.engine
+    link.client.engine.open("stream", b"50", credit=50)
+    link.cut_after(100)
+    world.run()
+    assert [type(end.events[-1]) for end in (link.client, link.server)] == [Suspended, Suspended]
+    stranger = newcomer(world, sessions)
+    link = world.rejoin(link, stranger)
+    assert (link.latency, link.slice) == (0.1, 3)
+    before = world.now
+    world.run()
+    assert link.server.engine is session
+    assert stranger.closed
+    assert old.ends == ()
+    assert items_of(link.client) == [b"%d" % i for i in range(50)]
+    assert sum(isinstance(event, Resumed) for event in link.client.events) == 1
+    assert sum(isinstance(event, Resumed) for event in link.server.events) == 1
+    assert world.now == pytest.approx(before + 0.2)
+    link.client.engine.open("stream", b"3", credit=3)
+    world.run()
+    assert items_of(link.client)[50:] == [b"0", b"1", b"2"]
+
+
+def test_a_session_that_still_has_its_old_link() -> None:
+    """Only the client has noticed: the newer link wins, and what the older one still brings is lost."""
+    world, sessions = World(), Sessions(LIMITS)
+    link = old = resumable(world, sessions, latency=1.0)
+    link.client.engine.open("stream", b"5", credit=5)
+    world.run(until=1.5)
+    link.client.end()
+    link = world.rejoin(link, newcomer(world, sessions))
+    world.run()
+    assert [type(event) for event in link.server.events[-2:]] == [Suspended, Resumed]
+    assert items_of(link.client) == [b"0", b"1", b"2", b"3", b"4"]
+    assert old.server.over and old.client.over
+
+
+def test_a_session_that_is_refused() -> None:
+    """Its server has forgotten it, or its positions do not fit: the client hears of it."""
+    world, sessions = World(), Sessions(LIMITS)
+    link = resumable(world, sessions)
+    world.run()
+    link.cut()
+    link = world.rejoin(link, newcomer(world, Sessions(LIMITS)))
+    world.run()
+    assert isinstance(link.client.events[-1], Closed)
+    assert "no such session" in str(link.client.events[-1])
+    link = resumable(world, sessions := Sessions(LIMITS), LIMITS.replace(resume_rate=(0, 0.0)))
+    session = link.server.engine
+    world.run()
+    link.cut()
+    link = world.rejoin(link, newcomer(world, sessions))
+    world.run()
+    assert "too often" in str(link.client.events[-1])
+    assert session.suspended  # type: ignore[attr-defined] # an engine of RSocket
+
+
+def test_only_a_suspended_client_can_rejoin() -> None:
+    world, sessions = World(), Sessions(LIMITS)
+    link = resumable(world, sessions)
+    world.run()
+    with pytest.raises(LocalProtocolError, match="suspended"):
+        world.rejoin(link, newcomer(world, sessions))
+    assert link.client.engine.open("stream", b"2", credit=2) == 1
+    world.run()
+    assert items_of(link.client) == [b"0", b"1"]
+
+
+def test_words_that_come_with_the_request_to_go_on() -> None:
+    """What a client says too early is handed over with its link: here RESUME again, which ends it (RE-03)."""
+    world, sessions = World(), Sessions(LIMITS)
+    link = resumable(world, sessions)
+    world.run()
+    link.cut()
+    link = world.rejoin(link, newcomer(world, sessions))
+    said = link.client.engine.outgoing()
+    link.server.arrive(said + said)
+    assert [type(event) for event in link.server.events[-2:]] == [Resumed, Closed]
+    world.run()
+    assert isinstance(link.client.events[-1], Closed)
+
+
+def test_a_silent_link_is_left_by_a_session() -> None:
+    """The lifetime finds a black hole: both ends leave the link and wait; then it is over for both."""
+    world, sessions = World(), Sessions(LIMITS)
+    link = resumable(world, sessions)
+    world.run(until=1)
+    link.dark = True
+    world.run(until=150)
+    for end in link.ends:
+        assert isinstance(end.events[-1], Suspended)
+        assert end.over
+    world.run(until=400)
+    for end in link.ends:
+        assert isinstance(end.events[-1], Closed)
+        assert "not resumed within 120 s" in str(end.events[-1])
+    assert len(sessions) == 0

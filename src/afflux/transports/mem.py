@@ -7,14 +7,17 @@ end that has paused reading lets the other's buffer grow, and with it come ``pau
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from afflux.address import Address
 from afflux.core.errors import BindFailed, ConnectFailed, Unsupported
-from afflux.transports.base import Admission, Factory, Listener
+from afflux.transports.base import Admission, Factory, Link, Listener
+
+if TYPE_CHECKING:
+    from afflux.core.limits import Limits
+    from afflux.transports.security import Tls
 
 __all__ = ["TRANSPORT", "Mem", "MemTransport", "pair"]
 
@@ -26,7 +29,7 @@ _tasks: set[asyncio.Task[None]] = set()
 class Mem:
     """See transports.base.Transport."""
 
-    async def open(self, address: Address, factory: Callable[[], asyncio.Protocol]) -> None:
+    async def open(self, address: Address, factory: Callable[[], asyncio.Protocol], tls: Tls | None = None) -> None:
         """Connect to a listener of this loop."""
         listener = _listening.get(address.host)
         if listener is None or listener.loop is not asyncio.get_running_loop():
@@ -35,14 +38,16 @@ class Mem:
             raise ConnectFailed(f"can not connect to {address}: it takes no more connections")
         pair(factory(), listener.factory(""))
 
-    async def listen(self, address: Address, admission: Admission, factory: Factory) -> Listener:
+    async def listen(
+        self, address: Address, admission: Admission, factory: Factory, tls: Tls | None = None
+    ) -> Listener:
         """Take the name."""
         known = _listening.get(address.host)
         if known is not None and not known.loop.is_closed():
             raise BindFailed(f"can not listen on {address}: the name is in use")
         return _MemListener(address, admission, factory)
 
-    def dial(self, address: Address, timeout: float) -> socket.socket:
+    def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
         """There is no blocking side: the other end would never run."""
         raise Unsupported("mem has no blocking side: use tcp")
 
@@ -96,6 +101,10 @@ class MemTransport(asyncio.Transport):
         self._delivering = False
 
     # What a protocol calls.
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Tell another protocol object from now on."""
+        self._protocol = cast("asyncio.Protocol", protocol)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Queue bytes for the other end."""

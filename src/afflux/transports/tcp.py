@@ -7,18 +7,22 @@ a byte is read, a flood has to wait in the kernel's queue, and running out of de
 from __future__ import annotations
 
 import errno
+import select
 import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from afflux.address import Address
 from afflux.core.errors import BindFailed, ConnectFailed
-from afflux.transports.base import Admission, Factory, Listener
+from afflux.transports.base import Admission, Factory, Link, Listener
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["TRANSPORT", "SocketListener", "Tcp"]
+    from afflux.core.limits import Limits
+    from afflux.transports.security import Tls
+
+__all__ = ["TRANSPORT", "SocketLink", "SocketListener", "Tcp", "connected", "dialed"]
 
 _Found = tuple[Any, ...]
 _BACKLOG = 1024
@@ -29,19 +33,16 @@ _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class Tcp:
     """See transports.base.Transport."""
 
-    async def open(self, address: Address, factory: Callable[[], asyncio.Protocol]) -> None:
+    async def open(self, address: Address, factory: Callable[[], asyncio.Protocol], tls: Tls | None = None) -> None:
         """Connect; every address of the host is tried in turn."""
         import asyncio
 
-        loop = asyncio.get_running_loop()
-        try:
-            found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-            sock = await _connect(loop, found)
-        except OSError as error:
-            raise ConnectFailed(_why_not(address, error)) from error
-        await loop.create_connection(factory, sock=sock)
+        sock = await connected(address)
+        await asyncio.get_running_loop().create_connection(factory, sock=sock)
 
-    async def listen(self, address: Address, admission: Admission, factory: Factory) -> Listener:
+    async def listen(
+        self, address: Address, admission: Admission, factory: Factory, tls: Tls | None = None
+    ) -> Listener:
         """Bind every address of the host; with port 0 all of them to one free port."""
         import asyncio
 
@@ -51,18 +52,70 @@ class Tcp:
             sockets = _bind(address, found)
         except OSError as error:
             raise BindFailed(f"can not listen on {address}: {_words(error)}") from error
-        return SocketListener(address, sockets, admission, factory, loop)
+        bound = address.at(port=sockets[0].getsockname()[1])
+        return SocketListener(bound, sockets, admission, factory, loop)
 
-    def dial(self, address: Address, timeout: float) -> socket.socket:
-        """Connect a blocking socket."""
-        try:
-            sock = socket.create_connection((address.host, address.port or 0), timeout)
-        except TimeoutError as error:
-            raise ConnectFailed(f"{address} did not answer within {timeout:g} s") from error
-        except OSError as error:
-            raise ConnectFailed(_why_not(address, error)) from error
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock
+    def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
+        """Connect a socket."""
+        return SocketLink(dialed(address, timeout))
+
+
+async def connected(address: Address) -> socket.socket:
+    """A socket that is connected to ``address``, for asyncio.
+
+    Raises:
+        ConnectFailed: nobody is there.
+    """
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        return await _connect(loop, found)
+    except OSError as error:
+        raise ConnectFailed(_why_not(address, error)) from error
+
+
+def dialed(address: Address, timeout: float) -> socket.socket:
+    """A socket that is connected to ``address``, and still waits ``timeout`` seconds at most in each call.
+
+    Raises:
+        ConnectFailed: nobody is there, or not in time.
+    """
+    try:
+        sock = socket.create_connection((address.host, address.port or 0), timeout)
+    except TimeoutError as error:
+        raise ConnectFailed(f"{address} did not answer within {timeout:g} s") from error
+    except OSError as error:
+        raise ConnectFailed(_why_not(address, error)) from error
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+class SocketLink(socket.socket):
+    """A socket as a link (transports.base.Link): ``send``, ``recv``, ``fileno`` and ``close`` are its own."""
+
+    certificate = None
+    "There is none without TLS."
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock.family, sock.type, sock.proto, sock.detach())
+        self.setblocking(False)
+
+    def pending(self) -> bool:
+        """Never: poll knows."""
+        return False
+
+    def flush(self) -> None:
+        """A socket has nothing of its own to say."""
+
+    def events(self, reading: bool, writing: bool) -> int:
+        """What the driver wants, and no more."""
+        return (select.POLLIN if reading else 0) | (select.POLLOUT if writing else 0)
+
+    def end_writing(self) -> None:
+        """End this half."""
+        self.shutdown(socket.SHUT_WR)
 
 
 async def _connect(loop: asyncio.AbstractEventLoop, found: Sequence[_Found]) -> socket.socket:
@@ -121,7 +174,7 @@ def _words(error: OSError) -> str:
 
 
 class SocketListener:
-    """Accepts from listening sockets under a loop. Made by ``listen``."""
+    """Accepts from listening sockets under a loop. Made by ``listen``; ``address`` is where they listen."""
 
     def __init__(
         self,
@@ -130,9 +183,13 @@ class SocketListener:
         admission: Admission,
         factory: Factory,
         loop: asyncio.AbstractEventLoop,
+        *,
+        closed: Callable[[], None] | None = None,
     ) -> None:
-        self.address = address.at(port=sockets[0].getsockname()[1])
+        """``closed`` is called once, when it is closed."""
+        self.address = address
         "Where it really listens."
+        self._closed = closed
         self._sockets = sockets
         self._admission = admission
         self._factory = factory
@@ -149,6 +206,9 @@ class SocketListener:
         for sock in self._sockets:
             sock.close()
         self._sockets = []
+        if self._closed is not None:
+            self._closed()
+            self._closed = None
 
     def _watch(self) -> None:
         self._pause = None

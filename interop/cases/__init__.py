@@ -1,0 +1,9 @@
+"""The cases, in the order in which the report shows them."""
+
+from __future__ import annotations
+
+from interop.cases.base import CASES, Case, by_name
+
+__all__ = ["CASES", "Case", "by_name"]
+
+from interop.cases import basic, connection, flow, large, sessions  # noqa: F401  # each adds its own

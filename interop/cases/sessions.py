@@ -1,0 +1,203 @@
+"""Leases and resumption."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from afflux.protocols.rsocket import frames as f
+from interop.cases.base import case, echoes
+from interop.conversation import Conversation, Failed, Skip, check
+from interop.program import shown
+from interop.responder import expected_sum
+
+RATE = {"resume_rate": (1000, 0.0001)}
+"These cases come back faster than a server should let anyone."
+
+
+def _requests(c: Conversation) -> int:
+    """How many requests the client has sent."""
+    return sum(seen.direction == ">" and 4 <= seen.type <= 7 for seen in c.seen)
+
+
+async def _beats(c: Conversation, count: int) -> None:
+    """Let the client's keepalive go round: what was to be sent before has been sent."""
+    so_far = sum(seen.type == f.Keepalive.TYPE and seen.direction == "<" for seen in c.seen)
+    await c.frame(f.Keepalive, "<", so_far + count)
+
+
+@case("lease.granted", "requests go out once there is a lease", lease=(20, 5))
+async def _granted(c: Conversation) -> None:
+    lease = f.decode((await c.frame(f.Lease, "<")).frame)
+    check((lease.ttl_ms, lease.requests) == (20_000, 5), f"the lease is {lease}")  # type: ignore[attr-defined]
+    await c.asker.leased()
+    for _ in range(5):
+        await echoes(c)
+
+
+@case("lease.honoured", "no request goes out beyond the lease", lease=(20, 2), keepalive=0.1, lifetime=5, smoke=True)
+async def _honoured(c: Conversation) -> None:
+    await c.asker.leased()
+    await echoes(c)
+    await echoes(c)
+    await c.asker.start_request(b"one too many")
+    await _beats(c, 2)
+    check(_requests(c) == 2, f"{_requests(c)} requests under a lease for 2")
+
+
+@case("lease.enforced", "a request beyond the lease is rejected by the responder", lease=(20, 1), audited=False)
+async def _enforced(c: Conversation) -> None:
+    await c.asker.leased()
+    await echoes(c)
+    c.proxy.link.inject(">", f.RequestResponse(stream=3, data=b"one too many").encode())
+    await c.proxy.wait(lambda: any(seen.stream == 3 and seen.direction == "<" for seen in c.seen))
+    answer = f.decode(next(seen.frame for seen in c.seen if seen.stream == 3 and seen.direction == "<"))
+    check(isinstance(answer, f.ErrorFrame) and answer.code == 0x202, f"the answer is {answer}")
+
+
+@case("lease.renewed", "what waits for a lease goes out under the next ones", lease=(0.3, 2), limit=10)
+async def _renewed(c: Conversation) -> None:
+    if c.role == "server":
+        raise Skip("it grants once only")
+    await asyncio.gather(*(echoes(c, b"request %d" % i) for i in range(6)))
+    check(sum(seen.type == f.Lease.TYPE for seen in c.seen) >= 3, "six requests under fewer than three leases")
+
+
+@case("lease.expires", "an expired lease is good for nothing", lease=(0.3, 100), keepalive=0.1, lifetime=5)
+async def _expires(c: Conversation) -> None:
+    if c.role == "client":
+        raise Skip("afflux grants again and again: lease.renewed")
+    lease = f.decode((await c.frame(f.Lease, "<")).frame)
+    await c.asker.leased()
+    await echoes(c)
+    await asyncio.sleep(lease.ttl_ms / 1000)  # type: ignore[attr-defined]
+    await c.asker.start_request(b"too late")
+    await _beats(c, 2)
+    check(_requests(c) == 1, f"{_requests(c)} requests, though the lease was over")
+
+
+@case("lease.back", "the server's requests go under the client's lease", lease=(20, 5), lease_back=(20, 2))
+async def _back(c: Conversation) -> None:
+    await c.frame(f.Lease, ">")
+    assert c.back is not None
+    await c.back.leased()
+    item = await c.back.request(b"under a lease")
+    check(item is not None and item.data == shown(b"under a lease"), f"got {item}")
+
+
+@case("lease.refused", "a server without leases says UNSUPPORTED_SETUP", lease_alone=True, audited=False)
+async def _refused(c: Conversation) -> None:
+    code = await c.asker.refused()
+    check(code == 2, f"it says {code}")
+
+
+async def _count(c: Conversation, items: int) -> None:
+    """Take a stream of so many items; the connection breaks while more of them are asked for."""
+    third = items // 3
+    flow = await c.asker.stream(b"!count %d 16" % items, third)
+    got = await flow.take(third)
+    await flow.more(third)
+    c.proxy.link.cut()
+    got += await flow.take(third)
+    await flow.more(items - 2 * third + 1)
+    got += await flow.take(items - 2 * third)
+    await flow.end()
+    expected = [shown(str(i).ljust(16, ".").encode()) for i in range(items)]
+    check([item.data for item in got] == expected, "not each item once and in order")
+
+
+@case("resume.idle", "the connection breaks while nothing happens", resume=True, limits=RATE, limit=10)
+async def _idle(c: Conversation) -> None:
+    await echoes(c)
+    c.proxy.link.cut()
+    await c.proxy.wait(lambda: len(c.proxy.links) == 2)
+    await c.frame(f.ResumeOk, "<")
+    await echoes(c)
+
+
+@case("resume.request", "an answer that was not there yet comes after the break", resume=True, limits=RATE, limit=10)
+async def _request(c: Conversation) -> None:
+    await echoes(c)
+    flow = await c.asker.start_request(b"!slow 400")
+    await c.frame(f.RequestResponse, ">", 2)
+    c.proxy.link.cut()
+    check((await flow.take(1))[0].data == shown(b"slow"), "another answer")
+
+
+@case("resume.stream", "a stream goes on: each item once, in order", resume=True, limits=RATE, limit=10, smoke=True)
+async def _stream(c: Conversation) -> None:
+    await _count(c, 600)
+
+
+@case("resume.lost-up", "what the client had sent in vain is sent again", resume=True, limits=RATE, limit=10)
+async def _lost_up(c: Conversation) -> None:
+    await echoes(c)
+    c.proxy.link.frozen = True
+    flow = await c.asker.start_request(b"lost on the way")
+    await c.frame(f.RequestResponse, ">", 2)
+    c.proxy.link.cut()
+    check((await flow.take(1))[0].data == shown(b"lost on the way"), "another answer")
+
+
+@case("resume.lost-down", "what the server had sent in vain is sent again", resume=True, limits=RATE, limit=10)
+async def _lost_down(c: Conversation) -> None:
+    flow = await c.asker.stream(b"!count 40 16", 10)
+    got = await flow.take(10)
+    c.proxy.link.mute = True
+    await flow.more(31)
+    await c.frame(f.PayloadFrame, "<", 20)
+    c.proxy.link.cut()
+    got += await flow.take(30)
+    await flow.end()
+    expected = [shown(str(i).ljust(16, ".").encode()) for i in range(40)]
+    check([item.data for item in got] == expected, "not each item once and in order")
+
+
+@case("resume.channel", "a channel goes on, both ways", resume=True, limits=RATE, limit=10)
+async def _channel(c: Conversation) -> None:
+    items = [b"!sum", *(b"item %d" % i for i in range(300))]
+    flow = await c.asker.channel(items, 10)
+    await c.proxy.wait(lambda: sum(seen.direction == ">" for seen in c.seen) > 20)
+    c.proxy.link.cut()
+    check((await flow.take(1))[0].data == shown(expected_sum(items)), "not each item once and in order")
+
+
+@case("resume.twice", "two breaks", resume=True, limits=RATE, limit=10)
+async def _twice(c: Conversation) -> None:
+    await _count(c, 60)
+    await c.proxy.wait(lambda: len(c.proxy.links) == 2)
+    await echoes(c)
+    await _count(c, 60)
+    await echoes(c)
+
+
+@case("resume.refused", "a server without resumption says REJECTED_SETUP", resume_alone=True, audited=False)
+async def _resume_refused(c: Conversation) -> None:
+    code = await c.asker.refused()
+    check(code == 3, f"it says {code}")
+
+
+@case(
+    "resume.unknown",
+    "an unknown token is REJECTED_RESUME, and the others are not harmed",
+    transports=("tcp",),
+    resume=True,
+    limits=RATE,
+)
+async def _unknown(c: Conversation) -> None:
+    await echoes(c)
+    host, _, port = c.proxy.uri.partition("://")[2].rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    frame = f.Resume(
+        token=b"nobody has this", last_received_server_position=0, first_available_client_position=0
+    ).encode(prefixed=True)
+    writer.write(frame)
+    size = int.from_bytes(await reader.readexactly(3), "big")
+    answer = f.decode(await reader.readexactly(size))
+    check(isinstance(answer, f.ErrorFrame) and answer.code == 4, f"the answer is {answer}")
+    check(await reader.read() == b"", "the connection stays open")
+    writer.close()
+    with suppress(Failed):
+        await echoes(c)
+        return
+    raise AssertionError("another session was harmed")

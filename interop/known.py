@@ -1,0 +1,437 @@
+"""What is known to fail, why, and whose fault it is: the one table. What is not here has to pass.
+
+A failure is "theirs" (with the rule of specs/rsocket.md that they break), "ours" (which is a bug to be mended), or a
+"hole" in the specification. ``bytes`` shows it: frames in hexadecimal, without their length prefix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+__all__ = ["ABSENT", "FINDINGS", "KNOWN", "Absent", "Known", "KnownFinding", "absent", "finding", "known"]
+
+Fault = Literal["theirs", "ours", "hole"]
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Something that a peer does not have. ``*`` stands for any text."""
+
+    peer: str
+    role: str
+    case: str
+    why: str
+    transport: str = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Cases that fail."""
+
+    peer: str
+    role: str
+    cases: tuple[str, ...]
+    fault: Fault
+    rule: str
+    why: str
+    transport: str = "*"
+    bytes: str = ""
+    sometimes: bool = False
+    "It depends on how the bytes happen to arrive, so passing is no surprise."
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFinding:
+    """What the recordings show of a peer, whether the cases pass or not."""
+
+    peer: str
+    role: str
+    rule: str
+    text: str
+    "How the finding starts."
+    why: str
+    bytes: str = ""
+    fault: Fault = "theirs"
+
+
+_PY, _JS0, _JS1 = "rsocket-py", "rsocket-js-0", "rsocket-js-1"
+
+_NO_FRAGMENTS = "it sends everything in one frame: see whole.*"
+
+ABSENT: tuple[Absent, ...] = (
+    Absent(
+        "*",
+        "client",
+        "channel.responder-first",
+        "a handler of afflux can not complete its own half and go on taking items: when it returns, they are given up",
+    ),
+    Absent(_JS0, "client", "fragments.up-*", _NO_FRAGMENTS),
+    Absent(_JS0, "client", "fragments.metadata-up", _NO_FRAGMENTS),
+    Absent(_JS0, "client", "fragments.channel-up", _NO_FRAGMENTS),
+    Absent(_JS0, "client", "fragments.fire", _NO_FRAGMENTS),
+    Absent(_JS0, "server", "fragments.down-*", _NO_FRAGMENTS),
+    Absent(_JS0, "server", "fragments.metadata-down", _NO_FRAGMENTS),
+    Absent(_JS0, "server", "fragments.stream", _NO_FRAGMENTS),
+    *(
+        Absent(_JS0, "server", f"error.{name}", "it sends APPLICATION_ERROR whatever its handler says")
+        for name in ("code-*", "rejected", "canceled", "invalid")
+    ),
+    Absent(_JS0, "server", "setup.mime", "its server does not show the MIME types to the application"),
+    *(
+        Absent(_PY, "server", f"resume.{name}", "it has no resumption")
+        for name in ("idle", "request", "stream", "lost-*", "channel", "twice", "unknown")
+    ),
+    Absent(_PY, "client", "resume.*", "it has no resumption"),
+    *(
+        Absent(_JS0, "server", f"resume.{name}", "its server has no resumption")
+        for name in ("idle", "request", "stream", "lost-*", "channel", "twice")
+    ),
+    Absent(_JS0, "client", "lease.renewed", "without a lease its requests fail at once; none waits for one"),
+    *(
+        Absent(_JS1, "server", f"lease.{name}", "it never grants a lease: see lease.granted")
+        for name in ("honoured", "enforced", "renewed", "expires", "back")
+    ),
+    Absent(_JS1, "client", "lease.back", "it never grants a lease"),
+    Absent(_JS1, "*", "push.metadata", "not written yet: sending throws, and what comes is dropped"),
+    *(
+        Absent(_JS1, "server", case, "it fragments requests, never answers: see whole.*")
+        for case in ("fragments.down-*", "fragments.metadata-down", "fragments.stream")
+    ),
+)
+
+KNOWN: tuple[Known, ...] = (
+    Known(
+        "*",
+        "client",
+        ("credit.last", "credit.last-channel"),
+        "ours",
+        "3.5: app completes",
+        "A handler is not resumed without credit, so afflux learns that its generator has ended only when it is "
+        "granted one item more. Reactive Streams 1.5 and 2.9 want the completion without demand.",
+        bytes="00000001282032",
+    ),
+    Known(
+        _PY,
+        "client",
+        ("request.no-metadata",),
+        "theirs",
+        "2.2: M",
+        'What has no metadata is read as if it had empty metadata: the attribute starts as b"".',
+        bytes="00000001286064617461",
+    ),
+    Known(
+        _PY,
+        "server",
+        ("request.empty-metadata",),
+        "theirs",
+        "2.2: M",
+        "Empty metadata is never sent: M is set when there are bytes, not when there is metadata.",
+        bytes="00000001110000000064617461 00000001286064617461",
+    ),
+    Known(
+        _PY,
+        "client",
+        ("error.code-*",),
+        "theirs",
+        "2.4: 0x301 to 0xFFFFFFFE",
+        "An ERROR with a code that its enumeration lacks is dropped as unreadable; the caller waits for ever.",
+        bytes="000000012c00000003016f7574206f662073746f636b",
+    ),
+    Known(
+        _PY,
+        "*",
+        ("setup.mime",),
+        "theirs",
+        "2.3: MIME length 8",
+        "The length of a MIME type is a signed byte: 128 and more can neither be written (nothing is sent at all) nor "
+        "read.",
+        bytes="000000002c0000000003277574662d382720636f6465632063616e2774206465636f6465",
+    ),
+    Known(
+        _PY,
+        "client",
+        ("setup.times",),
+        "theirs",
+        "R-18",
+        "The part of a time below a second is added twice: 1.5 s are announced as 2000 ms and sent every 1500.",
+        bytes="00000000040000010000000007d00000119418"
+        "6170706c69636174696f6e2f6f637465742d73747265616d18"
+        "6170706c69636174696f6e2f6f637465742d73747265616d",
+    ),
+    Known(
+        _PY,
+        "server",
+        ("setup.rejected-serves",),
+        "theirs",
+        "R-14",
+        "After REJECTED_SETUP the connection stays open, and the refused client is served.",
+        bytes="000000002c00000000036e6f20656e747279",
+    ),
+    Known(
+        _PY,
+        "client",
+        ("keepalive.dead-server",),
+        "theirs",
+        "3.1: Max Lifetime",
+        "A silent server is noticed, but nothing follows: what was asked waits for ever.",
+    ),
+    Known(
+        _PY,
+        "server",
+        ("keepalive.dead-client",),
+        "theirs",
+        "R-22 (MAY)",
+        "A server never times a client out: handlers of a client that has gone run for ever.",
+    ),
+    Known(
+        _PY,
+        "client",
+        ("fragments.channel", "fragments.channel-up"),
+        "theirs",
+        "R-33",
+        "Fragments of several items of one stream are sent in turns, so nobody can tell them apart.",
+        bytes="0000000128a000000000 0000000128a000000000 00000001282000000000 00000001282000000000",
+    ),
+    Known(
+        _PY,
+        "server",
+        ("fragments.stream",),
+        "theirs",
+        "R-33",
+        "The same: fragments of several items of one stream in turns.",
+    ),
+    Known(
+        _PY,
+        "server",
+        ("fragments.channel",),
+        "theirs",
+        "R-33",
+        "The same, when more than one answer waits.",
+        sometimes=True,
+    ),
+    Known(
+        _JS0,
+        "server",
+        (
+            "request.echo",
+            "request.empty-data",
+            "request.bytes",
+            "stream.metadata",
+            "stream.request",
+            "channel.metadata",
+            "whole.metadata-down",
+        ),
+        "theirs",
+        "2.2: M",
+        "Metadata of an answer or item is never sent: its responder does not set M, and without M its encoder leaves "
+        "metadata out.",
+        bytes="0000000111000000016d64617461 00000001286064617461",
+    ),
+    Known(_JS0, "client", ("back.request",), "theirs", "2.2: M", "The same, when the client answers."),
+    Known(
+        _JS0,
+        "*",
+        ("request.empty-metadata",),
+        "theirs",
+        "2.2: M",
+        "Empty metadata is read as none.",
+        bytes="00000001296000000064617461",
+    ),
+    Known(
+        _JS1,
+        "*",
+        ("request.empty-metadata",),
+        "theirs",
+        "2.2: M",
+        "Empty metadata is read as none.",
+        bytes="00000001296000000064617461",
+    ),
+    Known(
+        _JS0,
+        "client",
+        ("error.code-largest",),
+        "theirs",
+        "D-3",
+        "The code is read as a signed number: one above 0x7FFFFFFF ends the whole connection.",
+        bytes="000000012c00fffffffe74686520656e64",
+    ),
+    Known(
+        _JS1,
+        "client",
+        ("error.code-largest",),
+        "theirs",
+        "D-3",
+        "The code is read as a signed number: 0xFFFFFFFE becomes -2.",
+        bytes="000000012c00fffffffe74686520656e64",
+    ),
+    Known(
+        _JS1,
+        "server",
+        ("error.code-*", "error.rejected", "error.canceled", "error.invalid"),
+        "theirs",
+        "2.4",
+        "A handler's RSocketError with a code is sent as APPLICATION_ERROR: compiled to ES5, its class is not "
+        "recognised by instanceof.",
+        bytes="000000012c00000002016c61746572",
+    ),
+)
+
+_WEBSOCKET: tuple[Known, ...] = (
+    Known(
+        _PY,
+        "*",
+        ("close.*",),
+        "theirs",
+        "3.1: transport lost",
+        "Its transport for the library websockets neither closes the WebSocket nor notices that it is closed: whatever "
+        "was under way waits for ever.",
+        transport="ws",
+    ),
+    Known(
+        _JS1,
+        "server",
+        ("close.cut",),
+        "theirs",
+        "3.2: transport lost",
+        "A WebSocket that breaks throws in its handler for the end (e.reason of undefined): no handler is told.",
+        transport="ws",
+    ),
+)
+
+_SESSIONS: tuple[Known, ...] = (
+    Known(
+        _PY,
+        "server",
+        ("lease.enforced",),
+        "theirs",
+        "R-42",
+        "A responder does not enforce its lease: the request beyond it is answered.",
+        bytes="00000000080000004e2000000001 00000003100078 00000003286078",
+    ),
+    Known(
+        _PY,
+        "server",
+        ("resume.refused",),
+        "theirs",
+        "R-15",
+        "A client that wants resumption hears UNSUPPORTED_SETUP, not REJECTED_SETUP.",
+        bytes="000000002c0000000002526573756d65206e6f7420737570706f72746564",
+    ),
+    Known(
+        _JS0,
+        "client",
+        ("lease.refused",),
+        "theirs",
+        "R-14",
+        "With leases, its own clean-up throws when the server refuses (this._onStatsEvent is not a function): the "
+        "application never hears of the refusal.",
+        bytes="000000002c0000000002",
+    ),
+    Known(
+        _JS0,
+        "server",
+        ("lease.enforced",),
+        "theirs",
+        "R-42",
+        "A request beyond the lease is refused with APPLICATION_ERROR, not with REJECTED.",
+        bytes="000000032c00000002014d697373696e67206c6561736573",
+    ),
+    Known(
+        _JS0,
+        "server",
+        ("lease.refused",),
+        "hole",
+        "R-14",
+        "A server without leases says INVALID_SETUP. The text asks for one of the codes 1 to 3 and does not say which "
+        "(3.2 decides for UNSUPPORTED_SETUP); a client has to take any.",
+        bytes="000000002c0000000001",
+    ),
+    Known(
+        _JS1,
+        "server",
+        ("lease.refused",),
+        "hole",
+        "R-14",
+        "The same with REJECTED_SETUP.",
+        bytes="000000002c0000000003",
+    ),
+    Known(
+        _JS0,
+        "server",
+        ("resume.refused",),
+        "theirs",
+        "R-15",
+        "The flag R of a SETUP is not looked at: the client believes in a session that there is not.",
+    ),
+    Known(
+        _JS1,
+        "client",
+        ("resume.idle", "resume.request", "resume.stream", "resume.lost-*", "resume.channel", "resume.twice"),
+        "theirs",
+        "R-52",
+        "RESUME goes out with the version 0.1: major and minor are exchanged.",
+        bytes="0000000034000000000100047468652000000000000000020000000000000010",
+    ),
+    Known(
+        _JS1,
+        "server",
+        ("lease.granted",),
+        "theirs",
+        "R-13",
+        "A server with leases accepts the flag L and never sends a LEASE, so its client may never ask.",
+    ),
+)
+
+KNOWN += _WEBSOCKET + _SESSIONS
+
+FINDINGS: tuple[KnownFinding, ...] = (
+    KnownFinding(
+        "afflux",
+        "*",
+        "R-8",
+        "stream",
+        "A large request waits for its turn while later, smaller ones go out: their ids are then out of order.",
+        bytes="00000007100021 00000001118000000021",
+        fault="ours",
+    ),
+    KnownFinding(
+        _JS0,
+        "client",
+        "2.3",
+        "METADATA_PUSH without the flag M",
+        "M is 1 always in METADATA_PUSH.",
+        bytes="00000000300061626f7574",
+    ),
+)
+
+
+def absent(peer: str, role: str, transport: str, case: str) -> Absent | None:
+    """Why a case does not apply."""
+    for entry in ABSENT:
+        if _fits(entry, peer, role, transport) and fnmatchcase(case, entry.case):
+            return entry
+    return None
+
+
+def known(peer: str, role: str, transport: str, case: str) -> Known | None:
+    """Why a case fails."""
+    for entry in KNOWN:
+        if _fits(entry, peer, role, transport) and any(fnmatchcase(case, one) for one in entry.cases):
+            return entry
+    return None
+
+
+def finding(peer: str, role: str, rule: str, text: str) -> KnownFinding | None:
+    """The entry for what a recording shows."""
+    for entry in FINDINGS:
+        mine = fnmatchcase(peer, entry.peer) and fnmatchcase(role, entry.role)
+        if mine and rule == entry.rule and text.startswith(entry.text):
+            return entry
+    return None
+
+
+def _fits(entry: Absent | Known, peer: str, role: str, transport: str) -> bool:
+    pairs = ((peer, entry.peer), (role, entry.role), (transport, entry.transport))
+    return all(fnmatchcase(actual, pattern) for actual, pattern in pairs)

@@ -1,0 +1,285 @@
+"""TLS settings: which certificates to show and whom to trust, for every transport that has TLS. No sockets here.
+
+A client verifies the server: signed by the system's roots or by ``ca``, in time, and for the name that it connects
+to. A server shows ``cert``; with ``client_ca`` it asks each client for a certificate and verifies that too. TLS 1.2
+is the least. ``ssl`` is imported on use: a program without TLS does not pay for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from afflux.address import Address
+from afflux.core.errors import AddressError, ConnectFailed
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["Tls", "client_context", "public", "refusal", "server_context", "server_name", "settled"]
+
+_Path = str | os.PathLike[str]
+_FIELDS = {"ca": "ca", "cert": "cert", "key": "key", "name": "server_name", "client_ca": "client_ca"}
+"Options of an address, and the fields of Tls that they set."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """How to do TLS: ``afflux.connect(uri, tls=Tls(ca="ca.pem"))``. Files are PEM; they are read when
+    a client connects, and when a server begins to listen.
+
+    The options of an address say the same, as in ``tls://host:7000?ca=ca.pem``, and win.
+
+    Raises:
+        AddressError: values that contradict each other.
+    """
+
+    ca: _Path | None = None
+    "A client: who may sign the server's certificate, a file or a folder; None means whom the system trusts."
+    cert: _Path | None = None
+    "The certificate that this side shows, and those between it and its root behind it in the file."
+    key: _Path | None = None
+    "Its private key, without a passphrase; None means that it is in ``cert``."
+    server_name: str | None = None
+    "A client: the name that the server's certificate has to bear; None means the host of the address."
+    client_ca: _Path | None = None
+    "A server: who may sign the clients' certificates; with it, a client without one is refused."
+    context: ssl.SSLContext | None = None
+    "A context made ready, for everything else. It is taken as it is; ``server_name`` alone may stand beside it."
+
+    def __post_init__(self) -> None:
+        if self.key is not None and self.cert is None:
+            raise AddressError(f"the key {self.key} needs its certificate: cert=")
+        beside = [name for name in ("ca", "cert", "key", "client_ca") if getattr(self, name) is not None]
+        if self.context is not None and beside:
+            raise AddressError(f"a ready context is taken as it is: {', '.join(beside)} can not change it")
+
+
+def settled(tls: Tls | None, address: Address) -> Tls | None:
+    """What holds for ``address``: its own options win over ``tls``. None for a transport without TLS.
+
+    Raises:
+        AddressError: ``tls`` is given for a transport without TLS, or contradicts the address.
+    """
+    if not address.carrier.secure:
+        if tls is None:
+            return None
+        raise AddressError(f"{address.transport} has no TLS, so tls= has no meaning: did you mean tls:// or wss://?")
+    own = {_FIELDS[name]: value for name, value in address.options.items() if name in _FIELDS}
+    if "cert" in own:
+        own.setdefault("key", None)
+    return replace(tls or Tls(), **own)
+
+
+def public(address: Address) -> Address:
+    """The address of a server as its clients need it: without the server's own certificate, key and client_ca."""
+    private = ("cert", "key", "client_ca")
+    return replace(address, options={k: v for k, v in address.options.items() if k not in private})
+
+
+def server_name(tls: Tls | None, address: Address) -> str:
+    """The name that the server's certificate has to bear."""
+    settings = settled(tls, address) or Tls()
+    return settings.server_name or address.host
+
+
+def client_context(tls: Tls | None, address: Address) -> ssl.SSLContext:
+    """The context of a client.
+
+    Raises:
+        AddressError: a file is missing, can not be read, or does not hold what it should.
+    """
+    settings = settled(tls, address) or Tls()
+    if settings.context is not None:
+        return settings.context
+    if settings.ca is None and settings.cert is None:
+        return _system_roots()
+    context = _client()
+    if settings.ca is None:
+        context.load_default_certs()
+    else:
+        _trust(context, "ca", settings.ca)
+    if settings.cert is not None:
+        _show(context, settings.cert, settings.key)
+    return context
+
+
+def server_context(tls: Tls | None, address: Address | None = None) -> ssl.SSLContext:
+    """The context of a server; ``address`` may add its options.
+
+    Raises:
+        AddressError: there is no certificate, or a file is missing, can not be read, or does not hold what it should.
+    """
+    import ssl
+
+    settings = (tls if address is None else settled(tls, address)) or Tls()
+    if settings.context is not None:
+        return settings.context
+    if settings.cert is None:
+        raise AddressError("a TLS server shows a certificate: give cert= and key=, in the address or in tls=Tls(…)")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _harden(context)
+    _show(context, settings.cert, settings.key)
+    if settings.client_ca is not None:
+        _trust(context, "client_ca", settings.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def refusal(
+    error: OSError, address: Address, name: str = "", certificate: dict[str, Any] | None = None
+) -> ConnectFailed:
+    """The error for a handshake that failed, or for an alert that came after it. Raise it ``from error``.
+
+    Args:
+        name: the name that the certificate should have borne.
+        certificate: the one that was refused, where it is known.
+    """
+    made = ConnectFailed(f"no TLS with {address}: {_words(error, name, certificate)}")
+    made.__cause__ = error
+    return made
+
+
+# -- contexts ---------------------------------------------------------------------------------------------------
+
+
+def _client() -> ssl.SSLContext:
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies the certificate and the name
+    _harden(context)
+    return context
+
+
+def _harden(context: ssl.SSLContext) -> None:
+    import ssl
+
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+
+
+@lru_cache(maxsize=1)
+def _system_roots() -> ssl.SSLContext:
+    """The client's context without any files of its own. Reading all roots takes tens of milliseconds, so: once."""
+    context = _client()
+    context.load_default_certs()
+    return context
+
+
+def _trust(context: ssl.SSLContext, what: str, path: _Path) -> None:
+    import ssl
+
+    if os.path.isdir(path):
+        context.load_verify_locations(capath=path)
+        return
+    _readable(what, path, b"-----BEGIN ", "certificate")
+    try:
+        context.load_verify_locations(cafile=path)
+    except ssl.SSLError as error:
+        raise AddressError(f"{what}: {path} holds no PEM certificate that can be read") from error
+
+
+def _show(context: ssl.SSLContext, cert: _Path, key: _Path | None) -> None:
+    import ssl
+
+    _readable("cert", cert, b"-----BEGIN CERTIFICATE", "certificate")
+    _readable("key", cert if key is None else key, b"PRIVATE KEY-----", "private key")
+    own = cert if key is None else key
+    asked = False
+
+    def passphrase() -> str:
+        nonlocal asked
+        asked = True
+        return ""
+
+    try:
+        context.load_cert_chain(cert, key, passphrase)
+    except (ssl.SSLError, ValueError) as error:
+        if asked:
+            text = f"key: {own} is locked by a passphrase: give one without, or a ready context, Tls(context=…)"
+        elif getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+            text = f"key: {own} does not belong to the certificate {cert}"
+        else:
+            text = f"cert: {cert} with key {own} can not be used ({_reason(error)})"
+        raise AddressError(text) from error
+
+
+def _readable(what: str, path: _Path, mark: bytes, kind: str) -> None:
+    """Raise AddressError unless the file can be read and looks like what it should be."""
+    try:
+        with open(path, "rb") as file:
+            found = mark in file.read()
+    except FileNotFoundError as error:
+        raise AddressError(f"{what}: there is no file {path}") from error
+    except OSError as error:
+        raise AddressError(f"{what}: {path} can not be read: {error.strerror}") from error
+    if not found:
+        raise AddressError(f"{what}: {path} holds no PEM {kind}")
+
+
+# -- words for what went wrong ------------------------------------------------------------------------------------
+
+_VERIFY: dict[int, Callable[[str, dict[str, Any]], str]] = {
+    9: lambda name, cert: f"the certificate is not valid yet{_when(', only from', cert, 'notBefore')}",
+    10: lambda name, cert: f"the certificate has expired{_when(', on', cert, 'notAfter')}",
+    23: lambda name, cert: "the certificate has been revoked",
+    62: lambda name, cert: f"the certificate is for {_names(cert)}, not for {name}",
+    64: lambda name, cert: f"the certificate is for {_names(cert)}, not for {name}",
+}
+"By OpenSSL's X509_V_ERR numbers."
+_UNTRUSTED = (2, 18, 19, 20, 21)
+
+_ALERTS = {
+    "CERTIFICATE_REQUIRED": "the peer wants a certificate of this side: cert= and key=",
+    "HANDSHAKE_FAILURE": "the peer refused; it may want a certificate of this side, or ciphers that this side lacks",
+    "UNKNOWN_CA": "the peer does not trust who signed this side's certificate",
+    "CERTIFICATE_EXPIRED": "the peer says that this side's certificate has expired",
+    "CERTIFICATE_REVOKED": "the peer says that this side's certificate has been revoked",
+    "BAD_CERTIFICATE": "the peer does not accept this side's certificate",
+    "CERTIFICATE_UNKNOWN": "the peer does not accept this side's certificate",
+    "UNSUPPORTED_CERTIFICATE": "the peer does not accept this side's certificate",
+    "PROTOCOL_VERSION": "the two sides have no version of TLS in common",
+    "UNRECOGNIZED_NAME": "the peer does not know the name that was asked for",
+}
+_REASONS = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer showed no certificate, and this side wants one",
+    "UNSUPPORTED_PROTOCOL": "the two sides have no version of TLS in common",
+    "NO_SHARED_CIPHER": "the two sides have no cipher in common",
+}
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "RECORD_LAYER_FAILURE")
+
+
+def _words(error: OSError, name: str, certificate: dict[str, Any] | None) -> str:
+    import ssl
+
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _UNTRUSTED:
+            return "nobody whom this side trusts signed the certificate"
+        words = _VERIFY.get(error.verify_code)
+        return words(name, certificate or {}) if words else f"the certificate was refused: {error.verify_message}"
+    if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError):
+        return "the peer hung up during the handshake"
+    reason = error.reason or ""
+    if reason in _NOT_TLS:
+        return "the peer does not speak TLS"
+    alert = reason.partition("_ALERT_")[2]
+    return _ALERTS.get(alert) or _REASONS.get(reason) or _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    """OpenSSL's name of the failure, as words."""
+    reason = getattr(error, "reason", None)
+    return reason.lower().replace("_", " ") if reason else str(error)
+
+
+def _when(before: str, certificate: dict[str, Any], key: str) -> str:
+    return f"{before} {certificate[key]}" if key in certificate else ""
+
+
+def _names(certificate: dict[str, Any]) -> str:
+    """The names that a certificate bears: three at most, it is the peer who chose them."""
+    names = [str(name)[:64] for _, name in certificate.get("subjectAltName", ())]
+    return " and ".join(names[:3]) + (" and others" if names[3:] else "") if names else "another name"

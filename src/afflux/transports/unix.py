@@ -1,0 +1,168 @@
+"""Unix sockets: ``unix:///run/name.sock``. Connecting, and a file that comes and goes with its server.
+
+1. The file gets its permissions (600 unless ``?mode=`` says otherwise) before anyone can connect.
+2. A file that a dead server has left is replaced; one that a server listens on is in use, and what is no socket is
+   never touched.
+3. Closing removes the file, if it is still the server's own.
+
+Clients have no host: ``connections_per_address`` does not count them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from afflux.address import Address
+from afflux.core.errors import BindFailed, ConnectFailed
+from afflux.transports.base import Admission, Factory, Link, Listener
+from afflux.transports.tcp import SocketLink, SocketListener
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from afflux.core.limits import Limits
+    from afflux.transports.security import Tls
+
+__all__ = ["TRANSPORT", "Unix"]
+
+_BACKLOG = 1024
+_LONGEST = 107
+"Bytes of a path: the system's structure has no room for more."
+_AGAIN_S = 0.02
+"A full queue of a server can not be waited for, only tried again."
+
+
+class Unix:
+    """See transports.base.Transport."""
+
+    async def open(self, address: Address, factory: Callable[[], asyncio.Protocol], tls: Tls | None = None) -> None:
+        """Connect; while the server's queue is full, again and again."""
+        import asyncio
+
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            while not _connects(sock, address):
+                await asyncio.sleep(_AGAIN_S)
+        except BaseException:
+            sock.close()
+            raise
+        await asyncio.get_running_loop().create_unix_connection(factory, sock=sock)
+
+    async def listen(
+        self, address: Address, admission: Admission, factory: Factory, tls: Tls | None = None
+    ) -> Listener:
+        """Bind the file."""
+        import asyncio
+
+        try:
+            sock = _bound(address)
+        except OSError as error:
+            raise BindFailed(f"can not listen on {address}: {_words(error, address.path)}") from error
+        mine = _identity(address.path)
+
+        def remove() -> None:
+            with suppress(OSError):
+                if _identity(address.path) == mine:
+                    os.unlink(address.path)
+
+        loop = asyncio.get_running_loop()
+        return SocketListener(address, [sock], admission, factory, loop, closed=remove)
+
+    def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
+        """Connect a socket."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(True)
+            # Not settimeout: on a socket that does not block the system does not wait for room in the queue.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout))
+            if not _connects(sock, address):
+                raise ConnectFailed(f"{address} did not answer within {timeout:g} s")
+        except BaseException:
+            sock.close()
+            raise
+        return SocketLink(sock)
+
+
+def _connects(sock: socket.socket, address: Address) -> bool:
+    """Connect; False while the server's queue is full. Raises ConnectFailed."""
+    try:
+        sock.connect(address.path)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise ConnectFailed(f"can not connect to {address}: {_words(error, address.path)}") from error
+    return True
+
+
+def _bound(address: Address) -> socket.socket:
+    path = address.path
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        try:
+            sock.bind(path)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not _is_left_over(path):
+                raise
+            os.unlink(path)
+            sock.bind(path)
+        # Between bind and listen nobody can connect: the file is never open to more than it should be.
+        os.chmod(path, int(address.options.get("mode", "600"), 8))
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _is_left_over(path: str) -> bool:
+    """Whether the file is a socket on which nobody listens."""
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        raise OSError(errno.EEXIST, "a file is there that is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return True
+        except BlockingIOError:
+            pass
+    return False
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino
+
+
+def _timeval(seconds: float) -> bytes:
+    """The system's ``struct timeval``; 0 would mean for ever."""
+    microseconds = max(1, round(seconds * 1_000_000))
+    return struct.pack("@ll", *divmod(microseconds, 1_000_000))
+
+
+def _words(error: OSError, path: str) -> str:
+    if len(os.fsencode(path)) > _LONGEST:
+        return f"the path is longer than {_LONGEST} bytes"
+    if error.errno == errno.ENOENT:
+        folder = os.path.dirname(path)
+        return "there is no such file" if os.path.isdir(folder) else f"there is no folder {folder}"
+    if error.errno == errno.ECONNREFUSED:
+        return "refused: nothing listens there"
+    if error.errno == errno.EADDRINUSE:
+        return "a server listens there already"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "permission denied"
+    return error.strerror or str(error)
+
+
+TRANSPORT = Unix()
+"The transport ``unix``."

@@ -1,0 +1,87 @@
+"""WebSocket: ``ws`` over TCP and ``wss`` over TLS. Connecting and listening are those of the transport below; the
+handshake and the messages are ws_wire.py's, under asyncio in ws_link.py and without it in ws_dial.py.
+
+A server serves the path of its address, ``/`` if it has none, and no other. It does not look at the Origin of a
+browser's page: who is let in is decided by ``on_setup``. A query behind the path is allowed, and not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Any, cast
+
+from afflux.address import Address
+from afflux.core.limits import Limits
+from afflux.transports.base import Admission, Factory, Link, Listener, Transport
+from afflux.transports.ws_wire import ClientWire, ServerWire
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from afflux.transports.security import Tls
+
+__all__ = ["TRANSPORT", "WebSocket"]
+
+
+class WebSocket:
+    """See transports.base.Transport."""
+
+    async def open(self, address: Address, factory: Callable[[], asyncio.Protocol], tls: Tls | None = None) -> None:
+        """Connect, and ask for the WebSocket. Raises ConnectFailed with what the server answered instead."""
+        import asyncio
+
+        from afflux.transports.ws_link import WebSocketLink
+
+        upper = factory()
+        limits = _limits(upper)
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        wire = ClientWire(address, limits, secure=address.carrier.secure)
+        link = WebSocketLink(wire, upper, limits, opened)
+        await _below(address).open(address, lambda: link, tls)
+        try:
+            await opened
+        except BaseException:
+            link.abort()
+            raise
+
+    async def listen(
+        self, address: Address, admission: Admission, factory: Factory, tls: Tls | None = None
+    ) -> Listener:
+        """Accept WebSockets at the address's path."""
+        from afflux.transports.ws_link import WebSocketLink
+
+        def welcome(host: str) -> asyncio.Protocol:
+            upper = factory(host)
+            limits = _limits(upper)
+            return WebSocketLink(ServerWire(address, limits), upper, limits)
+
+        return await _below(address).listen(address, admission, welcome, tls)
+
+    def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
+        """Connect, and ask for the WebSocket, in ``timeout`` seconds."""
+        from afflux.transports.ws_dial import handshake
+
+        until = monotonic() + timeout
+        below = _below(address).dial(address, timeout, tls)
+        return handshake(below, address, limits or Limits.server(), timeout, until)
+
+
+def _below(address: Address) -> Transport:
+    """What the WebSocket lies on."""
+    if address.carrier.secure:
+        from afflux.transports import tls
+
+        return tls.TRANSPORT
+    from afflux.transports import tcp
+
+    return tcp.TRANSPORT
+
+
+def _limits(upper: asyncio.Protocol) -> Limits:
+    """The bounds of a driver's connection."""
+    return cast("Limits", cast("Any", upper).engine.limits)
+
+
+TRANSPORT = WebSocket()
+"The transports ``ws`` and ``wss``."

@@ -1,0 +1,100 @@
+"""What both ends of a WebSocket have to agree on, whoever carries it: the subprotocol, and what a close code means.
+No library and no I/O lives here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from afflux.core.errors import ConnectionClosed, RemoteProtocolError
+from afflux.core.limits import REASONS, Limits
+
+__all__ = [
+    "GOING_AWAY",
+    "MESSAGE_TOO_BIG",
+    "NORMAL",
+    "POLICY",
+    "SUBPROTOCOLS",
+    "TRY_AGAIN_LATER",
+    "UNSUPPORTED_DATA",
+    "Refusal",
+    "chosen",
+    "closed_with",
+    "limited",
+    "printable",
+    "text_message",
+]
+
+SUBPROTOCOLS: Final = {"rsocket": "rsocket"}
+"The WebSocket subprotocol of each protocol that has one."
+
+NORMAL: Final = 1000
+GOING_AWAY: Final = 1001
+UNSUPPORTED_DATA: Final = 1003
+POLICY: Final = 1008
+MESSAGE_TOO_BIG: Final = 1009
+TRY_AGAIN_LATER: Final = 1013
+
+_IN_ORDER = frozenset((NORMAL, 1005))
+"Closed, or closed without a code: no more than the end of a connection."
+
+_NAMES: Final = {
+    GOING_AWAY: "going away",
+    1002: "protocol error",
+    UNSUPPORTED_DATA: "unsupported data",
+    1006: "without a word",
+    1007: "invalid data",
+    POLICY: "policy violation",
+    MESSAGE_TOO_BIG: "message too big",
+    1010: "an extension is missing",
+    1011: "internal error",
+    1012: "service restart",
+    TRY_AGAIN_LATER: "try again later",
+    1014: "bad gateway",
+}
+
+
+class Refusal(ValueError):
+    """Why a client is not let in; its text is for the client."""
+
+
+def chosen(wanted: str | None, offered: Iterable[str]) -> str | None:
+    """The subprotocol that a server selects.
+
+    A client that offers none is taken as it is, because the clients of other implementations offer none. One that
+    offers only others wants something else.
+
+    Raises:
+        Refusal: it wants something else.
+    """
+    names = list(offered)
+    if wanted is None or not names:
+        return None
+    if wanted in names:
+        return wanted
+    raise Refusal(f'the subprotocol here is "{wanted}", and the client offers {printable(", ".join(names), 64)}')
+
+
+def closed_with(code: int, reason: str) -> ConnectionClosed | None:
+    """The error for the peer's close; None when it is an orderly end."""
+    if code in _IN_ORDER:
+        return None
+    words = printable(reason, 128) or _NAMES.get(code, "")
+    return ConnectionClosed(f"the peer closed the WebSocket: {code}{f' ({words})' if words else ''}", rule="ws-close")
+
+
+def text_message() -> RemoteProtocolError:
+    """The error for a text message."""
+    return RemoteProtocolError("text-message: frames travel in binary messages", rule="ws-text")
+
+
+def limited(name: str, limits: Limits | None = None) -> RemoteProtocolError:
+    """The error for a limit that the peer ran into; its text is the reason in the close."""
+    most = "" if limits is None else f": {getattr(limits, name)} at most"
+    return RemoteProtocolError(f"{REASONS[name]}{most}", rule=name)
+
+
+def printable(text: str, most: int) -> str:
+    """A peer's words, fit to be shown."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])

@@ -1,0 +1,418 @@
+"""One end of a WebSocket without its socket: bytes of the network on one side, an engine's bytes on the other. What
+moves them, and the time, live with asyncio in ws_link.py and with blocking sockets in ws_dial.py.
+
+1. An engine speaks frames behind lengths. Each of its frames is one binary message without the length; each message
+   that arrives gets its length back. A protocol that is one stream (``framing`` None) uses messages as they come.
+2. The boundaries of frames are found here. Whole binary messages are taken here too (ws_frames.py); the handshake,
+   fragments, pings, closes and whatever breaks a rule are the library's, which gets one whole frame at a time.
+3. No extension is offered, and none is accepted: nothing is ever inflated.
+4. What the peer does never raises. It ends in ``over``, with an ``error`` unless it was an orderly end; what came
+   before has been handed out.
+5. Bounded before it is kept: the HTTP head and the first message by ``first_frame_bytes``, every message by
+   ``frame_bytes`` and ``ws_fragments``, answers to pings by ``keepalive_echoes``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from urllib.parse import quote, unquote
+
+from afflux.address import Address
+from afflux.core.errors import ConnectFailed, Error, MissingExtra, RemoteProtocolError
+from afflux.core.framing import LengthPrefix
+from afflux.core.limits import REASONS, Limits
+from afflux.transports.base import foreign
+from afflux.transports.ws_rules import (
+    MESSAGE_TOO_BIG,
+    NORMAL,
+    POLICY,
+    SUBPROTOCOLS,
+    UNSUPPORTED_DATA,
+    Refusal,
+    chosen,
+    closed_with,
+    limited,
+    printable,
+    text_message,
+)
+
+try:
+    from websockets.client import ClientProtocol
+    from websockets.exceptions import InvalidHandshake, InvalidStatus, NegotiationError
+    from websockets.frames import Frame, Opcode
+    from websockets.http11 import Request, Response
+    from websockets.protocol import CLOSED, OPEN
+    from websockets.server import ServerProtocol
+    from websockets.uri import WebSocketURI
+except ImportError:
+    raise MissingExtra("WebSocket", "ws") from None
+
+from afflux.transports.ws_frames import BINARY, MASKED, apply_mask, binary, header
+
+__all__ = ["ClientWire", "ServerWire", "Wire"]
+
+_HEAD_ENDS = b"\r\n\r\n"
+_NO_HTTP = "this is a WebSocket, which begins with a request of HTTP/1.1"
+
+
+class Wire:
+    """What both ends do once the WebSocket is open."""
+
+    def __init__(self, library: ClientProtocol | ServerProtocol, address: Address, limits: Limits) -> None:
+        self.opened = False
+        "The handshake was a success."
+        self.over = False
+        "Nothing more will come for the engine."
+        self.error: Error | None = None
+        "Why it is over, if not in order."
+        self.hung_up = False
+        "Nothing more will be written: end this half of the link behind what was handed out."
+        self.stopped = False
+        "So many pings were answered that the answers have to leave first: then go on with ``receive(b)``."
+        self._library: ClientProtocol | ServerProtocol = library
+        self._framing = address.entry.framing
+        self._limits = limits
+        self._most = _most(address, limits)
+        self._masks = isinstance(library, ClientProtocol)
+        self._ready: list[bytes | memoryview] = []
+        self._part = b""
+        self._tail = b""
+        self._head_size = 0
+        self._first = False
+        "A stranger's first message has not come yet."
+        self._held = bytearray()
+        self._needed = 0
+        self._message: bytearray | None = None
+        self._fragments = 0
+        self._echoes = 0
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        """Queue what the engine says. Before the handshake and after a close it is dropped."""
+        if self._library.state is OPEN and data:
+            messages = [memoryview(data)] if self._framing is None else self._messages(self._framing, data)
+            self._ready += self._library.data_to_send()
+            self._ready += binary(messages, masked=self._masks)
+
+    def _messages(self, framing: LengthPrefix, data: bytes) -> list[memoryview]:
+        """The frames in ``data``. Engines hand out whole ones; a part of one waits for its rest."""
+        if self._part:
+            data, self._part = self._part + data, b""
+        messages, width = list(framing.split(data)), framing.width
+        size = sum(map(len, messages)) + width * len(messages)
+        begin = size - width - len(messages[-1])
+        length = int.from_bytes(data[begin : begin + width], "big") - (width if framing.inclusive else 0)
+        if size != len(data) or length != len(messages[-1]):
+            messages.pop()
+            self._part = data[begin:]
+        return messages
+
+    def close(self) -> None:
+        """Queue an orderly close."""
+        if self._library.state is OPEN:
+            self._library.send_close(NORMAL)
+
+    def outgoing(self) -> bytes:
+        """What is to be written now."""
+        pieces: list[Any] = self._library.data_to_send()
+        if pieces and not pieces[-1]:
+            self.hung_up = True
+        if self._ready:
+            pieces, self._ready = self._ready + pieces, []
+        return b"".join(pieces)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    @property
+    def midway(self) -> bool:
+        """A message has begun and has not ended: call ``late`` when one takes longer than ``frame_s``."""
+        return (self._message is not None or bool(self._held)) and not self.over and not self.stopped
+
+    def receive(self, data: bytes) -> bytes:
+        """Take what the network brought; return what it means to the engine. ``outgoing`` may have answers."""
+        self.stopped, self._echoes = False, 0
+        if self.over:
+            return b""
+        if self._held:
+            self._held += data
+            if len(self._held) < self._needed:
+                return b""
+            data = bytes(self._held)
+            self._held.clear()
+        found: list[bytes] = []
+        rest = self._cut(data, found)
+        if rest < len(data) and not self.over:
+            self._held += data[rest:]
+        return b"".join(found)
+
+    def receive_eof(self) -> None:
+        """The network has ended."""
+        if self._library.state is not CLOSED:
+            self._library.receive_eof()
+        self.over = True
+
+    def late(self) -> None:
+        """A message has taken longer than ``frame_s``."""
+        self.fail(POLICY, limited("frame_s"))
+
+    def fail(self, code: int, error: Error) -> None:
+        """The peer broke a rule: say so and take no more."""
+        if not self.over:
+            self.over = True
+            self.error = error
+            self._library.fail(code, error.message)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _cut(self, data: bytes, found: list[bytes]) -> int:
+        """Take the whole frames in ``data``; return where the rest begins. Lengths are judged by their headers."""
+        join: Any = bytes if self._framing is None else self._framing.join
+        masked = 0 if self._masks else MASKED
+        at, end, room = 0, len(data), self._room()
+        while end - at >= 2 and not self.over and not self.stopped:
+            second = data[at + 1]
+            start, size = at + (6 if second & MASKED else 2), second & 0x7F
+            if size >= 126:
+                start, size = header(data, at)
+            stop = start + size
+            if size > room:
+                self._too_large()
+            elif stop > end:
+                self._needed = stop - at
+                break
+            elif data[at] == BINARY and second & MASKED == masked and self._message is None:
+                payload = data[start:stop]
+                found.append(join(apply_mask(payload, data[start - 4 : start]) if masked else payload))
+                if self._first:
+                    self._first = False
+                    room = self._room()
+            else:
+                self._other(data[at:stop], found)
+                room = self._room()
+            at = stop
+        else:
+            self._needed = 2
+        return at
+
+    def _room(self) -> int:
+        """The longest payload that may come now."""
+        most = min(self._most, self._limits.first_frame_bytes) if self._first else self._most
+        return most if self._message is None else most - len(self._message)
+
+    def _too_large(self) -> None:
+        self.fail(MESSAGE_TOO_BIG, limited("first_frame_bytes" if self._first else "frame_bytes", self._limits))
+
+    def _other(self, frame: bytes, found: list[bytes]) -> None:
+        """A frame that is not a whole binary message, or not a legal one."""
+        library = self._library
+        library.receive_data(frame)
+        for event in library.events_received():
+            self._take(cast("Frame", event), found)
+        if library.parser_exc is not None and not self.over:
+            self.over = True
+            words = printable(str(library.parser_exc), 128)
+            self.error = RemoteProtocolError(f"the peer broke a rule of WebSocket: {words}", rule="ws")
+
+    def _take(self, frame: Frame, found: list[bytes]) -> None:
+        opcode = frame.opcode
+        if opcode is Opcode.BINARY or opcode is Opcode.CONT:
+            self._fragment(frame, found)
+        elif opcode is Opcode.TEXT:
+            self.fail(UNSUPPORTED_DATA, text_message())
+        elif opcode is Opcode.PING:
+            self._echoes += 1
+            self.stopped = self._echoes >= self._limits.keepalive_echoes
+        elif opcode is Opcode.CLOSE:
+            self._closed()
+
+    def _fragment(self, frame: Frame, found: list[bytes]) -> None:
+        if self._message is None:
+            self._message, self._fragments = bytearray(), 0
+        self._fragments += 1
+        if self._fragments > self._limits.ws_fragments:
+            self.fail(MESSAGE_TOO_BIG, limited("ws_fragments", self._limits))
+            return
+        self._message += frame.data
+        if frame.fin:
+            message, self._message = bytes(self._message), None
+            found.append(message if self._framing is None else self._framing.join(message))
+            self._first = False
+
+    def _closed(self) -> None:
+        """The peer closes, or answers our close."""
+        self.over = True
+        close = self._library.close_rcvd
+        if close is not None and self._library.close_rcvd_then_sent:
+            self.error = closed_with(close.code, close.reason)
+
+    def _head(self, data: bytes) -> tuple[bytes, bytes]:
+        """What belongs to the HTTP head, and what is behind it."""
+        seen = self._tail + data
+        at = seen.find(_HEAD_ENDS)
+        if at < 0:
+            self._tail = seen[1 - len(_HEAD_ENDS) :]
+            self._head_size += len(data)
+            return data, b""
+        end = at + len(_HEAD_ENDS) - len(self._tail)
+        self._head_size += end
+        return data[:end], data[end:]
+
+    @property
+    def _head_too_long(self) -> bool:
+        return self._head_size > self._limits.first_frame_bytes
+
+
+class ServerWire(Wire):
+    """The end that was connected to. It serves one path and one subprotocol (``ws_rules.chosen``)."""
+
+    def __init__(self, address: Address, limits: Limits) -> None:
+        self._server = _Server(max_size=limits.frame_bytes)
+        self._server.wanted = SUBPROTOCOLS.get(address.protocol)
+        super().__init__(self._server, address, limits)
+        self._path = address.path or "/"
+        self._last_words = b""
+
+    def receive(self, data: bytes) -> bytes:
+        """See Wire. The request is answered before anything behind it is looked at."""
+        if self.opened or self.over:
+            return super().receive(data)
+        if not self._head_size and not data[:1].isupper():
+            self._respond(400, _NO_HTTP)  # at once: it may never end a line
+            return b""
+        server = self._server
+        head, rest = self._head(data)
+        server.receive_data(head)
+        for event in server.events_received():
+            self._answer(cast("Request", event))
+        if server.handshake_exc is not None and not self.over:
+            self._last_words = server.reject(400, f"{_NO_HTTP}\n").serialize()
+            self._end("no WebSocket was opened: the request can not be read")
+        elif not self.opened and not self.over and self._head_too_long:
+            self._respond(431, f"the request is too long ({REASONS['first_frame_bytes']})")
+        return super().receive(rest) if rest else b""
+
+    def outgoing(self) -> bytes:
+        """See Wire. The library may have given up without a word."""
+        words, self._last_words = self._last_words, b""
+        return super().outgoing() or words
+
+    def _answer(self, request: Request) -> None:
+        path = unquote(request.path.partition("?")[0]) or "/"
+        if path != self._path:
+            self._respond(404, "nothing is served at this path")
+            return
+        response = self._server.accept(request)
+        if response.status_code == 101:
+            self._server.send_response(response)
+            self.opened = self._first = True
+        elif response.status_code == 426:
+            self._respond(426, "this is a WebSocket: connect to it with a WebSocket client", Upgrade="websocket")
+        else:
+            self._send(response)
+
+    def _respond(self, status: int, sentence: str, **headers: str) -> None:
+        response = self._server.reject(status, f"{sentence}\n")
+        response.headers.update(headers)
+        self._send(response)
+
+    def _send(self, response: Response) -> None:
+        self._server.send_response(response)
+        self._end(f"no WebSocket was opened: HTTP {response.status_code}")
+
+    def _end(self, words: str) -> None:
+        self.over = True
+        self.error = RemoteProtocolError(words, rule="handshake")
+
+
+class ClientWire(Wire):
+    """The end that connects. Its request is ready to be written."""
+
+    def __init__(self, address: Address, limits: Limits, *, secure: bool) -> None:
+        name = SUBPROTOCOLS.get(address.protocol)
+        uri = WebSocketURI(secure, _ascii(address.host), address.port or 0, quote(address.path), "")
+        offers: Any = None if name is None else [name]
+        self._client = ClientProtocol(uri, subprotocols=offers, max_size=limits.frame_bytes)
+        super().__init__(self._client, address, limits)
+        self._address = address
+        self._begin = b""
+        self._client.send_request(self._client.connect())
+
+    def receive(self, data: bytes) -> bytes:
+        """See Wire. A server that selects no subprotocol is taken as it is: those of other implementations do so."""
+        if self.opened or self.over:
+            return super().receive(data)
+        client = self._client
+        self._begin = (self._begin + data)[:128]
+        head, rest = self._head(data)
+        client.receive_data(head)
+        if client.state is OPEN:
+            client.events_received()
+            self.opened = True
+            return super().receive(rest) if rest else b""
+        client.receive_data(rest)
+        if client.handshake_exc is not None:
+            self._failed(self._why(client.handshake_exc))
+        elif self._head_too_long:
+            self._failed(f"the server's answer is longer than {self._limits.first_frame_bytes} bytes{self._quoted()}")
+        return b""
+
+    def receive_eof(self) -> None:
+        """See Wire."""
+        super().receive_eof()
+        if not self.opened and self.error is None:
+            error = self._client.handshake_exc
+            self._failed("the server closed the connection without an answer" if error is None else self._why(error))
+
+    def _failed(self, words: str) -> None:
+        self.over = True
+        self.error = ConnectFailed(f"can not connect to {self._address}: {words}")
+
+    def _why(self, error: Exception) -> str:
+        if isinstance(error, InvalidStatus):
+            return self._answered(error.response)
+        if isinstance(error, InvalidHandshake) and error.__cause__ is None:
+            return f"the server's answer opens no WebSocket: {printable(str(error), 128)}"
+        if not self._begin:
+            return "the server closed the connection without an answer"
+        strange = foreign(self._begin)
+        if strange == "HTTP":
+            return f"the server's answer can not be read{self._quoted()}"
+        return f"the server speaks {strange or 'no HTTP'}{self._quoted()}"
+
+    def _answered(self, response: Response) -> str:
+        words = f"the server answered HTTP {response.status_code} {printable(response.reason_phrase, 64)}".rstrip()
+        if 300 <= response.status_code < 400:
+            where = printable("".join(response.headers.get_all("Location")[:1]), 128)
+            return f"{words}, to {where or 'nowhere'}; redirects are not followed"
+        line = bytes(response.body or b"").partition(b"\n")[0].decode("utf-8", "replace").strip()
+        return f"{words}: {printable(line, 128)}" if line else words
+
+    def _quoted(self) -> str:
+        line = self._begin.partition(b"\n")[0].strip()
+        return f", and begins with {printable(line.decode('ascii', 'replace'), 64)!r}" if line else ""
+
+
+class _Server(ServerProtocol):
+    """The library's server, with our choice of a subprotocol."""
+
+    wanted: str | None = None
+
+    def select_subprotocol(self, subprotocols: Any) -> Any:
+        try:
+            return chosen(self.wanted, subprotocols)
+        except Refusal as refusal:
+            raise NegotiationError(str(refusal)) from None
+
+
+def _ascii(host: str) -> str:
+    """A host as HTTP writes it. One that can not be written is not found either, and that is the better error."""
+    try:
+        return host if host.isascii() else host.encode("idna").decode()
+    except UnicodeError:
+        return "unknown"
+
+
+def _most(address: Address, limits: Limits) -> int:
+    framing = address.entry.framing
+    return limits.frame_bytes if framing is None else min(limits.frame_bytes, framing.most)

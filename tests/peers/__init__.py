@@ -1,0 +1,1 @@
+"""What other implementations are known to get wrong, asked of ours."""

@@ -1,0 +1,1 @@
+"""Reactive Streams: the 43 rules, and what goes beyond them."""

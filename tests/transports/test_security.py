@@ -1,0 +1,157 @@
+"""TLS settings: what may be set, what wins, and what is said about files that can not be used."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+
+import pytest
+
+import afflux
+from afflux import AddressError, Tls
+from afflux.address import parse
+from afflux.transports.security import client_context, public, server_context, server_name, settled
+from tests.transports.certificates import Certificates
+
+HERE = parse("tls://127.0.0.1:7000")
+
+
+def test_the_address_wins() -> None:
+    address = parse("tls://h:1?ca=a.pem&cert=c.pem&name=n.example&client_ca=d.pem")
+    given = Tls(ca="x.pem", cert="y.pem", key="z.pem", server_name="y.example")
+    assert settled(given, address) == Tls(ca="a.pem", cert="c.pem", server_name="n.example", client_ca="d.pem")
+    assert settled(given, HERE) == given
+    assert settled(None, HERE) == Tls()
+    assert settled(None, parse("tcp://h:1")) is None
+    assert settled(Tls(cert="c.pem"), parse("tls://h:1?key=k.pem")) == Tls(cert="c.pem", key="k.pem")
+
+
+def test_the_name_that_a_certificate_has_to_bear() -> None:
+    assert server_name(None, HERE) == "127.0.0.1"
+    assert server_name(Tls(server_name="a.example"), HERE) == "a.example"
+
+
+def test_clients_are_not_told_what_is_the_servers_own() -> None:
+    address = parse("tls://h:1?cert=c.pem&key=k.pem&client_ca=d.pem&ca=a.pem&mtu=64")
+    assert str(public(address)) == "tls://h:1?ca=a.pem&mtu=64"
+
+
+def test_what_contradicts_itself(certificates: Certificates) -> None:
+    with pytest.raises(AddressError, match=r"the key k.pem needs its certificate: cert="):
+        Tls(key="k.pem")
+    with pytest.raises(AddressError, match="a ready context is taken as it is: ca, client_ca can not change it"):
+        Tls(context=ssl.create_default_context(), ca="a.pem", client_ca="b.pem")
+    with pytest.raises(AddressError, match="a ready context"):
+        afflux.connect("tls://h:1?ca=a.pem", tls=Tls(context=ssl.create_default_context()))
+    with pytest.raises(AddressError, match="a ready context"):
+        afflux.serve("tls://h:1?cert=a.pem", None, tls=Tls(context=ssl.create_default_context()))
+    with pytest.raises(AddressError, match=r"the key k.pem needs its certificate"):
+        afflux.sync.connect("tls://h:1?key=k.pem")
+
+
+def test_safe_by_default(certificates: Certificates) -> None:
+    for context in (client_context(None, HERE), client_context(certificates.to_connect, HERE)):
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        assert context.check_hostname
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    context = server_context(certificates.to_serve)
+    assert context.verify_mode is ssl.CERT_NONE
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    context = server_context(Tls(cert=certificates.server, client_ca=certificates.ca))
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert client_context(None, HERE) is client_context(Tls(), HERE)  # the system's roots are read once
+
+
+def test_a_folder_of_roots(certificates: Certificates) -> None:
+    assert client_context(Tls(ca=certificates.folder), HERE).verify_mode is ssl.CERT_REQUIRED
+
+
+def test_a_client_with_a_certificate_trusts_the_system(certificates: Certificates) -> None:
+    assert client_context(Tls(cert=certificates.client), HERE).verify_mode is ssl.CERT_REQUIRED
+
+
+def test_a_ready_context_is_taken_as_it_is() -> None:
+    context = ssl.create_default_context()
+    assert client_context(Tls(context=context, server_name="a.example"), HERE) is context
+    assert server_context(Tls(context=context), HERE) is context
+
+
+def locked(path: Path) -> Path:
+    """The key of a file, behind a passphrase."""
+    from cryptography.hazmat.primitives import serialization
+
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    made = path.with_name("locked.pem")
+    made.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    return made
+
+
+def test_files_that_can_not_be_used(certificates: Certificates, tmp_path: Path) -> None:
+    nonsense = tmp_path / "nonsense.pem"
+    nonsense.write_text("nothing of use")
+    broken = tmp_path / "broken.pem"
+    broken.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    missing = tmp_path / "missing.pem"
+    good = certificates.server
+    cert, key = certificates.part(good, "CERTIFICATE"), certificates.part(good, "PRIVATE KEY")
+    other_key = certificates.part(certificates.client, "PRIVATE KEY")
+    server = (
+        (Tls(), "a TLS server shows a certificate: give cert= and key="),
+        (Tls(cert=missing), f"cert: there is no file {missing}"),
+        (Tls(cert=tmp_path), f"cert: {tmp_path} can not be read: Is a directory"),
+        (Tls(cert=nonsense), f"cert: {nonsense} holds no PEM certificate"),
+        (Tls(cert=key), f"cert: {key} holds no PEM certificate"),
+        (Tls(cert=cert), f"key: {cert} holds no PEM private key"),
+        (Tls(cert=cert, key=missing), f"key: there is no file {missing}"),
+        (Tls(cert=cert, key=nonsense), f"key: {nonsense} holds no PEM private key"),
+        (Tls(cert=cert, key=other_key), f"key: {other_key} does not belong to the certificate {cert}"),
+        (Tls(cert=cert, key=locked(key)), "is locked by a passphrase"),
+        (Tls(cert=broken, key=key), f"cert: {broken} with key {key} can not be used"),
+        (Tls(cert=good, client_ca=missing), f"client_ca: there is no file {missing}"),
+    )
+    for tls, words in server:
+        with pytest.raises(AddressError) as caught:
+            server_context(tls, HERE)
+        assert words in str(caught.value)
+    client = (
+        (Tls(ca=missing), f"ca: there is no file {missing}"),
+        (Tls(ca=nonsense), f"ca: {nonsense} holds no PEM certificate"),
+        (Tls(ca=broken), f"ca: {broken} holds no PEM certificate that can be read"),
+        (Tls(cert=cert, key=other_key), "does not belong to the certificate"),
+    )
+    for tls, words in client:
+        with pytest.raises(AddressError) as caught:
+            client_context(tls, HERE)
+        assert words in str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file: run as another user")
+def test_a_file_that_may_not_be_read(certificates: Certificates, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.pem"
+    secret.write_bytes(certificates.server.read_bytes())
+    secret.chmod(0)
+    with pytest.raises(AddressError, match="can not be read: Permission denied"):
+        server_context(Tls(cert=secret), HERE)
+
+
+async def test_such_files_are_told_when_entered(certificates: Certificates, tmp_path: Path) -> None:
+    for tls in (Tls(cert=tmp_path / "missing.pem"), Tls(cert=certificates.ca)):
+        with pytest.raises(AddressError):
+            await afflux.serve("tls://127.0.0.1:0", None, tls=tls)
+    with pytest.raises(AddressError, match="there is no file"):
+        await afflux.connect("tls://127.0.0.1:1", tls=Tls(ca=tmp_path / "missing.pem"))
+    with pytest.raises(AddressError, match="there is no file"):
+        afflux.sync.connect("tls://127.0.0.1:1", tls=Tls(ca=tmp_path / "missing.pem"))
+
+
+async def test_a_name_that_can_not_be() -> None:
+    for name in (".", "a" * 70, "x..y", "a\0b"):
+        with pytest.raises(AddressError, match="TLS can not ask for the name"):
+            await afflux.connect("tls://127.0.0.1:1", tls=Tls(server_name=name))
