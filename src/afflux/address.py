@@ -41,6 +41,12 @@ class Address:
         """The transport."""
         return TRANSPORTS[self.transport]
 
+    @property
+    def terms(self) -> dict[str, Any]:
+        """The options that are the protocol's: fields of Terms. The others are the transport's."""
+        known = dict(self.entry.options)
+        return {name: value for name, value in self.options.items() if name in known}
+
     def at(self, *, host: str | None = None, port: int | None) -> Address:
         """The same address at another port, and perhaps host: what a listener is really bound to."""
         return replace(self, host=self.host if host is None else host, port=port)
@@ -87,6 +93,8 @@ def _parse_rest(uri: str, rest: str, protocol: ProtocolEntry, transport: Transpo
     rest, _, query = rest.partition("?")
     authority, slash, path = rest.partition("/")
     path = unquote(slash + path)
+    if any(ord(character) < 0x20 or ord(character) == 0x7F for character in path):
+        raise AddressError("the path of an address holds no control characters")
     if "#" in rest or "#" in query:
         raise AddressError("an address has no fragment (#…)")
     if "@" in authority:
@@ -98,7 +106,7 @@ def _parse_rest(uri: str, rest: str, protocol: ProtocolEntry, transport: Transpo
         host=host,
         port=port,
         path=path,
-        options=_options(query, protocol),
+        options=_options(query, protocol, transport),
     )
 
 
@@ -131,10 +139,10 @@ def _authority(uri: str, authority: str, path: str, transport: TransportEntry) -
     return host, int(digits)
 
 
-def _options(query: str, protocol: ProtocolEntry) -> dict[str, Any]:
+def _options(query: str, protocol: ProtocolEntry, transport: TransportEntry) -> dict[str, Any]:
     from urllib.parse import parse_qsl
 
-    known = dict(protocol.options)
+    known = dict(protocol.options + transport.options)
     options: dict[str, Any] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
         if name not in known:

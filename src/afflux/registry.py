@@ -5,7 +5,7 @@ A protocol that is named but not built yet has no ``make``; asking for it raises
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -37,7 +37,20 @@ class Terms:
     "Seconds without a sign of life after which the peer counts as dead."
     mtu: int | None = None
     "Largest frame to send, in bytes; longer payloads are fragmented. None means the engine's default."
+    leases: bool = False
+    "The side that connects wants leases."
+    lease: Any = None
+    "What this side grants (a LeasePolicy); None for nothing in particular."
+    token: bytes | None = None
+    "What the session is to be resumed by; None for one that ends with its transport."
+    sessions: Any = None
+    "Where the side that listens keeps sessions that can be resumed; None for none."
+    extensions: Collection[int] = ()
+    "The extended types that the application knows."
 
+
+TOKEN_BYTES: Final = 32
+"Random bytes in the token of a session that is to be resumed."
 
 EngineFactory = Callable[..., "Engine"]
 "``make(role, terms, *, limits, decide, now) -> Engine``."
@@ -57,6 +70,18 @@ def _size(text: str) -> int:
     return value
 
 
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("it is empty")
+    return text
+
+
+def _mode(text: str) -> str:
+    if len(text) != 3 or not set(text) <= set("01234567"):
+        raise ValueError("permissions are three octal digits, such as 660")
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class ProtocolEntry:
     """One protocol."""
@@ -69,6 +94,8 @@ class ProtocolEntry:
     "The verbs that it has."
     options: tuple[tuple[str, Callable[[str], Any]], ...] = ()
     "What an address may set: fields of Terms, and how to read each."
+    features: tuple[str, ...] = ()
+    "What it has beyond the verbs: lease, resume, extensions."
     framing: LengthPrefix | None = None
     "How its frames stand in a stream of bytes, for transports of messages; None for a protocol that is one stream."
 
@@ -81,6 +108,16 @@ class ProtocolEntry:
         if self.make is None:
             raise Unsupported(f'protocol "{self.name}" is not built yet; there is: {_built(PROTOCOLS.values())}')
         return self.make
+
+    def require(self, feature: str) -> None:
+        """Raise unless the protocol has a feature.
+
+        Raises:
+            Unsupported: it does not.
+        """
+        if feature not in self.features:
+            there = ", ".join(self.features) or "nothing beyond its verbs"
+            raise Unsupported(f'{self.name} has no "{feature}"; it has: {there}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +132,13 @@ class TransportEntry:
     "What stands behind ``//``: host and port, a name, or a file's path."
     port: int | None = None
     "The port when the address has none."
+    options: tuple[tuple[str, Callable[[str], Any]], ...] = ()
+    "What an address may set beside the protocol's options, and how to read each."
+
+    @property
+    def secure(self) -> bool:
+        """Whether it has TLS."""
+        return any(name == "ca" for name, _ in self.options)
 
     @property
     def make(self) -> object:
@@ -147,22 +191,35 @@ def _rsocket(role: Literal["client", "server"], terms: Terms, *, limits: Limits,
             lifetime_ms=round(terms.lifetime * 1000),
             metadata_mime=terms.metadata_mime or "message/x.rsocket.composite-metadata.v0",
             data_mime=terms.data_mime or "application/octet-stream",
+            lease=terms.leases,
+            token=terms.token,
             metadata=None if payload is None else payload.metadata,
             data=b"" if payload is None else payload.data,
         )
     except Violation as violation:
         raise LocalProtocolError(violation.reason, rule=violation.rule) from None
     mtu = terms.mtu or DEFAULT_MTU
-    return RSocket(role, setup=setup if role == "client" else None, limits=limits, decide=decide, now=now, mtu=mtu)
+    return RSocket(
+        role,
+        setup=setup if role == "client" else None,
+        limits=limits,
+        decide=decide,
+        now=now,
+        mtu=mtu,
+        lease=terms.lease,
+        sessions=terms.sessions,
+        extensions=terms.extensions,
+    )
 
 
 _TERMS: Final = (("keepalive", _seconds), ("lifetime", _seconds), ("mtu", _size))
+_TLS: Final = tuple((name, _text) for name in ("ca", "cert", "key", "name", "client_ca"))
 _FIVE: Final = ("request", "fire", "stream", "channel", "push")
 
 PROTOCOLS: Final = {
     entry.name: entry
     for entry in (
-        ProtocolEntry("rsocket", _rsocket, _FIVE, _TERMS, LengthPrefix(3)),
+        ProtocolEntry("rsocket", _rsocket, _FIVE, _TERMS, ("lease", "resume", "extensions"), LengthPrefix(3)),
         ProtocolEntry("rsocket-draft"),
         ProtocolEntry("reactivesocket"),
         ProtocolEntry("limit"),
@@ -176,10 +233,10 @@ TRANSPORTS: Final = {
     entry.name: entry
     for entry in (
         TransportEntry("tcp", "afflux.transports.tcp"),
-        TransportEntry("tls", None),
-        TransportEntry("ws", None, port=80),
-        TransportEntry("wss", None, port=443),
-        TransportEntry("unix", None, "path"),
+        TransportEntry("tls", "afflux.transports.tls", options=_TLS),
+        TransportEntry("ws", "afflux.transports.websocket", port=80),
+        TransportEntry("wss", "afflux.transports.websocket", port=443, options=_TLS),
+        TransportEntry("unix", "afflux.transports.unix", "path", options=(("mode", _mode),)),
         TransportEntry("mem", "afflux.transports.mem", "name"),
     )
 }

@@ -1,4 +1,4 @@
-"""Demand: who may send how much, who waits for whom, and that nothing is made that nobody asked for."""
+"""Demand: who may send how much, who waits for whom, and that nothing is made that nobody asked for, but for one item ahead."""
 
 # ruff: noqa: SIM117 -- a connection, then what happens on it: the nesting is the story
 
@@ -21,7 +21,7 @@ async def test_a_producer_makes_no_more_than_was_granted(uri: str) -> None:
         stream = peer.stream(b"100000", credit=10)
         assert (await anext(stream)).data == b"0"
         await peer.request(b"")  # everything that was under way has arrived
-        assert demo.made <= 10
+        assert demo.made <= 11
         assert stream.limited_by() in ("application", "peer")
         stream.cancel()
         assert [item async for item in stream] == []
@@ -38,7 +38,7 @@ async def test_grants_by_hand(uri: str) -> None:
         assert [(await anext(stream)).data, (await anext(stream)).data] == [b"0", b"1"]
         assert stream.limited_by() == "credit"
         await peer.request(b"")
-        assert demo.made == 2
+        assert demo.made == 3  # one ahead: only so its end is known
         stream.request(1)
         stream.request(2)
         assert [(await anext(stream)).data for _ in range(3)] == [b"2", b"3", b"4"]
@@ -64,7 +64,7 @@ async def test_a_grant_by_hand_beside_a_window(uri: str) -> None:
         stream.request(6)
         await anext(stream)
         await peer.request(b"")
-        assert demo.made == 10
+        assert demo.made == 11
         assert len([item async for item in stream]) == 99
 
 
@@ -129,7 +129,7 @@ async def test_a_client_that_reads_slowly_holds_up_nobody(uri: str) -> None:
         async with peer.stream(b"1000000", credit=50) as slow:
             await anext(slow)
             assert len([item async for item in peer.stream(b"20000", credit=64)]) == 20000
-            assert demo.made <= 20000 + 50 + 1
+            assert demo.made <= 20000 + 1 + 50 + 1
 
 
 async def test_a_producer_waits_for_the_transport(uri: str) -> None:
@@ -272,3 +272,32 @@ async def test_the_handler_of_a_channel_grants_as_it_takes(uri: str) -> None:
             assert sent <= 9
             gate.set()
             assert len([item async for item in items]) == 999
+
+
+async def test_completing_needs_no_credit(uri: str) -> None:
+    """Who asks for exactly as many items as there are hears that there are no more."""
+    async with afflux.serve(uri, Demo()) as server, afflux.connect(server.uri) as peer:
+        stream = peer.stream(b"3", credit=0)
+        stream.request(3)
+        assert [item.data async for item in stream] == [b"0", b"1", b"2"]
+        async with peer.channel([b"a", b"b"], credit=0) as items:
+            items.request(2)
+            assert [item.data async for item in items] == [b"a", b"b"]
+
+
+async def test_a_grant_before_a_channel_is_open_is_not_lost(uri: str) -> None:
+    """A channel is opened by the first item of its source; what is granted before counts."""
+    go = asyncio.Event()
+
+    async def source() -> AsyncIterator[bytes]:
+        await go.wait()
+        for i in range(5):
+            yield b"%d" % i
+
+    async with afflux.serve(uri, Demo()) as server, afflux.connect(server.uri) as peer:
+        async with peer.channel(source(), credit=0) as items:
+            items.request(1)
+            items.request(2)
+            go.set()
+            assert [(await anext(items)).data for _ in range(3)] == [b"0", b"1", b"2"]
+            assert items.limited_by() == "credit"

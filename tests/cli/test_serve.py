@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.cli.running import Server, afflux
+from tests.cli.running import COMMAND, Server, afflux
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -129,3 +130,69 @@ def test_a_lease_that_can_not_be(lease: str) -> None:
     ran = afflux(["serve", "tcp://127.0.0.1:0", "--demo", f"--lease={lease}"])
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "Traceback" not in ran.stderr
+
+
+def test_a_server_and_its_client_die_and_go_on(tmp_path: Path) -> None:
+    """Each item is printed once, but for the one that was printed when its process died."""
+    ours, theirs, printed = (str(tmp_path / name) for name in ("client.db", "server.db", "printed"))
+    question = ["--stream", "-o", "raw", "--credit", "4", "-d", '{"count": 60, "size": 3}']
+    uri = "tcp://127.0.0.1:0"
+    for life in range(3):
+        with Server("--demo", "--resume", "--store", theirs, uri=uri) as server:
+            uri = server.uri
+            words = [*COMMAND, "request", uri, *question, "--resume", "--store", ours, "--delay", "20ms"]
+            with open(printed, "ab") as out, subprocess.Popen(words, stdout=out) as client:
+                while life < 2 and Path(printed).stat().st_size < 3 * (10 + 20 * life):
+                    assert client.poll() is None
+                if life < 2:
+                    client.kill()
+                assert client.wait() == (0 if life == 2 else -signal.SIGKILL)
+            if life == 0:
+                server.process.kill()
+    text = Path(printed).read_text()
+    items = [text[at : at + 3] for at in range(0, len(text), 3)]
+    taken = [item for number, item in enumerate(items) if number == 0 or item != items[number - 1]]
+    assert taken == [str(number).ljust(3, ".") for number in range(60)]
+    assert len(items) <= 62
+
+
+def test_clients_come_back_to_the_next_server(tmp_path: Path) -> None:
+    """SIGTERM leaves the sessions in the file, and closes everything else."""
+    store = str(tmp_path / "server.db")
+    with Server("--demo", "--resume", "--store", store) as server:
+        question = ["--stream", "-o", "raw", "--credit", "4", "-d", '{"count": 30, "size": 3}', "--delay", "20ms"]
+        with subprocess.Popen(
+            [*COMMAND, "request", server.uri, *question, "--resume"], stdout=subprocess.PIPE
+        ) as client:
+            assert client.stdout is not None
+            first = client.stdout.read(3)
+            assert server.stop() == (0, "", "")
+            with Server("--demo", "--resume", "--store", store, uri=server.uri):
+                text = (first + client.stdout.read()).decode()
+                assert client.wait() == 0
+    assert [text[at : at + 3] for at in range(0, len(text), 3)] == [str(n).ljust(3, ".") for n in range(30)]
+
+
+def test_a_file_that_is_no_store(tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_bytes(b"precious" * 1000)
+    for command in ("serve tcp://127.0.0.1:0 --demo", "request tcp://127.0.0.1:1 -d x"):
+        ran = afflux(f"{command} --resume --store {path}")
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert f"{path}: it is damaged, or no file of sessions" in ran.stderr
+        assert ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("serve tcp://127.0.0.1:0 --demo --store x", "it needs --resume"),
+        ("request tcp://127.0.0.1:1 --store x", "it needs --resume"),
+        ("request tcp://127.0.0.1:1 --resume --fnf --store x", "what can be gone on with"),
+        ("request tcp://127.0.0.1:1 --resume -D - --store x", "what can be gone on with"),
+    ],
+)
+def test_a_store_that_makes_no_sense(options: str, told: str) -> None:
+    ran = afflux(options)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert told in ran.stderr

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from secrets import token_bytes
-from time import monotonic
+from time import monotonic, time
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from afflux.address import Address, parse
+from afflux.aio.cold import begin_again, replays_of, unfinished_of
 from afflux.aio.driver import Driver
 from afflux.aio.keeper import Keeper
 from afflux.aio.peer import Peer
 from afflux.aio.serving import Extension, Serving, verbs_of
 from afflux.backoff import Backoff
 from afflux.calls import SetupLike, terms_of
-from afflux.core.errors import ConnectFailed
-from afflux.core.events import Suspended
+from afflux.core.errors import ConnectFailed, SetupRefused
+from afflux.core.events import Opened, Suspended
 from afflux.core.limits import Limits
-from afflux.registry import Terms
+from afflux.registry import TOKEN_BYTES, Terms
 from afflux.transports.security import Tls, settled
 
 if TYPE_CHECKING:
     from afflux.protocols.rsocket.lease import LeasePolicy
+    from afflux.resume.record import Record
+    from afflux.resume.store import Store
 
 __all__ = ["Connecting", "connect"]
 
-_TOKEN_BYTES = 32
 _MOST_WAITING = 256
 "Requests that may wait for a lease, when a client that wants to wait has no limit of its own for it."
 
@@ -37,6 +40,10 @@ class _Home(Serving):
     """What a client's connection tells: its handlers, and the one who keeps it connected."""
 
     keeper: Keeper | None = None
+    again: Sequence[tuple[Opened, int]] = ()
+    "Handlers of a former process that begin again when the session goes on."
+    back: asyncio.Future[None] | None = None
+    "Done when the session of a former process goes on."
 
     def suspended(self, event: Suspended) -> None:
         """The transport is gone, the session goes on."""
@@ -47,6 +54,11 @@ class _Home(Serving):
         """The session has a transport again."""
         if self.keeper is not None:
             self.keeper.resumed()
+        again, self.again = self.again, ()
+        for event, sent in again:
+            self.begin_again(event, sent)
+        if self.back is not None and not self.back.done():
+            self.back.set_result(None)
 
     def ended(self) -> None:
         """The connection is over."""
@@ -69,16 +81,18 @@ class _Plan:
     resume: Backoff | None
     reconnect: Backoff | None
     extensions: Mapping[int, Extension]
+    store: Path | None
 
 
 class Connecting:
     """A connection about to be made: ``await`` it for the peer, or enter it with ``async with``, which also closes."""
 
-    __slots__ = ("_peer", "_plan")
+    __slots__ = ("_peer", "_plan", "_store")
 
     def __init__(self, plan: _Plan) -> None:
         self._plan = plan
         self._peer: Peer | None = None
+        self._store: Store | None = None
 
     def __await__(self) -> Generator[None, None, Peer]:
         return self._open().__await__()
@@ -94,8 +108,24 @@ class Connecting:
             await self._peer.close()
 
     async def _open(self) -> Peer:
+        if self._plan.store is None:
+            return await self._connect()
+        from afflux.resume.store import Store
+
+        self._store = store = Store(self._plan.store)
+        try:
+            peer = await self._connect()
+        except BaseException:
+            store.close()
+            raise
+        peer.store = store
+        if self._plan.reconnect is None:
+            peer._driver.finished.add_done_callback(lambda _: store.close())
+        return peer
+
+    async def _connect(self) -> Peer:
         plan = self._plan
-        home, driver = self._prepare()
+        home, driver = self._prepare(self._former())
         peer = Peer(driver, home, plan.address.entry, str(plan.address))
         if plan.resume is not None or plan.reconnect is not None:
 
@@ -109,18 +139,100 @@ class Connecting:
             peer.keeper = home.keeper = Keeper(
                 plan.limits, join=self._join, renew=renew, resume=plan.resume, reconnect=plan.reconnect
             )
-        await self._join(driver)
+        if driver.away and driver.record is not None:
+            await self._go_on(peer, home, driver, driver.record)
+        else:
+            await self._join(driver)
         return peer
 
-    def _prepare(self) -> tuple[_Home, Driver]:
-        """An engine, its driver and its handlers, without a transport."""
+    def _prepare(self, former: Record | None = None) -> tuple[_Home, Driver]:
+        """An engine, its driver and its handlers, without a transport; those of a former process, if it left some."""
         plan = self._plan
-        terms = plan.terms if plan.resume is None else replace(plan.terms, token=token_bytes(_TOKEN_BYTES))
-        engine = plan.address.entry.built()("client", terms, limits=plan.limits, decide=False, now=monotonic())
-        home = _Home(verbs_of(plan.handler), extensions=plan.extensions)
+        terms = plan.terms if plan.resume is None else replace(plan.terms, token=token_bytes(TOKEN_BYTES))
+        verbs = verbs_of(plan.handler)
+        engine: Any
+        if former is None:
+            engine = plan.address.entry.built()("client", terms, limits=plan.limits, decide=False, now=monotonic())
+        else:
+            engine = former.engine
+        home = _Home(verbs, extensions=plan.extensions)
         driver = home.driver = Driver(engine, home, expects=plan.address.protocol)
         driver.lease_wait = plan.lease_wait
+        if former is not None:
+            driver.record, driver.away = former, True
+        elif self._store is not None:
+            from afflux.resume.record import Record
+
+            replays = replays_of(plan.handler)
+            driver.record = Record(self._store, engine, kind="client", address=self._where, asks=True, replays=replays)
         return home, driver
+
+    # -- a session that a former process has left -------------------------------------------------------------
+
+    @property
+    def _where(self) -> str:
+        """Whom a session is with: the address without its options."""
+        return str(replace(self._plan.address, options={}))
+
+    def _former(self) -> Record | None:
+        """The session in the file.
+
+        Raises:
+            StoreError: it is not one that could go on here.
+            SetupRefused: it is too old; it is in the file no longer.
+        """
+        plan, store = self._plan, self._store
+        found = [] if store is None else store.sessions()
+        if store is None or not found:
+            return None
+        from afflux.resume.errors import StoreError
+        from afflux.resume.record import Record
+
+        saved = found[-1]
+        if saved.kind != "client":
+            raise StoreError(store.path, "it holds the sessions of a server; choose another file")
+        if saved.address != self._where:
+            text = f"it holds a session with {saved.address}; use another file for {self._where}"
+            raise StoreError(store.path, text)
+        replays = replays_of(plan.handler)
+        record = Record.load(store, saved, limits=plan.limits, terms=plan.terms, asks=True, replays=replays)
+        if time() - saved.seen <= plan.limits.resume_s:
+            return record
+        record.remove()
+        if plan.reconnect is not None:
+            return None
+        text = f"{store.path}: its session was left more than {plan.limits.resume_s:g} s ago"
+        raise SetupRefused(f"{text}{_lost(record)}; connect again for a new one", rule="resume_s")
+
+    async def _go_on(self, peer: Peer, home: _Home, driver: Driver, record: Record) -> None:
+        """Bring a session back that a former process has left.
+
+        Raises:
+            SetupRefused: the server does not have it any more; it is in the file no longer.
+            ConnectFailed: nobody is there; it stays in the file.
+        """
+        plan = self._plan
+        home.again = begin_again(driver, record, "client")
+        home.back = back = driver.loop.create_future()
+        peer.unfinished = unfinished_of(driver, record)
+        try:
+            async with asyncio.timeout(plan.timeout):
+                await plan.address.carrier.built().open(plan.address, lambda: driver, plan.tls)
+                await asyncio.wait((back, driver.closed), return_when=asyncio.FIRST_COMPLETED)
+        except BaseException as error:
+            if peer.keeper is not None:
+                await peer.keeper.stop()
+            driver.leave()
+            if isinstance(error, TimeoutError):
+                raise ConnectFailed(f"{plan.address} did not answer within {plan.timeout:g} s") from error
+            raise
+        if driver.over and driver.renew is not None:
+            await driver.renew()
+        elif driver.over:
+            reason = driver.reason()
+            text = f"{record.store.path}: its session is over: {reason.message}{_lost(record)}"
+            text += "; connect again for a new one"
+            raise SetupRefused(text, code=reason.code, stream=0, rule=reason.rule) from reason
 
     async def _join(self, driver: Driver) -> None:
         """Open a transport for a driver."""
@@ -155,6 +267,7 @@ def connect(
     resume: Backoff | bool = False,
     reconnect: Backoff | bool = False,
     extensions: Mapping[int, Extension] | None = None,
+    store: str | Path | None = None,
 ) -> Connecting:
     """Connect to a server: ``async with afflux.connect(uri) as peer`` or ``peer = await afflux.connect(uri)``.
 
@@ -180,12 +293,20 @@ def connect(
             True for ``Backoff()``. Tries end when ``limits.resume_s`` is over, or when the server refuses.
         reconnect: when the connection is over, make another; what was under way has failed. True for ``Backoff()``.
         extensions: what to call with ``(stream, body)`` of an EXT frame, by extended type.
+        store: a file to keep the session in (SQLite, mode 0600), with ``resume``: when this process dies, the next one
+            that connects with the same file goes on, and finds in ``peer.unfinished`` what was under way. An item
+            counts as taken when the next one is asked for. The file is for one session at a time, and closing the
+            connection in order ends it.
 
     Raises:
         AddressError: at once, for an address that can not be; when entered, for a certificate that can not be used.
         Unsupported: a protocol or transport that is not built yet, or does not have what is asked for.
         ConnectFailed: when entered: nobody is there, or the TLS handshake failed.
+        SetupRefused: when entered, with ``store``: the session in the file is over; with ``reconnect`` another begins.
+        afflux.resume.StoreError: when entered: the file can not be used.
     """
+    if store is not None and not resume:
+        raise ValueError("store= keeps a session that can be resumed: it needs resume=True")
     address = parse(uri)
     address.entry.built()
     address.carrier.built()
@@ -210,8 +331,15 @@ def connect(
             resume=_backoff(resume),
             reconnect=_backoff(reconnect),
             extensions=extensions or {},
+            store=None if store is None else Path(store),
         )
     )
+
+
+def _lost(record: Record) -> str:
+    """What is over with a session, for an error's text."""
+    count = len(record.asked)
+    return f" ({count} unfinished {'stream is' if count == 1 else 'streams are'} lost with it)" if count else ""
 
 
 def _backoff(wanted: Backoff | bool) -> Backoff | None:

@@ -7,6 +7,8 @@
 Verbs live in peer.py, handlers in serving.py.
 """
 
+# long: one method for each kind of event, and for each thing that a handler or a caller may wait for.
+
 from __future__ import annotations
 
 import asyncio
@@ -15,7 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from time import monotonic
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from afflux.aio.flow import Inbound, Sender
 from afflux.aio.pump import Pump
@@ -42,7 +44,11 @@ from afflux.core.events import (
     Suspended,
     Verb,
 )
-from afflux.core.payload import Payload, PayloadLike
+from afflux.core.payload import Payload, PayloadLike, payload_of
+from afflux.resume.errors import StoreError
+
+if TYPE_CHECKING:
+    from afflux.resume.record import Record
 
 __all__ = ["Driver", "Listening"]
 
@@ -60,6 +66,9 @@ class Listening:
 
     def canceled(self, stream: int) -> None:
         """The peer gave up, or lost, what it had asked for."""
+
+    def failed(self, sender: Sender, error: Exception) -> None:
+        """What a producer has made can not be sent."""
 
     def pushed(self, event: Pushed) -> None:
         """The peer pushed metadata."""
@@ -113,6 +122,8 @@ class Driver(Pump):  # long: one method for each kind of event
         "Seconds that a request may wait for one; None: it fails at once."
         self.answered: asyncio.Future[None] = self.loop.create_future()
         "Done when the peer has granted its first lease, or the connection is over."
+        self.record: Record | None = None
+        "Where the session is kept; None when it ends with the process."
         self.renew: Callable[[], Awaitable[Driver]] | None = None
         "Where the next connection comes from, when this one is over; None when there is none."
         self._unleased: deque[asyncio.Future[None]] = deque()
@@ -143,7 +154,10 @@ class Driver(Pump):  # long: one method for each kind of event
         Raises:
             Error: as Engine.open.
         """
-        return self.engine.open(verb, payload, credit=credit, now=monotonic() if self.leased else None)
+        stream = self.engine.open(verb, payload, credit=credit, now=monotonic() if self.leased else None)
+        if self.record is not None:
+            self.record.opened(stream, verb, payload_of(payload))
+        return stream
 
     async def _wait_for_lease(self, seconds: float) -> None:
         """Wait until there is a lease, in order of arrival.
@@ -238,6 +252,8 @@ class Driver(Pump):  # long: one method for each kind of event
     def dispatch(self, events: list[Event]) -> None:
         """Tell everyone concerned; then see to writing, reading and time."""
         replies = self.replies
+        if self.record is not None and self.record.told(events) and not self.durable():
+            return
         for event in events:
             if type(event) is Items and event.stream in replies:
                 future = replies.pop(event.stream)
@@ -331,7 +347,8 @@ class Driver(Pump):  # long: one method for each kind of event
 
     def _suspended(self, event: Suspended) -> None:
         self.detach()
-        self.owner.suspended(event)
+        if self.durable():
+            self.owner.suspended(event)
 
     def _resuming(self, event: Resuming) -> None:
         self.owner.resuming(event)
@@ -351,6 +368,62 @@ class Driver(Pump):  # long: one method for each kind of event
         transport = self.release()
         self.end(None)
         return transport, rest
+
+    # -- sessions that outlive their process ------------------------------------------------------------------
+
+    def durable(self) -> bool:
+        """Write down the session, if it is kept. False when that fails: then the connection is over, because what was
+        not written must not be seen."""
+        if self.record is None:
+            return True
+        try:
+            self.record.save()
+        except StoreError as error:
+            self._not_kept(error)
+            return False
+        return True
+
+    def note(self) -> None:
+        """Write down what the application has done."""
+        if self.record is not None and self.record.dirty:
+            self.durable()
+
+    def settled(self, stream: int, items: int) -> None:
+        """The application is done with items: the file knows it before it gets the next one."""
+        if self.record is not None and self.record.settled(stream, items):
+            self.durable()
+
+    def forget(self, stream: int) -> None:
+        """The application has heard the end of a stream, or does not want it."""
+        if self.record is not None:
+            self.record.drop(stream)
+            self.flush_soon()
+
+    def leave(self) -> None:
+        """Let the session stay in its file as it is, and end here: the peer is told nothing."""
+        self.record = None
+        transport = self.release()
+        if transport is not None:
+            transport.set_protocol(asyncio.Protocol())
+            transport.abort()
+        self.end(ConnectionClosed("this side has left; the session waits in its file"))
+
+    def _not_kept(self, error: Error) -> None:
+        self.log_failure(f"afflux: a session can not be kept: {error}")
+        self._end_record()
+        for inbound in self.inbounds.values():
+            inbound.drop()  # the file says that these were not taken
+        self.end(error)
+        self.run(self.engine.close, monotonic(), reason="the session can not be kept")
+
+    def _end_record(self) -> None:
+        """The session is over: nobody shall find it in the file."""
+        record, self.record = self.record, None
+        if record is not None:
+            try:
+                record.remove()
+            except StoreError as error:
+                self.log_failure(f"afflux: a session that is over stays in its file: {error}")
 
     def _ignored(self, event: Ignored) -> None:
         """The engine has charged it; nobody else is concerned."""
@@ -391,6 +464,7 @@ class Driver(Pump):  # long: one method for each kind of event
         self.over = True
         if self.error is None:
             self.error = error
+        self._end_record()
         reason = self.reason()
         for future in self.replies.values():
             if not future.done():

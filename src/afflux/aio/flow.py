@@ -3,10 +3,13 @@
 1. Taking an item costs no task and no queue operation: a pass over the input arrives as one list, and
    ``__anext__`` suspends only when there is nothing.
 2. Credit is granted again in batches: when half of the window has been taken.
-3. A producer is resumed only when the peer has granted an item and the transport has room for one. It yields to
-   the loop after ``loop_frames`` items or ``loop_bytes``, even if it never waits itself.
+3. An item is sent only when the peer has granted it and the transport has room. A producer is asked for one item more
+   than that, because only so its end is known: completing needs no credit. It yields to the loop after
+   ``loop_frames`` items or ``loop_bytes``, even if it never waits itself.
 4. What a producer has made in one turn of the loop is sent at the end of that turn.
 """
+
+# long: both halves of a stream, and each half is two classes that share their words.
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import suppress
+from operator import length_hint
 from types import TracebackType, coroutine
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,7 +44,7 @@ _CHUNK = 64
 class Inbound:
     """The inbound half of one stream: what has arrived and was not taken yet."""
 
-    __slots__ = ("_driver", "_granted", "_step", "chunks", "ended", "error", "id", "waiter", "window")
+    __slots__ = ("_driver", "_early", "_granted", "_step", "chunks", "ended", "error", "id", "waiter", "window")
 
     def __init__(self, driver: Driver, credit: int) -> None:
         self._driver = driver
@@ -49,7 +53,8 @@ class Inbound:
         self.window = Window(credit, driver.engine.limits.connection_bytes // 4) if credit else None
         "Credit to keep open; None when all grants are by hand."
         self._granted = 0
-        self._step = max(1, min(_CHUNK, credit // 2)) if credit else _CHUNK
+        self._early = 0
+        self._step = 1 if driver.record is not None else max(1, min(_CHUNK, credit // 2)) if credit else _CHUNK
         self.chunks: deque[list[Payload]] = deque()
         self.ended = False
         "Nothing more will arrive."
@@ -87,7 +92,8 @@ class Inbound:
 
     def first_grant(self, n: int) -> int:
         """The credit to open the stream with: the window and ``n`` by hand."""
-        grant = n
+        grant = n + self._early
+        self._early = 0
         if self.window is not None:
             grant += self.window.initial()
             self.window.outstanding += n
@@ -100,6 +106,21 @@ class Inbound:
             self.window.outstanding += n
         self._ask(n)
 
+    def wait_for(self, granted: int, payloads: list[Payload]) -> None:
+        """At the start: what a former process was granted, and what it was sent and has not taken."""
+        self._granted = granted
+        self.chunks.extend([payload] for payload in payloads)
+
+    def reopen(self, credit: int) -> None:
+        """Go on with what a former process had opened, with a window of this many items; 0 to grant by hand."""
+        waiting = sum(map(len, self.chunks))
+        if not credit:
+            return
+        self.window = Window(credit, self._driver.engine.limits.connection_bytes // 4)
+        self.window.outstanding = max(0, self._granted) + waiting
+        if n := self.window.initial():
+            self._ask(n)
+
     def settle(self, chunk: list[Payload]) -> None:
         """The application is done with ``chunk``: free its memory budget and refill the window."""
         size = 0
@@ -110,6 +131,13 @@ class Inbound:
         self._driver.consumed(size, len(chunk))
         if self.window is not None and (n := self.window.consumed(len(chunk), size)):
             self._ask(n)
+        if self.id is not None:
+            self._driver.settled(self.id, len(chunk))
+
+    def told_end(self) -> None:
+        """The application hears the end."""
+        if self.id is not None:
+            self._driver.forget(self.id)
 
     async def arrival(self) -> None:
         """Wait until something arrives, or the end does."""
@@ -142,6 +170,7 @@ class Inbound:
         while self.chunks:
             chunk = self.chunks.popleft()
             self._driver.consumed(sum(map(len, chunk)), len(chunk))
+        self.told_end()
 
     @property
     def granted(self) -> int:
@@ -149,7 +178,9 @@ class Inbound:
         return self._granted
 
     def _ask(self, n: int) -> None:
-        if self.id is not None and not self.ended:
+        if self.id is None:
+            self._early += n  # a channel is opened by its source's first item: it goes with the first grant
+        elif not self.ended:
             self._granted += n
             self._driver.engine.request(self.id, n)
             self._driver.flush_soon()
@@ -235,7 +266,7 @@ class ItemStream(AsyncIterator[Payload]):
     def limited_by(self) -> Literal["application", "peer", "credit", "ended"]:
         """What the next item waits for: "application" (it has not taken what came, or not enough for more credit),
         "peer" (credit is granted and it sends nothing), "credit" (none is granted by hand) or "ended"."""
-        if self._inbound.chunks:
+        if self._inbound.chunks or length_hint(self._items):
             return "application"
         if self._inbound.ended:
             return "ended"
@@ -289,6 +320,7 @@ class ItemStream(AsyncIterator[Payload]):
             await self._begin()
         while not inbound.chunks:
             if inbound.ended:
+                inbound.told_end()
                 if inbound.error is not None:
                     raise inbound.error
                 return False
@@ -387,18 +419,24 @@ class Sender:
                 batch.clear()
 
     def flush(self) -> None:
-        """The same at the end of a turn; what goes wrong is the producer's to hear."""
+        """The same at the end of a turn; what goes wrong is the producer's to hear, though it may wait for ever."""
         try:
             self.push()
         except Exception as error:
             self._failure = error
+            self._driver.owner.failed(self, error)
 
     async def _send_async(self, source: AsyncIterable[Any]) -> None:
         await self._ready()
         driver, batch, small = self._driver, self._batch, self._small
+        full = False
         async for item in source:
+            if full:
+                await self._next_quota()
+                full = False
             if type(item) is list:
                 await self._send_list(item)
+                full = self._quota <= 0 or self._bytes <= 0
                 continue
             batch.append(item)
             count = len(batch)
@@ -407,21 +445,24 @@ class Sender:
                 driver.flush_soon()
             if (size := len(item)) > small:
                 self._size += size
-            if count >= self._quota or self._size >= self._bytes:
-                await self._next_quota()
+            full = count >= self._quota or self._size >= self._bytes
 
     async def _send_plain(self, source: Iterator[Any]) -> None:
         await self._ready()
         batch, small = self._batch, self._small
+        full = False
         for item in source:
+            if full:
+                await self._next_quota()
+                full = False
             if type(item) is list:
                 await self._send_list(item)
+                full = self._quota <= 0 or self._bytes <= 0
                 continue
             batch.append(item)
             if (size := len(item)) > small:
                 self._size += size
-            if len(batch) >= self._quota or self._size >= self._bytes:
-                await self._next_quota()
+            full = len(batch) >= self._quota or self._size >= self._bytes
 
     async def _send_list(self, items: list[PayloadLike]) -> None:
         """Several items at once; nothing waits in the batch afterwards."""
@@ -440,8 +481,6 @@ class Sender:
             self._driver.engine.send(self.id, items[start:stop])
             self._driver.flush_soon()
             start = stop
-        if self._quota <= 0 or self._bytes <= 0:
-            await self._next_quota()
 
     async def _next_quota(self) -> None:
         self.push()

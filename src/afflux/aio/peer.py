@@ -356,6 +356,12 @@ class Channel(ItemStream):
         if self._producer is not None:
             self._producer.cancel()
 
+    def go_on(self, producer: asyncio.Task[None] | None) -> Channel:
+        """It was opened by a former process; ``producer`` sends the rest, if there may be one."""
+        self._open = None
+        self._producer = producer
+        return self
+
     async def aclose(self) -> None:
         """Cancel, and wait until the source is closed."""
         self.cancel()

@@ -75,6 +75,13 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
     def collect(self) -> None:
         """Before writing: queue what was made in this turn."""
 
+    def durable(self) -> bool:
+        """Before bytes are seen: False when they may not be, and the connection is over."""
+        return True
+
+    def note(self) -> None:
+        """At the end of a turn: what has changed and is not seen by anyone may be written down."""
+
     def roomy(self, unsent: int) -> None:
         """After writing: there may be room again."""
 
@@ -271,12 +278,16 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
         engine, transport = self.engine, self.transport
         if transport is None or self.lost:
             if self.away:
+                self.note()
                 self._arm()
             return
         self.collect()
         while not self._blocked and (data := engine.outgoing()):
+            if not self.durable():
+                return
             self._written += len(data)
             transport.write(data)
+        self.note()
         if self.over and not engine.queued and not self._blocked:
             self._say_goodbye(transport)
         unsent = transport.get_write_buffer_size()
@@ -356,7 +367,7 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
 
     def fail_hard(self, error: Error) -> None:
         """Give up the link at once."""
-        if self.transport is not None:
+        if self.transport is not None and not self.lost:
             self.transport.abort()
         if not self.over:
             self.end(error)

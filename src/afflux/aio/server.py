@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from time import monotonic
+from pathlib import Path
+from time import monotonic, time
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from afflux.address import Address, parse
+from afflux.aio.cold import begin_again, plain, replays_of
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT
 from afflux.aio.peer import Peer
 from afflux.aio.serving import Extension, Serving, verbs_of
 from afflux.core.bucket import Bucket
 from afflux.core.errors import ConnectionClosed, Error, Rejected
-from afflux.core.events import Established, Resuming, Suspended
+from afflux.core.events import Established, Opened, Resuming, Suspended
 from afflux.core.limits import Limits
 from afflux.registry import Terms
 from afflux.transports.base import Listener
 from afflux.transports.security import Tls, settled
 
 if TYPE_CHECKING:
+    from afflux.core.engine import Engine
     from afflux.protocols.rsocket.lease import LeasePolicy
+    from afflux.resume.record import Record
+    from afflux.resume.store import Store
 
 __all__ = ["OnSetup", "Server", "serve"]
 
@@ -40,11 +45,17 @@ class _Guest(Serving):
     deciding: asyncio.Task[None] | None = None
     certificate: object = None
     "What the client showed when its session began."
+    former: bool = False
+    "The session was begun with a former process: nobody has looked at the client yet."
+    again: Sequence[tuple[Opened, int]] = ()
+    "Handlers of a former process that begin again when the client is back."
 
     def established(self, event: Established) -> None:
         """The client has said what it wants."""
         self.peer.setup = event.setup
         self.certificate = self.peer.certificate
+        if self.driver.record is not None:
+            self.driver.record.about = plain(self.certificate)
         self.server._handshakes.pop(self.peer, None)
         self.server._crowd_out()
         if self.server._on_setup is not None:
@@ -59,11 +70,34 @@ class _Guest(Serving):
         self.server._handshakes.pop(self.peer, None)
         self.server._bring_back(self, event)
 
+    def resumed(self) -> None:
+        """The client is back."""
+        again, self.again = self.again, ()
+        for event, sent in again:
+            self.begin_again(event, sent)
+
     def ended(self) -> None:
         """The client has gone."""
         if self.deciding is not None:
             self.deciding.cancel()
         super().ended()
+
+    async def look_at(self, newcomer: _Guest, event: Resuming) -> None:
+        """A client of a former process is back: what decides about clients has not seen this one."""
+        decide, driver = self.server._on_setup, newcomer.driver
+        newcomer.peer.setup = self.peer.setup
+        try:
+            if decide is not None:
+                await decide(self.peer.setup, newcomer.peer)
+        except Exception as error:
+            if not isinstance(error, Error):
+                driver.log_failure("afflux: on_setup raised", error)
+            driver.run(driver.engine.refuse, "there is no such session", monotonic())
+        else:
+            self.former = False
+            self.peer.principal = newcomer.peer.principal
+            if not driver.over:
+                self.server._bring_back(newcomer, event)
 
     async def _decide(self, setup: object) -> None:
         driver = self.driver
@@ -87,6 +121,7 @@ class _Extras:
     lease: LeasePolicy | None
     resume: bool
     extensions: Mapping[int, Extension]
+    store: Path | None
 
     def terms(self, limits: Limits) -> Terms:
         """The terms of every connection."""
@@ -122,6 +157,8 @@ class Server:  # long: the listener's admission is part of it
         self._credit = credit
         self._extras = extras
         self._terms = extras.terms(limits)
+        self._store: Store | None = None
+        self._replays = replays_of(handler)
         self._owners: dict[object, _Guest] = {}
         "Who is behind an engine: where the transport of a resumed session has to go."
         self._listener: Listener | None = None
@@ -148,26 +185,39 @@ class Server:  # long: the listener's admission is part of it
         Raises:
             AddressError: a certificate or a key can not be used.
             BindFailed: the address can not be had.
+            StoreError: the file of sessions can not be used.
         """
         if self._listener is None:
+            self._load()
             # Once before listening: the engine's modules are imported now and not while the first client waits.
             self._make("server", self._terms, limits=self.limits, decide=False, now=0.0)
             self._stopped = asyncio.get_running_loop().create_future()
-            self._listener = await self._transport.listen(self._address, self, self._welcome, self._tls)
+            try:
+                self._listener = await self._transport.listen(self._address, self, self._welcome, self._tls)
+            except BaseException:
+                await self.close(keep=True)
+                raise
+            for peer in self._peers:
+                peer.uri = self.uri
         return self
 
-    async def close(self, *, drain: bool | float = False) -> None:
+    async def close(self, *, drain: bool | float = False, keep: bool = False) -> None:
         """Accept no more, close every connection, wait for all handlers.
 
         Args:
             drain: let the live streams end first: True for as long as it takes, a number for that many seconds.
+            keep: with ``store``, let the sessions stay in the file: their clients come back to the next server.
         """
         if self._listener is not None:
             self._listener.close()
+        if keep:
+            self._leave()
         while self._peers:
             # Who is away can not come back: there is nobody to come to.
             await asyncio.gather(*(peer.close(drain=drain and not peer.suspended) for peer in self._peers))
             self._peers = {peer for peer in self._peers if not peer.closed}
+        if self._store is not None:
+            self._store.close()
         if self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(None)
 
@@ -238,20 +288,31 @@ class Server:  # long: the listener's admission is part of it
             decide=self._on_setup is not None,
             now=monotonic(),
         )
-        guest = _Guest(self._verbs, credit=self._credit, extensions=self._extras.extensions)
-        guest.driver = driver = Driver(engine, guest, expects=self._address.protocol)
-        driver.answers = True
-        guest.server = self
-        guest.peer = peer = Peer(driver, guest, self._address.entry, uri or self.uri)
+        guest = self._guest(engine, uri or self.uri)
+        driver, peer = guest.driver, guest.peer
+        if self._store is not None:
+            from afflux.resume.record import Record
+
+            resumable: Any = engine
+            driver.record = Record(self._store, resumable, kind="server", asks=False, replays=self._replays)
         peer.host = host
-        self._peers.add(peer)
-        self._owners[engine] = guest
         self._handshakes[peer] = None
-        driver.finished.add_done_callback(lambda _: self._left(peer))
         if len(self._handshakes) > self.limits.half_handshakes:
             oldest, _ = self._handshakes.popitem(last=False)
             oldest._driver.abort(ConnectionClosed("too many handshakes at once", rule="half_handshakes"))
         return driver
+
+    def _guest(self, engine: Engine, uri: str) -> _Guest:
+        """Who is behind an engine."""
+        guest = _Guest(self._verbs, credit=self._credit, extensions=self._extras.extensions)
+        guest.driver = driver = Driver(engine, guest, expects=self._address.protocol)
+        driver.answers = True
+        guest.server = self
+        guest.peer = peer = Peer(driver, guest, self._address.entry, uri)
+        self._peers.add(peer)
+        self._owners[engine] = guest
+        driver.finished.add_done_callback(lambda _: self._left(peer))
+        return guest
 
     def _left(self, peer: Peer) -> None:
         self._peers.discard(peer)
@@ -289,12 +350,61 @@ class Server:  # long: the listener's admission is part of it
             driver = self._owners[engine].driver
             driver.abort(ConnectionClosed("another session took its place", rule="resume_sessions"))
 
+    def _load(self) -> None:
+        """Take over the sessions that a former process has left.
+
+        Raises:
+            StoreError: the file can not be used.
+        """
+        if self._extras.store is None:
+            return
+        from afflux.resume.errors import StoreError
+        from afflux.resume.record import Record
+        from afflux.resume.store import Store
+
+        self._store = store = Store(self._extras.store)
+        try:
+            for saved in store.sessions():
+                if saved.kind != "server":
+                    raise StoreError(store.path, f"it holds a client's session with {saved.address}; choose another")
+                if time() - saved.seen > self.limits.resume_s:
+                    store.remove(saved.key)
+                    continue
+                terms, replays = self._terms, self._replays
+                record = Record.load(store, saved, limits=self.limits, terms=terms, asks=False, replays=replays)
+                self._take_over(record)
+        except BaseException:
+            store.close()
+            raise
+        self._crowd_out()
+
+    def _take_over(self, record: Record) -> None:
+        """A session of a former process waits for its client."""
+        engine: Any = record.engine
+        guest = self._guest(engine, self.uri)
+        driver = guest.driver
+        driver.record, driver.away = record, True
+        guest.peer.setup, guest.peer.counted = engine.setup, False
+        guest.certificate, guest.former = record.about, True
+        guest.again = begin_again(driver, record, "server")
+        driver.flush_soon()
+
+    def _leave(self) -> None:
+        """Let the sessions stay in their file; their clients find nobody for now."""
+        for peer in list(self._peers):
+            driver = peer._driver
+            if driver.record is not None and driver.durable() and driver.record.kept:
+                driver.leave()
+
     def _bring_back(self, newcomer: _Guest, event: Resuming) -> None:
         """Give a newcomer's transport to the session that it asks for; refuse it, and the session is as it was."""
         owner, driver, now = self._owners.get(event.session), newcomer.driver, monotonic()
         # RE-10: a token is good only with the certificate that the session began with
-        if owner is None or owner.certificate != newcomer.peer.certificate:
+        if owner is None or plain(owner.certificate) != plain(newcomer.peer.certificate):
             driver.run(driver.engine.refuse, "there is no such session", now)
+            return
+        if owner.former and self._on_setup is not None:
+            newcomer.deciding = driver.spawn(owner.look_at(newcomer, event), newcomer.context.copy())
             return
         try:
             events = event.session.resume(event.request, now)
@@ -321,6 +431,7 @@ def serve(
     lease: LeasePolicy | None = None,
     resume: bool = False,
     extensions: Mapping[int, Extension] | None = None,
+    store: str | Path | None = None,
 ) -> Server:
     """Serve ``handler`` at an address: ``async with afflux.serve(uri, handler) as server``.
 
@@ -336,16 +447,25 @@ def serve(
         resume: keep the session of a client that asks for it when its transport is lost, for ``limits.resume_s`` and
             within the other limits of resumption.
         extensions: what to call with ``(stream, body)`` of an EXT frame, by extended type.
+        store: a file to keep the sessions in (SQLite, mode 0600), with ``resume``: when this process dies, the next one
+            that serves with the same file goes on with them. A handler of request or stream whose function has a true
+            attribute ``replays`` is called again with the same request, and the items that were sent are skipped; what
+            any other was doing ends with ``Canceled``. ``on_setup`` decides anew about each client that comes back.
         tls: the certificate to show, and whether clients have to show one, for tls:// and wss://; what the address
             says (cert, key, client_ca) wins.
 
     Raises:
         AddressError: at once, for an address that can not be; when entered, for a certificate that can not be used.
         BindFailed: when entered: the address can not be had.
+        afflux.resume.StoreError: when entered: the file can not be used.
     """
+    if store is not None and not resume:
+        raise ValueError("store= keeps sessions that can be resumed: it needs resume=True")
     address = parse(uri)
     for wanted, feature in ((lease, "lease"), (resume, "resume"), (extensions, "extensions")):
         if wanted:
             address.entry.require(feature)
-    extras = _Extras(lease=lease, resume=resume, extensions=extensions or {})
+    extras = _Extras(
+        lease=lease, resume=resume, extensions=extensions or {}, store=None if store is None else Path(store)
+    )
     return Server(address, handler, limits or Limits.server(), on_setup, credit, tls, extras)

@@ -108,6 +108,14 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         elif self._queue and any(event.stream == stream for event in self._queue):
             self._gone.add(stream)
 
+    def failed(self, sender: Sender, error: Exception) -> None:
+        """What a handler has made can not be sent: tell the peer, and end the handler."""
+        task = self._running.get(sender.id)
+        if task is not None and not sender.over:
+            self._tell(sender.id, error)
+            sender.stop()
+            task.cancel()
+
     def pushed(self, event: Pushed) -> None:
         """Metadata came."""
         if (push := self._verbs.get("push")) is not None:

@@ -44,6 +44,7 @@ class _Asked:
     graph: bool
     lease: bool
     resume: bool
+    store: Path | None
     auth_file: Path | None
 
 
@@ -81,6 +82,14 @@ def request(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where it was, when the connection is lost and comes back.")
     ] = False,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            "--store",
+            metavar="FILE",
+            help="With --resume: keep the session in a file. When this process dies, the same command goes on.",
+        ),
+    ] = None,
     auth_file: Annotated[
         Path | None,
         typer.Option(
@@ -96,6 +105,7 @@ def request(
     if mmt not in (None, _COMPOSITE) and (route is not None or auth_file is not None):
         usage(f"-r and --auth-file are entries of composite metadata: leave --mmt out, or make it {_COMPOSITE}")
     verb = _verb(request=response, stream=stream, channel=channel, fire=fnf, push=push)
+    _check_store(store, resume, verb, lines)
     asked = _Asked(
         uri=uri,
         verb=verb,
@@ -112,6 +122,7 @@ def request(
         graph=graph,
         lease=lease,
         resume=resume,
+        store=store,
         auth_file=auth_file,
     )
     show = printer(output, single=verb == "request" and lines is None)
@@ -124,6 +135,15 @@ def _verb(**chosen: bool) -> Verb:
         usage("choose one of --request, --stream, --channel, --fnf, --push")
     verb: Verb = names[0] if names else "request"
     return verb
+
+
+def _check_store(store: Path | None, resume: bool, verb: Verb, lines: str | None) -> None:
+    if store is None:
+        return
+    if not resume:
+        usage("--store keeps a session that can be resumed: it needs --resume")
+    if verb not in ("request", "stream", "channel") or (verb == "request" and lines is not None):
+        usage("--store is for --stream, --channel and a single --request: what can be gone on with")
 
 
 def _data(verb: Verb, given: list[str], lines: str | None) -> list[str]:
@@ -149,6 +169,7 @@ async def _run(asked: _Asked, show: Printer) -> None:
         lease=asked.lease,
         lease_wait=(asked.max_time or _LEASE_WAIT_S) if asked.lease else None,
         resume=asked.resume,
+        store=asked.store,
     )
     try:
         async with asyncio.timeout(asked.max_time) as limit:
@@ -167,6 +188,10 @@ async def _run(asked: _Asked, show: Printer) -> None:
 
 async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes], show: Printer) -> None:
     first = data[0] if data else b""
+    for left in peer.unfinished:
+        if left.verb == asked.verb:
+            await _go_on(left, asked, data, show)
+            return
     match asked.verb:
         case "push":
             await peer.push(first if call["metadata"] is None else call["metadata"])
@@ -188,6 +213,18 @@ async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes]
                 await _consume(answer, asked, show)
 
 
+async def _go_on(left: Any, asked: _Asked, data: list[bytes], show: Printer) -> None:
+    """Print what is still to come of what a process before this one has asked for."""
+    if asked.verb == "request":
+        show.item(await left.answer())
+        return
+    from afflux.aio.cold import skipping
+
+    source = skipping(_each(asked, data), left.sent) if left.sent else None
+    async with left.items(credit=0, source=source) as answer:
+        await _consume(answer, asked, show)
+
+
 async def _each(asked: _Asked, data: list[bytes]) -> AsyncIterator[bytes]:
     """The items to send: those of -D, or of -d, or one empty one."""
     if asked.lines is not None:
@@ -206,6 +243,8 @@ async def _consume(answer: Any, asked: _Asked, show: Printer) -> None:
         window.open()
         async for item in answer:
             show.item(item)
+            if asked.store is not None:
+                sys.stdout.flush()  # what is printed is taken, and what is taken does not come again
             if window.done():
                 break
             await asyncio.sleep(asked.delay)

@@ -48,6 +48,10 @@ def serve(
         typer.Option("--lease", metavar="N/TIME", help="Grant N requests in every TIME to clients that want leases."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Keep the sessions of clients that may come back.")] = False,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", metavar="FILE", help="With --resume: keep them in a file, for the server after this."),
+    ] = None,
     auth_file: Annotated[
         Path | None, typer.Option("--auth-file", metavar="FILE", help="Let in only who shows these credentials.")
     ] = None,
@@ -57,16 +61,18 @@ def serve(
         usage("serve takes exactly one of --demo, --handler MODULE:OBJECT, --file PATH")
     chosen = _demo() if demo else _lines(file) if file is not None else _load(handler or "")
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        stopped_by = runner.run(_serve(uri, chosen, journal, _terms(lease, resume, auth_file)))
+        stopped_by = runner.run(_serve(uri, chosen, journal, _terms(lease, resume, store, auth_file)))
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
 
 
-def _terms(lease: str | None, resume: bool, auth_file: Path | None) -> dict[str, Any]:
+def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path | None) -> dict[str, Any]:
     """Further arguments of afflux.serve."""
     import afflux
 
-    terms: dict[str, Any] = {"resume": resume}
+    if store is not None and not resume:
+        usage("--store keeps sessions that can be resumed: it needs --resume")
+    terms: dict[str, Any] = {"resume": resume, "store": store}
     if lease is not None:
         requests, slash, time = lease.partition("/")
         if not slash or not (requests.isascii() and requests.isdigit()):
@@ -174,7 +180,7 @@ async def _serve(uri: str, handler: object, journal: Path | None, terms: dict[st
         sys.stdout.write(f"ready {server.uri}\n")
         sys.stdout.flush()
         number = await told
-        await server.close(drain=GRACE)
+        await server.close(drain=GRACE, keep=terms["store"] is not None)
         return number
 
 

@@ -13,7 +13,7 @@ Unsupported, ConnectionClosed). What the peer does never raises.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from afflux.core.credit import Ledger
@@ -21,7 +21,7 @@ from afflux.core.events import Event, Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import PayloadLike
 
-__all__ = ["Engine", "Extending", "Leasing", "Resumable"]
+__all__ = ["Engine", "Extending", "Lasting", "Leasing", "Resumable"]
 
 
 class Engine(Protocol):
@@ -141,6 +141,22 @@ class Resumable(Engine, Protocol):
 
     def hand_over(self) -> bytes:
         """A newcomer's engine, after Resuming: it is over; the bytes are for the session's engine."""
+
+
+class Lasting(Resumable, Protocol):
+    """An engine whose session can outlive its process: what has to be known to go on with it."""
+
+    @property
+    def handlers(self) -> Collection[int]:
+        """The streams that the peer opened and whose handler has not returned."""
+
+    @property
+    def asking(self) -> list[int]:
+        """The live streams that this side has opened."""
+
+    def standing(self, stream: int) -> tuple[int, int, int] | None:
+        """How many items this side has sent on a stream, 0 where it can send no more; how many it may send now; how
+        many may still come. None for a stream that is over."""
 
 
 class Leasing(Engine, Protocol):

@@ -59,6 +59,7 @@ class Error(Exception):
         copy = type(self).__new__(type(self))
         copy.args = self.args
         copy.__dict__.update(self.__dict__)
+        copy.__cause__, copy.__suppress_context__ = self.__cause__, self.__suppress_context__
         return copy
 
     def __repr__(self) -> str:

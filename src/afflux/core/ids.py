@@ -52,6 +52,14 @@ class StreamIds:
                 return id
         raise LimitExceeded(f"all {self._count} stream ids are in use", rule="ids-exhausted")
 
+    def state(self) -> list[int]:
+        """What ``restore`` takes: the next id, and whether the last one was passed."""
+        return [self._next, int(self.wrapped)]
+
+    def restore(self, state: list[int]) -> None:
+        """Go on from a state."""
+        self._next, self.wrapped = state[0], bool(state[1])
+
 
 class Tombstones:
     """The ids of streams that ended a moment ago, ``limit`` of them at most; the oldest are forgotten first.
@@ -93,3 +101,13 @@ class Tombstones:
     def discard(self, id: int) -> None:
         """Forget ``id``, as when it is used again after a wrap."""
         self._free.pop(id, None)
+
+    def state(self) -> list[list[int]]:
+        """The ids, oldest first, each with its late frames."""
+        return [[id, free] for id, free in self._free.items()]
+
+    def restore(self, state: list[list[int]]) -> None:
+        """Remember the newest of these, and nothing else."""
+        self._free.clear()
+        for id, free in state:
+            self.add(id, free)

@@ -45,7 +45,7 @@ class Row(Generic[S, I, A]):
     action: A
     next: S | Same
     rule: str
-    "What the row rests on: a rule (R-27), a section of the specification, or a case of the catalogue (FC-02)."
+    "What the row rests on: a rule (such as R-27), a section of the specification, or a case of the catalogue (FC-02)."
 
 
 class Step(NamedTuple, Generic[S, A]):

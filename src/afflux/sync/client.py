@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from secrets import token_bytes
 from time import monotonic
 
 from afflux.address import Address, parse
-from afflux.calls import terms_of
+from afflux.backoff import Backoff
+from afflux.calls import SetupLike, terms_of
+from afflux.core.errors import ConnectFailed
 from afflux.core.limits import Limits
-from afflux.core.payload import PayloadLike
+from afflux.registry import TOKEN_BYTES
 from afflux.sync.driver import Driver
 from afflux.sync.peer import Peer
+from afflux.sync.redial import Redial
+from afflux.transports.security import Tls, settled
 
 __all__ = ["connect"]
 
@@ -18,31 +24,54 @@ def connect(
     uri: str | Address,
     *,
     limits: Limits | None = None,
-    setup: PayloadLike | None = None,
+    setup: SetupLike | None = None,
     metadata_mime: str | None = None,
     data_mime: str | None = None,
     keepalive: float | None = None,
     lifetime: float | None = None,
     mtu: int | None = None,
     timeout: float | None = None,
+    tls: Tls | None = None,
+    lease: bool = False,
+    lease_wait: float | None = None,
+    resume: Backoff | bool = False,
 ) -> Peer:
     """Connect to a server: ``with afflux.sync.connect(uri) as peer``. The arguments are those of ``afflux.connect``.
 
+    A session with ``resume`` comes back only while a verb, or the next item of a stream, is waited for: nothing runs in
+    between, so call one within the server's ``resume_s``.
+
     Raises:
-        AddressError: the address can not be.
-        Unsupported: a protocol or transport that is not built yet, or that has no blocking side.
-        ConnectFailed: nobody is there, or not within ``timeout`` seconds (``limits.handshake_s`` if None).
+        AddressError: the address can not be, or a certificate or a key can not be used.
+        Unsupported: a protocol or transport that is not built yet, that has no blocking side, or not what is asked for.
+        ConnectFailed: nobody is there, the TLS handshake failed, or all this took more than ``timeout`` seconds
+            (``limits.handshake_s`` if None).
     """
     address = parse(uri)
     make, transport = address.entry.built(), address.carrier.built()
     limits = limits or Limits.server()
+    for wanted, feature in ((lease, "lease"), (resume, "resume")):
+        if wanted:
+            address.entry.require(feature)
     terms = terms_of(address, limits, setup, metadata_mime, data_mime, keepalive, lifetime, mtu)
-    sock = transport.dial(address, limits.handshake_s if timeout is None else timeout)
+    terms = replace(terms, leases=lease, token=token_bytes(TOKEN_BYTES) if resume else None)
+    seconds = limits.handshake_s if timeout is None else timeout
+    tls = settled(tls, address)
+    link = transport.dial(address, seconds, tls, limits)
     try:
         engine = make("client", terms, limits=limits, decide=False, now=monotonic())
-        driver = Driver(engine, sock, address.protocol)
+        driver = Driver(engine, link, address.protocol)
+        driver.lease_wait = lease_wait
+        if resume:
+            backoff = resume if isinstance(resume, Backoff) else Backoff()
+            driver.redial = Redial(
+                lambda within: transport.dial(address, within, tls, limits), limits, backoff, seconds
+            )
         driver.write()
+        if lease and not driver.wait(lambda: driver.lease_heard, seconds):
+            driver.check()
+            raise ConnectFailed(f"{address} granted no lease within {seconds:g} s")
     except BaseException:
-        sock.close()
+        link.close()
         raise
     return Peer(driver, address.entry, str(address))

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-import socket
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
-from afflux.core.engine import Engine
-from afflux.core.errors import Error, Rejected
-from afflux.core.events import Block, Canceled, Closed, Completed, Event, Failed, Items, Opened, Pushed
+from afflux.core.engine import Engine, Leasing
+from afflux.core.errors import Error, LeaseExpired, Rejected
+from afflux.core.events import (
+    Block,
+    Canceled,
+    Closed,
+    Completed,
+    Event,
+    Failed,
+    Items,
+    Leased,
+    Opened,
+    Pushed,
+    Resumed,
+    Suspended,
+    Verb,
+)
 from afflux.core.payload import PayloadLike
 from afflux.sync.pump import Pump
+from afflux.transports.base import Link
 
 __all__ = ["Driver", "Inbox", "Outbox"]
 
@@ -38,20 +53,46 @@ class Inbox:
 class Outbox:
     """A channel's source, and where its answer goes."""
 
-    __slots__ = ("inbox", "items")
+    __slots__ = ("ahead", "inbox", "items")
 
     def __init__(self, items: Iterator[PayloadLike], inbox: Inbox) -> None:
         self.items = items
         self.inbox = inbox
+        self.ahead: list[PayloadLike] = []
+        "The item that was taken to see whether there is one: completing needs no credit."
 
 
 class Driver(Pump):
     """One connection."""
 
-    def __init__(self, engine: Engine, sock: socket.socket, expects: str) -> None:
-        super().__init__(engine, sock, expects)
+    def __init__(self, engine: Engine, link: Link, expects: str) -> None:
+        super().__init__(engine, link, expects)
         self.inboxes: dict[int, Inbox] = {}
         self.outboxes: dict[int, Outbox] = {}
+        self.leased: bool = getattr(engine, "leased", False)
+        "Requests need a lease."
+        self.lease_wait: float | None = None
+        "Seconds that a request waits for one; None: it fails at once."
+        self.lease_heard = False
+        "The peer has granted one, if only for nothing."
+
+    def open(self, verb: Verb, payload: PayloadLike, *, credit: int = 0, columnar: bool = False) -> int:
+        """Open a stream, by the engine's rules; wait for a lease before it, when that is wanted.
+
+        Raises:
+            LeaseExpired: there is none, or none came in time.
+        """
+        if not self.leased:
+            return self.engine.open(verb, payload, credit=credit, columnar=columnar)
+        if self.lease_wait is not None:
+            self._wait_for_lease(self.lease_wait)
+        return self.engine.open(verb, payload, credit=credit, columnar=columnar, now=monotonic())
+
+    def _wait_for_lease(self, seconds: float) -> None:
+        engine = cast("Leasing", self.engine)
+        if not self.wait(lambda: engine.lease(monotonic())[0] > 0, seconds):
+            self.check()
+            raise LeaseExpired(f"no lease to send a request under came within {seconds:g} s", rule="R-41")
 
     def wait(self, done: Callable[[], bool], timeout: float | None) -> bool:
         """Move bytes until ``done()``, the end of the connection, or the end of time; return ``done()``."""
@@ -102,18 +143,22 @@ class Driver(Pump):
         limits = self.engine.limits
         quota = min(self.engine.credit(stream), limits.loop_frames)
         room = min(self.room(), limits.loop_bytes)
-        if quota <= 0 or room <= 0:
-            return False
-        items: list[PayloadLike] = []
-        for item in outbox.items:
-            items.append(item)
+        batch: list[PayloadLike] = []
+        ahead = outbox.ahead
+        if not ahead:
+            ahead.extend(islice(outbox.items, 1))
+        while ahead and len(batch) < quota and room > 0:
+            item = ahead.pop()
+            batch.append(item)
             room -= len(item)
-            if len(items) == quota or room <= 0:
-                self.engine.send(stream, items)
-                return True
+            ahead.extend(islice(outbox.items, 1))
+        if ahead:
+            if batch:
+                self.engine.send(stream, batch)
+            return bool(batch)
         del self.outboxes[stream]
-        if items:
-            self.engine.send(stream, items, complete=True)
+        if batch:
+            self.engine.send(stream, batch, complete=True)
         else:
             self.engine.complete(stream)
         return False
@@ -150,6 +195,16 @@ class Driver(Pump):
     def _pushed(self, event: Pushed) -> None:
         self.engine.consumed(len(event.metadata))
 
+    def _leased(self, event: Leased) -> None:
+        self.lease_heard = True
+
+    def _suspended(self, event: Suspended) -> None:
+        self.detach()
+
+    def _resumed(self, event: Resumed) -> None:
+        if self.redial is not None:
+            self.redial.succeeded()
+
     def _closed(self, event: Closed) -> None:
         self.end(event.error)
 
@@ -162,5 +217,8 @@ _TELL: dict[type, Callable[[Driver, Any], None]] = {
     Canceled: Driver._canceled,
     Opened: Driver._opened,
     Pushed: Driver._pushed,
+    Leased: Driver._leased,
+    Suspended: Driver._suspended,
+    Resumed: Driver._resumed,
     Closed: Driver._closed,
 }

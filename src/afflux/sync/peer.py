@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from time import monotonic
 from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
 
 from afflux.calls import Cursor, Metadata, call_payload
 from afflux.core.errors import Error, LocalProtocolError, Unsupported
@@ -12,6 +14,10 @@ from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.registry import ProtocolEntry
 from afflux.sync.driver import Driver, Inbox, Outbox
 from afflux.sync.flow import ItemStream, payloads_of
+
+if TYPE_CHECKING:
+    from afflux.core.engine import Leasing
+    from afflux.protocols.rsocket.lease import Lease
 
 __all__ = ["DEFAULT_CREDIT", "Peer"]
 
@@ -24,6 +30,10 @@ class Peer:
 
     ``timeout`` is in seconds everywhere. None waits as long as the connection lives: a peer that is silent for the
     connection's ``lifetime`` is dead. What times out raises ``TimeoutError`` and is canceled at the peer.
+
+    ``metadata=`` of a verb is bytes, which go as they are, or entries of composite metadata: one, such as
+    ``afflux.Bearer("…")``, or a list, in which (MIME type, bytes) are entries too. With ``route=`` or ``cursor=`` it is
+    composite in any case: the route first, then the cursor, then the entries; bytes are an octet-stream among them.
     """
 
     def __init__(self, driver: Driver, protocol: ProtocolEntry, uri: str) -> None:
@@ -51,7 +61,7 @@ class Peer:
         payload = call_payload(data, metadata, route, cursor)
         driver = self._driver
         self._check("request")
-        stream = driver.engine.open("request", payload)
+        stream = driver.open("request", payload)
         inbox = driver.inboxes[stream] = Inbox()
         if not driver.wait(lambda: inbox.ended, timeout):
             driver.inboxes.pop(stream, None)
@@ -80,7 +90,7 @@ class Peer:
         payload = call_payload(data, metadata, route, cursor)
         self._check("fire")
         self._wait_for_room(timeout)
-        self._driver.engine.open("fire", payload)
+        self._driver.open("fire", payload)
         self._driver.write()
 
     def push(self, metadata: bytes, *, timeout: float | None = None) -> None:
@@ -113,7 +123,7 @@ class Peer:
 
         def opener(inbox: Inbox, grant: int, columnar: bool) -> int:
             self._wait_for_room(timeout)
-            stream = driver.engine.open("stream", payload, credit=grant, columnar=columnar)
+            stream = driver.open("stream", payload, credit=grant, columnar=columnar)
             driver.inboxes[stream] = inbox
             return stream
 
@@ -145,7 +155,7 @@ class Peer:
                 if metadata is not None or route is not None or cursor is not None:
                     payload = call_payload(payload, metadata, route, cursor)
                 self._wait_for_room(timeout)
-                stream = driver.engine.open("channel", payload, credit=grant, columnar=columnar)
+                stream = driver.open("channel", payload, credit=grant, columnar=columnar)
                 driver.inboxes[stream] = inbox
                 driver.outboxes[stream] = Outbox(items, inbox)
                 return stream
@@ -155,6 +165,25 @@ class Peer:
         return ItemStream(driver, credit, opener, timeout)
 
     # -- the connection ---------------------------------------------------------------------------------------
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the session has lost its link; the next verb brings it back."""
+        return self._driver.away
+
+    @property
+    def lease(self) -> Lease | None:
+        """What is left of the lease that this side sends requests under; None without leases."""
+        from afflux.protocols.rsocket.lease import Lease
+
+        if not self._driver.leased:
+            return None
+        return Lease(*cast("Leasing", self._driver.engine).lease(monotonic()))
+
+    @property
+    def certificate(self) -> dict[str, Any] | None:
+        """The server's certificate as ``ssl.SSLSocket.getpeercert`` gives it, verified; None without TLS."""
+        return self._driver.certificate
 
     @property
     def limits(self) -> Limits:

@@ -8,37 +8,41 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, sleep
+from typing import Any, cast
 
-from afflux.core.engine import Engine
+from afflux.core.engine import Engine, Resumable
 from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
 from afflux.core.events import Event
-from afflux.transports.base import foreign
+from afflux.sync.redial import Redial
+from afflux.transports.base import Link, foreign
 
 __all__ = ["Pump"]
 
 _READ = 0x40000
 
 
-class Pump:
-    """One engine on one socket."""
+class Pump:  # long: what the driver adds, and a session's change of links, are part of it
+    """One engine on one link."""
 
-    def __init__(self, engine: Engine, sock: socket.socket, expects: str) -> None:
-        sock.setblocking(False)
+    def __init__(self, engine: Engine, link: Link, expects: str) -> None:
         self.engine = engine
         self.error: Error | None = None
         "Why the connection ended, if not in order."
         self.over = False
-        self._socket = sock
+        self._link = link
         self._pid = os.getpid()
         self._poll = select.poll()
-        self._poll.register(sock, select.POLLIN)
+        self._poll.register(link, select.POLLIN)
         self._watched = select.POLLIN
         self._unsent = memoryview(b"")
         self._progress = monotonic()
         self._expects: str | None = expects
+        self.away = False
+        "The session has no link for now."
+        self.redial: Redial | None = None
+        "How a session that has lost its link gets another; None when it does not."
 
     # -- what the driver adds -----------------------------------------------------------------------------------
 
@@ -70,20 +74,31 @@ class Pump:
         """Whether the connection can be used; False in a child process and after the end."""
         return not self.over and self._pid == os.getpid()
 
+    @property
+    def certificate(self) -> dict[str, Any] | None:
+        """The peer's certificate."""
+        return self._link.certificate
+
     def room(self) -> int:
         """Bytes that may still be queued."""
         return self.engine.room(len(self._unsent))
 
     def turn(self, until: float | None) -> None:
-        """Write what is queued, wait for the socket until the time ``until`` at most, read, see to what is due."""
+        """Write what is queued, wait for the link until the time ``until`` at most, read, see to what is due."""
         self.write()
         if self.over:
             return
-        for _, what in self._poll.poll(self._milliseconds(until)):
+        if self.away:
+            self._come_back(until)
+            return
+        pending = self.engine.wants_read and self._link.pending()
+        for _, what in self._poll.poll(0 if pending else self._milliseconds(until)):
             if what & select.POLLOUT:
                 self.write()
             if what & ~select.POLLOUT:
-                self._read()
+                pending = True
+        if pending and not self.over and not self.away:
+            self._read()
         self._tick(monotonic())
 
     def breathe(self) -> None:
@@ -93,19 +108,24 @@ class Pump:
             self.turn(now)
 
     def write(self) -> None:
-        """Hand the socket what it takes."""
+        """Hand the link what it takes."""
+        if self.away:
+            return
         engine = self.engine
         try:
+            if self._watched & select.POLLOUT:
+                self._link.flush()
             while self._unsent or (data := engine.outgoing()):
                 if not self._unsent:
                     self._unsent = memoryview(data)
                     self._progress = monotonic()
-                sent = self._socket.send(self._unsent)
+                sent = self._link.send(self._unsent)
                 self._unsent = self._unsent[sent:]
                 self._progress = monotonic()
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
+            self._unsent = memoryview(b"")
             self._read_rest()
             self._lose(None)
             return
@@ -116,14 +136,52 @@ class Pump:
         if self.mine:
             self.write()
             self.tell(self.engine.close(monotonic(), reason=reason))
-            self._finish()
+            if not self.away:
+                self._finish()
         self.over = True
-        self._socket.close()
+        self._link.close()
+
+    # -- another link -------------------------------------------------------------------------------------------
+
+    def detach(self) -> None:
+        """The link is over and the session is not: say the last words, and let it go."""
+        with suppress(OSError, Error):
+            while data := self.engine.outgoing():
+                self._link.send(memoryview(data))
+        self._poll.unregister(self._link)
+        self._link.close()
+        self._unsent = memoryview(b"")
+        self.away = True
+        if self.redial is not None:
+            self.redial.plan()
+
+    def _come_back(self, until: float | None) -> None:
+        """Wait for the next try, until the time ``until`` at most, and make it."""
+        redial = self.redial
+        if redial is None or redial.due is None:
+            text = "the session was not resumed: no tries are left"
+            self.end((redial and redial.error) or ConnectionClosed(text))
+            return
+        due = redial.due
+        times = [time for time in (due, until, self.engine.deadline) if time is not None]
+        if (seconds := min(times) - monotonic()) > 0:
+            sleep(seconds)
+        now = monotonic()
+        self._tick(now)
+        if not self.over and now >= due and (link := redial.link(until)) is not None:
+            self._join(link)
+
+    def _join(self, link: Link) -> None:
+        self._link, self.away = link, False
+        self._watched = select.POLLIN
+        self._poll.register(link, select.POLLIN)
+        self.tell(cast("Resumable", self.engine).reconnect(monotonic()))
+        self.write()
 
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _milliseconds(self, until: float | None) -> float | None:
-        """How long to wait for the socket."""
+        """How long to wait for the link."""
         due = [time for time in (until, self.engine.deadline) if time is not None]
         if self._unsent:
             due.append(self._progress + self.engine.limits.write_stall_s)
@@ -141,15 +199,18 @@ class Pump:
             self.write()
 
     def _watch(self) -> None:
-        wants = (select.POLLIN if self.engine.wants_read else 0) | (select.POLLOUT if self._unsent else 0)
+        wants = self._link.events(self.engine.wants_read, bool(self._unsent))
         if wants != self._watched:
             self._watched = wants
-            self._poll.modify(self._socket, wants)
+            self._poll.modify(self._link, wants)
 
     def _read(self) -> None:
         try:
-            data = self._socket.recv(_READ)
+            data = self._link.recv(_READ)
         except (BlockingIOError, InterruptedError):
+            return
+        except Error as error:
+            self._lose(error)
             return
         except OSError:
             data = b""
@@ -166,28 +227,40 @@ class Pump:
 
     def _read_rest(self) -> None:
         """The peer takes nothing more; what it said before, such as why, may still be there."""
-        with suppress(OSError):
-            while not self.over and (data := self._socket.recv(_READ)):
+        try:
+            while not self.over and (data := self._link.recv(_READ)):
                 self.tell(self.engine.receive(data, monotonic()))
+        except Error as error:
+            self.end(error)
+        except OSError:
+            pass
 
     def _lose(self, error: Error | None) -> None:
         """The link is gone: every stream hears it, once."""
-        if error is not None:
+        if error is not None and not getattr(self.engine, "resumable", False):
             self.end(error)
         self.tell(self.engine.receive_eof(monotonic()))
-        self.end(None)
+        if not self.away:
+            self.end(None)
 
     def _finish(self) -> None:
         """Write the rest, end this half, and read what still comes: a close with unread input would reset the
         connection, and the peer might not read the last words."""
         until = monotonic() + self.engine.limits.flush_s
-        with suppress(OSError):
+        with suppress(OSError, Error):
             self.write()
             while self._unsent and monotonic() < until:
-                self._poll.modify(self._socket, select.POLLOUT)
+                self._poll.modify(self._link, self._link.events(False, True))
                 self._poll.poll(max(0.0, until - monotonic()) * 1000)
                 self.write()
-            self._socket.shutdown(socket.SHUT_WR)
-            self._poll.modify(self._socket, select.POLLIN)
-            while self._poll.poll(max(0.0, until - monotonic()) * 1000) and self._socket.recv(_READ):
+            self._link.end_writing()
+            self._poll.modify(self._link, select.POLLIN)
+            while self._poll.poll(max(0.0, until - monotonic()) * 1000) and self._said_more() and monotonic() < until:
                 pass
+
+    def _said_more(self) -> bool:
+        """Read what nobody will look at; False at the end."""
+        try:
+            return bool(self._link.recv(_READ))
+        except (BlockingIOError, InterruptedError):
+            return True

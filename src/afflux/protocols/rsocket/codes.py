@@ -92,7 +92,7 @@ def error_for(code: int, data: bytes, stream: int, limits: Limits) -> Error:
     """
     text = clean_text(data, limits.error_text_bytes[1])
     if not stream:
-        refused = Code.INVALID_SETUP <= code <= Code.REJECTED_RESUME
+        refused = Code.INVALID_SETUP <= code <= Code.REJECTED_RESUME  # I-1: whichever it is
         connection_error = SetupRefused if refused else ConnectionClosed
         return connection_error(text or name_of(code), code=code, stream=0, rule="2.4")
     if is_application(code):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from afflux.core.bucket import Bucket
 from afflux.core.errors import ConnectionClosed, Error, LocalProtocolError, RemoteProtocolError, SetupRefused, Violation
@@ -51,7 +51,7 @@ __all__ = ["DEFAULT_MTU", "Connection"]
 
 DEFAULT_MTU = 0x20000
 "Bytes a frame may have before its payload is cut: 128 KiB, the quantum of fairness between streams."
-_MIN_MTU = 64
+_MIN_MTU = 64  # I-2
 
 _S, _I = ConnectionState, ConnectionInput
 # Members of an enum are slow to look up: those that every pass needs are looked up once.
@@ -122,13 +122,17 @@ class Connection:
         self._most_queued = self.limits.outbound_high_bytes + self.limits.payload_bytes
         self._interval = self._lifetime = 0.0
         self._next_keepalive: float | None = None
+        self._accepted = False
+        "Established has been said."
         self._farewell: Violation | None = None
         "This side drains, with these words."
         self._peer_draining = False
         self._retained: Retained | None = None
         "What was sent and may have to be sent again; None when the session can not be resumed."
         self._store_full: float | None = None
-        "Since when nothing more can be retained."
+        "Since when nothing more can be retained, by the clock of tick."
+        self.weight: int | None = None
+        "What the sessions' books say that it holds; None when it is not in them."
         self._away: float | None = None
         "Since when there is no transport, or none that has been resumed."
         self._asked = 0.0
@@ -158,6 +162,7 @@ class Connection:
                 self._break_off(violation)
         if self._state is _DRAINING and not self._streams.live:
             self._step(_I.LAST_STREAM_ENDED, None)
+        self._weigh()
         self._events = self._streams.events = []  # what was delivered is not kept alive
         return events
 
@@ -229,7 +234,7 @@ class Connection:
 
     def _start(self, setup: Setup | None, now: float) -> None:
         setup = self.setup = proposal(setup, self.limits)
-        self._state = self._table.step(self._state, _I.APP_START).next
+        self._state = self._table.step(self._state, _I.APP_START).next  # R-12: requests may follow at once
         try:
             self._out.control(setup.encode(prefixed=True))
         except Violation as violation:
@@ -273,6 +278,7 @@ class Connection:
             raise LocalProtocolError("there is nothing to decide: no SETUP waits for it", rule="3.2")
 
     def _establish(self, argument: Any) -> None:
+        self._accepted = True
         self._in.established = True
         self._streams.accepting = True
         if self._client:
@@ -296,7 +302,9 @@ class Connection:
         if len(frame.data) > self.limits.connection_metadata_bytes:
             raise Violation("metadata-too-large", rule="connection_metadata_bytes")
         if self._retained is not None:
-            self._retained.told(frame.position)
+            if not self._retained.told(frame.position):
+                self._charge(10, 0, "KA-07", "a position that goes backwards")
+                return
             if self._retained.room > 0:
                 self._store_full = None
         if not frame.respond:
@@ -307,15 +315,15 @@ class Connection:
         self._send_keepalive(respond=False, data=frame.data)
 
     def _send_keepalive(self, *, respond: bool, data: bytes = b"") -> None:
-        position = 0
-        if self._retained is not None:
-            position = self._retained.reported = self._retained.received  # R-51
+        position, retained = 0, self._in.retained
+        if retained is not None:
+            position = retained.reported = retained.received  # R-51
         frame = Keepalive(stream=0, respond=respond, position=position, data=data)
         self._out.control(frame.encode(prefixed=True))
 
     def _report(self) -> None:
         """Tell the peer how far this side got, when it would have to stop otherwise (R-51)."""
-        retained = self._retained
+        retained = self._in.retained
         if retained is not None and retained.report_due and self._state in (_S.OPEN, _S.DRAINING):
             self._send_keepalive(respond=False)
 
@@ -357,7 +365,7 @@ class Connection:
         if held is None:
             self._ignore(frame)  # LE-05
         elif not self._lease_frames.take(1, self._now):
-            self._charge(1, 0, "lease_frames_per_s", "more LEASE frames than anyone needs")
+            self._charge(1, 0, "lease_frames_per_s", "more LEASE frames than anyone needs")  # LE-06
         else:
             held.replace(frame.ttl_ms, frame.requests, self._now)
             self._events.append(Leased(frame.requests, frame.ttl_ms / 1000))
@@ -369,13 +377,13 @@ class Connection:
             return
         try:
             lease = granted.next(self._now)
+            frame = frames.Lease(stream=0, ttl_ms=lease.ttl_ms, requests=lease.requests).encode(prefixed=True)
         except Exception as error:
             failure = LocalProtocolError(f"the lease policy failed: {error!r}", stream=0, rule="R-13")
             failure.__cause__ = error
             self._end(failure, Code.CONNECTION_ERROR, b"closed")
-            return
-        frame = frames.Lease(stream=0, ttl_ms=lease.ttl_ms, requests=lease.requests)
-        self._out.control(frame.encode(prefixed=True))
+        else:
+            self._out.control(frame)
 
     # -- resumption -----------------------------------------------------------------------------------------
 
@@ -397,8 +405,14 @@ class Connection:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that the session keeps for its peer."""
-        return self._out.size + (0 if self._retained is None else self._retained.size)
+        """Bytes that the session keeps for its peer, and of its peer's unfinished payloads."""
+        kept = 0 if self._retained is None else self._retained.size
+        return kept + self._out.size + self._streams.reassembly.size
+
+    def _weigh(self) -> None:
+        """The books of the sessions follow what this one holds."""
+        if self._sessions is not None:
+            self._sessions.weigh(self)
 
     def _lose_transport(self, otherwise: ConnectionInput) -> None:
         """The transport is gone: the session waits, if it can."""
@@ -421,14 +435,14 @@ class Connection:
         self._events.append(Suspended(error))
 
     def _send_resume(self, argument: Any) -> None:
-        setup, retained = self.setup, self._retained
-        if setup is None or setup.token is None or retained is None:
-            raise LocalProtocolError("this session can not be resumed", rule="R-15")
+        # Only a client that has sent a token, and still retains what it sends, is ever suspended.
+        setup, retained = cast("Setup", self.setup), cast("Retained", self._retained)
         self._asked = self._now
         self._in.reopen()
+        self._out.suspend()  # the last words for the old transport, if nobody took them
         frame = Resume(
             stream=0,
-            token=setup.token,
+            token=setup.token or b"",
             last_received_server_position=retained.received,
             first_available_client_position=retained.first,
         )
@@ -467,16 +481,17 @@ class Connection:
     def _resume_refusal(self, request: Resume) -> str:
         """Why the session can not go on from what a newcomer says; "" when it can."""
         retained, now = self._retained, self._now
-        if retained is None or self._state not in (_S.OPEN, _S.DRAINING, _S.SUSPENDED):
+        if retained is None or self._client or self._state not in (_S.OPEN, _S.DRAINING, _S.SUSPENDED):
             return "there is no such session"
-        early = self._last_resume is not None and now < self._last_resume + self._resume_gap
-        if early or not self._resumes.take(1, now):
-            return "resumed too often"  # RE-19
-        self._last_resume = now
         if not retained.holds(request.last_received_server_position):
             return f"position {request.last_received_server_position} is not retained here"  # RE-05
         if request.first_available_client_position > retained.received:
             return f"only {retained.received} bytes were received here"  # RE-07
+        # Last: what is refused for its positions does not make the owner's own attempt one too many.
+        early = self._last_resume is not None and now < self._last_resume + self._resume_gap
+        if early or not self._resumes.take(1, now):
+            return "resumed too often"  # RE-19
+        self._last_resume = now
         return ""
 
     def _send_resume_ok(self, request: Resume) -> None:
@@ -490,28 +505,38 @@ class Connection:
         retained = self._retained
         if retained is None or not retained.holds(position):
             raise Violation(f"position {position} is not retained here", rule="RE-23")
-        retained.trim(position)
+        retained.told(position)
         retained.reported = retained.received
-        self._away = None
+        self._away = self._store_full = None
         self._hold(self._now)
         self._in.reopen()
         self._in.established = True
         self._out.resume()
         if self._client:
             self._next_keepalive = self._now + self._interval
+        if not (self._accepted or self._farewell):  # the answer to SETUP was lost with the first transport
+            self._accepted = self._streams.accepting = True
+            self._events.append(Established(None))
         self._events.append(Resumed())
-        self._send_lease()
         if self._farewell is not None:
             self._step(_I.APP_DRAIN, self._farewell)
         elif self._peer_draining:
             self._state = _DRAINING
+        self._send_lease()
 
-    def _forget_session(self) -> None:
-        """It can not be resumed any more; the connection goes on (RE-17)."""
-        self._retained = self._out.retained = self._in.retained = None
-        self._store_full = None
-        if self._sessions is not None:
-            self._sessions.remove(self)
+    def _watch_store(self, now: float) -> None:
+        """A store that stays full for too long is given up: the session can not be resumed any more, the connection
+        goes on (RE-17). The peer is still told how far this side gets, or its own store would fill."""
+        retained = self._retained
+        if retained is None or retained.room > 0:
+            self._store_full = None
+        elif self._store_full is None:
+            self._store_full = now
+        elif now >= self._store_full + self.limits.write_stall_s:
+            retained.trim(retained.sent)
+            self._retained = self._out.retained = self._store_full = None
+            if self._sessions is not None:
+                self._sessions.remove(self)
 
     # -- liveness -------------------------------------------------------------------------------------------
 
@@ -538,8 +563,9 @@ class Connection:
         granted = self._streams.granted_lease
         if granted is not None and granted.until is not None:
             times.append(granted.until)
-        if self._store_full is not None:
-            times.append(self._store_full + self.limits.write_stall_s)
+        if self._retained is not None and self._retained.room <= 0:
+            full = self._store_full
+            times.append(self._now if full is None else full + self.limits.write_stall_s)
         return min(times)
 
     def _tick(self, now: float) -> None:
@@ -569,13 +595,12 @@ class Connection:
         if self._in.incomplete_since is not None and now >= self._in.incomplete_since + self.limits.frame_s:
             raise Violation("frame-timeout", rule="frame_s")
         if self._next_keepalive is not None and now >= self._next_keepalive:
-            self._send_keepalive(respond=True)
-            self._next_keepalive = max(self._next_keepalive + self._interval, now)
+            self._send_keepalive(respond=True)  # R-18
+            self._next_keepalive = now + self._interval
         granted = self._streams.granted_lease
         if granted is not None and granted.until is not None and now >= granted.until:
             self._send_lease()
-        if self._store_full is not None and now >= self._store_full + self.limits.write_stall_s:
-            self._forget_session()
+        self._watch_store(now)
         self._streams.expire(now)
 
     def _expire(self, argument: Any) -> None:
@@ -613,7 +638,7 @@ class Connection:
 
     def _drain(self, violation: Violation) -> None:
         self._streams.accepting = False
-        self._farewell = violation
+        violation = self._farewell = self._farewell or violation  # the first words count, here as in DRAINING
         if self._away is None:
             text = cut(violation.reason, self.limits.error_text_bytes[0]).encode()
             self._out.farewell(ErrorFrame(stream=0, code=Code.CONNECTION_CLOSE, data=text).encode(prefixed=True))
@@ -642,7 +667,8 @@ class Connection:
     def _over(self) -> None:
         self._next_keepalive = None
         self._in.close()
-        if self._sessions is not None and self._retained is not None:
+        self._out.retained = None  # nothing will go again: a full store does not keep the last words back
+        if self._sessions is not None:
             self._sessions.remove(self)
 
 

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import inf
 from typing import Any
 
@@ -21,7 +21,7 @@ from afflux.protocols.rsocket.connection import DEFAULT_MTU, Connection
 from afflux.protocols.rsocket.frames import Ext, MetadataPush
 from afflux.protocols.rsocket.frames import Lease as LeaseFrame
 from afflux.protocols.rsocket.lease import Lease
-from afflux.protocols.rsocket.states import ConnectionInput, ConnectionState
+from afflux.protocols.rsocket.states import ConnectionInput, ConnectionState, StreamAction, StreamInput
 
 __all__ = ["DEFAULT_MTU", "Engine"]
 
@@ -29,6 +29,7 @@ _S, _I = ConnectionState, ConnectionInput
 # Members of an enum are slow to look up: those that every pass needs are looked up once.
 _SETUP_SENT, _OPEN = ConnectionState.SETUP_SENT, ConnectionState.OPEN
 _DRAINING, _CLOSED = ConnectionState.DRAINING, ConnectionState.CLOSED
+_SUSPENDED = ConnectionState.SUSPENDED
 _ASKING = (_OPEN, _SETUP_SENT, ConnectionState.SUSPENDED, ConnectionState.RESUME_SENT)
 "Where requests may be queued."
 EXT_HEADER = 10
@@ -56,7 +57,7 @@ class Engine(Connection):
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Take bytes that arrived at ``now``; return what they mean."""
-        if self._state is _CLOSED:
+        if self._state is _CLOSED or self._state is _SUSPENDED:
             return []
         if self._full:
             self._hold(now)
@@ -96,9 +97,7 @@ class Engine(Connection):
         """Bytes to write now."""
         self._echoes = 0  # frames of stream 0 leave first, all of them
         data = self._out.take(limit)
-        retained = self._retained
-        if retained is not None and self._store_full is None and retained.room <= 0:
-            self._store_full = self._now
+        self._weigh()
         return data
 
     @property
@@ -179,8 +178,8 @@ class Engine(Connection):
         Raises:
             LocalProtocolError: it is not suspended.
         """
-        if not self.suspended:
-            raise LocalProtocolError("only a suspended session can be resumed", rule="3.1")
+        if not (self.suspended and self._client):
+            raise LocalProtocolError("only a client that is suspended can ask to go on", rule="3.1")
         self._now = self._heard = now
         return self._run(self._step, _I.APP_RESUME, None)
 
@@ -212,11 +211,16 @@ class Engine(Connection):
             raise ConnectionClosed(text, code=Code.CONNECTION_CLOSE if closing else None, rule="R-20")
         if now is not None:
             self._streams.now = now
-        return self._streams.open(verb, payload, credit=credit, complete=complete, columnar=columnar)
+        stream = self._streams.open(verb, payload, credit=credit, complete=complete, columnar=columnar)
+        if self._away is not None:
+            self._weigh()
+        return stream
 
     def send(self, stream: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
         """Send items."""
         self._streams.send(stream, payloads, complete=complete)
+        if self._away is not None:
+            self._weigh()
 
     def complete(self, stream: int) -> None:
         """End this half."""
@@ -238,12 +242,7 @@ class Engine(Connection):
         """Send metadata about the connection (METADATA_PUSH)."""
         if self._state not in (_S.SETUP_SENT, _S.OPEN, _S.DRAINING):
             raise ConnectionClosed(f"nothing can be pushed: the connection is {self._state.name.lower()}")
-        if len(metadata) > self.limits.connection_metadata_bytes:
-            raise LimitExceeded(
-                f"{len(metadata)} bytes of metadata: a peer takes {self.limits.connection_metadata_bytes}",
-                stream=0,
-                rule="metadata-too-large",
-            )
+        self._check_metadata(metadata)
         self._out.control(MetadataPush(stream=0, metadata=metadata).encode(prefixed=True))
 
     def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
@@ -255,6 +254,30 @@ class Engine(Connection):
     def release(self, stream: int) -> None:
         """The handler of a stream that the peer opened has really returned."""
         self._streams.handlers.discard(stream)
+
+    @property
+    def handlers(self) -> Collection[int]:
+        """The streams that the peer opened and whose handler has not returned."""
+        return self._streams.handlers
+
+    @property
+    def away(self) -> float | None:
+        """Since when there has been no transport, or none that was resumed."""
+        return self._away
+
+    @property
+    def asking(self) -> list[int]:
+        """The live streams that this side has opened."""
+        return [stream.id for stream in self._streams.live.values() if stream.requester]
+
+    def standing(self, stream: int) -> tuple[int, int, int] | None:
+        """How many items this side has sent on a stream, 0 where it can send no more; how many it may send now; how
+        many may still come. None for a stream that is over."""
+        live = self._streams.live.get(stream)
+        if live is None:
+            return None
+        sends = live.table.steps[live.state][StreamInput.APP_ITEM].action is StreamAction.SEND
+        return live.sent if sends else 0, live.allowed, live.owed
 
     def credit(self, stream: int) -> int:
         """How many items the peer will still take."""
@@ -303,12 +326,14 @@ class Engine(Connection):
         Raises:
             LocalProtocolError: leases were not agreed on.
             ConnectionClosed: there is no connection.
+            LimitExceeded: more metadata than a peer takes.
         """
         granted = self._streams.granted_lease
         if granted is None:
             raise LocalProtocolError("leases were not agreed on in SETUP", stream=0, rule="R-13")
         if self._state not in (_OPEN, _DRAINING):
             raise ConnectionClosed(f"no lease can be granted: the connection is {self._state.name.lower()}")
+        self._check_metadata(metadata)
         granted.replace(lease, now)
         frame = LeaseFrame(stream=0, ttl_ms=lease.ttl_ms, requests=lease.requests, metadata=metadata)
         self._out.control(frame.encode(prefixed=True))
@@ -317,7 +342,8 @@ class Engine(Connection):
         """Send a frame of an extension (EXT); a peer that does not know it skips it, or breaks off unless ``ignore``.
 
         Raises:
-            LocalProtocolError: ``type`` is not 1 to 2^31-1, or the body is too long.
+            LocalProtocolError: ``type`` is not 1 to 2^31-1, or ``stream`` not 0 to 2^31-1.
+            LimitExceeded: the body is longer than a peer takes.
             ConnectionClosed: there is no connection.
         """
         if self._state not in (_SETUP_SENT, _OPEN, _DRAINING):
@@ -330,8 +356,20 @@ class Engine(Connection):
                 stream=stream,
                 rule="frame-too-large",
             )
-        frame = Ext(stream=stream, ignore=ignore, extended_type=type, body=body)
+        try:
+            frame = Ext(stream=stream, ignore=ignore, extended_type=type, body=body)
+        except Violation as violation:
+            raise LocalProtocolError(violation.reason, rule=violation.rule) from None
         self._out.control(frame.encode(prefixed=True))
+
+    def _check_metadata(self, metadata: bytes) -> None:
+        """This side obeys the bounds it sets (rule 9 of docs/limits)."""
+        if len(metadata) > self.limits.connection_metadata_bytes:
+            raise LimitExceeded(
+                f"{len(metadata)} bytes of metadata: a peer takes {self.limits.connection_metadata_bytes}",
+                stream=0,
+                rule="metadata-too-large",
+            )
 
     def _receive(self, data: bytes, now: float) -> None:
         self._in.receive(data, now)

@@ -196,10 +196,10 @@ class Inbound:
             self._counted = position
 
     def _keep(self, block: bytes, position: int, end: int) -> None:
-        self._count(block, position)
-        if self.over:
+        if self.over:  # what ended a transport is not received (RE-04): only RESUME_OK may come before it is open
             self._buffer.clear()
             return
+        self._count(block, position)
         need = 0
         if self.held:
             need = _FAR

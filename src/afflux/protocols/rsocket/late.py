@@ -13,7 +13,7 @@ Ids are remembered in tables of ``limits.tombstones``, oldest out: there is no s
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from afflux.core.ids import Tombstones
 from afflux.core.limits import Limits
@@ -54,6 +54,16 @@ class LateFrames:
         """The id is used again."""
         self._given_up.discard(id)
         self._ended.discard(id)
+
+    def state(self) -> list[Any]:
+        """What ``restore`` takes."""
+        return [self._given_up.state(), self._ended.state(), self._answers]
+
+    def restore(self, state: list[Any]) -> None:
+        """Go on from a state."""
+        self._given_up.restore(state[0])
+        self._ended.restore(state[1])
+        self._answers = min(state[2], self._most_answers)
 
     def price(self, id: int, frame: LateFrame) -> int:
         """What a frame for a stream that is not live costs in glitch tokens; 0 for a legal race."""

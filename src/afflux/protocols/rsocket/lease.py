@@ -12,11 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from afflux.core.bucket import Bucket
 from afflux.core.limits import Limits
 
 __all__ = ["UNMETERED", "FixedLease", "Granted", "Held", "Lease", "LeaseGranter", "LeasePolicy", "RateLease"]
 
+_GRAIN = 1e-9
+"A billionth of a request is forgiven, so that seconds in floating point are exact at the limit."
 MOST = 0x7FFFFFFF
 "The most requests, and the most milliseconds, that a LEASE frame can say."
 
@@ -37,7 +38,7 @@ class Lease:
     @property
     def ttl_ms(self) -> int:
         """The time as the frame says it, in whole milliseconds."""
-        return int(self.ttl * 1000)
+        return round(self.ttl * 1000)
 
 
 class LeaseGranter(Protocol):
@@ -46,8 +47,8 @@ class LeaseGranter(Protocol):
     def grant(self, now: float, used: int) -> Lease:
         """The next lease. Asked when the connection opens, and whenever the last lease's time is over.
 
-        ``now`` is in monotonic seconds, ``used`` how many requests the last lease was used for. A lease of 0 requests
-        says "none now": it is asked again when its time is over. One of 0 seconds is the last.
+        ``now`` is in monotonic seconds, ``used`` how many requests came since it was last asked. A lease of 0
+        requests says "none now": it is asked again when its time is over. One of 0 seconds is the last.
         """
 
 
@@ -81,7 +82,10 @@ class FixedLease:
 
 @dataclass(frozen=True, slots=True)
 class RateLease:
-    """``per_second`` requests on average, ``burst`` of them at once at most, leased for ``ttl`` seconds at a time."""
+    """``per_second`` requests on average, ``burst`` of them at once at most, leased for ``ttl`` seconds at a time.
+
+    At once is within one lease: a burst at its end may be followed by what its time has brought, ``per_second * ttl``.
+    """
 
     per_second: float
     burst: int
@@ -101,13 +105,17 @@ class _Rate:
     """What is left of a rate on one connection."""
 
     def __init__(self, policy: RateLease) -> None:
-        self._bucket = Bucket(policy.burst, policy.per_second)
-        self._ttl = policy.ttl
+        self._policy = policy
+        self._left = float(policy.burst)
+        self._at: float | None = None
 
     def grant(self, now: float, used: int) -> Lease:
-        """What is there now."""
-        self._bucket.take(used, now)
-        return Lease(int(self._bucket.level(now)), self._ttl)
+        """What is there now. What was used made room for what time has brought since."""
+        policy = self._policy
+        brought = 0.0 if self._at is None else max(0.0, now - self._at) * policy.per_second
+        self._at = now
+        self._left = min(float(policy.burst), max(0.0, self._left - used) + brought)
+        return Lease(int(self._left + _GRAIN), policy.ttl)
 
 
 UNMETERED = FixedLease(MOST, MOST / 1000)
@@ -159,17 +167,17 @@ class Granted:
         self.until: float | None = None
         "When the lease is over and the next is due; None for never."
         self.used = 0
-        "How many requests came under this lease."
+        "How many requests came since the policy was asked."
 
     def next(self, now: float) -> Lease:
         """The lease to send now."""
         lease = self._granter.grant(now, self.used)
+        self.used = 0
         self.replace(lease, now)
         return lease
 
     def replace(self, lease: Lease, now: float) -> None:
         """``lease`` is sent."""
-        self.used = 0
         self.left = lease.requests if lease.ttl_ms else 0
         self.until = now + lease.ttl_ms / 1000 if lease.ttl_ms else None
 

@@ -1,12 +1,14 @@
 """What waits to be written, and in which turn. Fragmentation lives here; no state of streams does.
 
 1. Frames of stream 0 go first (R-21), but for the farewell: no request may come after CONNECTION_CLOSE.
-2. Frames of one stream keep their order. A payload that needs fragments opens a *lane* for its stream, and
+2. Requests leave in the order of their ids (R-8): the first fragment of a large one queues like any frame.
+3. Frames of one stream keep their order. A payload that needs fragments opens a *lane* for its stream, and
    whatever that stream sends later queues behind it.
-3. Lanes take turns, a fragment each, with the ordinary frames in between: one large payload delays nobody else
+4. Lanes take turns, a fragment each, with the ordinary frames in between: one large payload delays nobody else
    by more than a fragment.
-4. With resumption, what leaves is retained; what was retained and has to be repeated goes before what is new, and
-   while there is no transport, or no room to retain more, only stream 0 speaks.
+5. With resumption, what leaves is retained; what was retained and has to be repeated goes before what is new, and
+   while there is no transport, or no room to retain more, only stream 0 speaks. One turn may pass the room: what
+   is retained stays below ``resume_bytes``, one chunk (64 KiB and an item, or a frame) and one fragment more.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from struct import Struct
+from typing import Any
 
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.protocols.rsocket.frames import FLAG_COMPLETE, FLAG_FOLLOWS, FLAG_METADATA, NEXT
@@ -49,6 +52,16 @@ class Fragments:
         self.size = len(self._metadata) + len(self._data)
         "Payload bytes not yet handed over; the headers are not counted."
 
+    def state(self) -> list[Any]:
+        """What ``of_state`` takes: what was not handed over yet."""
+        metadata = bytes(self._metadata) if self._with_metadata else None
+        return [self._stream, self._word, self._extra, metadata, bytes(self._data), self.complete, self._mtu]
+
+    @classmethod
+    def of_state(cls, state: list[Any]) -> Fragments:
+        """The rest of a payload."""
+        return cls(*state)
+
     def next(self) -> list[bytes | memoryview]:
         """The chunks of the next frame; ``size`` is 0 after the last one."""
         header_size = HEADER_SIZE + len(self._extra) + (3 if self._with_metadata else 0)
@@ -70,31 +83,37 @@ class Fragments:
         return [header, metadata, data]
 
 
-class Outbound:
+class Outbound:  # long: frames, runs and payloads go in, blocks come out, and a snapshot takes both ways
     """The queue of one connection."""
 
     __slots__ = (
         "_control",
         "_counts",
+        "_gates",
         "_lanes",
         "_last",
-        "_mtu",
+        "_popped",
         "_ready",
         "_repeat",
         "frames",
+        "mtu",
         "paused",
         "retained",
         "size",
     )
 
     def __init__(self, mtu: int) -> None:
-        self._mtu = mtu
+        self.mtu = mtu
+        "Bytes a frame may have, with its prefix."
         self._control: list[bytes] = []
         self._last = b""
         self._ready: deque[bytes] = deque()
         self._counts: deque[int] = deque()
         "Frames in each chunk of ``_ready``; 0 is the head of a frame whose rest is the next chunk."
         self._lanes: dict[int, deque[bytes | Fragments]] = {}
+        self._gates: dict[int, int] = {}
+        "New lanes wait until ``_popped`` is so much: what was in ``_ready`` before may be of the same stream."
+        self._popped = 0
         self.size = 0
         "Bytes waiting, of payloads still to be cut as well."
         self.frames = 0
@@ -139,9 +158,18 @@ class Outbound:
         data = payload.data
         metadata = payload.metadata
         size = HEADER_SIZE + len(extra) + len(data) + (0 if metadata is None else 3 + len(metadata))
-        if size > self._mtu:
-            fragments = Fragments(stream, word, extra, metadata, data, complete, self._mtu)
-            self._lanes.setdefault(stream, deque()).append(fragments)
+        if size > self.mtu:
+            fragments = Fragments(stream, word, extra, metadata, data, complete, self.mtu)
+            if word != NEXT:
+                first = b"".join(fragments.next())
+                self._ready.append(first)
+                self._counts.append(1)
+                self.size += len(first)
+                self.frames += 1
+            if stream not in self._lanes:
+                self._lanes[stream] = deque()
+                self._gates[stream] = self._popped + len(self._ready)
+            self._lanes[stream].append(fragments)
             self.size += fragments.size
             self.frames += 1
             return
@@ -173,7 +201,7 @@ class Outbound:
         chunks: list[bytes] = []
         size = frames = 0
         length, header = -1, b""
-        small = min(_COPY_BELOW, self._mtu - HEADER_SIZE)
+        small = min(_COPY_BELOW, self.mtu - HEADER_SIZE)
         for index, item in enumerate(payloads):
             if isinstance(item, bytes):
                 data = item
@@ -201,6 +229,7 @@ class Outbound:
 
     def drop(self, stream: int) -> None:
         """Forget what a stream still has in its lane: it is canceled or has failed (R-38)."""
+        self._gates.pop(stream, None)
         for entry in self._lanes.pop(stream, ()):
             self.size -= entry.size if isinstance(entry, Fragments) else len(entry)
             self.frames -= 1
@@ -210,6 +239,7 @@ class Outbound:
         self._ready.clear()
         self._counts.clear()
         self._lanes.clear()
+        self._gates.clear()
         self._repeat.clear()
         self._last = b""
         self.size = sum(map(len, self._control))
@@ -232,8 +262,33 @@ class Outbound:
     def resume(self) -> None:
         """There is a new transport: everything that is retained goes again, in order (R-50)."""
         self.paused = False
-        if self.retained is not None:
-            self._repeat.extend(self.retained.blocks())
+        self._repeat.extend(() if self.retained is None else self.retained.blocks())
+
+    def state(self) -> dict[str, Any]:
+        """What ``restore`` takes: all that streams have queued. What stream 0 has to say belongs to a transport."""
+        return {
+            "ready": [list(self._ready), list(self._counts)],
+            "lanes": [
+                [id, [entry.state() if isinstance(entry, Fragments) else entry for entry in lane]]
+                for id, lane in self._lanes.items()
+            ],
+            "gates": [[id, gate - self._popped] for id, gate in self._gates.items()],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state, without a transport."""
+        self.suspend()
+        ready, counts = state["ready"]
+        self._ready.extend(ready)
+        self._counts.extend(counts)
+        self.size = sum(map(len, ready))
+        self.frames = sum(counts)
+        for id, entries in state["lanes"]:
+            lane = [Fragments.of_state(entry) if isinstance(entry, list) else entry for entry in entries]
+            self._lanes[id] = deque(lane)
+            self.size += sum(entry.size if isinstance(entry, Fragments) else len(entry) for entry in lane)
+            self.frames += len(lane)
+        self._gates.update((id, self._popped + gate) for id, gate in state["gates"])
 
     def take(self, limit: int) -> bytes:
         """Bytes to write now, about ``limit`` at most: whole frames, at least one if there is any."""
@@ -262,8 +317,7 @@ class Outbound:
         control = self._take_control()
         chunks: list[bytes | memoryview] = []
         limit -= len(control)
-        if retained.size:
-            limit = min(limit, retained.room)
+        limit = min(limit, retained.room if retained.size else max(1, retained.room))
         self._take_streams(chunks, limit)
         block = b"".join(chunks)
         retained.add(block)
@@ -293,16 +347,17 @@ class Outbound:
         size = 0
         while size < limit and (self._ready or self._lanes):
             if self._ready:
-                size += self._take_ready(chunks)
+                size += self._take_ready(chunks, min(0x10000, limit - size))
             if self._lanes:
                 size += self._take_fragment(chunks)
 
-    def _take_ready(self, chunks: list[bytes | memoryview]) -> int:
-        """Move ordinary frames: one turn's worth, the size of a lane's fragment."""
+    def _take_ready(self, chunks: list[bytes | memoryview], most: int) -> int:
+        """Move ordinary frames: one turn's worth, ``most`` bytes and the rest of a chunk."""
         ready, counts = self._ready, self._counts
         size = count = 0
-        while ready and (size < 0x10000 or not count):
+        while ready and (size < most or not count):
             chunk = ready.popleft()
+            self._popped += 1
             count = counts.popleft()
             chunks.append(chunk)
             size += len(chunk)
@@ -311,8 +366,11 @@ class Outbound:
         return size
 
     def _take_fragment(self, chunks: list[bytes | memoryview]) -> int:
-        """Move one frame of the lane whose turn it is, and send the lane to the back."""
-        stream = next(iter(self._lanes))
+        """Move one frame of the lane whose turn it is, and send the lane to the back; 0 when all have to wait."""
+        stream = next((id for id in self._lanes if self._gates.get(id, 0) <= self._popped), None)
+        if stream is None:
+            return 0
+        self._gates.pop(stream, None)
         lane = self._lanes.pop(stream)
         entry = lane[0]
         if isinstance(entry, Fragments):

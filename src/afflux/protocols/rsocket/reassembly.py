@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from afflux.core.errors import Violation
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
-from afflux.protocols.rsocket.frames import PayloadFrame, RequestChannel, RequestFnf, RequestResponse, RequestStream
+from afflux.protocols.rsocket.frames import (
+    PayloadFrame,
+    RequestChannel,
+    RequestFnf,
+    RequestResponse,
+    RequestStream,
+    decode,
+)
 
 __all__ = ["Partial", "Reassembly", "RequestFrame"]
 
@@ -32,7 +40,7 @@ class Partial:
     "Non-last fragments below the smallest useful size."
 
     def add(self, frame: RequestFrame | PayloadFrame) -> None:
-        """Append what a fragment carries.
+        """Append what a fragment carries; inside a sequence it may have neither N nor C (D-4).
 
         Raises:
             Violation: metadata after data has begun (R-34).
@@ -108,7 +116,7 @@ class Reassembly:
         """Append a fragment; return the whole once ``last``. ``room`` is what the connection's budget still has.
 
         Raises:
-            Violation: a limit is reached, or metadata follows data; the fragments are dropped.
+            Violation: a limit is reached (R-39), or metadata follows data; the fragments are dropped.
         """
         partial = self.partials[stream]
         before = self._cost(partial)
@@ -138,6 +146,31 @@ class Reassembly:
         partial = self.partials[stream]
         partial.small += 1
         return partial.small > 1
+
+    def state(self) -> list[list[Any]]:
+        """What ``restore`` takes: each unfinished payload, its pieces joined."""
+        return [
+            [
+                stream,
+                None if partial.request is None else partial.request.encode(),
+                partial.fragments,
+                partial.small,
+                None if partial.metadata is None else b"".join(partial.metadata),
+                b"".join(partial.data),
+            ]
+            for stream, partial in self.partials.items()
+        ]
+
+    def restore(self, state: list[list[Any]], now: float) -> None:
+        """Go on from a state; the time for the rest begins ``now``."""
+        for stream, request, fragments, small, metadata, data in state:
+            partial = Partial(None if request is None else cast("RequestFrame", decode(request)), now)
+            partial.fragments, partial.small = fragments, small
+            partial.metadata = None if metadata is None else [metadata]
+            partial.data = [data] if data else []
+            partial.size = len(data) + len(metadata or b"")
+            self.partials[stream] = partial
+            self.size += self._cost(partial)
 
     def _cost(self, partial: Partial) -> int:
         return partial.size + partial.fragments * self._limits.object_overhead_bytes

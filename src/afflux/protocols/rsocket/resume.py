@@ -12,7 +12,7 @@ Nothing here knows a transport, a table or time.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING
@@ -51,6 +51,8 @@ _TRACKED = frozenset(
 "Frame types that have a position (R-44)."
 _REPORTS = 8
 "Positions are reported so many times while the peer's store could fill, if it is as large as this side's."
+_REPORT_ALWAYS = 0x20000
+"And behind so many bytes at the latest: its store may be that of a server, 1 MiB, where this side's is larger."
 _JOIN_BELOW = 0x1000
 
 
@@ -59,21 +61,30 @@ def counted(block: bytes, start: int, end: int) -> int:
     size = 0
     while start < end:
         length = int.from_bytes(block[start : start + 3], "big")
-        if block[start + 7] >> 2 in _TRACKED and any(block[start + 3 : start + 7]):
+        id = int.from_bytes(block[start + 3 : start + 7], "big") & 0x7FFFFFFF
+        if id and block[start + 7] >> 2 in _TRACKED:
             size += length
         start += 3 + length
     return size
 
 
 class Retained:
-    """The frames of streams that this side has sent, from ``first`` to ``sent``."""
+    """The frames of streams that this side has sent, from ``first`` to ``sent``.
 
-    __slots__ = ("_blocks", "_told", "first", "limit", "received", "reported", "sent")
+    They are kept in blocks, as they left. A block is freed as a whole; of the first one only what stands behind
+    ``first`` counts. So a position costs a walk over the frames it frees, however often it is said.
+    """
+
+    __slots__ = ("_blocks", "_lengths", "_offset", "_told", "first", "limit", "received", "reported", "sent")
 
     def __init__(self, limits: Limits) -> None:
         self.limit = limits.resume_bytes
         "Bytes that may be retained (K)."
         self._blocks: deque[bytes] = deque()
+        self._lengths: deque[int] = deque()
+        "The bytes of the frames in each block, without their prefixes; of the first from ``first`` on."
+        self._offset = 0
+        "Where ``first`` stands in the first block."
         self.first = 0
         "The position of the first byte that is retained."
         self.sent = 0
@@ -97,57 +108,102 @@ class Retained:
     @property
     def report_due(self) -> bool:
         """So much has come since the peer was told that it should be told again."""
-        return self.received - self.reported >= self.limit // _REPORTS
+        return self.received - self.reported >= max(1, min(self.limit // _REPORTS, _REPORT_ALWAYS))
 
     def add(self, block: bytes) -> None:
         """Frames of streams are being sent: whole ones, with their prefixes."""
         if not block:
             return
-        self.sent += _length(block)
+        length = _length(block)
+        self.sent += length
         if self._blocks and len(self._blocks[-1]) < _JOIN_BELOW:
             self._blocks[-1] += block  # many small objects would cost more than they hold
+            self._lengths[-1] += length
         else:
             self._blocks.append(block)
+            self._lengths.append(length)
 
-    def told(self, position: int) -> None:
-        """The peer says how far it got, in a KEEPALIVE (R-51).
+    def told(self, position: int) -> bool:
+        """The peer says how far it got (R-51). False when it said before that it was further: then this is ignored.
+        0 is what a peer says that does not count (D-5).
 
         Raises:
             Violation: that is beyond what was sent.
         """
         if position > self.sent:
             raise Violation(f"position {position} of {self.sent}: it was not sent yet", rule="R-51")
-        if position > self._told:
-            self._told = position
-            self.trim(position)
+        if position < self._told:
+            return not position
+        self._told = position
+        self.trim(position)
+        return True
 
     def trim(self, position: int) -> None:
         """Forget the whole frames below ``position``."""
         while self._blocks and self.first < position:
-            block = self._blocks[0]
-            length = _length(block)
-            if self.first + length > position:
-                at, self.first = _cut(block, self.first, position)
-                self._blocks[0] = block[at:]
+            if self.first + self._lengths[0] > position:
+                self._offset, first = _cut(self._blocks[0], self._offset, self.first, position)
+                self._lengths[0] -= first - self.first
+                self.first = first
                 return
-            self.first += length
+            self.first += self._lengths.popleft()
             self._blocks.popleft()
+            self._offset = 0
 
     def holds(self, position: int) -> bool:
         """Whether everything from ``position`` on is retained, and a frame begins there."""
         if not self.first <= position <= self.sent:
             return False
-        at = self.first
-        for block in self._blocks:
-            length = _length(block)
+        at, offset = self.first, self._offset
+        for block, length in zip(self._blocks, self._lengths, strict=True):
             if at + length > position:
-                return _cut(block, at, position)[1] == position
-            at += length
+                return _cut(block, offset, at, position)[1] == position
+            at, offset = at + length, 0
         return True
+
+    def after(self, position: int) -> bytes:
+        """Everything retained from ``position`` on, where a frame begins."""
+        parts: list[bytes] = []
+        at, number = self.sent, len(self._blocks)
+        while at > position and number:
+            number -= 1
+            at -= self._lengths[number]
+            start = 0 if number else self._offset
+            if at < position:
+                start, _ = _cut(self._blocks[number], start, at, position)
+            parts.append(self._blocks[number][start:])
+        return b"".join(reversed(parts))
+
+    def state(self) -> list[int]:
+        """The positions: what ``restore`` takes, beside the frames."""
+        return [self.first, self.sent, self.received, self.reported, self._told]
+
+    def restore(self, state: list[int], blocks: Iterable[tuple[int, bytes]]) -> None:
+        """Go on from a state, with the frames that are retained: (position, frames), in order. They may begin before
+        the first that is wanted.
+
+        Raises:
+            ValueError: these are not the frames.
+        """
+        first, sent, self.received, self.reported, self._told = state
+        for position, frames in blocks:
+            if not self._blocks:
+                self.first = self.sent = position
+            if position != self.sent:
+                raise ValueError(f"the frames from position {self.sent} are missing")
+            self.add(frames)
+        if not self._blocks:
+            self.first = self.sent = first
+        self.trim(first)
+        if (self.first, self.sent) != (first, sent):
+            raise ValueError(f"the frames {self.first} to {self.sent} are not those from {first} to {sent}")
 
     def blocks(self) -> Iterator[bytes]:
         """Everything retained, in order."""
-        return iter(self._blocks)
+        offset = self._offset
+        for block in self._blocks:
+            yield block[offset:]
+            offset = 0
 
 
 def _length(block: bytes) -> int:
@@ -159,10 +215,9 @@ def _length(block: bytes) -> int:
     return len(block) - 3 * frames
 
 
-def _cut(block: bytes, first: int, position: int) -> tuple[int, int]:
-    """Where in the block, which begins at ``first``, the frame stands that reaches beyond ``position``; and that
-    frame's position."""
-    at = 0
+def _cut(block: bytes, at: int, first: int, position: int) -> tuple[int, int]:
+    """Where in the block, at ``at`` or behind, the frame stands that reaches beyond ``position``; and that frame's
+    position. The frame at ``at`` has the position ``first``."""
     while True:
         length = int.from_bytes(block[at : at + 3], "big")
         if first + length > position:
@@ -172,11 +227,18 @@ def _cut(block: bytes, first: int, position: int) -> tuple[int, int]:
 
 
 class Sessions:
-    """The resumable sessions of one server, by token. Nothing is kept that could tell a token (RE-13)."""
+    """The resumable sessions of one server, by token. Nothing is kept that could tell a token (RE-13).
+
+    Nothing here walks over all of them: a thousand that lose their transport at once cost a thousand steps.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._sessions: OrderedDict[bytes, Connection] = OrderedDict()
+        self._sessions: dict[bytes, Connection] = {}
+        self._away: OrderedDict[bytes, Connection] = OrderedDict()
+        "Those that have lost their transport, the longest away first; some may have come back since."
+        self._size = 0
+        "What all of them held when they were last weighed."
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -184,8 +246,7 @@ class Sessions:
     @property
     def full(self) -> bool:
         """Whether there is no place for one more: as many as may be, and none of them is away."""
-        most = self._limits.resume_sessions
-        return len(self._sessions) >= most and not any(session.suspended for session in self._sessions.values())
+        return len(self._sessions) >= self._limits.resume_sessions and self._longest_away() is None
 
     def find(self, token: bytes) -> Connection | None:
         """The session of a token. How long it takes tells nothing of the token: digests are compared."""
@@ -198,31 +259,46 @@ class Sessions:
     def add(self, session: Connection) -> None:
         """Keep a session. Call crowd_out soon."""
         self._sessions[session.digest] = session
+        session.weight = 0
 
     def remove(self, session: Connection) -> None:
         """The session is over."""
-        if self._sessions.get(session.digest) is session:
+        if session.weight is not None:
+            self._size -= session.weight
+            session.weight = None
             del self._sessions[session.digest]
+            self._away.pop(session.digest, None)
 
     def away(self, session: Connection) -> None:
         """The session has lost its transport: of all that are away it will be the last to go. Call crowd_out soon."""
-        if session.digest in self._sessions:
-            self._sessions.move_to_end(session.digest)
+        if session.weight is not None:
+            self._away[session.digest] = session
+            self._away.move_to_end(session.digest)
+
+    def weigh(self, session: Connection) -> None:
+        """A session may hold more than before, or less."""
+        if session.weight is not None:
+            size = session.held_bytes
+            self._size += size - session.weight
+            session.weight = size
 
     def crowd_out(self) -> list[Connection]:
         """Take out the disconnected sessions beyond ``resume_sessions`` and ``resume_process_bytes``, those that have
         been away for longest first (RE-18). The caller ends them."""
         limits = self._limits
-        count = len(self._sessions)
-        size = sum(session.held_bytes for session in self._sessions.values())
         gone: list[Connection] = []
-        for session in self._sessions.values():
-            if count <= limits.resume_sessions and size <= limits.resume_process_bytes:
+        while len(self._sessions) > limits.resume_sessions or self._size > limits.resume_process_bytes:
+            session = self._longest_away()
+            if session is None:
                 break
-            if session.suspended:
-                gone.append(session)
-                count -= 1
-                size -= session.held_bytes
-        for session in gone:
-            del self._sessions[session.digest]
+            self.remove(session)
+            gone.append(session)
         return gone
+
+    def _longest_away(self) -> Connection | None:
+        while self._away:
+            session = next(iter(self._away.values()))
+            if session.suspended:
+                return session
+            del self._away[session.digest]
+        return None

@@ -252,7 +252,7 @@ SERVER = Table(
         Row(_S.DECIDING, _I.APP_ACCEPT, _A.ESTABLISH, _S.OPEN, "3.2"),
         Row(_S.DECIDING, _I.APP_REFUSE, _A.REFUSE_SETUP, _S.CLOSED, "R-14"),
         Row(_S.OPEN, _I.RESUME, _A.ABORT, _S.CLOSED, "R-48"),
-        Row((_S.OPEN, _S.DRAINING, _S.SUSPENDED), _I.APP_RESUME, _A.SEND_RESUME_OK, _S.OPEN, "R-46"),
+        Row(_S.SUSPENDED, _I.APP_RESUME, _A.SEND_RESUME_OK, _S.OPEN, "R-46"),
         *_COMMON,
     ],
     otherwise=(_A.IGNORE, "R-32"),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from afflux.core.events import Verb
 from afflux.protocols.rsocket.states import REQUESTER, RESPONDER, StreamState
 
 __all__ = ["Stream"]
+
+_COUNTED = ("owed", "allowed", "sent", "columnar", "late", "races", "first_paid")
+"What a stream's state has beside its name and its place in the tables."
 
 _IDLE, _RECEIVING = StreamState.IDLE, (StreamState.OPEN, StreamState.OUT_DONE)
 
@@ -24,6 +29,7 @@ class Stream:
         "owed",
         "races",
         "requester",
+        "sent",
         "state",
         "table",
         "verb",
@@ -38,7 +44,9 @@ class Stream:
         self.owed = 0
         "Items the peer may still send."
         self.allowed = 0
-        "Items this side may still send."
+        "Items this side may still send; none before the peer has granted some (R-25)."
+        self.sent = 0
+        "Items that this side has sent; the request of a channel is one, that of any other stream is none."
         self.columnar = False
         self.hot = False
         "Items may take the short path: receiving, not reassembling, and more than the next item is owed."
@@ -50,6 +58,20 @@ class Stream:
         "Cancels that came for a half that was over."
         self.first_paid = verb != "channel" or requester
         "The first item of a channel has been paid for out of the application's demand (D-8)."
+
+    def state_of(self) -> list[Any]:
+        """What ``of_state`` takes."""
+        return [self.id, self.verb, self.requester, int(self.state), *(getattr(self, name) for name in _COUNTED)]
+
+    @classmethod
+    def of_state(cls, state: list[Any]) -> Stream:
+        """The stream that was in this state; ``rate`` it."""
+        id, verb, requester, standing, *counted = state
+        stream = cls(id, verb, requester)
+        stream.state = StreamState(standing)
+        for name, value in zip(_COUNTED, counted, strict=True):
+            setattr(stream, name, value)
+        return stream
 
     def rate(self, reassembling: bool) -> None:
         """Set ``hot`` and ``answering`` by the state."""

@@ -61,6 +61,8 @@ _VERBS: dict[type, Verb] = {
     RequestStream: "stream",
     RequestChannel: "channel",
 }
+_COUNTS = ("_newest", "_credit_frames", "_opened", "items_sent", "delivered", "objects")
+"What a state keeps of the numbers."
 _REQUESTS: dict[str, type[RequestFrame]] = {verb: frame for frame, verb in _VERBS.items()}
 # Members of an enum are slow to look up: those of the short ways are looked up once.
 _OPEN, _OUT_DONE, _IN_DONE, _CLOSED = StreamState.OPEN, StreamState.OUT_DONE, StreamState.IN_DONE, StreamState.CLOSED
@@ -275,6 +277,7 @@ class Streams:
         stream.columnar = columnar
         stream.state = _ASKS_LAST if verb != "channel" or complete else _ASKS
         stream.owed = credit if extra else 1
+        stream.sent = int(verb == "channel")
         stream.rate(False)
         return id
 
@@ -296,6 +299,7 @@ class Streams:
         if count == 1:
             self.out.payload(id, NEXT, b"", payload_of(payloads[0]), complete)
         stream.allowed -= count
+        stream.sent += count
         self.items_sent += count
         if count > 1:
             self.out.run(id, payloads, count - 1 if complete else -1)
@@ -337,6 +341,30 @@ class Streams:
         stream = self.live.get(id)
         if stream is not None:
             self._step(stream, StreamInput.APP_CANCEL)
+
+    def state(self) -> dict[str, Any]:
+        """What ``restore`` takes: the live streams and every count. What is queued and what has come in part have
+        states of their own."""
+        return {
+            "live": [stream.state_of() for stream in self.live.values()],
+            "handlers": sorted(self.handlers),
+            "ids": self._ids.state(),
+            "late": self._late.state(),
+            "counts": [getattr(self, name) for name in _COUNTS],
+            "accepting": self.accepting,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state. The unfinished payloads have been restored."""
+        self.live.update({stream.id: stream for stream in map(Stream.of_state, state["live"])})
+        for stream in self.live.values():
+            stream.rate(stream.id in self._partials)
+        self.handlers.update(state["handlers"])
+        self._ids.restore(state["ids"])
+        self._late.restore(state["late"])
+        for name, value in zip(_COUNTS, state["counts"], strict=True):
+            setattr(self, name, value)
+        self.accepting = state["accepting"]
 
     def fail_all(self, error: Error) -> None:
         """The connection is over: each live stream gets its one error."""

@@ -73,7 +73,7 @@ COMPOSITE_MIME = MIME_NAMES[0x7F]
 
 CompactLen = Literal["minus-one", "plain"]
 """How the length of a compact type's text is written. "minus-one" is the specification (D-1), "plain" the length as
-it is, as rsocket-swift writes it (section 6)."""
+it is, as rsocket-swift writes it (I-3)."""
 
 _WELL_KNOWN = 0x80
 "The top bit of a compact type: the rest is an id, not a length."

@@ -14,7 +14,7 @@ __all__ = ["Route", "encode_tags", "tags"]
 
 @dataclass(frozen=True, slots=True, init=False)
 class Route:
-    """Routing tags: ``Route("flights")``. Most servers look at the first alone (section 6).
+    """Routing tags: ``Route("flights")``. Most servers look at the first alone (I-8).
 
     Raises:
         LocalProtocolError: a tag has more than 255 bytes of UTF-8.

@@ -1,0 +1,251 @@
+"""What another process has left: streams that the application may take up again, handlers that begin again.
+
+How a session gets into its file and out of it is afflux.resume's; here it meets the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender, Source
+from afflux.core.errors import Canceled, Error, LocalProtocolError
+from afflux.core.events import Opened, Verb
+from afflux.core.payload import Payload
+
+if TYPE_CHECKING:
+    from afflux.aio.driver import Driver
+    from afflux.core.engine import Lasting
+    from afflux.resume.record import Asked, Record
+
+__all__ = ["Unfinished", "begin_again", "plain", "replays_of", "skipping", "unfinished_of"]
+
+
+class Unfinished:
+    """A stream that a former process has opened and not brought to its end. Take it up once, with the verb's method.
+
+    What nobody takes up is canceled when the connection is closed.
+    """
+
+    def __init__(self, driver: Driver, stream: int, asked: Asked) -> None:
+        self._driver = driver
+        self.stream = stream
+        "Its id."
+        self.verb: Verb = asked.verb
+        "request, stream or channel."
+        self.payload: Payload = asked.payload
+        "The request; for a channel also its first item. Empty when all that are kept would be beyond ``resume_bytes``."
+        self.taken = asked.taken
+        "Items that the former process has taken: the next one has this number, counted from 0."
+        sent, _, owed = cast("Lasting", driver.engine).standing(stream) or (0, 0, 0)
+        self.sent = sent
+        "Items of a channel that the former process has sent, the request among them. 0 if nothing more can be sent."
+        self._claimed = False
+        self._answer: asyncio.Future[Payload] | None = None
+        self._inbound: Inbound | None = None
+        if asked.verb == "request":
+            self._answer = self._reply(asked)
+        else:
+            self._inbound = self._arrivals(asked, owed)
+
+    @property
+    def route(self) -> str | None:
+        """The route of the request; None when it has none.
+
+        Raises:
+            Invalid: the metadata is not composite metadata.
+        """
+        from afflux.router import route_of
+
+        return route_of(self.payload)
+
+    async def answer(self) -> Payload:
+        """The answer of a request, as ``Peer.request`` would have returned it.
+
+        Raises:
+            LocalProtocolError: it is not a request, or was taken up before.
+            Error: as for ``Peer.request``.
+        """
+        if self._answer is None:
+            raise LocalProtocolError(f"stream {self.stream} is a {self.verb}: take its items", stream=self.stream)
+        self._claim()
+        try:
+            return await self._answer
+        except asyncio.CancelledError:
+            self._give_up()
+            raise
+        finally:
+            self._driver.forget(self.stream)
+
+    def items(self, *, credit: int = DEFAULT_CREDIT, source: Source | None = None) -> ItemStream:
+        """The items that were not taken, and those that follow, as ``Peer.stream`` and ``Peer.channel`` give them.
+
+        Args:
+            credit: how many items may be under way or wait here, with those that were granted before; 0 to grant by
+                hand.
+            source: at a channel, what to send behind the ``sent`` items of before; None completes that half.
+
+        Raises:
+            LocalProtocolError: it is a request, or was taken up before.
+        """
+        inbound = self._inbound
+        if inbound is None:
+            raise LocalProtocolError(f"stream {self.stream} is a request: await its answer", stream=self.stream)
+        self._claim()
+        inbound.reopen(credit)
+        if self.verb == "stream":
+            return ItemStream(inbound, opener=None, stop=self._stop)
+        from afflux.aio.peer import Channel  # which shows what is unfinished: it is there by now
+
+        driver, producer = self._driver, None
+        if self.sent and not driver.over:
+            producer = driver.spawn(_send_rest(driver, self.stream, () if source is None else source, inbound))
+        return Channel(inbound, (), (), self._stop).go_on(producer)
+
+    async def cancel(self) -> None:
+        """Tell the peer that it is not wanted any more. Does nothing to what was taken up, or is over."""
+        if not self._claimed:
+            self._claimed = True
+            self._give_up()
+
+    def _claim(self) -> None:
+        if self._claimed:
+            raise LocalProtocolError(f"stream {self.stream} was taken up before", stream=self.stream)
+        self._claimed = True
+
+    def _give_up(self) -> None:
+        driver = self._driver
+        if driver.replies.pop(self.stream, None) is not None:
+            driver.engine.cancel(self.stream)
+        self._stop()
+        if self._inbound is not None:
+            self._inbound.drop()
+        driver.forget(self.stream)
+        driver.flush_soon()
+
+    def _stop(self) -> None:
+        driver = self._driver
+        if driver.inbounds.pop(self.stream, None) is not None:
+            driver.engine.cancel(self.stream)
+            driver.flush_soon()
+
+    def _reply(self, asked: Asked) -> asyncio.Future[Payload]:
+        future: asyncio.Future[Payload] = self._driver.loop.create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # who claims it hears it
+        if asked.waiting:
+            future.set_result(asked.waiting.pop())
+        elif asked.error is not None:
+            future.set_exception(asked.error)
+        elif asked.ended:
+            future.set_result(Payload())
+        else:
+            self._driver.replies[self.stream] = future
+        return future
+
+    def _arrivals(self, asked: Asked, owed: int) -> Inbound:
+        inbound = Inbound(self._driver, 0)
+        inbound.id = self.stream
+        inbound.wait_for(owed, asked.waiting)
+        if asked.ended:
+            inbound.finish(asked.error)
+        else:
+            self._driver.inbounds[self.stream] = inbound
+        asked.waiting = []
+        return inbound
+
+    def __repr__(self) -> str:
+        return f"<Unfinished {self.verb} {self.stream}, {self.taken} taken>"
+
+
+def unfinished_of(driver: Driver, record: Record) -> tuple[Unfinished, ...]:
+    """What the application of a client may take up, in the order of ids."""
+    return tuple(Unfinished(driver, stream, asked) for stream, asked in sorted(record.asked.items()))
+
+
+async def _send_rest(driver: Driver, stream: int, source: Source, inbound: Inbound) -> None:
+    """The rest of the requester's half of a channel."""
+    sender = driver.senders[stream] = Sender(driver, stream)
+    try:
+        await sender.send_all(source)
+    except Exception as error:
+        inbound.finish(error)
+        driver.inbounds.pop(stream, None)
+        driver.engine.fail(stream, error)
+        driver.flush_soon()
+    finally:
+        driver.senders.pop(stream, None)
+        if hasattr(source, "aclose"):
+            await source.aclose()
+
+
+# -- handlers -------------------------------------------------------------------------------------------------
+
+
+def replays_of(handler: object) -> Callable[[Verb, Payload], bool]:
+    """Which of its functions can begin again: those with a true attribute ``replays``, and those of an object with one;
+    of a router it is the function of the route."""
+    find = getattr(handler, "find", None)
+    called = getattr(handler, "as_handler", lambda: handler)()
+
+    def replays(verb: Verb, payload: Payload) -> bool:
+        if verb == "channel":
+            return False
+        function = getattr(called, verb, None)
+        if callable(find):
+            from afflux.router import route_of
+
+            with suppress(Error):  # no route, or none that is known: its caller hears of it
+                function, _ = find(verb, route_of(payload))
+        return function is not None and bool(getattr(function, "replays", getattr(handler, "replays", False)))
+
+    return replays
+
+
+def begin_again(driver: Driver, record: Record, who: str) -> list[tuple[Opened, int]]:
+    """End what can not go on: what a handler was doing that has died, what was asked and nobody awaits. Return the
+    requests whose handlers begin again, and how many items of each answer were sent."""
+    engine = cast("Lasting", driver.engine)
+    again: list[tuple[Opened, int]] = []
+    for stream in engine.asking:
+        if stream not in record.asked:
+            engine.cancel(stream)
+    for stream in sorted(engine.handlers):
+        served, standing = record.served.get(stream), engine.standing(stream)
+        if served is not None and (standing is not None or served.verb == "fire"):
+            sent, allowed, _ = standing or (0, 0, 0)
+            again.append((Opened(stream, served.verb, served.payload, allowed, False), sent))
+            continue
+        # Rule 11 of docs/robustness: nobody knows what the handler had done.
+        engine.fail(stream, Canceled(f"the {who} was restarted: processing may have begun"))
+        engine.release(stream)
+    return again
+
+
+def plain(value: Any) -> Any:
+    """A certificate as it is after it was in a file: tuples are lists there."""
+    if isinstance(value, tuple | list):
+        return [plain(one) for one in value]
+    return {key: plain(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+async def skipping(source: Any, count: int) -> AsyncIterator[Any]:
+    """The items of a source, or lists of them, but for the first ``count``."""
+    if isinstance(source, AsyncIterable):
+        async for item in source:
+            if (rest := _beyond(item, count)) is not None:
+                yield rest
+            count -= len(item) if type(item) is list else 1
+    else:
+        for item in source:
+            if (rest := _beyond(item, count)) is not None:
+                yield rest
+            count -= len(item) if type(item) is list else 1
+
+
+def _beyond(item: Any, count: int) -> Any:
+    """What is left of an item or a list of items without the first ``count``; None for nothing."""
+    if count <= 0:
+        return item
+    return item[count:] or None if type(item) is list else None

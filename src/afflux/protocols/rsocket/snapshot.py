@@ -1,0 +1,114 @@
+"""An engine as plain values, and back: what a session needs to go on in another process. No files live here.
+
+A snapshot is made of numbers, texts, bytes, lists and dicts, so that it can be written down in any way. It holds
+everything but the frames that are retained, which are many and change at their ends only: a store keeps them
+beside it (``Retained.blocks`` and ``after``). What belongs to a transport is not in it: the frames of stream 0,
+leases, the frame that has come in part. Nor are the buckets: whoever restarts is no peer that could gain by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Any, cast
+
+from afflux.core.errors import Violation
+from afflux.core.limits import Limits
+from afflux.protocols.rsocket.codes import Code
+from afflux.protocols.rsocket.engine import Engine
+from afflux.protocols.rsocket.establishment import lifetime_of
+from afflux.protocols.rsocket.frames import Setup, decode
+from afflux.protocols.rsocket.lease import LeasePolicy
+from afflux.protocols.rsocket.resume import Retained, Sessions
+from afflux.protocols.rsocket.states import ConnectionState
+
+__all__ = ["lasting", "restore", "retained", "snapshot"]
+
+
+def lasting(engine: Engine) -> bool:
+    """Whether there is a session to be kept: it can be resumed, or waits for it."""
+    return engine._retained is not None and (engine.resumable or engine.suspended)
+
+
+def retained(engine: Engine) -> Retained:
+    """The frames that a lasting session keeps for its peer."""
+    return cast("Retained", engine._retained)
+
+
+def snapshot(engine: Engine) -> dict[str, Any]:
+    """The state of a lasting session, in parts: between two snapshots many of them are equal."""
+    setup = cast("Setup", engine.setup)
+    farewell = engine._farewell
+    return {
+        "setup": [engine._client, setup.encode(), engine._out.mtu],
+        "standing": [engine._accepted, None if farewell is None else farewell.reason, engine._peer_draining],
+        "positions": retained(engine).state(),
+        "streams": engine._streams.state(),
+        "queue": engine._out.state(),
+        "partials": engine._streams.reassembly.state(),
+    }
+
+
+def restore(
+    state: dict[str, Any],
+    blocks: Iterable[tuple[int, bytes]],
+    *,
+    limits: Limits,
+    now: float,
+    away: float = 0.0,
+    unconsumed: tuple[int, int] | None = None,
+    lease: LeasePolicy | None = None,
+    sessions: Sessions | None = None,
+    extensions: Container[int] = (),
+) -> Engine:
+    """An engine that goes on from a snapshot: suspended, until it has a transport.
+
+    Args:
+        state: what ``snapshot`` gave.
+        blocks: the frames that were retained: (position, frames), in order.
+        limits: the bounds from now on.
+        now: the time, in monotonic seconds.
+        away: for how many seconds there has been no transport.
+        unconsumed: bytes and items that the application still has to take; None for as many as when the snapshot was
+            made.
+        lease: as for the engine; so are ``sessions`` and ``extensions``.
+
+    Raises:
+        ValueError: the frames are not those of the snapshot.
+    """
+    client, encoded, mtu = state["setup"]
+    setup = cast("Setup", decode(encoded))
+    engine = Engine(
+        "client" if client else "server",
+        setup=setup if client else None,
+        limits=limits,
+        now=now,
+        mtu=mtu,
+        lease=lease,
+        sessions=sessions,
+        extensions=extensions,
+    )
+    if not client:
+        engine.setup = setup
+        engine._lifetime = lifetime_of(setup, limits)
+        engine._agree(setup)
+    accepted, farewell, engine._peer_draining = state["standing"]
+    engine._accepted = accepted
+    if farewell is not None:
+        engine._farewell = Violation(farewell, rule="3.1", code=Code.CONNECTION_ERROR)
+    retained(engine).restore(state["positions"], blocks)
+    streams = engine._streams
+    streams.reassembly.restore(state["partials"], now)
+    streams.restore(state["streams"])
+    if unconsumed is not None:
+        streams.delivered, streams.objects = unconsumed
+    engine._out.restore(state["queue"])
+    engine._state = ConnectionState.SUSPENDED
+    engine._in.first = False
+    engine._in.close()
+    engine._next_keepalive = None
+    engine._away = now - away
+    if sessions is not None:
+        sessions.add(engine)
+        sessions.weigh(engine)
+        sessions.away(engine)
+    return engine
