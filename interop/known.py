@@ -103,16 +103,6 @@ ABSENT: tuple[Absent, ...] = (
 
 KNOWN: tuple[Known, ...] = (
     Known(
-        "*",
-        "client",
-        ("credit.last", "credit.last-channel"),
-        "ours",
-        "3.5: app completes",
-        "A handler is not resumed without credit, so afflux learns that its generator has ended only when it is "
-        "granted one item more. Reactive Streams 1.5 and 2.9 want the completion without demand.",
-        bytes="00000001282032",
-    ),
-    Known(
         _PY,
         "client",
         ("request.no-metadata",),
@@ -387,15 +377,6 @@ _SESSIONS: tuple[Known, ...] = (
 KNOWN += _WEBSOCKET + _SESSIONS
 
 FINDINGS: tuple[KnownFinding, ...] = (
-    KnownFinding(
-        "afflux",
-        "*",
-        "R-8",
-        "stream",
-        "A large request waits for its turn while later, smaller ones go out: their ids are then out of order.",
-        bytes="00000007100021 00000001118000000021",
-        fault="ours",
-    ),
     KnownFinding(
         _JS0,
         "client",

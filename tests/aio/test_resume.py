@@ -308,3 +308,14 @@ async def test_a_busy_stream_loses_nothing_however_often_it_is_cut() -> None:
                     expected += 1
                 assert expected == 30_000
             assert proxy.connections >= 8
+
+
+async def test_giving_up_a_session_leaves_nothing_behind() -> None:
+    """What is aborted does not wait for another transport."""
+    async with afflux.serve("tcp://127.0.0.1:0", Demo(), resume=True) as server:
+        peer = await afflux.connect(server.uri, resume=SOON)
+        await peer.request(b"")
+        peer._driver.abort()
+        await peer.wait_closed()
+        assert peer.closed and not peer.suspended
+        await peer.close()

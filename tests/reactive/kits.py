@@ -100,7 +100,9 @@ class Kit:
     again = True
     "Each subscriber gets all items; else there is one subscriber, and others are refused."
     exact = True
-    "The source makes no more than is demanded."
+    "The source makes no more than is demanded, but for ``ahead``."
+    ahead = 0
+    "Items that are made without demand, to see whether there is an end."
     counted = True
     "The source is an iterator of ours, that tells when it is closed."
     tells = False
@@ -171,8 +173,10 @@ class Processed(Kit):
 
 
 class Wired(Kit):
-    """A peer's stream, over TCP."""
+    """A peer's stream, over TCP. A server makes one item ahead, so that completing needs no credit."""
 
+    ahead = 1
+    tells = True
     failure: type[Exception] = ApplicationError
     handler: Callable[[Counts], object] = Serves
     peer: Peer

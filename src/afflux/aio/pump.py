@@ -371,4 +371,6 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
             self.transport.abort()
         if not self.over:
             self.end(error)
-            self.dispatch(self.engine.receive_eof(monotonic()))
+            # A session that could be resumed is not to wait for another transport either.
+            over = self.engine.close if getattr(self.engine, "resumable", False) else self.engine.receive_eof
+            self.dispatch(over(monotonic()))
