@@ -1,4 +1,4 @@
-"""Demand: who may send how much, who waits for whom, and that nothing is made that nobody asked for, but for one item ahead."""
+"""Demand: who may send how much, who waits for whom; nothing is made that nobody asked for, but for one item ahead."""
 
 # ruff: noqa: SIM117 -- a connection, then what happens on it: the nesting is the story
 
