@@ -7,7 +7,7 @@ import afflux
 
 
 class Counter:
-    """A stream without an end. It makes a number only when somebody wants one."""
+    """A stream without an end. It makes one number more than somebody wants: whether it ends is known only then."""
 
     made = 0
 

@@ -11,17 +11,21 @@ class Echo:
 
 
 async def main() -> None:
-    two_a_moment = afflux.FixedLease(2, 0.2)
-    async with afflux.serve("tcp://127.0.0.1:0", Echo(), lease=two_a_moment) as server:
-        async with afflux.connect(server.uri, lease=True) as hasty:
-            for i in range(3):
-                try:
-                    print((await hasty.request(f"request {i}")).text)
-                except afflux.LeaseExpired as error:
-                    print(f"request {i}: {error}")
-        async with afflux.connect(server.uri, lease=True, lease_wait=5.0) as patient:
-            replies = await asyncio.gather(*(patient.request(str(i)) for i in range(5)))
-            print("with patience: " + " ".join(reply.text for reply in replies))
+    async with (
+        afflux.serve("tcp://127.0.0.1:0", Echo(), lease=afflux.FixedLease(2, ttl=60)) as server,
+        afflux.connect(server.uri, lease=True) as hasty,
+    ):
+        for i in range(3):
+            try:
+                print((await hasty.request(f"request {i}")).text)
+            except afflux.LeaseExpired as error:
+                print(f"request {i}: {error}")
+    async with (
+        afflux.serve("tcp://127.0.0.1:0", Echo(), lease=afflux.FixedLease(2, ttl=0.2)) as server,
+        afflux.connect(server.uri, lease=True, lease_wait=30.0) as patient,
+    ):
+        replies = await asyncio.gather(*(patient.request(str(i)) for i in range(5)))
+        print("with patience: " + " ".join(reply.text for reply in replies))
 
 
 asyncio.run(main())

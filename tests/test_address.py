@@ -6,7 +6,7 @@ import pytest
 
 import afflux
 from afflux.address import Address, parse
-from afflux.registry import PROTOCOLS, TRANSPORTS
+from afflux.registry import PROTOCOLS, TRANSPORTS, TransportEntry
 
 
 @pytest.mark.parametrize(
@@ -103,14 +103,8 @@ def test_an_address_is_text() -> None:
         parse(7000)  # type: ignore[arg-type] # what a user may do
 
 
-@pytest.mark.parametrize(
-    ("uri", "words"),
-    [
-        ("jmux+tcp://h:1", 'protocol "jmux" is not built yet; there is: rsocket'),
-        ("tls://h:1", 'transport "tls" is not built yet; there is: tcp, mem'),
-    ],
-)
-def test_what_is_named_but_not_built_is_said_before_anything_opens(uri: str, words: str) -> None:
+def test_what_is_named_but_not_built_is_said_before_anything_opens() -> None:
+    uri = "jmux+tcp://h:1"
     for make in (
         lambda: afflux.connect(uri),
         lambda: afflux.serve(uri, object()),
@@ -118,4 +112,34 @@ def test_what_is_named_but_not_built_is_said_before_anything_opens(uri: str, wor
     ):
         with pytest.raises(afflux.Unsupported) as caught:
             make()
-        assert str(caught.value) == words
+        assert str(caught.value) == 'protocol "jmux" is not built yet; there is: rsocket'
+    with pytest.raises(afflux.Unsupported, match='transport "quic" is not built yet; there is: tcp, tls'):
+        TransportEntry("quic", None).built()
+
+
+def test_a_transport_has_options_of_its_own() -> None:
+    address = parse("tls://h:1?mtu=64&ca=a%20b.pem&cert=c.pem&key=k.pem&name=n.example&client_ca=d.pem")
+    assert address.options["ca"] == "a b.pem"
+    assert address.terms == {"mtu": 64}
+    assert parse(str(address)) == address
+    assert parse("unix:///x?mode=660").options == {"mode": "660"}
+    assert {name for name, entry in TRANSPORTS.items() if entry.secure} == {"tls", "wss"}
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("tcp://h:1?ca=x.pem", ['unknown option "ca"', "mtu"]),
+        ("tls://h:1?mode=600", ['unknown option "mode"', "client_ca"]),
+        ("unix:///x?key=k.pem", ['unknown option "key"', "mode"]),
+        ("tls://h:1?ca=", ['option "ca" can not be ""', "it is empty"]),
+        ("unix:///x?mode=0o600", ["three octal digits"]),
+        ("unix:///x?mode=689", ["three octal digits"]),
+        ("unix:///x%00y", ["no control characters"]),
+        ("unix:///x%0Ay", ["no control characters"]),
+    ],
+)
+def test_an_option_of_another_transport_is_unknown(uri: str, words: list[str]) -> None:
+    with pytest.raises(afflux.AddressError) as caught:
+        parse(uri)
+    assert all(word in str(caught.value) for word in words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from afflux import cli
 from afflux.core import errors
 from afflux.registry import PROTOCOLS, TRANSPORTS
+from tests.pages import Block, Reader, blocks_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -75,10 +77,65 @@ def test_programs_are_found_with_what_they_print_and_need() -> None:
     ]
 
 
+SESSIONS = {
+    str(path.relative_to(ROOT)): blocks
+    for path in sorted(DOCS.rglob("*.md"))
+    if (blocks := blocks_of(path.read_text(encoding="utf-8")))
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SESSIONS)
+def test_the_commands_show_what_the_page_says(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("typer", reason="the commands need the extra cli")
+    if shutil.which("openssl") is None and any("$ openssl" in block.text for block in SESSIONS[name]):
+        pytest.skip("the page makes certificates with openssl")
+    with Reader(tmp_path) as reader:
+        for block in SESSIONS[name]:
+            reader.follow(block)
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_every_file_of_a_page_is_used_by_a_command_behind_it(name: str) -> None:
+    blocks = SESSIONS[name]
+    unused = []
+    for at, block in enumerate(blocks):
+        if block.title is not None:
+            behind = "".join(later.text for later in blocks[at + 1 :])
+            if not re.search(rf"\b{re.escape(Path(block.title).stem)}\b", behind):
+                unused.append(block.title)
+    assert unused == []
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_a_file_is_named_in_the_words_before_it(name: str) -> None:
+    """Not every reader of Markdown shows titles of blocks."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    before = {found[1]: text[: found.start()].rpartition("```\n")[2] for found in re.finditer(r'title="([^"]+)"', text)}
+    assert [title for title, words in before.items() if f"`{title}`" not in words] == []
+
+
+def test_files_and_sessions_are_found() -> None:
+    text = 'A\n\n```python title="a.py"\nprint(1)\n```\n\n<!-- numbers differ -->\n```console\n$ python a.py\n1\n```\n'
+    assert blocks_of(text) == [Block("a.py", "print(1)\n", False), Block(None, "$ python a.py\n1\n", True)]
+
+
+def test_a_session_that_shows_something_else_is_an_error(tmp_path: Path) -> None:
+    with Reader(tmp_path) as reader:
+        reader.follow(Block("a.py", "print('127.0.0.1:7000')\n", False))
+        reader.follow(Block(None, "$ python \\\n  a.py\n127.0.0.1:7000\n$ echo 1 ▁▂\n1 ▁▂\n", False))
+        reader.follow(Block(None, "$ echo 23 ▃\n1 ▁▂\n", True))
+        with pytest.raises(AssertionError, match="instead of"):
+            reader.follow(Block(None, "$ echo 2\n1\n", False))
+        with pytest.raises(AssertionError, match="instead of"):
+            reader.follow(Block(None, "$ echo two\n1\n", True))
+
+
 def test_every_page_is_in_the_index() -> None:
     index = page("README.md")
-    there = [path.name for path in DOCS.glob("*.md") if path.name != "README.md"]
-    assert [name for name in there if f"]({name})" not in index] == []
+    folders = (DOCS, DOCS / "how-to")
+    there = [path.relative_to(DOCS).as_posix() for folder in folders for path in folder.glob("*.md")]
+    assert [name for name in there if name != "README.md" and f"]({name})" not in index] == []
 
 
 def tree(kind: type[errors.Error], before: str = "") -> list[str]:

@@ -18,7 +18,7 @@ PRINTS = {
         "asked for 1, got 1; waits for: credit\n"
         "asked for 2, got 2, 3; waits for: credit\n"
         "asked for 3, got 4, 5, 6; waits for: credit\n"
-        "6 numbers were made\n"
+        "7 numbers were made\n"
     ),
     "channel": "1\n1.5\n3\n",
     "router_json": (

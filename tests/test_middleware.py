@@ -271,7 +271,7 @@ async def test_items_are_made_when_they_are_asked_for(uri: str) -> None:
         assert (await anext(stream)).data == b"0"
         await peer.request(b"")
         await peer.request(b"")
-        assert demo.made <= 10
+        assert demo.made <= 10 + 1  # one ahead
         await stream.aclose()
         await peer.request(b"")
         assert demo.closed == 1
@@ -288,7 +288,7 @@ async def test_credit_by_hand_goes_through(uri: str) -> None:
         stream.request(2)
         assert [(await anext(stream)).data for _ in range(2)] == [b"0", b"1"]
         await peer.request(b"")
-        assert demo.made == 2
+        assert demo.made == 2 + 1
         assert stream.id is not None
         stream.request(1)
         assert (await anext(stream)).data == b"2"

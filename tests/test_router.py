@@ -800,7 +800,7 @@ async def test_items_that_are_not_taken_are_not_made(uri: str) -> None:
         stream = peer.stream(route="n", credit=10)
         await anext(stream)
         await peer.request(route="sync")
-        assert made <= 10
+        assert made <= 10 + 1  # one ahead
         stream.cancel()
 
 

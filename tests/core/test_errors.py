@@ -22,9 +22,9 @@ def test_one_tree() -> None:
 
 
 def test_what_an_error_carries() -> None:
-    error = Rejected("full", code=0x202, stream=5, rule="R-42")
-    assert (error.message, error.code, error.stream, error.rule) == ("full", 0x202, 5, "R-42")
-    assert repr(error) == "Rejected('full', code=0x202, stream=5, rule='R-42')"
+    error = Rejected("full", code=0x202, stream=5, rule="X-42")
+    assert (error.message, error.code, error.stream, error.rule) == ("full", 0x202, 5, "X-42")
+    assert repr(error) == "Rejected('full', code=0x202, stream=5, rule='X-42')"
     assert repr(Rejected()) == "Rejected('')"
     assert str(error) == "full"
 
@@ -44,8 +44,8 @@ def test_a_missing_extra_says_how_to_get_it() -> None:
 
 def test_a_violation_knows_its_rule() -> None:
     with pytest.raises(Violation) as caught:
-        raise Violation("bad", rule="R-7", code=0x101, stream=3)
-    assert (caught.value.reason, caught.value.rule, caught.value.code, caught.value.stream) == ("bad", "R-7", 0x101, 3)
+        raise Violation("bad", rule="X-7", code=0x101, stream=3)
+    assert (caught.value.reason, caught.value.rule, caught.value.code, caught.value.stream) == ("bad", "X-7", 0x101, 3)
     assert not isinstance(caught.value, Error)
 
 
@@ -55,3 +55,6 @@ def test_an_error_is_raised_again_as_a_copy() -> None:
     assert again is not first
     assert repr(again) == repr(first)
     assert MissingExtra("x", "cli").again().extra == "cli"
+    assert not first.again().__suppress_context__
+    first.__cause__ = cause = OSError()
+    assert first.again().__cause__ is cause

@@ -157,7 +157,7 @@ def test_the_undeclared_frame_does_nothing() -> None:
 
 
 def test_a_violation_about_an_unknown_frame_is_a_malformed_one() -> None:
-    unknown = UnknownFrame("no such frame", rule="R-5", code=0x101, stream=3, ignorable=True)
+    unknown = UnknownFrame("no such frame", rule="X-5", code=0x101, stream=3, ignorable=True)
     assert isinstance(unknown, Malformed)
     assert (unknown.reason, unknown.code, unknown.stream, unknown.ignorable) == ("no such frame", 0x101, 3, True)
 

@@ -44,11 +44,11 @@ class Below(IntEnum):
 DoorRow = Row[Door, Hand, Deed]
 
 ROWS: list[DoorRow] = [
-    Row(Door.OPEN, Hand.PUSH, Deed.MOVE, Door.SHUT, "D-1"),
-    Row(Door.SHUT, Hand.PULL, Deed.MOVE, Door.OPEN, "D-1"),
-    Row(Door.SHUT, Hand.TURN_KEY, Deed.LOCK, Door.LOCKED, "D-2"),
-    Row(Door.LOCKED, Hand.TURN_KEY, Deed.UNLOCK, Door.SHUT, "D-2"),
-    Row((Door.SHUT, Door.LOCKED), Hand.PUSH, Deed.NOTHING, same, "D-3"),
+    Row(Door.OPEN, Hand.PUSH, Deed.MOVE, Door.SHUT, "X-1"),
+    Row(Door.SHUT, Hand.PULL, Deed.MOVE, Door.OPEN, "X-1"),
+    Row(Door.SHUT, Hand.TURN_KEY, Deed.LOCK, Door.LOCKED, "X-2"),
+    Row(Door.LOCKED, Hand.TURN_KEY, Deed.UNLOCK, Door.SHUT, "X-2"),
+    Row((Door.SHUT, Door.LOCKED), Hand.PUSH, Deed.NOTHING, same, "X-3"),
 ]
 
 
@@ -59,7 +59,7 @@ def table_of(*rows: DoorRow, start: Door = Door.OPEN) -> Table[Door, Hand, Deed]
         inputs=Hand,
         start=start,
         rows=rows,
-        otherwise=(Deed.NOTHING, "D-9"),
+        otherwise=(Deed.NOTHING, "X-9"),
     )
 
 
@@ -67,16 +67,16 @@ DOOR = table_of(*ROWS)
 
 
 def test_a_row_fills_its_cells() -> None:
-    assert DOOR.step(Door.OPEN, Hand.PUSH) == Step(Door.SHUT, Deed.MOVE, "D-1")
-    assert DOOR[Door.SHUT, Hand.TURN_KEY] == Step(Door.LOCKED, Deed.LOCK, "D-2")
+    assert DOOR.step(Door.OPEN, Hand.PUSH) == Step(Door.SHUT, Deed.MOVE, "X-1")
+    assert DOOR[Door.SHUT, Hand.TURN_KEY] == Step(Door.LOCKED, Deed.LOCK, "X-2")
     step = DOOR.step(Door.LOCKED, Hand.PUSH)
-    assert (step.next, step.action, step.rule) == (Door.LOCKED, Deed.NOTHING, "D-3")
+    assert (step.next, step.action, step.rule) == (Door.LOCKED, Deed.NOTHING, "X-3")
     assert DOOR.step(Door.SHUT, Hand.PUSH).next is Door.SHUT
 
 
 def test_every_other_cell_is_filled_by_otherwise() -> None:
-    assert DOOR.step(Door.OPEN, Hand.TURN_KEY) == Step(Door.OPEN, Deed.NOTHING, "D-9")
-    assert DOOR.otherwise == (Deed.NOTHING, "D-9")
+    assert DOOR.step(Door.OPEN, Hand.TURN_KEY) == Step(Door.OPEN, Deed.NOTHING, "X-9")
+    assert DOOR.otherwise == (Deed.NOTHING, "X-9")
 
 
 def test_cells_walk_over_all_of_the_table() -> None:
@@ -166,13 +166,13 @@ def test_the_table_for_people() -> None:
     assert DOOR.markdown() == (
         "|State|Input|Action|Next|Rule|\n"
         "|---|---|---|---|---|\n"
-        "|OPEN|PUSH|MOVE|SHUT|D-1|\n"
-        "|SHUT|PUSH|NOTHING|same|D-3|\n"
-        "|SHUT|PULL|MOVE|OPEN|D-1|\n"
-        "|SHUT|TURN_KEY|LOCK|LOCKED|D-2|\n"
-        "|LOCKED|PUSH|NOTHING|same|D-3|\n"
-        "|LOCKED|TURN_KEY|UNLOCK|SHUT|D-2|\n"
-        "|any|anything else|NOTHING|same|D-9|\n"
+        "|OPEN|PUSH|MOVE|SHUT|X-1|\n"
+        "|SHUT|PUSH|NOTHING|same|X-3|\n"
+        "|SHUT|PULL|MOVE|OPEN|X-1|\n"
+        "|SHUT|TURN_KEY|LOCK|LOCKED|X-2|\n"
+        "|LOCKED|PUSH|NOTHING|same|X-3|\n"
+        "|LOCKED|TURN_KEY|UNLOCK|SHUT|X-2|\n"
+        "|any|anything else|NOTHING|same|X-9|\n"
     )
 
 

@@ -94,7 +94,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
 NOT_HERE: dict[str, str] = {
     "FR-28": "turns of the loop are the driver's",
     "HS-27": "accepting is the listener's",
-    "KA-07": "the position is looked at with resumption only",
     "SL-01": "how fast bytes leave is the driver's to see",
     "SL-05": "a dead link is the lifetime's: KA-04 and KA-05; the blackhole is the transport's",
     "SL-07": "handlers are the driver's",

@@ -97,7 +97,7 @@ def _words(error: BaseException) -> str:
 def _text(error: BaseException) -> str:
     if isinstance(error, errors.Error):
         text = error.message or type(error).__name__
-        return f"{text} (0x{error.code:X})" if error.code is not None else text
+        return f"{text} (0x{error.code:03X})" if error.code is not None else text
     if isinstance(error, TimeoutError):
         return str(error) or "not done in time"
     if isinstance(error, OSError) and error.strerror:

@@ -176,7 +176,7 @@ class Resuming:
     """A newcomer wants to go on with a session: give its transport to that session, or refuse it."""
 
     session: Any
-    "The engine of the session."
+    "The engine of the session; None when there is none, at a driver that wants to know."
     request: Any
     "What the newcomer says (the RESUME frame)."
 

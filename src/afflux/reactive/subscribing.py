@@ -302,7 +302,8 @@ def from_publisher(publisher: Publisher[T], *, credit: int = DEFAULT_CREDIT) -> 
 
 
 def serve_publisher(publisher: Publisher[T], *, credit: int = 1) -> PublisherItems[T]:
-    """What a handler returns to serve a publisher: an item is requested when the peer has granted credit for it.
+    """What a handler returns to serve a publisher: it is asked for one item more than the peer has granted credit for,
+    because only so its end is known.
 
     ``from_publisher`` serves as well, and requests ahead of the peer; so does a larger ``credit``.
     """

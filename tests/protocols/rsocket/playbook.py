@@ -18,8 +18,11 @@ from afflux.core.errors import Error
 from afflux.core.frame import Frame
 from afflux.core.limits import Limits
 from afflux.protocols.rsocket import Engine, frames
+from afflux.protocols.rsocket.resume import Sessions
 
 Mode = Literal["whole", "bytewise", "glued"]
+TOKEN = bytes(range(16))
+"What the sessions of the resumable conversations are called."
 
 
 class Playbook:
@@ -80,6 +83,26 @@ class Playbook:
         """The transport ends."""
         self.quiet()
         self._collect(self.engine.receive_eof(self.now))
+        return self
+
+    def cut(self) -> Playbook:
+        """The transport breaks, and the session outlives it."""
+        return self.eof() << ev.Suspended
+
+    def adopt(self, newcomer: Playbook) -> Playbook:
+        """A newcomer has asked for this session: give it the newcomer's transport, as a driver does.
+
+        Raises:
+            Rejected: the session can not go on from there.
+        """
+        self.quiet()
+        event = newcomer.events.popleft()
+        if not (isinstance(event, ev.Resuming) and event.session is self.engine):
+            raise AssertionError(f"{event!r} does not ask for this session")
+        newcomer.quiet()
+        self.now = newcomer.now
+        self._collect(self.engine.resume(event.request, self.now))
+        self._collect(self.engine.receive(newcomer.engine.hand_over(), self.now))
         return self
 
     def quiet(self) -> Playbook:
@@ -156,3 +179,47 @@ def requester(mode: Mode = "whole", limits: Limits | None = None, **options: Any
     play = Playbook(Engine("client", limits=limits, **options), mode) << frames.Setup
     keepalive = frames.Keepalive(stream=0, respond=False, position=0, data=b"")
     return play >> keepalive << ev.Established
+
+
+def resumable_server(
+    mode: Mode = "whole", limits: Limits | None = None, sessions: Sessions | None = None, **options: Any
+) -> Playbook:
+    """A server whose session, named TOKEN, can be resumed."""
+    limits = limits or Limits.server()
+    sessions = Sessions(limits) if sessions is None else sessions
+    play = Playbook(Engine("server", limits=limits, sessions=sessions, **options), mode)
+    return play >> setup(token=TOKEN, lease="lease" in options) << ev.Established
+
+
+def resumable_client(mode: Mode = "whole", limits: Limits | None = None, **options: Any) -> Playbook:
+    """A client that has heard from its server already, and whose session can be resumed."""
+    asked = setup(token=TOKEN, lease="lease" in options)
+    play = Playbook(Engine("client", setup=asked, limits=limits, **options), mode) << asked
+    return play >> position(0) << ev.Established
+
+
+def newcomer(play: Playbook, *, server: int, client: int, mode: Mode = "whole", **options: Any) -> Playbook:
+    """A stranger at the server of ``play`` that has asked for its session, and was understood."""
+    engine = Engine("server", limits=play.engine.limits, sessions=play.engine._sessions, now=play.now, **options)
+    stranger = Playbook(engine, mode)
+    stranger.now = play.now
+    stranger >> resume(server=server, client=client)
+    assert isinstance(stranger.events[0], ev.Resuming), stranger.state()
+    return stranger
+
+
+def resume(*, server: int, client: int, **changes: Any) -> frames.Resume:
+    """RESUME: the client has ``server`` bytes of the server's, and keeps its own from ``client`` on."""
+    values: dict[str, Any] = {"stream": 0, "token": TOKEN}
+    values |= {"last_received_server_position": server, "first_available_client_position": client}
+    return frames.Resume(**values | changes)
+
+
+def resume_ok(client: int) -> frames.ResumeOk:
+    """RESUME_OK: the server has ``client`` bytes of the client's."""
+    return frames.ResumeOk(stream=0, last_received_client_position=client)
+
+
+def position(at: int, *, respond: bool = False) -> frames.Keepalive:
+    """KEEPALIVE that says how far its sender has received."""
+    return frames.Keepalive(stream=0, respond=respond, position=at, data=b"")

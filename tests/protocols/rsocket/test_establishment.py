@@ -9,6 +9,8 @@ from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolErr
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.protocols.rsocket import Engine, frames
+from afflux.protocols.rsocket.lease import FixedLease
+from afflux.protocols.rsocket.resume import Sessions
 
 from .playbook import Mode, Playbook, closed, error, failed, ignored, requester, responder, setup
 
@@ -83,6 +85,78 @@ def test_empty_token_is_rejected(mode: Mode) -> None:
         << closed(RemoteProtocolError, rule="R-53")
         << error(0, 0x003)
     )
+
+
+@pytest.mark.parametrize(
+    ("size", "taken"), [(1, True), (15, True), (16, True), (1024, True), (1025, False), (65_535, False)]
+)
+def test_tokens_where_sessions_are_kept(mode: Mode, size: int, taken: bool) -> None:
+    """R-53: any bytes will do, 1 to 1,024 of them; a stranger's own choice is its own risk."""
+    sessions = Sessions(Limits.server())
+    limits = Limits.server().replace(first_frame_bytes=100_000)
+    play = server(mode, limits=limits, sessions=sessions) >> setup(token=bytes(size))
+    if taken:
+        play << ev.Established
+    else:
+        play << closed(RemoteProtocolError, rule="R-53") << error(0, 0x003, b"bad-token")
+    play.quiet()
+    assert len(sessions) == taken
+    assert (sessions.find(bytes(size)) is play.engine) == taken
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule", "code"),
+    [
+        ({"token": b"t" * 2000, "major": 2}, "R-16", 0x001),
+        ({"token": b"t" * 2000, "lease": True}, "R-53", 0x003),
+        ({"token": b"t", "lease": True}, "HS-08", 0x002),
+        ({"token": b"t", "metadata": bytes(70_000)}, "connection_metadata_bytes", 0x003),
+    ],
+)
+def test_a_session_that_is_refused_takes_no_place(changes: dict[str, object], rule: str, code: int) -> None:
+    sessions = Sessions(Limits.server())
+    limits = Limits.server().replace(first_frame_bytes=100_000)
+    play = server(limits=limits, sessions=sessions) >> setup(**changes)
+    play << closed(RemoteProtocolError, rule=rule, code=code) << error(0, code)
+    assert len(sessions) == 0
+
+
+def test_leases_and_sessions_together(mode: Mode) -> None:
+    sessions = Sessions(Limits.server())
+    play = server(mode, sessions=sessions, lease=FixedLease(1)) >> setup(token=b"t" * 16, lease=True) << ev.Established
+    play << frames.Lease(stream=0, ttl_ms=1000, requests=1)
+    play.quiet()
+    assert play.engine.leased
+    assert play.engine.resumable
+    plain = server(mode, sessions=sessions, lease=FixedLease(1)) >> setup() << ev.Established
+    assert not plain.engine.leased
+    assert not plain.engine.resumable
+    assert len(sessions) == 1
+
+
+@pytest.mark.parametrize("size", [0, 1, 15])
+def test_a_client_does_not_take_a_token_that_could_be_guessed(size: int) -> None:
+    """RE-13: 16 random bytes at least."""
+    token = setup(token=b"t")
+    token.token = bytes(size)
+    with pytest.raises(LocalProtocolError, match=f"a resume token has 16 random bytes or more, not {size}") as refused:
+        Engine("client", setup=token)
+    assert refused.value.rule == "R-53"
+    token.token = bytes(16)
+    Engine("client", setup=token)
+
+
+def test_a_drain_before_the_answer_of_what_can_be_resumed() -> None:
+    """What is live waits for the session to come back; the farewell is said again, and nobody is told of a start."""
+    asked = setup(token=b"t" * 16)
+    play = Playbook(Engine("client", setup=asked)) << asked
+    play.do(lambda engine: engine.open("request", b"")) << frames.RequestResponse
+    play.do(lambda engine: engine.close(0.0, drain=True)) << error(0, 0x102)
+    play.cut()
+    play.do(lambda engine: engine.reconnect(0.0)) << frames.Resume
+    play >> frames.ResumeOk(stream=0, last_received_client_position=6) << ev.Resumed << error(0, 0x102)
+    play >> frames.PayloadFrame(stream=1, next=True, complete=True, data=b"") << ev.Items << ev.Closed(None)
+    play.quiet()
 
 
 def test_version_text_names_ours() -> None:

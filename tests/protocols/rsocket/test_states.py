@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from afflux.core.errors import Rejected
+from afflux.core.limits import Limits
 from afflux.core.machine import Table
-from afflux.protocols.rsocket import frames
+from afflux.protocols.rsocket import Engine, frames
+from afflux.protocols.rsocket.resume import Sessions
 from afflux.protocols.rsocket.states import (
     CLIENT,
     REQUESTER,
@@ -22,7 +24,7 @@ from afflux.protocols.rsocket.states import (
     StreamState,
 )
 
-from .playbook import Playbook, requester, responder
+from .playbook import TOKEN, Playbook, position, requester, responder, resume, resume_ok, setup
 
 # One line an input, one letter a state: the next state, "." where the cell is ignored or does nothing.
 # I IDLE, O OPEN, u OUT_DONE, n IN_DONE, C CLOSED.
@@ -69,61 +71,76 @@ APP_COMPLETE    . u . C .
 APP_FAIL        . C C C .
 APP_CANCEL      . n C . .
 """
-# S START, s SETUP_SENT, W WAIT_FIRST, D DECIDING, O OPEN, d DRAINING, C CLOSED.
+# S START, s SETUP_SENT, W WAIT_FIRST, D DECIDING, N RESUMING (a newcomer), O OPEN, d DRAINING, P SUSPENDED (paused),
+# R RESUME_SENT, C CLOSED. A transport that is lost is LOST without resumption and SUSPEND with it. Beyond section 3:
+# SETUP_SENT and DRAINING survive it too, and RESUMING stands between WAIT_FIRST and the session's own transport.
 CONNECTION_LETTERS = {
     "S": "START",
     "s": "SETUP_SENT",
     "W": "WAIT_FIRST",
     "D": "DECIDING",
+    "N": "RESUMING",
     "O": "OPEN",
     "d": "DRAINING",
+    "P": "SUSPENDED",
+    "R": "RESUME_SENT",
     "C": "CLOSED",
 }
 CLIENT_GRID = """
-                   S s O d C
-SETUP              . . . . .
-RESUME             . . . . .
-RESUME_OK          . . . . .
-LEASE              . O . . .
-KEEPALIVE          . O O d .
-METADATA_PUSH      . O O d .
-ERROR_SETUP        . C . . .
-ERROR_CLOSE        . O d . .
-ERROR_OTHER        . C C C .
-EXT                . O O d .
-REQUEST            . O O d .
-STREAM_FRAME       . O O d .
-APP_START          s . . . .
-APP_ACCEPT         . . . . .
-APP_REFUSE         . . . . .
-APP_DRAIN          . d d . .
-APP_CLOSE          . C C C .
-LAST_STREAM_ENDED  . . . C .
-SILENT             . C C C .
-LOST               . C C C .
+                   S s O d P R C
+SETUP              . . . . . P .
+RESUME             . . . . . P .
+RESUME_OK          . . . . . O .
+LEASE              . O . . . P .
+KEEPALIVE          . O O d . P .
+METADATA_PUSH      . O O d . P .
+ERROR_SETUP        . C . . . P .
+ERROR_CLOSE        . O d . . P .
+ERROR_OTHER        . C C C . P .
+EXT                . O O d . P .
+REQUEST            . O O d . P .
+STREAM_FRAME       . O O d . P .
+APP_START          s . . . . . .
+APP_ACCEPT         . . . . . . .
+APP_REFUSE         . . . . . . .
+APP_DRAIN          . d d . . . .
+APP_CLOSE          . C C C C C .
+LAST_STREAM_ENDED  . . . C . . .
+SILENT             . C C C . P .
+LOST               . C C C . P .
+ERROR_RESUME       . C . . . C .
+SUSPEND            . P P P . P .
+APP_RESUME         . . . . R . .
+APP_HAND_OVER      . . . . . . .
+SESSION_OVER       . . . . C C .
 """
 SERVER_GRID = """
-                   W D O d C
-SETUP              D . . . .
-RESUME             C . C . .
-RESUME_OK          C . . . .
-LEASE              C . . . .
-KEEPALIVE          C . O d .
-METADATA_PUSH      C . O d .
-ERROR_SETUP        C . . . .
-ERROR_CLOSE        C . d . .
-ERROR_OTHER        C . C C .
-EXT                C . O d .
-REQUEST            C . O d .
-STREAM_FRAME       C . O d .
-APP_START          . . . . .
-APP_ACCEPT         . O . . .
-APP_REFUSE         . C . . .
-APP_DRAIN          C C d . .
-APP_CLOSE          C C C C .
-LAST_STREAM_ENDED  . . . C .
-SILENT             C C C C .
-LOST               C C C C .
+                   W D N O d P C
+SETUP              D . . . . . .
+RESUME             N . . C . . .
+RESUME_OK          C . . . . . .
+LEASE              C . . . . . .
+KEEPALIVE          C . . O d . .
+METADATA_PUSH      C . . O d . .
+ERROR_SETUP        C . . . . . .
+ERROR_CLOSE        C . . d . . .
+ERROR_OTHER        C . . C C . .
+EXT                C . . O d . .
+REQUEST            C . . O d . .
+STREAM_FRAME       C . . O d . .
+APP_START          . . . . . . .
+APP_ACCEPT         . O . . . . .
+APP_REFUSE         . C C . . . .
+APP_DRAIN          C C C d . . .
+APP_CLOSE          C C C C C C .
+LAST_STREAM_ENDED  . . . . C . .
+SILENT             C C C C C . .
+LOST               C C C C C . .
+ERROR_RESUME       C . . . . . .
+SUSPEND            . . . P P . .
+APP_RESUME         . . . . . O .
+APP_HAND_OVER      . . C . . . .
+SESSION_OVER       . . . . . C .
 """
 
 
@@ -252,4 +269,104 @@ def test_every_input_is_classified() -> None:
         StreamInput.APP_OPEN_LAST: "test_channel_opens_complete",
     }
     assert set(FRAMES) | set(VERBS) | set(elsewhere) == set(StreamInput)
-    assert len(ConnectionInput) == 20
+    assert set(CONNECTION_FRAMES) | set(CONNECTION_VERBS) | set(CONNECTION_ELSEWHERE) == set(ConnectionInput)
+
+
+_S = ConnectionState
+
+# -- the engine does what the cell of a connection says -------------------------------------------------------
+
+CONNECTION_FRAMES: dict[ConnectionInput, frames.Frame] = {
+    ConnectionInput.SETUP: setup(token=b"another one here"),
+    ConnectionInput.RESUME: resume(server=0, client=0, token=TOKEN),
+    ConnectionInput.RESUME_OK: resume_ok(0),
+    ConnectionInput.LEASE: frames.Lease(stream=0, ttl_ms=1000, requests=1),
+    ConnectionInput.KEEPALIVE: position(0),
+    ConnectionInput.METADATA_PUSH: frames.MetadataPush(stream=0, metadata=b"m"),
+    ConnectionInput.ERROR_SETUP: frames.ErrorFrame(stream=0, code=0x003, data=b""),
+    ConnectionInput.ERROR_CLOSE: frames.ErrorFrame(stream=0, code=0x102, data=b""),
+    ConnectionInput.ERROR_OTHER: frames.ErrorFrame(stream=0, code=0x101, data=b""),
+    ConnectionInput.ERROR_RESUME: frames.ErrorFrame(stream=0, code=0x004, data=b""),
+    ConnectionInput.EXT: frames.Ext(stream=0, ignore=True, extended_type=1, body=b""),
+    ConnectionInput.REQUEST: frames.RequestFnf(stream=2, data=b""),
+    ConnectionInput.STREAM_FRAME: frames.Cancel(stream=9),
+}
+CONNECTION_VERBS: dict[ConnectionInput, Callable[[Any], Any]] = {
+    ConnectionInput.APP_DRAIN: lambda engine: engine.close(0.0, drain=True),
+    ConnectionInput.APP_CLOSE: lambda engine: engine.close(0.0),
+    ConnectionInput.LOST: lambda engine: engine.receive_eof(0.0),
+    ConnectionInput.SILENT: lambda engine: engine.tick(100.0),
+}
+CONNECTION_ELSEWHERE = {
+    ConnectionInput.APP_START: "every client",
+    ConnectionInput.APP_ACCEPT: "test_nothing_runs_before_the_decision",
+    ConnectionInput.APP_REFUSE: "test_the_application_refuses",
+    ConnectionInput.LAST_STREAM_ENDED: "test_drain_waits_for_streams",
+    ConnectionInput.SUSPEND: "LOST and SILENT, with resumption",
+    ConnectionInput.APP_RESUME: "test_a_client_comes_back_and_repeats_what_is_missing",
+    ConnectionInput.APP_HAND_OVER: "test_a_server_goes_on_and_repeats_what_is_missing",
+    ConnectionInput.SESSION_OVER: "test_nobody_comes_back_to_the_server",
+}
+
+
+def connection(role: str, state: ConnectionState) -> Playbook:
+    """A resumable end in ``state``, with a live stream so that draining goes on."""
+    engine = Engine("client", setup=setup(token=TOKEN)) if role == "client" else None
+    play = Playbook(engine or Engine("server", sessions=Sessions(Limits.server()), decide=state == _S.DECIDING))
+    if role == "server" and state not in (_S.WAIT_FIRST, _S.RESUMING):
+        play >> setup(token=TOKEN)
+    elif state == _S.RESUMING:
+        sessions = play.engine._sessions
+        owner = Playbook(Engine("server", sessions=sessions)) >> setup(token=TOKEN)
+        assert owner.engine is sessions.find(TOKEN)  # type: ignore[union-attr] # it was given
+        play >> resume(server=0, client=0)
+    elif role == "client" and state != _S.SETUP_SENT:
+        forget(play)
+        play >> position(0)
+    forget(play)
+    if state in (_S.OPEN, _S.DRAINING, _S.SUSPENDED, _S.RESUME_SENT, _S.SETUP_SENT):
+        play.do(lambda engine: engine.open("stream", b"", credit=1))
+    if state == _S.DRAINING:
+        forget(play)
+        play.do(lambda engine: engine.close(0.0, drain=True))
+    if state in (_S.SUSPENDED, _S.RESUME_SENT):
+        forget(play)
+        play.eof()
+    if state == _S.RESUME_SENT:
+        forget(play)
+        play.do(lambda engine: engine.reconnect(0.0))
+    elif state == _S.CLOSED:
+        forget(play)
+        play.do(lambda engine: engine.close(0.0))
+    forget(play)
+    assert play.engine._state == state
+    return play
+
+
+@pytest.mark.parametrize("role", ["client", "server"])
+@pytest.mark.parametrize("input", [*CONNECTION_FRAMES, *CONNECTION_VERBS])
+def test_the_engine_keeps_to_the_table_of_connections(role: str, input: ConnectionInput) -> None:
+    """But for what is judged, and for a transport that is lost, which suspends what can be resumed."""
+    table = CLIENT if role == "client" else SERVER
+    survive = (ConnectionState.SETUP_SENT, ConnectionState.OPEN, ConnectionState.DRAINING)
+    for state in table.states:
+        if state == ConnectionState.START:
+            continue  # no engine stays there
+        play = connection(role, state)
+        wanted = table.step(state, input).next
+        if input in (ConnectionInput.LOST, ConnectionInput.SILENT) and state in survive:
+            wanted = ConnectionState.SUSPENDED
+        elif state == ConnectionState.SETUP_SENT and wanted == ConnectionState.OPEN:
+            wanted = table.step(wanted, input).next  # it accepts, and is treated again
+        elif state == ConnectionState.WAIT_FIRST and input == ConnectionInput.SETUP:
+            wanted = ConnectionState.OPEN  # accepted at once
+        elif state == ConnectionState.WAIT_FIRST and input == ConnectionInput.RESUME:
+            wanted = ConnectionState.CLOSED  # no such session
+        if input in CONNECTION_FRAMES:
+            play.engine.receive(CONNECTION_FRAMES[input].encode(prefixed=True), 0.0)
+        else:
+            CONNECTION_VERBS[input](play.engine)
+        assert play.engine._state == wanted, (state, input)
+        assert play.engine.closed == (wanted == ConnectionState.CLOSED)
+        assert play.engine.suspended == (wanted == ConnectionState.SUSPENDED)
+        assert play.engine.resumable == (wanted in (*survive, ConnectionState.RESUME_SENT))

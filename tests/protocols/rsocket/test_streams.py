@@ -752,3 +752,24 @@ def test_a_draining_peer_is_named_by_its_code() -> None:
     with pytest.raises(ConnectionClosed) as caught:
         play.engine.open("request", b"")
     assert caught.value.code == 0x102
+
+
+@pytest.mark.parametrize("limit", [1, 1000, 0x10000])
+@pytest.mark.parametrize(("size", "count"), [(5, 40_000), (900, 3), (5000, 40)])
+def test_a_payload_in_fragments_does_not_overtake_its_stream(size: int, count: int, limit: int) -> None:
+    """However much of the stream waits before it, and however little leaves at once; what comes behind stays there."""
+    play = responder(mtu=6000) >> frames.RequestStream(stream=1, initial_n=10**6, data=b"") << ev.Opened
+    engine = play.engine
+    for _ in range(count):
+        engine.send(1, [b"s" * size])
+    engine.send(1, [b"L" * 10_000])
+    engine.send(1, [b"t"])
+    data = bytearray()
+    while chunk := engine.outgoing(limit):
+        data += chunk
+    at, said = 0, ""
+    while at < len(data):
+        said += chr(data[at + 9])
+        at += 3 + int.from_bytes(data[at : at + 3], "big")
+    assert said == "s" * count + "LL" + "t"
+    assert (engine.queued, engine._out.frames, engine._out._gates) == (0, 0, {})

@@ -106,7 +106,6 @@ class Connection:
         self._state = self._table.start
         self._decide = decide
         self._lease_policy = lease
-        self._sessions = sessions
         self._extensions = extensions
         self._born = self._now = self._heard = now
         self._out = Outbound(max(_MIN_MTU, min(mtu, self.limits.frame_bytes)))
@@ -127,6 +126,14 @@ class Connection:
         self._farewell: Violation | None = None
         "This side drains, with these words."
         self._peer_draining = False
+        self._prepare_resumption(sessions)
+        self.setup: Setup | None = None
+        "The SETUP of this connection, sent or received; None at a server before it came."
+        if self._client:
+            self._start(setup, now)
+
+    def _prepare_resumption(self, sessions: Sessions | None) -> None:
+        self._sessions = sessions
         self._retained: Retained | None = None
         "What was sent and may have to be sent again; None when the session can not be resumed."
         self._store_full: float | None = None
@@ -141,10 +148,6 @@ class Connection:
         self._resumes = Bucket(most, most / 60)
         self._resume_gap = gap
         self._last_resume: float | None = None
-        self.setup: Setup | None = None
-        "The SETUP of this connection, sent or received; None at a server before it came."
-        if self._client:
-            self._start(setup, now)
 
     # -- one pass -------------------------------------------------------------------------------------------
 
@@ -467,7 +470,7 @@ class Connection:
         if (frame.major, frame.minor) != (1, 0):
             raise Violation("a session keeps its version, 1.0", rule="R-52", code=Code.REJECTED_RESUME)
         session = self._sessions.find(frame.token)
-        if session is None:
+        if session is None and not self._sessions.asks:
             raise Violation("there is no such session", rule="RE-02", code=Code.REJECTED_RESUME)
         self._in.held = True
         self._events.append(Resuming(session, frame))

@@ -232,8 +232,11 @@ class Sessions:
     Nothing here walks over all of them: a thousand that lose their transport at once cost a thousand steps.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, asks: bool = False) -> None:
         self._limits = limits
+        self.asks = asks
+        """Who wants a session that is not there is an event as well, Resuming without a session, for the driver to
+        refuse it in its own time (RE-13)."""
         self._sessions: dict[bytes, Connection] = {}
         self._away: OrderedDict[bytes, Connection] = OrderedDict()
         "Those that have lost their transport, the longest away first; some may have come back since."
