@@ -143,3 +143,17 @@ def test_an_option_of_another_transport_is_unknown(uri: str, words: list[str]) -
     with pytest.raises(afflux.AddressError) as caught:
         parse(uri)
     assert all(word in str(caught.value) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("localhost:7000", 'did you mean "tcp://localhost:7000"?'),
+        ("http://localhost:7000", 'unknown transport "http"; did you mean "ws"? There is: tcp'),
+        ("https://localhost", 'did you mean "wss"?'),
+    ],
+)
+def test_what_was_surely_meant(uri: str, words: str) -> None:
+    with pytest.raises(afflux.AddressError) as caught:
+        parse(uri)
+    assert words in str(caught.value)

@@ -12,6 +12,7 @@ from afflux.registry import PROTOCOLS, TRANSPORTS, ProtocolEntry, TransportEntry
 __all__ = ["Address", "parse"]
 
 _DEFAULT_PROTOCOL = "rsocket"
+_AS_IN_A_BROWSER = {"http": "ws", "https": "wss"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,8 @@ def parse(uri: str | Address) -> Address:
         raise AddressError(f"an address is text, not {type(uri).__name__}")
     scheme, separator, rest = uri.partition("://")
     if not separator:
-        raise AddressError(f'an address looks like "tcp://host:port", not "{uri[:64]}"')
+        hint = f'; did you mean "tcp://{uri[:64]}"?' if ":" in uri else ""
+        raise AddressError(f'an address looks like "tcp://host:port", not "{uri[:64]}"{hint}')
     if any(ord(character) <= 0x20 or ord(character) == 0x7F for character in uri):
         raise AddressError("an address holds no spaces and no control characters")
     protocol, plus, transport = scheme.rpartition("+")
@@ -83,7 +85,7 @@ def parse(uri: str | Address) -> Address:
     if protocol not in PROTOCOLS:
         raise nearest("protocol", protocol, PROTOCOLS)
     if transport not in TRANSPORTS:
-        raise nearest("transport", transport, TRANSPORTS)
+        raise nearest("transport", transport, TRANSPORTS, meant=_AS_IN_A_BROWSER.get(transport))
     return _parse_rest(uri, rest, PROTOCOLS[protocol], TRANSPORTS[transport])
 
 

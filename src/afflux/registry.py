@@ -159,19 +159,16 @@ class TransportEntry:
         return transport
 
 
-def nearest(kind: str, name: str, known: Iterable[str]) -> AddressError:
-    """The error for an unknown name, with the list of what exists and the nearest of it."""
+def nearest(kind: str, name: str, known: Iterable[str], *, meant: str | None = None) -> AddressError:
+    """The error for an unknown name, with the list of what exists and the nearest of it, or what is ``meant``."""
     from difflib import get_close_matches
 
     known = list(known)
-    close = get_close_matches(name, known, n=1)
-    hint = f'; did you mean "{close[0]}"?' if close else ""
+    close = [meant] if meant is not None else get_close_matches(name, known, n=1)
     there = ", ".join(known) if known else "none"
-    return AddressError(
-        f'unknown {kind} "{name[:64]}"{hint} There is: {there}'
-        if hint
-        else f'unknown {kind} "{name[:64]}"; there is: {there}'
-    )
+    if close:
+        return AddressError(f'unknown {kind} "{name[:64]}"; did you mean "{close[0]}"? There is: {there}')
+    return AddressError(f'unknown {kind} "{name[:64]}"; there is: {there}')
 
 
 def _built(entries: Iterable[ProtocolEntry] | Iterable[TransportEntry]) -> str:
