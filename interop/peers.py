@@ -41,16 +41,11 @@ class Peer:
         return _node(HERE)
 
     def version(self) -> str:
-        """Which one it is, as installed."""
+        """Which one it is: of npm the one that is wanted, which is exact."""
         if not self.script:
             return metadata.version("rsocket")
-        found = json.loads((_modules(self.script) / "rsocket-core" / "package.json").read_text())
-        return str(found["version"])
-
-
-def _modules(script: str) -> Path:
-    own = HERE / Path(script).parent / "node_modules"
-    return own if (own / "rsocket-core").exists() else HERE / "node_modules"
+        wanted = json.loads((HERE / Path(self.script).parent / "package.json").read_text())
+        return str(wanted["dependencies"]["rsocket-core"])
 
 
 def _has(package: str) -> bool:
