@@ -7,8 +7,8 @@
 
 What to know:
 
-1. TLS, the HTTP request and its limits, the Origin and the fragments of messages are the ASGI server's business. Give
-   it ``ws_max_size=`` (uvicorn): it buffers a message before afflux can refuse it.
+1. TLS, the HTTP request and its limits, and the fragments of messages are the ASGI server's business. Give it
+   ``ws_max_size=`` (uvicorn): it buffers a message before afflux can refuse it.
 2. Back-pressure goes through: nothing is received while afflux takes nothing, and ``send`` is waited for.
 3. The clients are those of one server: limits count them together, however many WebSockets bring them.
 """
@@ -29,6 +29,7 @@ from afflux.core.errors import Error
 from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
 from afflux.transports.ws_rules import (
+    FOREIGN,
     MESSAGE_TOO_BIG,
     NORMAL,
     POLICY,
@@ -38,6 +39,7 @@ from afflux.transports.ws_rules import (
     Refusal,
     chosen,
     closed_with,
+    comes_from,
     limited,
     text_message,
 )
@@ -87,6 +89,10 @@ class App:
         if not self._here(scope):
             await _refuse(scope, send, 404, _WORDS[404])
             return
+        said = [value.decode("latin-1") for name, value in scope.get("headers") or () if name == b"origin"]
+        if not comes_from(self.server.origins, said):
+            await _refuse(scope, send, 403, FOREIGN)
+            return
         try:
             subprotocol = chosen(SUBPROTOCOLS.get(self._protocol), scope.get("subprotocols") or ())
         except Refusal as refusal:
@@ -131,13 +137,14 @@ def app(
     resume: bool = False,
     extensions: Mapping[int, Extension] | None = None,
     protocol: str = "rsocket",
+    origins: Iterable[str] | None = None,
 ) -> App:
     """An ASGI application that serves ``handler`` on WebSockets. Other HTTP requests get 426.
 
     A client may offer the subprotocol ``rsocket``, or none; one that offers only others is refused (400).
 
     Args:
-        handler, limits, on_setup, credit, lease, resume, extensions: as for ``afflux.serve``.
+        handler, limits, on_setup, credit, lease, resume, extensions, origins: as for ``afflux.serve``.
         path: the one path that is served, without what the application is mounted at; others get 404. None serves
             whatever arrives.
         protocol: the protocol's name, as in an address.
@@ -155,6 +162,7 @@ def app(
         lease=lease,
         resume=resume,
         extensions=extensions,
+        origins=origins,
     )
     return App(server, protocol, path)
 

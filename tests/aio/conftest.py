@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
+from importlib.util import find_spec
 
 import pytest
 
@@ -21,3 +22,16 @@ async def no_orphans() -> AsyncIterator[None]:
     yield
     left = asyncio.all_tasks() - before - {asyncio.current_task()}
     assert not left
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loops of pytest-asyncio's tests: resumption runs under uvloop, too."""
+    loops: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
+    if "test_resume_transports" in item.nodeid and find_spec("uvloop"):
+        import uvloop
+
+        loops["uvloop"] = uvloop.new_event_loop
+    return loops

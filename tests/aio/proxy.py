@@ -13,7 +13,8 @@ class Cutter:
     """
 
     def __init__(self, port: int, budgets: Callable[[], tuple[int | None, int | None]]) -> None:
-        self._port = port
+        self.port = port
+        "Where the server is."
         self._budgets = budgets
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -43,7 +44,7 @@ class Cutter:
         assert task is not None
         self._tasks.add(task)
         there, back = self._budgets()
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.port)
         pair = {writer, far_writer}
         self._writers |= pair
         try:

@@ -94,6 +94,7 @@ class Everyone:
 
     backoff = 1.0
     flush = 1.0
+    origins = None
 
     def admit(self, host: str) -> bool:
         """Yes."""

@@ -132,7 +132,11 @@ class Connecting:
             async def renew() -> Driver:
                 home, driver = self._prepare()
                 home.keeper = peer.keeper
-                await self._join(driver)
+                try:
+                    await self._join(driver, first=True)
+                except BaseException:
+                    driver.abort()
+                    raise
                 peer.renewed(driver, home)
                 return driver
 
@@ -141,8 +145,14 @@ class Connecting:
             )
         if driver.away and driver.record is not None:
             await self._go_on(peer, home, driver, driver.record)
-        else:
-            await self._join(driver)
+            return peer
+        try:
+            await self._join(driver, first=True)
+        except BaseException:
+            if peer.keeper is not None:
+                await peer.keeper.stop()
+            driver.abort()
+            raise
         return peer
 
     def _prepare(self, former: Record | None = None) -> tuple[_Home, Driver]:
@@ -234,18 +244,16 @@ class Connecting:
             text += "; connect again for a new one"
             raise SetupRefused(text, code=reason.code, stream=0, rule=reason.rule) from reason
 
-    async def _join(self, driver: Driver) -> None:
-        """Open a transport for a driver."""
+    async def _join(self, driver: Driver, *, first: bool = False) -> None:
+        """Open a transport for a driver; the first one is there when something could be asked."""
         plan = self._plan
         try:
             async with asyncio.timeout(plan.timeout):
                 await plan.address.carrier.built().open(plan.address, lambda: driver, plan.tls)
-                if plan.terms.leases and not driver.away:
+                if first and plan.terms.leases:
                     await asyncio.shield(driver.answered)  # nothing could be asked before the first lease
                     driver.check()
         except TimeoutError as error:
-            if not driver.away:
-                driver.abort()
             raise ConnectFailed(f"{plan.address} did not answer within {plan.timeout:g} s") from error
 
 

@@ -126,7 +126,7 @@ class Driver(Pump):  # long: one method for each kind of event
         "Where the session is kept; None when it ends with the process."
         self.renew: Callable[[], Awaitable[Driver]] | None = None
         "Where the next connection comes from, when this one is over; None when there is none."
-        self._unleased: deque[asyncio.Future[None]] = deque()
+        self._unleased: deque[asyncio.Event] = deque()
         self._called = 0
         self._most = engine.limits.streams
         self._writable: list[asyncio.Future[None]] = []
@@ -166,29 +166,30 @@ class Driver(Pump):  # long: one method for each kind of event
             LeaseExpired: none came in time, or as many wait as ``lease_queue`` allows.
             Error: the connection is over.
         """
-        engine, until = cast("Leasing", self.engine), monotonic() + seconds
-        while not self.over and not engine.lease(now := monotonic())[0]:
-            if now >= until:
-                raise LeaseExpired(f"no lease to send a request under came within {seconds:g} s", rule="R-41")
-            if len(self._unleased) >= self.engine.limits.lease_queue:
-                raise LeaseExpired(f"{len(self._unleased)} requests wait for a lease already", rule="lease_queue")
-            waiter = self.loop.create_future()
-            self._unleased.append(waiter)
-            try:
-                async with asyncio.timeout(until - now):
-                    await waiter
-            except TimeoutError:
-                pass
-            finally:
-                if waiter in self._unleased:
-                    self._unleased.remove(waiter)
+        engine, waiting = cast("Leasing", self.engine), self._unleased
+        if not waiting and engine.lease(monotonic())[0]:
+            return
+        if len(waiting) >= self.engine.limits.lease_queue:
+            raise LeaseExpired(f"{len(waiting)} requests wait for a lease already", rule="lease_queue")
+        turn = asyncio.Event()
+        waiting.append(turn)
+        try:
+            async with asyncio.timeout(seconds):
+                while not self.over and not (waiting[0] is turn and engine.lease(monotonic())[0]):
+                    turn.clear()
+                    await turn.wait()
+        except TimeoutError:
+            text = f"no lease to send a request under came within {seconds:g} s"
+            raise LeaseExpired(text, rule="R-41") from None
+        finally:
+            waiting.remove(turn)
+            self.loop.call_soon(self._wake_unleased)
         self.check()
 
     def _wake_unleased(self) -> None:
-        while self._unleased:
-            waiter = self._unleased.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+        """Whoever waits longest for a lease may look again; the next one when that has asked."""
+        if self._unleased:
+            self._unleased[0].set()
 
     @property
     def crowded(self) -> bool:
@@ -364,7 +365,7 @@ class Driver(Pump):  # long: one method for each kind of event
 
     def hand_over(self) -> tuple[asyncio.Transport | None, bytes]:
         """Give the transport, and what came on it, to another session; this one is over."""
-        rest = cast("Resumable", self.engine).hand_over()
+        rest = cast("Resumable", self.engine).hand_over() + self._held
         transport = self.release()
         self.end(None)
         return transport, rest

@@ -50,16 +50,22 @@ class Keeper:
         self._random = random or Random()
         self._waits = None if resume is None else resume.waits(self._random)
         self._last_try = 0.0
-        self._task: asyncio.Task[None] | None = None
+        self._back: asyncio.Task[None] | None = None
+        "Brings the session back."
+        self._anew: asyncio.Task[None] | None = None
+        "Makes the next connection."
         self._renewed: asyncio.Future[Driver] | None = None
+        self._settled = False
+        "There will be no other connection."
         self._stopped = False
+        "There will be no other transport either."
 
     # -- the same session, on another transport ---------------------------------------------------------------
 
     def suspended(self, driver: Driver) -> None:
         """The transport is gone: look for another."""
-        if not self._stopped and (self._task is None or self._task.done()):
-            self._task = driver.spawn(self._rejoin(driver))
+        if not self._stopped and (self._back is None or self._back.done()):
+            self._back = driver.spawn(self._rejoin(driver))
 
     def resumed(self) -> None:
         """It worked: the next time begins with short waits."""
@@ -84,12 +90,15 @@ class Keeper:
 
     def ended(self, driver: Driver) -> None:
         """The connection is over: make another, if that is wanted."""
-        if self._stopped or self._reconnect is None:
+        if self._back is not None:
+            self._back.cancel()  # it may be in the middle of a long wait
+            self._back = None
+        if self._settled or self._reconnect is None:
             return
         driver.renew = self._next
         if self._renewed is None or self._renewed.done():
             self._renewed = driver.loop.create_future()
-            self._task = driver.loop.create_task(self._connect(self._reconnect, self._renewed))
+            self._anew = driver.loop.create_task(self._connect(self._reconnect, self._renewed))
 
     async def _connect(self, backoff: Backoff, renewed: asyncio.Future[Driver]) -> None:
         failure: Error = ConnectionClosed("the connection is closed")
@@ -97,6 +106,7 @@ class Keeper:
             await asyncio.sleep(wait)
             try:
                 driver = await self._renew()
+                driver.check()
             except Error as error:
                 failure = error
             else:
@@ -112,7 +122,7 @@ class Keeper:
             ConnectionClosed: it is not there within ``patience``, or will not come.
         """
         backoff, renewed = self._reconnect, self._renewed
-        if self._stopped or backoff is None or renewed is None:
+        if self._settled or backoff is None or renewed is None:
             raise ConnectionClosed("the connection is closed")
         try:
             async with asyncio.timeout(backoff.patience):
@@ -124,13 +134,22 @@ class Keeper:
 
     # -- the end ----------------------------------------------------------------------------------------------
 
-    async def stop(self) -> None:
-        """Bring nothing back any more; ends what is under way."""
-        self._stopped = True
-        task = self._task
-        if task is not None and not task.done():
-            task.cancel()
-            await asyncio.wait((task,))
+    async def settle(self) -> None:
+        """Make no other connection any more; a session that is away may still come back."""
+        self._settled = True
+        await _ended(self._anew)
         if self._renewed is not None and not self._renewed.done():
             self._renewed.set_exception(ConnectionClosed("this side closed the connection"))
             self._renewed.exception()
+
+    async def stop(self) -> None:
+        """Bring nothing back any more; ends what is under way."""
+        self._stopped = True
+        await self.settle()
+        await _ended(self._back)
+
+
+async def _ended(task: asyncio.Task[None] | None) -> None:
+    if task is not None and not task.done():
+        task.cancel()
+        await asyncio.wait((task,))

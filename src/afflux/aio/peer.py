@@ -270,14 +270,17 @@ class Peer:  # long: the five verbs, leases and the connection's life
                 at most so many seconds.
             reason: words for the peer.
         """
-        if self.keeper is not None:
-            await self.keeper.stop()
+        keeper = self.keeper
+        if keeper is not None:
+            await (keeper.settle() if drain else keeper.stop())
         for left in self.unfinished:
             await left.cancel()
         driver = self._driver
         driver.close(drain=bool(drain), reason=reason)
         if drain:
             await _within(driver.closed, None if drain is True else drain)
+            if keeper is not None:
+                await keeper.stop()
             driver.close(reason=reason)
         try:
             await asyncio.shield(driver.closed)

@@ -156,11 +156,16 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
 
     def detach(self) -> None:
         """The transport is over and the session is not: say the last words, and let it go."""
+        if (transport := self.transport) is not None:
+            while data := self.engine.outgoing():
+                transport.write(data)
+        self.part()
+
+    def part(self) -> None:
+        """Let the transport go without another word."""
         transport = self.release()
         self.away = True
         if transport is not None:
-            while data := self.engine.outgoing():
-                transport.write(data)
             transport.set_protocol(asyncio.Protocol())  # what it still has to tell concerns nobody
             transport.close()
             self.loop.call_later(self.engine.limits.flush_s, transport.abort)
@@ -178,9 +183,9 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
     def adopt(self, transport: asyncio.Transport, rest: bytes) -> None:
         """Go on with a transport that another pump has released; ``rest`` was read from it already."""
         transport.set_protocol(self)
-        self.connection_made(transport)
         if not transport.is_reading():
             transport.resume_reading()
+        self.connection_made(transport)
         if rest:
             self.data_received(rest)
 
@@ -371,6 +376,6 @@ class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's 
             self.transport.abort()
         if not self.over:
             self.end(error)
-            # A session that could be resumed is not to wait for another transport either.
-            over = self.engine.close if getattr(self.engine, "resumable", False) else self.engine.receive_eof
-            self.dispatch(over(monotonic()))
+            # A session that could be resumed, or waits for it, is not to wait for another transport either.
+            lasting = getattr(self.engine, "resumable", False) or getattr(self.engine, "suspended", False)
+            self.dispatch((self.engine.close if lasting else self.engine.receive_eof)(monotonic()))

@@ -1,10 +1,12 @@
 """``afflux.serve``: listening, and who may come in."""
 
+# long: who is admitted, who comes back, and who was left by a former process meet in one table of guests.
+
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, time
@@ -15,15 +17,17 @@ from afflux.address import Address, parse
 from afflux.aio.cold import begin_again, plain, replays_of
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT
+from afflux.aio.guesses import Guesses
 from afflux.aio.peer import Peer
 from afflux.aio.serving import Extension, Serving, verbs_of
 from afflux.core.bucket import Bucket
 from afflux.core.errors import ConnectionClosed, Error, Rejected
 from afflux.core.events import Established, Opened, Resuming, Suspended
-from afflux.core.limits import Limits
+from afflux.core.limits import REASONS, Limits
 from afflux.registry import Terms
 from afflux.transports.base import Listener
 from afflux.transports.security import Tls, settled
+from afflux.transports.ws_rules import origins_of
 
 if TYPE_CHECKING:
     from afflux.core.engine import Engine
@@ -68,7 +72,16 @@ class _Guest(Serving):
     def resuming(self, event: Resuming) -> None:
         """A newcomer wants to go on with a session: give that its transport, if everything fits."""
         self.server._handshakes.pop(self.peer, None)
-        self.server._bring_back(self, event)
+        if self.server._guesses.wait(self.peer.host):
+            self.deciding = self.driver.spawn(self._wait_and_resume(event))
+        else:
+            self.server._bring_back(self, event)
+
+    async def _wait_and_resume(self, event: Resuming) -> None:
+        if await self.server._guesses.turn(self.peer.host):
+            self.server._bring_back(self, event)
+        else:
+            self.driver.run(self.driver.engine.refuse, REASONS["auth_failures"], monotonic())
 
     def resumed(self) -> None:
         """The client is back."""
@@ -122,6 +135,7 @@ class _Extras:
     resume: bool
     extensions: Mapping[int, Extension]
     store: Path | None
+    origins: frozenset[str] | None
 
     def terms(self, limits: Limits) -> Terms:
         """The terms of every connection."""
@@ -129,7 +143,7 @@ class _Extras:
         if self.resume:
             from afflux.protocols.rsocket.resume import Sessions
 
-            sessions = Sessions(limits)
+            sessions = Sessions(limits, asks=True)
         return Terms(lease=self.lease, sessions=sessions, extensions=tuple(self.extensions))
 
 
@@ -168,6 +182,8 @@ class Server:  # long: the listener's admission is part of it
         self._handshakes: OrderedDict[Peer, None] = OrderedDict()
         self._rate = Bucket(limits.accepts_per_s, limits.accepts_per_s)
         self._stopped: asyncio.Future[None] | None = None
+        self._closing = False
+        self._guesses = Guesses(limits)
 
     @property
     def uri(self) -> str:
@@ -188,6 +204,7 @@ class Server:  # long: the listener's admission is part of it
             StoreError: the file of sessions can not be used.
         """
         if self._listener is None:
+            self._closing = False
             self._load()
             # Once before listening: the engine's modules are imported now and not while the first client waits.
             self._make("server", self._terms, limits=self.limits, decide=False, now=0.0)
@@ -208,6 +225,7 @@ class Server:  # long: the listener's admission is part of it
             drain: let the live streams end first: True for as long as it takes, a number for that many seconds.
             keep: with ``store``, let the sessions stay in the file: their clients come back to the next server.
         """
+        self._closing = True
         if self._listener is not None:
             self._listener.close()
         if keep:
@@ -252,11 +270,16 @@ class Server:  # long: the listener's admission is part of it
         """Seconds that last words may take."""
         return self.limits.flush_s
 
+    @property
+    def origins(self) -> frozenset[str] | None:
+        """The origins whose pages may open a WebSocket; None for any."""
+        return self._extras.origins
+
     def admit(self, host: str) -> bool:
         """Whether one more connection from ``host`` may be served."""
         limits = self.limits
         self._rate.take(1, monotonic())
-        if self._admitted >= limits.connections:
+        if self._closing or self._admitted >= limits.connections:
             return False
         most = limits.connections_per_address
         if host and most is not None and self._hosts[host] >= most:
@@ -300,6 +323,8 @@ class Server:  # long: the listener's admission is part of it
         if len(self._handshakes) > self.limits.half_handshakes:
             oldest, _ = self._handshakes.popitem(last=False)
             oldest._driver.abort(ConnectionClosed("too many handshakes at once", rule="half_handshakes"))
+        if self._closing:
+            driver.abort()  # it was accepted just before
         return driver
 
     def _guest(self, engine: Engine, uri: str) -> _Guest:
@@ -340,6 +365,8 @@ class Server:  # long: the listener's admission is part of it
     def _away(self, peer: Peer) -> None:
         """A session has lost its transport."""
         self._uncount(peer)
+        if self._closing:  # it can not come back: there is nobody to come to
+            peer._driver.loop.call_soon(peer._driver.close)
         if self._terms.sessions is not None:
             self._terms.sessions.away(peer._driver.engine)
             self._crowd_out()
@@ -398,9 +425,11 @@ class Server:  # long: the listener's admission is part of it
 
     def _bring_back(self, newcomer: _Guest, event: Resuming) -> None:
         """Give a newcomer's transport to the session that it asks for; refuse it, and the session is as it was."""
-        owner, driver, now = self._owners.get(event.session), newcomer.driver, monotonic()
+        owner = None if event.session is None else self._owners.get(event.session)
+        driver, now = newcomer.driver, monotonic()
         # RE-10: a token is good only with the certificate that the session began with
         if owner is None or plain(owner.certificate) != plain(newcomer.peer.certificate):
+            self._guesses.add(newcomer.peer.host)
             driver.run(driver.engine.refuse, "there is no such session", now)
             return
         if owner.former and self._on_setup is not None:
@@ -412,6 +441,7 @@ class Server:  # long: the listener's admission is part of it
             driver.run(driver.engine.refuse, error.message, now)
             return
         transport, rest = driver.hand_over()
+        owner.driver.part()  # RE-14: what the session says from now on is not for the older transport
         owner.driver.dispatch(events)
         if transport is not None:
             self._uncount(owner.peer)
@@ -432,6 +462,7 @@ def serve(
     resume: bool = False,
     extensions: Mapping[int, Extension] | None = None,
     store: str | Path | None = None,
+    origins: Iterable[str] | None = None,
 ) -> Server:
     """Serve ``handler`` at an address: ``async with afflux.serve(uri, handler) as server``.
 
@@ -451,6 +482,8 @@ def serve(
             that serves with the same file goes on with them. A handler of request or stream whose function has a true
             attribute ``replays`` is called again with the same request, and the items that were sent are skipped; what
             any other was doing ends with ``Canceled``. ``on_setup`` decides anew about each client that comes back.
+        origins: for ws:// and wss://, the origins whose pages may connect, such as "https://app.example"; a page of
+            another gets 403. None lets any page in. Who says no Origin is no browser, and is not asked for one.
         tls: the certificate to show, and whether clients have to show one, for tls:// and wss://; what the address
             says (cert, key, client_ca) wins.
 
@@ -465,7 +498,13 @@ def serve(
     for wanted, feature in ((lease, "lease"), (resume, "resume"), (extensions, "extensions")):
         if wanted:
             address.entry.require(feature)
+    if origins is not None and address.transport not in ("ws", "wss", "mem"):
+        raise ValueError(f"origins= is for ws:// and wss://, not for {address.transport}://")
     extras = _Extras(
-        lease=lease, resume=resume, extensions=extensions or {}, store=None if store is None else Path(store)
+        lease=lease,
+        resume=resume,
+        extensions=extensions or {},
+        store=None if store is None else Path(store),
+        origins=origins_of(origins),
     )
     return Server(address, handler, limits or Limits.server(), on_setup, credit, tls, extras)

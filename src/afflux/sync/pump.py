@@ -228,10 +228,11 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
     def _read_rest(self) -> None:
         """The peer takes nothing more; what it said before, such as why, may still be there."""
         try:
-            while not self.over and (data := self._link.recv(_READ)):
+            while not self.over and not self.away and (data := self._link.recv(_READ)):
                 self.tell(self.engine.receive(data, monotonic()))
         except Error as error:
-            self.end(error)
+            if not getattr(self.engine, "resumable", False):
+                self.end(error)
         except OSError:
             pass
 

@@ -38,6 +38,10 @@ class Admission(Protocol):
     def flush(self) -> float:
         """Seconds that the last words to a peer may take, such as why its handshake failed."""
 
+    @property
+    def origins(self) -> frozenset[str] | None:
+        """The origins whose pages may open a WebSocket; None for any."""
+
     def admit(self, host: str) -> bool:
         """Whether one more connection from ``host`` may be served; False closes it unread."""
 

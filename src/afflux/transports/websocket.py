@@ -1,8 +1,9 @@
 """WebSocket: ``ws`` over TCP and ``wss`` over TLS. Connecting and listening are those of the transport below; the
 handshake and the messages are ws_wire.py's, under asyncio in ws_link.py and without it in ws_dial.py.
 
-A server serves the path of its address, ``/`` if it has none, and no other. It does not look at the Origin of a
-browser's page: who is let in is decided by ``on_setup``. A query behind the path is allowed, and not looked at.
+A server serves the path of its address, ``/`` if it has none, and no other. With ``origins`` of
+``afflux.serve`` the pages of other origins get 403, so that no page can use what its reader's browser may reach. A
+query behind the path is allowed, and not looked at.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class WebSocket:
         def welcome(host: str) -> asyncio.Protocol:
             upper = factory(host)
             limits = _limits(upper)
-            return WebSocketLink(ServerWire(address, limits), upper, limits)
+            return WebSocketLink(ServerWire(address, limits, admission.origins), upper, limits)
 
         return await _below(address).listen(address, admission, welcome, tls)
 

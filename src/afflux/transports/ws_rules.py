@@ -1,5 +1,5 @@
-"""What both ends of a WebSocket have to agree on, whoever carries it: the subprotocol, and what a close code means.
-No library and no I/O lives here.
+"""What both ends of a WebSocket have to agree on, whoever carries it: the subprotocol, whose pages may connect, and
+what a close code means. No library and no I/O lives here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from afflux.core.limits import REASONS, Limits
 __all__ = [
     "GOING_AWAY",
     "MESSAGE_TOO_BIG",
+    "FOREIGN",
     "NORMAL",
     "POLICY",
     "SUBPROTOCOLS",
@@ -21,7 +22,9 @@ __all__ = [
     "Refusal",
     "chosen",
     "closed_with",
+    "comes_from",
     "limited",
+    "origins_of",
     "printable",
     "text_message",
 ]
@@ -35,6 +38,9 @@ UNSUPPORTED_DATA: Final = 1003
 POLICY: Final = 1008
 MESSAGE_TOO_BIG: Final = 1009
 TRY_AGAIN_LATER: Final = 1013
+
+FOREIGN: Final = "pages of this origin may not connect"
+"What a page is told that is not one of ``origins``."
 
 _IN_ORDER = frozenset((NORMAL, 1005))
 "Closed, or closed without a code: no more than the end of a connection."
@@ -74,6 +80,30 @@ def chosen(wanted: str | None, offered: Iterable[str]) -> str | None:
     if wanted in names:
         return wanted
     raise Refusal(f'the subprotocol here is "{wanted}", and the client offers {printable(", ".join(names), 64)}')
+
+
+def origins_of(given: Iterable[str] | None) -> frozenset[str] | None:
+    """The origins whose pages may connect; None for any.
+
+    Raises:
+        ValueError: one is not an origin.
+    """
+    if given is None:
+        return None
+    if isinstance(given, str):
+        raise ValueError(f'origins are a list, such as ["{given}"]')
+    origins = [origin.lower() for origin in given]
+    for origin in origins:
+        scheme, _, host = origin.partition("://")
+        if origin != "null" and (not scheme or not host or not set(host).isdisjoint("/?#@* ")):
+            raise ValueError(f'an origin is a scheme and a host, such as "https://app.example", not "{origin}"')
+    return frozenset(origins)
+
+
+def comes_from(origins: frozenset[str] | None, said: list[str]) -> bool:
+    """Whether a client may connect, given the Origin headers of its request. A browser always says one; who says none
+    is no browser, and comes in."""
+    return origins is None or not said or (len(said) == 1 and said[0].strip().lower() in origins)
 
 
 def closed_with(code: int, reason: str) -> ConnectionClosed | None:

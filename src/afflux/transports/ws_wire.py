@@ -23,6 +23,7 @@ from afflux.core.framing import LengthPrefix
 from afflux.core.limits import REASONS, Limits
 from afflux.transports.base import foreign
 from afflux.transports.ws_rules import (
+    FOREIGN,
     MESSAGE_TOO_BIG,
     NORMAL,
     POLICY,
@@ -31,6 +32,7 @@ from afflux.transports.ws_rules import (
     Refusal,
     chosen,
     closed_with,
+    comes_from,
     limited,
     printable,
     text_message,
@@ -264,13 +266,15 @@ class Wire:
 
 
 class ServerWire(Wire):
-    """The end that was connected to. It serves one path and one subprotocol (``ws_rules.chosen``)."""
+    """The end that was connected to. It serves one path, one subprotocol (``ws_rules.chosen``), and the pages of
+    ``origins`` (None: of any)."""
 
-    def __init__(self, address: Address, limits: Limits) -> None:
+    def __init__(self, address: Address, limits: Limits, origins: frozenset[str] | None = None) -> None:
         self._server = _Server(max_size=limits.frame_bytes)
         self._server.wanted = SUBPROTOCOLS.get(address.protocol)
         super().__init__(self._server, address, limits)
         self._path = address.path or "/"
+        self._origins = origins
         self._last_words = b""
 
     def receive(self, data: bytes) -> bytes:
@@ -301,6 +305,9 @@ class ServerWire(Wire):
         path = unquote(request.path.partition("?")[0]) or "/"
         if path != self._path:
             self._respond(404, "nothing is served at this path")
+            return
+        if not comes_from(self._origins, request.headers.get_all("Origin")):
+            self._respond(403, FOREIGN)
             return
         response = self._server.accept(request)
         if response.status_code == 101:

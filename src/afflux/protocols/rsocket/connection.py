@@ -511,6 +511,8 @@ class Connection:
         retained.told(position)
         retained.reported = retained.received
         self._away = self._store_full = None
+        # leasing begins anew, so the first LEASE is none too many, however often it has begun
+        self._lease_frames = Bucket(self.limits.lease_frames_per_s, self.limits.lease_frames_per_s)
         self._hold(self._now)
         self._in.reopen()
         self._in.established = True
