@@ -90,6 +90,7 @@ states are on the [page of the protocol](rsocket.md).
 _PARTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Connect and serve", "", ("afflux.aio",)),
     ("Routes", "", ("afflux.router",)),
+    ("Brokers", "", ("afflux.broker",)),
     ("Payloads", "", ("afflux.core.payload",)),
     ("Limits", "[limits.md](limits.md) has every one with its values.", ("afflux.core.limits",)),
     ("Metadata", "", ("afflux.calls", "afflux.protocols.rsocket.metadata")),

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from afflux.aio.peer import Peer, current_peer
     from afflux.aio.server import Server, serve
     from afflux.backoff import Backoff
+    from afflux.broker import Broker
     from afflux.calls import compose, entries, reply
     from afflux.core.limits import Limits
     from afflux.middleware import Call, Middleware, wrap
@@ -67,6 +68,7 @@ __all__ = [
     "Bearer",
     "Backoff",
     "BindFailed",
+    "Broker",
     "Call",
     "Canceled",
     "ConnectFailed",
@@ -130,6 +132,7 @@ _LATER = {
     "RateLease": "afflux.protocols.rsocket.lease",
     "Accept": "afflux.protocols.rsocket.metadata",
     "Bearer": "afflux.protocols.rsocket.metadata",
+    "Broker": "afflux.broker",
     "Call": "afflux.middleware",
     "Credentials": "afflux.protocols.rsocket.metadata",
     "Entries": "afflux.protocols.rsocket.metadata",

@@ -26,13 +26,17 @@ from afflux.protocols.rsocket.metadata import (
     ROUTING_MIME,
     TRACING_MIME,
     Accept,
+    Address,
     Bearer,
+    BrokerFrame,
     CompactLen,
     Credentials,
     MimeType,
     Route,
+    RouteSetup,
     Simple,
     compose,
+    decode_broker,
     decode_credentials,
     decode_mime,
     encode_mime,
@@ -43,9 +47,9 @@ from afflux.protocols.rsocket.metadata import (
     route_of,
     tags,
 )
+from afflux.protocols.rsocket.metadata.broker import KEY_NAMES
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "vectors" / "rsocket.json").read_text())
-NOT_YET = {"broker": "not yet: needs the broker frames (2.6, R-60 to R-69)"}
 
 MIMES = st.sampled_from(sorted(MIME_IDS)) | st.text(st.characters(codec="ascii"), min_size=1, max_size=0x80)
 
@@ -88,9 +92,20 @@ def test_a_routing_vector_is_read_and_written_as_published(vector: dict[str, Any
     assert Route.decode(data).encode() == data
 
 
-@pytest.mark.parametrize("vector", [param for key in NOT_YET for param in having(key)])
-def test_other_vectors_wait_for_what_they_need(vector: dict[str, Any]) -> None:
-    pytest.skip(next(reason for key, reason in NOT_YET.items() if key in vector["decoded"]))
+@pytest.mark.parametrize("vector", having("broker"))
+def test_a_broker_vector_is_read_and_written_as_published(vector: dict[str, Any]) -> None:
+    data, said = bytes.fromhex(vector["hex"]), vector["decoded"]
+    frame = decode_broker(data)
+    tags = tuple((KEY_NAMES.get(tag["key_id"], tag["key"]), tag["value"]) for tag in said["tags"])
+    expected: BrokerFrame
+    if said["broker"] == "ROUTE_SETUP":
+        expected = RouteSetup(bytes.fromhex(said["route_id_hex"]), said["service_name"], tags)
+    else:
+        origin, wrapped = bytes.fromhex(said["origin_route_id_hex"]), bytes.fromhex(said["wrapped_hex"])
+        assert (said["broker"], said["flags"]) == ("ADDRESS", 0x080)
+        expected = Address(tags, method="unicast", origin=origin, wrapped=wrapped)
+    assert frame == expected
+    assert frame.encode() == expected.encode() == data
 
 
 def test_the_table_of_mime_types_is_the_published_one() -> None:
