@@ -458,3 +458,23 @@ async def test_a_burst_of_small_frames_leaves_turns_to_others() -> None:
         for _ in range(20_000):
             assert await demo.pushed.get() == b"x"
         assert guest._reading
+
+
+async def test_draining_ends_in_time_though_a_stream_does_not(uri: str) -> None:
+    """A number of seconds is kept, by a server as by a peer."""
+
+    class Endless:
+        async def stream(self, payload: Payload) -> AsyncIterator[bytes]:
+            while True:
+                yield b"tick"
+
+    server = await afflux.serve(uri, Endless())
+    peer = await afflux.connect(server.uri)
+    stream = peer.stream(credit=4)
+    await anext(stream)
+    async with asyncio.timeout(30):
+        await server.close(drain=0.05)
+    with pytest.raises(afflux.ConnectionClosed):
+        async for _ in stream:
+            pass
+    await peer.close()

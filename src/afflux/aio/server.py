@@ -232,7 +232,7 @@ class Server:  # long: the listener's admission is part of it
             self._leave()
         while self._peers:
             # Who is away can not come back: there is nobody to come to.
-            await asyncio.gather(*(peer.close(drain=drain and not peer.suspended) for peer in self._peers))
+            await asyncio.gather(*(peer.close(drain=False if peer.suspended else drain) for peer in self._peers))
             self._peers = {peer for peer in self._peers if not peer.closed}
         if self._store is not None:
             self._store.close()
