@@ -103,6 +103,8 @@ def test_only_who_shows_the_credentials_comes_in(tmp_path: Path) -> None:
             assert (ran.returncode, ran.stdout) == (70, "")
             assert "not authenticated" in ran.stderr
             assert "another" not in ran.stderr
+        assert afflux(f"request {server.uri} --fnf -d hi --auth-file {wrong}").returncode == 70
+        assert afflux(f"request {server.uri} --fnf -d hi --auth-file {right}").returncode == 0
 
 
 def test_leases_are_granted_and_waited_for() -> None:
@@ -125,7 +127,7 @@ def test_a_session_that_can_be_resumed() -> None:
         assert "resumption is not supported" in ran.stderr
 
 
-@pytest.mark.parametrize("lease", ["ten", "10", "10/soon", "-1/1s", "10/0s", "99999999999/1s"])
+@pytest.mark.parametrize("lease", ["ten", "10", "10/soon", "-1/1s", "10/0s", "99999999999/1s", "0/1s"])
 def test_a_lease_that_can_not_be(lease: str) -> None:
     ran = afflux(["serve", "tcp://127.0.0.1:0", "--demo", f"--lease={lease}"])
     assert (ran.returncode, ran.stdout) == (2, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from afflux.cli.output import Format, Printer, printer
 __all__ = ["request"]
 
 _COMPOSITE = "message/x.rsocket.composite-metadata.v0"
+_REFUSAL_S = 0.5
 _LEASE_WAIT_S = 10.0
 "How long --lease waits for one without --max-time."
 
@@ -199,6 +201,8 @@ async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes]
             async for item in _each(asked, data):
                 await peer.fire(item, **call)
             await asyncio.sleep(0)  # nothing answers: let the loop write before the connection closes
+            if asked.auth_file is not None:
+                await _refused(peer)
         case "request":
             wait = 0.0
             async for item in _each(asked, data):
@@ -223,6 +227,14 @@ async def _go_on(left: Any, asked: _Asked, data: list[bytes], show: Printer) -> 
     source = skipping(_each(asked, data), left.sent) if left.sent else None
     async with left.items(credit=0, source=source) as answer:
         await _consume(answer, asked, show)
+
+
+async def _refused(peer: Any) -> None:
+    """Nothing answers a fire: give a server that does not like the credentials a moment to say so."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(peer.wait_closed(), _REFUSAL_S)
+    if peer.error is not None:
+        raise peer.error
 
 
 async def _each(asked: _Asked, data: list[bytes]) -> AsyncIterator[bytes]:

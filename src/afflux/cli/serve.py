@@ -75,7 +75,7 @@ def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path 
     terms: dict[str, Any] = {"resume": resume, "store": store}
     if lease is not None:
         requests, slash, time = lease.partition("/")
-        if not slash or not (requests.isascii() and requests.isdigit()):
+        if not slash or not (requests.isascii() and requests.isdigit() and int(requests)):
             usage(f"--lease is N/TIME, such as 100/1s, not {lease!r}")
         try:
             terms["lease"] = afflux.FixedLease(int(requests), duration(time))
