@@ -60,7 +60,7 @@ async def test_who_gives_up_waiting_for_the_first_lease_leaves_no_connection_beh
 async def test_a_first_lease_that_does_not_come_in_time(resume: Backoff | bool) -> None:
     async with Mute() as mute:
         with pytest.raises(afflux.ConnectFailed, match="did not answer"):
-            await afflux.connect(mute.uri, lease=True, timeout=0.02, resume=resume, reconnect=LATE)
+            await afflux.connect(mute.uri, lease=True, timeout=0.5, resume=resume, reconnect=LATE)
         await mute.ended.wait()
 
 
