@@ -198,3 +198,17 @@ def test_a_store_that_makes_no_sense(options: str, told: str) -> None:
     ran = afflux(options)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert told in ran.stderr
+
+
+def test_another_question_on_the_same_file_says_what_it_ends(tmp_path: Path) -> None:
+    store = tmp_path / "session.db"
+    with Server("--demo", "--resume") as server:
+        words = ["request", server.uri, "--resume", "--store", str(store)]
+        stream = [*words, "--stream", "-d", '{"count": 1000, "size": 8}', "--delay", "20ms", "-o", "raw"]
+        with subprocess.Popen([*COMMAND, *stream], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.read(1)
+            process.kill()
+        ran = afflux([*words, "-d", "hello", "-o", "raw"])
+        assert (ran.returncode, ran.stdout) == (0, "hello")
+        assert f"what {store} held unfinished (stream) ends with this question" in ran.stderr

@@ -31,7 +31,7 @@ async def running(app: Any, **more: Any) -> AsyncIterator[str]:
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, **more))
         serving = asyncio.create_task(server.serve([sock]))
         while not server.started:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
         try:
             yield f"ws://127.0.0.1:{port}"
         finally:
@@ -69,7 +69,7 @@ async def test_every_verb_through_a_mounted_application(mounted: Mounted) -> Non
         (seen,) = app.server.connections
         assert (seen.host, seen.uri) == ("127.0.0.1", uri)
     while app.server.connections:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
 
 
 async def test_the_blocking_client(mounted: Mounted) -> None:
@@ -236,7 +236,7 @@ async def test_a_client_that_does_not_read() -> None:
         await client.send(SETUP)
         await client.send(frames.RequestStream(stream=1, initial_n=0x7FFFFFFF, data=b"").encode())
         while not app.server.connections or not app.server.connections[0]._driver.parked:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
         driver, limits, stopped = app.server.connections[0]._driver, app.server.limits, made
         assert driver.transport is not None
         assert driver.transport.get_write_buffer_size() + driver.engine.queued >= limits.outbound_low_bytes

@@ -194,6 +194,9 @@ async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes]
         if left.verb == asked.verb:
             await _go_on(left, asked, data, show)
             return
+    if peer.unfinished:
+        verbs = ", ".join(left.verb for left in peer.unfinished)
+        typer.echo(f"afflux: what {asked.store} held unfinished ({verbs}) ends with this question", err=True)
     match asked.verb:
         case "push":
             await peer.push(first if call["metadata"] is None else call["metadata"])
