@@ -47,6 +47,7 @@ from afflux.transports.ws_rules import (
 if TYPE_CHECKING:
     from afflux.aio.serving import Extension
     from afflux.protocols.rsocket.lease import LeasePolicy
+    from afflux.transports.reading import Receiver
 
 __all__ = ["App", "app"]
 
@@ -212,7 +213,7 @@ class _Bridge(asyncio.Transport):  # long: asyncio's contract for a transport, a
         self._send = send
         self._framing = framing
         self._limits = limits
-        self._protocol: asyncio.Protocol
+        self._protocol: Receiver
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._error: Exception | None = None
         self._close = (NORMAL, "")
@@ -232,7 +233,7 @@ class _Bridge(asyncio.Transport):  # long: asyncio's contract for a transport, a
         self._open.set()
         self._delivering = False
 
-    async def run(self, protocol: asyncio.Protocol, receive: Receive, subprotocol: str | None) -> None:
+    async def run(self, protocol: Receiver, receive: Receive, subprotocol: str | None) -> None:
         """Be the transport of ``protocol`` until one side ends it."""
         self._protocol = protocol
         protocol.connection_made(self)
@@ -319,7 +320,7 @@ class _Bridge(asyncio.Transport):  # long: asyncio's contract for a transport, a
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Another driver takes over."""
-        self._protocol = cast("asyncio.Protocol", protocol)
+        self._protocol = cast("Receiver", protocol)
 
     # -- out ----------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from afflux.core.engine import Engine
 from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
 from afflux.core.events import Event
 from afflux.transports.base import foreign
+from afflux.transports.reading import Receiver
 
 __all__ = ["Pump"]
 
@@ -28,7 +29,7 @@ _LARGEST_PIECE = 0x40000
 _SMALLEST_PIECE = 0x1000
 
 
-class Pump(asyncio.Protocol):  # long: asyncio's six callbacks and the driver's five hooks are part of it
+class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hooks are part of it
     """One engine on one transport."""
 
     def __init__(self, engine: Engine, expects: str | None) -> None:

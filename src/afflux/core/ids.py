@@ -75,16 +75,18 @@ class Tombstones:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._free: OrderedDict[int, int] = OrderedDict()
+        self._free: OrderedDict[int, int] | None = None
 
     def __len__(self) -> int:
-        return len(self._free)
+        return 0 if self._free is None else len(self._free)
 
     def __contains__(self, id: object) -> bool:
-        return id in self._free
+        return self._free is not None and id in self._free
 
     def add(self, id: int, free: int = 0) -> None:
         """Remember ``id`` as the newest, with ``free`` late frames; what it had before is replaced."""
+        if self._free is None:
+            self._free = OrderedDict()
         self._free[id] = free
         self._free.move_to_end(id)
         if len(self._free) > self.limit:
@@ -92,22 +94,23 @@ class Tombstones:
 
     def spend(self, id: int) -> bool:
         """A late frame came for ``id``: True while it is free, False beyond that or for an id not remembered."""
-        left = self._free.get(id, 0)
-        if left <= 0:
+        left = 0 if self._free is None else self._free.get(id, 0)
+        if left <= 0 or self._free is None:
             return False
         self._free[id] = left - 1
         return True
 
     def discard(self, id: int) -> None:
         """Forget ``id``, as when it is used again after a wrap."""
-        self._free.pop(id, None)
+        if self._free is not None:
+            self._free.pop(id, None)
 
     def state(self) -> list[list[int]]:
         """The ids, oldest first, each with its late frames."""
-        return [[id, free] for id, free in self._free.items()]
+        return [] if self._free is None else [[id, free] for id, free in self._free.items()]
 
     def restore(self, state: list[list[int]]) -> None:
         """Remember the newest of these, and nothing else."""
-        self._free.clear()
+        self._free = None
         for id, free in state:
             self.add(id, free)

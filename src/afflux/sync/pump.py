@@ -20,7 +20,7 @@ from afflux.transports.base import Link, foreign
 
 __all__ = ["Pump"]
 
-_READ = 0x40000
+_READ = 0x10000
 
 
 class Pump:  # long: what the driver adds, and a session's change of links, are part of it

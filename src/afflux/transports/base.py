@@ -18,10 +18,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    import asyncio
-
     from afflux.address import Address
     from afflux.core.limits import Limits
+    from afflux.transports.reading import Receiver
     from afflux.transports.security import Tls
 
 __all__ = ["Admission", "Factory", "Link", "Listener", "Transport", "foreign"]
@@ -49,7 +48,7 @@ class Admission(Protocol):
         """Seconds to wait before the next accept: 0 while the rate allows one."""
 
 
-Factory = Callable[[str], "asyncio.Protocol"]
+Factory = Callable[[str], "Receiver"]
 "Makes the protocol object of an accepted connection, given the host it came from."
 
 
@@ -120,7 +119,7 @@ class Transport(Protocol):
     """One way to carry bytes. ``tls`` is what afflux.connect and afflux.serve were given, and what ``address`` says
     wins over it (security.settled); a transport without TLS is only ever given None."""
 
-    async def open(self, address: Address, factory: Callable[[], asyncio.Protocol], tls: Tls | None = None) -> None:
+    async def open(self, address: Address, factory: Callable[[], Receiver], tls: Tls | None = None) -> None:
         """Open a link and connect a protocol object to it.
 
         Raises:

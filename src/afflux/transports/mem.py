@@ -17,6 +17,7 @@ from afflux.transports.base import Admission, Factory, Link, Listener
 
 if TYPE_CHECKING:
     from afflux.core.limits import Limits
+    from afflux.transports.reading import Receiver
     from afflux.transports.security import Tls
 
 __all__ = ["TRANSPORT", "Mem", "MemTransport", "pair"]
@@ -29,7 +30,7 @@ _tasks: set[asyncio.Task[None]] = set()
 class Mem:
     """See transports.base.Transport."""
 
-    async def open(self, address: Address, factory: Callable[[], asyncio.Protocol], tls: Tls | None = None) -> None:
+    async def open(self, address: Address, factory: Callable[[], Receiver], tls: Tls | None = None) -> None:
         """Connect to a listener of this loop."""
         listener = _listening.get(address.host)
         if listener is None or listener.loop is not asyncio.get_running_loop():
@@ -72,7 +73,7 @@ class _MemListener:
             del _listening[self.address.host]
 
 
-def pair(one: asyncio.Protocol, other: asyncio.Protocol) -> tuple[MemTransport, MemTransport]:
+def pair(one: Receiver, other: Receiver) -> tuple[MemTransport, MemTransport]:
     """Join two protocol objects; both are told that the connection is made."""
     loop = asyncio.get_running_loop()
     left, right = MemTransport(loop, one), MemTransport(loop, other)
@@ -85,7 +86,7 @@ def pair(one: asyncio.Protocol, other: asyncio.Protocol) -> tuple[MemTransport, 
 class MemTransport(asyncio.Transport):
     """One end."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.Protocol) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, protocol: Receiver) -> None:
         super().__init__({"peername": ("mem", 0)})
         self._loop = loop
         self._protocol = protocol
@@ -104,7 +105,7 @@ class MemTransport(asyncio.Transport):
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Tell another protocol object from now on."""
-        self._protocol = cast("asyncio.Protocol", protocol)
+        self._protocol = cast("Receiver", protocol)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Queue bytes for the other end."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from afflux.core.limits import Limits
+    from afflux.transports.reading import Receiver
     from afflux.transports.security import Tls
 
 __all__ = ["TRANSPORT", "SocketLink", "SocketListener", "Tcp", "connected", "dialed"]
@@ -33,7 +34,7 @@ _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class Tcp:
     """See transports.base.Transport."""
 
-    async def open(self, address: Address, factory: Callable[[], asyncio.Protocol], tls: Tls | None = None) -> None:
+    async def open(self, address: Address, factory: Callable[[], Receiver], tls: Tls | None = None) -> None:
         """Connect; every address of the host is tried in turn."""
         import asyncio
 

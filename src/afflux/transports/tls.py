@@ -21,9 +21,8 @@ from afflux.transports.tcp import connected, dialed
 from afflux.transports.tls_session import Session
 
 if TYPE_CHECKING:
-    import asyncio
-
     from afflux.core.limits import Limits
+    from afflux.transports.reading import Receiver
     from afflux.transports.security import Tls
 
 __all__ = ["TRANSPORT", "SecureLink", "SecureTcp"]
@@ -35,7 +34,7 @@ _PIECE = 0x4000
 class SecureTcp:
     """See transports.base.Transport."""
 
-    async def open(self, address: Address, factory: Callable[[], asyncio.Protocol], tls: Tls | None = None) -> None:
+    async def open(self, address: Address, factory: Callable[[], Receiver], tls: Tls | None = None) -> None:
         """Connect, and shake hands."""
         import asyncio
 
@@ -62,7 +61,7 @@ class SecureTcp:
         context = server_context(tls, address)
         where = public(address)
 
-        def welcome(host: str) -> asyncio.Protocol:
+        def welcome(host: str) -> Receiver:
             return SecureTransport(Session(context, where, server=True), factory(host), flush=admission.flush)
 
         listener = await TCP.listen(where, admission, welcome)

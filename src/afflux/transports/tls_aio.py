@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from afflux.core.errors import ConnectionClosed
+from afflux.transports.reading import Receiver
 from afflux.transports.tls_session import Session
 
 __all__ = ["SecureTransport"]
@@ -23,11 +24,11 @@ _PIECE = 0x10000
 "What is decrypted or encrypted at once, so that the buffers between stay small."
 
 
-class SecureTransport(asyncio.Transport, asyncio.Protocol):  # long: both of asyncio's contracts meet here
+class SecureTransport(asyncio.Transport, Receiver):  # long: both of asyncio's contracts meet here
     """One TLS connection."""
 
     def __init__(
-        self, session: Session, protocol: asyncio.Protocol, *, flush: float, ready: asyncio.Future[None] | None = None
+        self, session: Session, protocol: Receiver, *, flush: float, ready: asyncio.Future[None] | None = None
     ) -> None:
         """``ready`` is a client's: done when the connection is made, or failed."""
         super().__init__()
@@ -184,7 +185,7 @@ class SecureTransport(asyncio.Transport, asyncio.Protocol):  # long: both of asy
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Another driver takes over."""
-        self._protocol = cast("asyncio.Protocol", protocol)
+        self._protocol = cast("Receiver", protocol)
 
     def unsent(self) -> int:
         """Bytes that wait to be written, here and in the socket's buffer."""

@@ -25,9 +25,8 @@ from afflux.transports.base import Admission, Factory, Link, Listener
 from afflux.transports.tcp import SocketLink, SocketListener
 
 if TYPE_CHECKING:
-    import asyncio
-
     from afflux.core.limits import Limits
+    from afflux.transports.reading import Receiver
     from afflux.transports.security import Tls
 
 __all__ = ["TRANSPORT", "Unix"]
@@ -42,7 +41,7 @@ _AGAIN_S = 0.02
 class Unix:
     """See transports.base.Transport."""
 
-    async def open(self, address: Address, factory: Callable[[], asyncio.Protocol], tls: Tls | None = None) -> None:
+    async def open(self, address: Address, factory: Callable[[], Receiver], tls: Tls | None = None) -> None:
         """Connect; while the server's queue is full, again and again."""
         import asyncio
 

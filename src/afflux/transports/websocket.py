@@ -20,6 +20,7 @@ from afflux.transports.ws_wire import ClientWire, ServerWire
 if TYPE_CHECKING:
     import asyncio
 
+    from afflux.transports.reading import Receiver
     from afflux.transports.security import Tls
 
 __all__ = ["TRANSPORT", "WebSocket"]
@@ -28,7 +29,7 @@ __all__ = ["TRANSPORT", "WebSocket"]
 class WebSocket:
     """See transports.base.Transport."""
 
-    async def open(self, address: Address, factory: Callable[[], asyncio.Protocol], tls: Tls | None = None) -> None:
+    async def open(self, address: Address, factory: Callable[[], Receiver], tls: Tls | None = None) -> None:
         """Connect, and ask for the WebSocket. Raises ConnectFailed with what the server answered instead."""
         import asyncio
 
@@ -52,7 +53,7 @@ class WebSocket:
         """Accept WebSockets at the address's path."""
         from afflux.transports.ws_link import WebSocketLink
 
-        def welcome(host: str) -> asyncio.Protocol:
+        def welcome(host: str) -> Receiver:
             upper = factory(host)
             limits = _limits(upper)
             return WebSocketLink(ServerWire(address, limits, admission.origins), upper, limits)
@@ -79,7 +80,7 @@ def _below(address: Address) -> Transport:
     return tcp.TRANSPORT
 
 
-def _limits(upper: asyncio.Protocol) -> Limits:
+def _limits(upper: Receiver) -> Limits:
     """The bounds of a driver's connection."""
     return cast("Limits", cast("Any", upper).engine.limits)
 

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from afflux.core.errors import ConnectFailed, Error
 from afflux.core.limits import Limits
+from afflux.transports.reading import Receiver
 from afflux.transports.ws_wire import Wire
 
 __all__ = ["WebSocketLink", "WebSocketTransport"]
@@ -88,7 +89,7 @@ class WebSocketTransport(asyncio.Transport):
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Another driver takes over."""
-        self._link.upper = cast("asyncio.Protocol", protocol)
+        self._link.upper = cast("Receiver", protocol)
 
     def known(self, name: str, default: Any = None) -> Any:
         """What the link below knows of itself."""
@@ -98,13 +99,11 @@ class WebSocketTransport(asyncio.Transport):
     "asyncio's name for it."
 
 
-class WebSocketLink(asyncio.Protocol):  # long: asyncio's six callbacks from below, and what the transport calls
+class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and what the transport calls
     """What the socket talks to. At a client ``opened`` is done when the WebSocket is open, or has failed; a server has
     none, and its driver gets the transport at once."""
 
-    def __init__(
-        self, wire: Wire, upper: asyncio.Protocol, limits: Limits, opened: asyncio.Future[None] | None = None
-    ) -> None:
+    def __init__(self, wire: Wire, upper: Receiver, limits: Limits, opened: asyncio.Future[None] | None = None) -> None:
         self.raw: asyncio.Transport
         "The transport below."
         self.upper = upper

@@ -85,6 +85,45 @@ _STREAM_ZERO: dict[type, ConnectionInput] = {
 class Connection:
     """The state of one end. Its arguments are those of engine.Engine."""
 
+    # Slots, here and in what it is made of: a server has 10,000 of them, most of them idle (docs/how-to/many.md).
+    __slots__ = (
+        "_accepted",
+        "_asked",
+        "_away",
+        "_born",
+        "_client",
+        "_decide",
+        "_echoes",
+        "_events",
+        "_extensions",
+        "_farewell",
+        "_full",
+        "_glitches",
+        "_heard",
+        "_in",
+        "_interval",
+        "_keepalives",
+        "_last_resume",
+        "_lease_frames",
+        "_lease_policy",
+        "_lifetime",
+        "_most_queued",
+        "_next_keepalive",
+        "_now",
+        "_out",
+        "_peer_draining",
+        "_resumes",
+        "_retained",
+        "_sessions",
+        "_state",
+        "_store_full",
+        "_streams",
+        "_table",
+        "limits",
+        "setup",
+        "weight",
+    )
+
     def __init__(
         self,
         role: Literal["client", "server"],
@@ -112,9 +151,10 @@ class Connection:
         self._streams = Streams(self._client, self.limits, self._out, self._charge)
         self._in = Inbound(self.limits, self._streams, self._frame, first=not self._client)
         self._events: list[Event] = []
-        self._glitches = Bucket(*self.limits.glitch_bucket)
-        self._keepalives = Bucket(self.limits.keepalive_rate[1], self.limits.keepalive_rate[0])
-        self._lease_frames = Bucket(self.limits.lease_frames_per_s, self.limits.lease_frames_per_s)
+        # Buckets are full at first, so each can be made when something is first taken from it.
+        self._glitches: Bucket | None = None
+        self._keepalives: Bucket | None = None
+        self._lease_frames: Bucket | None = None
         self._echoes = 0
         self._full = False
         "At the last look this side could take no more input: the peer's time stands still meanwhile."
@@ -144,9 +184,7 @@ class Connection:
         "Since when there is no transport, or none that has been resumed."
         self._asked = 0.0
         "When RESUME was sent."
-        most, gap = self.limits.resume_rate
-        self._resumes = Bucket(most, most / 60)
-        self._resume_gap = gap
+        self._resumes: Bucket | None = None
         self._last_resume: float | None = None
 
     # -- one pass -------------------------------------------------------------------------------------------
@@ -230,6 +268,8 @@ class Connection:
     def _charge(self, price: int, stream: int, rule: str, reason: str) -> None:
         """Drop a frame and take its price; an empty bucket is a connection error."""
         self._events.append(Ignored(stream, rule, reason, price))
+        if self._glitches is None:
+            self._glitches = Bucket(*self.limits.glitch_bucket)
         if not self._glitches.take(price, self._now):
             raise Violation("protocol-abuse", rule="glitch_bucket")
 
@@ -312,6 +352,8 @@ class Connection:
                 self._store_full = None
         if not frame.respond:
             return
+        if self._keepalives is None:
+            self._keepalives = Bucket(self.limits.keepalive_rate[1], self.limits.keepalive_rate[0])
         if not self._keepalives.take(1, self._now):
             raise Violation("keepalive-flood", rule="keepalive_rate")
         self._echoes += 1
@@ -365,6 +407,8 @@ class Connection:
 
     def _leased(self, frame: frames.Lease) -> None:
         held = self._streams.held_lease
+        if self._lease_frames is None:
+            self._lease_frames = Bucket(self.limits.lease_frames_per_s, self.limits.lease_frames_per_s)
         if held is None:
             self._ignore(frame)  # LE-05
         elif not self._lease_frames.take(1, self._now):
@@ -491,7 +535,10 @@ class Connection:
         if request.first_available_client_position > retained.received:
             return f"only {retained.received} bytes were received here"  # RE-07
         # Last: what is refused for its positions does not make the owner's own attempt one too many.
-        early = self._last_resume is not None and now < self._last_resume + self._resume_gap
+        most, gap = self.limits.resume_rate
+        if self._resumes is None:
+            self._resumes = Bucket(most, most / 60)
+        early = self._last_resume is not None and now < self._last_resume + gap
         if early or not self._resumes.take(1, now):
             return "resumed too often"  # RE-19
         self._last_resume = now
@@ -512,7 +559,7 @@ class Connection:
         retained.reported = retained.received
         self._away = self._store_full = None
         # R-43: leasing begins anew, so the first LEASE is none too many, however often it has begun
-        self._lease_frames = Bucket(self.limits.lease_frames_per_s, self.limits.lease_frames_per_s)
+        self._lease_frames = None
         self._hold(self._now)
         self._in.reopen()
         self._in.established = True

@@ -53,6 +53,8 @@ class Engine(Connection):
         extensions: the extended types of EXT that the application knows: they become events.
     """
 
+    __slots__ = ()
+
     # -- the driver's side ----------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now: float) -> list[Event]:
@@ -253,12 +255,12 @@ class Engine(Connection):
 
     def release(self, stream: int) -> None:
         """The handler of a stream that the peer opened has really returned."""
-        self._streams.handlers.discard(stream)
+        self._streams.handlers.pop(stream, None)
 
     @property
     def handlers(self) -> Collection[int]:
         """The streams that the peer opened and whose handler has not returned."""
-        return self._streams.handlers
+        return self._streams.handlers.keys()
 
     @property
     def away(self) -> float | None:

@@ -89,8 +89,8 @@ class Streams:
         self.limits = limits
         self.out = out
         self.live: dict[int, Stream] = {}
-        self.handlers: set[int] = set()
-        "Streams the peer opened whose handler has not returned (robustness.md, rule 2)."
+        self.handlers: dict[int, None] = {}
+        "Streams the peer opened whose handler has not returned (robustness.md, rule 2); an empty set is thrice as large."
         self.reassembly = Reassembly(limits)
         self.events: list[Event] = []
         self.now = 0.0
@@ -110,7 +110,7 @@ class Streams:
         "The highest id of the peer's streams so far: one above it can have no past."
         self._partials = self.reassembly.partials
         self._late = LateFrames(limits)
-        self._cancels = Bucket(*limits.cancel_bucket)
+        self._cancels: Bucket | None = None
         self._credit_frames = 0
         self._opened = 0
         self.items_sent = 0
@@ -160,7 +160,7 @@ class Streams:
         ):
             return False
         self._newest = id
-        handlers.add(id)
+        handlers[id] = None
         self._opened += 1
         stream = self.live[id] = Stream(id, "request", False)
         stream.allowed = 1
@@ -359,7 +359,7 @@ class Streams:
         self.live.update({stream.id: stream for stream in map(Stream.of_state, state["live"])})
         for stream in self.live.values():
             stream.rate(stream.id in self._partials)
-        self.handlers.update(state["handlers"])
+        self.handlers.update(dict.fromkeys(state["handlers"]))
         self._ids.restore(state["ids"])
         self._late.restore(state["late"])
         for name, value in zip(_COUNTS, state["counts"], strict=True):
@@ -436,7 +436,7 @@ class Streams:
     def _accept(self, frame: RequestFrame, payload: Payload, complete: bool) -> None:
         id = frame.stream
         verb = _VERBS[type(frame)]
-        self.handlers.add(id)
+        self.handlers[id] = None
         self._opened += 1
         credit = 1 if verb == "request" else 0
         if isinstance(frame, RequestStream | RequestChannel):
@@ -615,6 +615,8 @@ class Streams:
         self.out.frame(id, ErrorFrame(stream=id, code=code, data=text.encode()).encode(prefixed=True))
 
     def _count_cancel(self) -> None:
+        if self._cancels is None:
+            self._cancels = Bucket(*self.limits.cancel_bucket)
         if not self._cancels.take(1, self.now):
             raise Violation("cancel-flood", rule="cancel_bucket")
 
