@@ -131,10 +131,10 @@ def test_what_is_cut_short_or_lies_about_a_length_is_malformed() -> None:
 
 
 def test_the_generated_source_can_be_read() -> None:
-    assert "def decode(cls, buffer, start, end):" in GrantMore.__source__
+    assert "def decode(cls, buffer: bytes, start: int, end: int) -> GrantMore:" in GrantMore.__source__
     assert inspect.getsource(GrantMore.encode) in GrantMore.__source__
     assert GrantMore.encode.__qualname__ == "GrantMore.encode"
-    assert GrantMore.encode.__doc__ == Frame.encode.__doc__
+    assert inspect.getdoc(GrantMore.encode) == inspect.getdoc(Frame.encode)
     assert any("GrantMore" in name for name in linecache.cache if name.startswith("<afflux frame"))
 
 

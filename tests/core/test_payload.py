@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afflux.core.payload import Payload, payload_of
+from afflux.core.payload import Payload, Run, payload_of, size_of
 
 
 def test_equality() -> None:
@@ -36,3 +36,44 @@ def test_what_stands_for_a_payload(value: object) -> None:
 def test_what_does_not() -> None:
     with pytest.raises(TypeError, match="not int"):
         payload_of(5)  # type: ignore[arg-type]  # the mistake under test
+
+
+def run_of(*items: bytes, before: bytes = b"") -> Run:
+    """A run whose heads are two dots."""
+    return Run(before + b"".join(b".." + item for item in items) + b"rest", len(before), 2, len(items[0]), len(items))
+
+
+def test_a_run_is_a_sequence_of_payloads() -> None:
+    run = run_of(b"abc", b"def", b"ghi", before=b"xx")
+    wanted = [Payload(b"abc"), Payload(b"def"), Payload(b"ghi")]
+    assert list(run) == wanted
+    assert run == wanted
+    assert run == run_of(b"abc", b"def", b"ghi")
+    assert run != run_of(b"abc", b"def")
+    assert run != 3
+    assert [run[0], run[1], run[-1]] == wanted
+    assert (len(run), run.size, repr(run), hash(run)) == (3, 9, repr(wanted), hash(run[:]))
+    assert [type(payload.data) for payload in run] == [bytes] * 3
+
+
+def test_parts_of_a_run_are_runs() -> None:
+    run = run_of(b"abc", b"def", b"ghi")
+    assert run[1:] == [Payload(b"def"), Payload(b"ghi")]
+    assert run[:2].size == 6
+    assert list(run[2:1]) == list(run[3:]) == []
+    assert isinstance(run[:1], Run)
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_a_run_ends(index: int) -> None:
+    with pytest.raises(IndexError, match=f"payload {index} of 3"):
+        run_of(b"abc", b"def", b"ghi")[index]
+
+
+def test_empty_payloads_in_a_run() -> None:
+    assert list(run_of(b"", b"")) == [Payload(), Payload()]
+
+
+def test_sizes_of_many() -> None:
+    assert size_of(run_of(b"abc", b"def")) == 6
+    assert size_of([Payload(b"abc", b"de"), Payload(b"f"), Payload(b"", b"")]) == 6

@@ -95,6 +95,7 @@ class Everyone:
     backoff = 1.0
     flush = 1.0
     origins = None
+    reuse_port = False
 
     def admit(self, host: str) -> bool:
         """Yes."""

@@ -31,7 +31,9 @@ from websockets.uri import parse_uri
 import afflux
 from afflux import Limits, Payload
 from afflux.address import Address, parse
+from afflux.core.events import Event
 from afflux.protocols.rsocket import frames
+from afflux.protocols.rsocket.engine import Engine
 from afflux.transports.ws_frames import binary
 from afflux.transports.ws_wire import ClientWire, ServerWire, Wire
 from tests.aio.handlers import Demo, Waits, turns
@@ -182,15 +184,21 @@ async def test_a_ping_is_answered_and_a_pong_is_nothing() -> None:
         assert await client.recv() == answer(b"x")
 
 
-async def test_a_read_is_one_pass() -> None:
+async def test_a_read_is_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Performance: what comes together goes up together."""
     async with afflux.serve(WS, Demo()) as server, raw(server.uri) as client:
         await client.send(SETUP)
         await client.send(request(b"first"))
         await client.recv()
         driver, passes = server.connections[0]._driver, []
-        receive = driver.engine.receive
-        driver.engine.receive = lambda data, now: passes.append(len(data)) or receive(data, now)  # type: ignore
+        receive = type(driver.engine).receive
+
+        def watched(engine: Engine, data: bytes, now: float) -> list[Event]:
+            if engine is driver.engine:
+                passes.append(len(data))
+            return receive(engine, data, now)
+
+        monkeypatch.setattr(type(driver.engine), "receive", watched)
         for number in range(100):
             client.protocol.send_binary(request(b"x" * 50, 3 + 2 * number))
         client.transport.write(b"".join(client.protocol.data_to_send()))

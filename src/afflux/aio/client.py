@@ -168,6 +168,8 @@ class Connecting:
         home = _Home(verbs, extensions=plan.extensions)
         driver = home.driver = Driver(engine, home, expects=plan.address.protocol)
         driver.lease_wait = plan.lease_wait
+        if terms.leases:
+            driver.answered = driver.loop.create_future()
         if former is not None:
             driver.record, driver.away = former, True
         elif self._store is not None:
@@ -250,7 +252,7 @@ class Connecting:
         try:
             async with asyncio.timeout(plan.timeout):
                 await plan.address.carrier.built().open(plan.address, lambda: driver, plan.tls)
-                if first and plan.terms.leases:
+                if first and driver.answered is not None:
                     await asyncio.shield(driver.answered)  # nothing could be asked before the first lease
                     driver.check()
         except TimeoutError as error:

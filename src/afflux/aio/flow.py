@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from afflux.core.credit import Window
 from afflux.core.errors import Error, LocalProtocolError
-from afflux.core.payload import Payload, PayloadLike
+from afflux.core.payload import Payload, PayloadLike, Payloads, size_of
 
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
@@ -44,18 +44,20 @@ _CHUNK = 64
 class Inbound:
     """The inbound half of one stream: what has arrived and was not taken yet."""
 
-    __slots__ = ("_driver", "_early", "_granted", "_step", "chunks", "ended", "error", "id", "waiter", "window")
+    __slots__ = ("_driver", "_early", "_granted", "_step", "asked", "chunks", "ended", "error", "id", "waiter", "window")
 
     def __init__(self, driver: Driver, credit: int) -> None:
         self._driver = driver
         self.id: int | None = None
         "The stream's id; None while it is not open."
+        self.asked = 0
+        "Bytes of the request that will open it."
         self.window = Window(credit, driver.engine.limits.connection_bytes // 4) if credit else None
         "Credit to keep open; None when all grants are by hand."
         self._granted = 0
         self._early = 0
         self._step = 1 if driver.record is not None else max(1, min(_CHUNK, credit // 2)) if credit else _CHUNK
-        self.chunks: deque[list[Payload]] = deque()
+        self.chunks: deque[Payloads] = deque()
         self.ended = False
         "Nothing more will arrive."
         self.error: BaseException | None = None
@@ -64,14 +66,14 @@ class Inbound:
 
     # What the driver calls.
 
-    def arrived(self, payloads: list[Payload], complete: bool) -> None:
+    def arrived(self, payloads: Payloads, complete: bool) -> None:
         """Items of one pass."""
         self._granted -= len(payloads)
         step = self._step
         if len(payloads) <= step:
             self.chunks.append(payloads)
         else:
-            self.chunks.extend([payloads[i : i + step] for i in range(0, len(payloads), step)])
+            self.chunks.extend(payloads[i : i + step] for i in range(0, len(payloads), step))
         if complete:
             self.ended = True
         self.wake()
@@ -121,13 +123,9 @@ class Inbound:
         if n := self.window.initial():
             self._ask(n)
 
-    def settle(self, chunk: list[Payload]) -> None:
+    def settle(self, chunk: Payloads) -> None:
         """The application is done with ``chunk``: free its memory budget and refill the window."""
-        size = 0
-        for payload in chunk:
-            size += len(payload.data)
-            if payload.metadata is not None:
-                size += len(payload.metadata)
+        size = size_of(chunk)
         self._driver.consumed(size, len(chunk))
         if self.window is not None and (n := self.window.consumed(len(chunk), size)):
             self._ask(n)
@@ -153,7 +151,7 @@ class Inbound:
         """Wait until a request may be queued, on the next connection if this one is over."""
         if self._driver.over and self._driver.renew is not None:
             self._driver = await self._driver.renew()
-        await self._driver.writable()
+        await self._driver.writable(self.asked)
 
     @property
     def driver(self) -> Driver:
@@ -169,7 +167,7 @@ class Inbound:
         """Give up what has arrived and was not taken: its budget is free; no more is asked for."""
         while self.chunks:
             chunk = self.chunks.popleft()
-            self._driver.consumed(sum(map(len, chunk)), len(chunk))
+            self._driver.consumed(size_of(chunk), len(chunk))
         self.told_end()
 
     @property
@@ -209,7 +207,7 @@ class ItemStream(AsyncIterator[Payload]):
         self._inbound = inbound
         self._open = opener
         self._stop = stop
-        self._chunk: list[Payload] = []
+        self._chunk: Payloads = []
         self._items: Iterator[Payload] = iter(())
         self._loop_thread = threading.get_ident()
 
@@ -235,7 +233,7 @@ class ItemStream(AsyncIterator[Payload]):
             yield rest
         while await self._advance():
             self._items = iter(())
-            yield self._chunk
+            yield list(self._chunk)
 
     def request(self, n: int) -> None:
         """Grant ``n`` more items by hand, 1 to 2^31-1.
@@ -326,7 +324,7 @@ class ItemStream(AsyncIterator[Payload]):
                 return False
             await inbound.arrival()
         self._chunk = inbound.chunks.popleft()
-        self._items = iter(self._chunk)
+        self._items = iter(list(self._chunk))
         return True
 
 
@@ -343,9 +341,11 @@ class Sender:
         "_bytes",
         "_driver",
         "_failure",
+        "_promised",
         "_quota",
         "_size",
         "_small",
+        "_turn",
         "_waiter",
         "id",
         "over",
@@ -363,6 +363,8 @@ class Sender:
         self._bytes = 0
         self._small = driver.loop_bytes // driver.loop_frames
         self._burst = 0
+        self._promised = 0
+        self._turn = -1
         self._waiter: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
 
@@ -412,6 +414,7 @@ class Sender:
             self._burst += len(batch)
             self._bytes -= self._size
             self._size = 0
+            self._give_back()
             try:
                 if not self.over:
                     self._driver.engine.send(self.id, batch)
@@ -438,13 +441,19 @@ class Sender:
                 await self._send_list(item)
                 full = self._quota <= 0 or self._bytes <= 0
                 continue
+            if (size := len(item)) > small:
+                if size > driver.loop_bytes:
+                    await self._send_large(item, size)
+                    full = True
+                    continue
+                self._size += size
             batch.append(item)
             count = len(batch)
             if count == 1:
                 driver.dirty.append(self)
                 driver.flush_soon()
-            if (size := len(item)) > small:
-                self._size += size
+                if driver.producing > 1 and self._turn != driver.turn:
+                    self._claim()  # what was promised in another turn is not there any more
             full = count >= self._quota or self._size >= self._bytes
 
     async def _send_plain(self, source: Iterator[Any]) -> None:
@@ -459,9 +468,13 @@ class Sender:
                 await self._send_list(item)
                 full = self._quota <= 0 or self._bytes <= 0
                 continue
-            batch.append(item)
             if (size := len(item)) > small:
+                if size > self._driver.loop_bytes:
+                    await self._send_large(item, size)
+                    full = True
+                    continue
                 self._size += size
+            batch.append(item)
             full = len(batch) >= self._quota or self._size >= self._bytes
 
     async def _send_list(self, items: list[PayloadLike]) -> None:
@@ -476,11 +489,23 @@ class Sender:
             while stop < end and self._bytes > 0:
                 self._bytes -= len(items[stop])
                 stop += 1
+            if len(items[stop - 1]) > self._driver.loop_bytes:
+                await self._until_others_are_sent()
             self._quota -= stop - start
             self._burst += stop - start
+            self._give_back()
             self._driver.engine.send(self.id, items[start:stop])
             self._driver.flush_soon()
             start = stop
+
+    async def _send_large(self, item: PayloadLike, size: int) -> None:
+        """Send an item that may fill the room alone."""
+        self.push()
+        await self._until_others_are_sent()
+        self._batch.append(item)
+        self._size = size
+        self.push()
+        self._driver.flush_soon()
 
     async def _next_quota(self) -> None:
         self.push()
@@ -504,21 +529,59 @@ class Sender:
                 raise Over
             credit = driver.engine.credit(self.id)
             if credit > 0:
-                room = driver.room()
-                if room > 0:
-                    share = min(room // max(1, driver.producing), driver.loop_bytes)
-                    # Small items are not weighed one by one: there are never more of them than fit.
-                    self._quota = min(credit, max(1, share // self._small))
-                    self._bytes = max(1, share)
+                if driver.room(small=True) <= driver.promised:
+                    driver.parked[self] = None
+                    driver.flush_soon()  # promises end with the turn
+                elif driver.producing == 1 or not driver.engine.behind(self.id):
+                    self._quota = credit
+                    self._claim()
                     return
-                driver.parked.add(self)
-            self._burst = 0
-            self._waiter = driver.loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-                driver.parked.discard(self)
+            await self._wait()
+
+    async def _until_others_are_sent(self) -> None:
+        """Wait with a large item while another one is being sent: each may pass the room, and only one does.
+
+        Raises:
+            Over: nothing more is wanted.
+        """
+        driver = self._driver
+        while driver.room() <= 0 and not self.over:
+            driver.piled[self] = None
+            driver.flush_soon()
+            await self._wait()
+        if self.over:
+            raise Over
+
+    async def _wait(self) -> None:
+        """Wait for credit or room, or the end."""
+        driver = self._driver
+        self._burst = 0
+        self._waiter = driver.loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            driver.parked.pop(self, None)
+            driver.piled.pop(self, None)
+
+    def _claim(self) -> None:
+        """Take a share of the room for this turn, at least one item. Small items are not weighed one by one: there are
+        never more of them than fit. With many producers each gets a good share in its turn, not a small one at once:
+        what it costs to wake one is for 256 items then."""
+        driver = self._driver
+        share = max(0, min(driver.room(small=True) - driver.promised, driver.loop_bytes))
+        self._quota = min(self._quota, max(1, share // self._small))
+        self._bytes = max(1, share)
+        self._promised = share
+        self._turn = driver.turn
+        driver.promised += share
+
+    def _give_back(self) -> None:
+        """What was promised is used: the engine counts it from now on."""
+        if self._turn == self._driver.turn:
+            self._driver.promised -= self._promised
+        self._promised = 0
+        self._turn = -1
 
 
 @coroutine

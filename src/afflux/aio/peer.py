@@ -97,27 +97,17 @@ class Peer:  # long: the five verbs, leases and the connection's life
         """
         payload = call_payload(data, metadata, route, cursor)
         driver = self._driver
-        if driver.over and driver.renew is not None:
-            driver = await driver.renew()
-        if driver.crowded:
-            await driver.turn_to_ask()
-        self._check("request")
-        driver.check()
-        stream = driver.open("request", payload)
-        future = driver.replies[stream] = driver.loop.create_future()
-        driver.flush_soon()
+        if driver.spare <= 0 or len(payload) > driver.loop_bytes:
+            driver = await self._may_ask(driver, len(payload))
+            if not driver.look():
+                return await self._ask_alone(driver, payload)
+        call = driver.ask(payload)
         try:
-            answer: Payload = await future
+            answer: Payload = await call[1]
             return answer
         except asyncio.CancelledError:
-            if driver.replies.pop(stream, None) is not None:
-                driver.engine.cancel(stream)
-                driver.wake_askers()
-                driver.flush_soon()
+            driver.unask(call)
             raise
-        finally:
-            if driver.record is not None:
-                driver.forget(stream)
 
     async def fire(
         self,
@@ -130,7 +120,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
         """Send without an answer. Returns when it is queued, which waits for the transport's room."""
         payload = call_payload(data, metadata, route, cursor)
         self._check("fire")
-        driver = await self._writable()
+        driver = await self._writable(len(payload))
         driver.open("fire", payload)
         driver.flush_soon()
 
@@ -158,6 +148,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
         """
         payload = call_payload(data, metadata, route, cursor)
         inbound = self._inbound("stream", credit)
+        inbound.asked = len(payload)
 
         def opener(n: int) -> None:
             driver = inbound.driver
@@ -204,7 +195,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
     @property
     def closed(self) -> bool:
         """Whether the connection is over. One that is made anew is closed until it is there again."""
-        return self._driver.closed.done()
+        return self._driver.over
 
     @property
     def suspended(self) -> bool:
@@ -314,6 +305,36 @@ class Peer:  # long: the five verbs, leases and the connection's life
         requests, seconds = getattr(engine, side)(monotonic())
         return Lease(requests, seconds)
 
+    async def _may_ask(self, driver: Driver, size: int) -> Driver:
+        """The connection to use, when one more request of ``size`` bytes may be under way."""
+        if driver.over and driver.renew is not None:
+            driver = await driver.renew()
+        if driver.calls:
+            driver.ask_all()
+        if driver.crowded or size > driver.loop_bytes:
+            await driver.turn_to_ask(size)
+        self._check("request")
+        driver.check()
+        return driver
+
+    async def _ask_alone(self, driver: Driver, payload: Payload) -> Payload:
+        """A request that goes by itself: there are leases, or the session is kept in a file, or others wait."""
+        stream = driver.open("request", payload)
+        future = driver.replies[stream] = driver.loop.create_future()
+        driver.flush_soon()
+        try:
+            answer: Payload = await future
+            return answer
+        except asyncio.CancelledError:
+            if driver.replies.pop(stream, None) is not None:
+                driver.engine.cancel(stream)
+                driver.wake_askers()
+                driver.flush_soon()
+            raise
+        finally:
+            if driver.record is not None:
+                driver.forget(stream)
+
     def _inbound(self, verb: str, credit: int) -> Inbound:
         if not 0 <= credit <= 0x7FFFFFFF:
             raise LocalProtocolError(f"credit is 0 to {0x7FFFFFFF}, not {credit}", rule="R-26")
@@ -322,12 +343,12 @@ class Peer:  # long: the five verbs, leases and the connection's life
             self._driver.check()
         return Inbound(self._driver, credit)
 
-    async def _writable(self) -> Driver:
-        """The connection to use, with room for a request."""
+    async def _writable(self, size: int = 0) -> Driver:
+        """The connection to use, with room for a request of ``size`` bytes."""
         driver = self._driver
         if driver.over and driver.renew is not None:
             driver = await driver.renew()
-        await driver.writable()
+        await driver.writable(size)
         return driver
 
     def _check(self, verb: str) -> None:
@@ -389,9 +410,9 @@ async def _run_channel(driver: Driver, inbound: Inbound, source: Any, first: tup
         else:
             inbound.finish(None)
             return
-        await driver.writable()
         payload = payload_of(queued[0])
         payload = call_payload(payload, *first) if any(part is not None for part in first) else payload
+        await driver.writable(len(payload))
         stream = inbound.id = driver.open("channel", payload, inbound.first_grant(n))
         driver.inbounds[stream] = inbound
         sender = driver.senders[stream] = Sender(driver, stream)

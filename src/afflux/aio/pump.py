@@ -32,7 +32,41 @@ _SMALLEST_PIECE = 0x1000
 class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hooks are part of it
     """One engine on one transport."""
 
+    # Slots: a dictionary for each of 10,000 connections takes 16 MiB (docs/how-to/many.md).
+    __slots__ = (
+        "_blocked",
+        "_consumed",
+        "_due",
+        "_ending",
+        "_expects",
+        "_flushing",
+        "_heard_end",
+        "_held",
+        "_linger",
+        "_loop_s",
+        "_low",
+        "_piece",
+        "_plenty",
+        "_reading",
+        "_stall",
+        "_taken",
+        "_taking",
+        "_timer",
+        "_view",
+        "_written",
+        "answers",
+        "away",
+        "engine",
+        "error",
+        "hold_reading",
+        "loop",
+        "lost",
+        "over",
+        "transport",
+    )
+
     def __init__(self, engine: Engine, expects: str | None) -> None:
+        self._view = None
         self.engine = engine
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
@@ -47,6 +81,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         self.hold_reading = False
         "The owner wants no more input for now."
         self._low = engine.limits.outbound_low_bytes
+        self._plenty = engine.limits.outbound_high_bytes - self._low
         self._loop_s = engine.limits.loop_ms / 1000
         self._piece: int = engine.limits.loop_bytes
         self._held = b""
@@ -198,15 +233,15 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             self._flushing = True
             self.loop.call_soon(self._flush)
 
-    def room(self) -> int:
-        """Bytes that may still be queued."""
+    def room(self, *, small: bool = False) -> int:
+        """Bytes that may still be queued; ``small`` as for the engine."""
         transport = self.transport
-        return self.engine.room(0 if transport is None else transport.get_write_buffer_size())
+        return self.engine.room(0 if transport is None else transport.get_write_buffer_size(), small=small)
 
     @property
     def crowded(self) -> bool:
         """Whether so much waits to be written that a request should wait as well."""
-        return self._blocked or self.engine.queued > self._low
+        return self._blocked or self.engine.room(0, small=True) < self._plenty
 
     def consumed(self, size: int, items: int) -> None:
         """The application took ``items`` items of ``size`` bytes in all."""
@@ -240,7 +275,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
     def close(self, *, drain: bool = False, reason: str = "") -> None:
         """Begin to close. What is queued goes first: the engine forgets the rest."""
         if not self.over:
-            self._flush()
+            self._flush(patient=False)
             self.run(self.engine.close, monotonic(), drain=drain, reason=reason)
 
     def abort(self, error: Error | None = None) -> None:
@@ -278,21 +313,25 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             self._take(piece)
             self.check_reading()
 
-    def _flush(self) -> None:
-        """Hand over what is queued, up to what the transport takes."""
+    def _flush(self, patient: bool = True) -> None:
+        """Hand over what is queued, up to what the transport takes; ``patient``: leave some of it for the next turn, if
+        others should go before it."""
         self._flushing = False
+        self.collect()
         engine, transport = self.engine, self.transport
         if transport is None or self.lost:
             if self.away:
                 self.note()
                 self._arm()
             return
-        self.collect()
         while not self._blocked and (data := engine.outgoing()):
             if not self.durable():
                 return
             self._written += len(data)
             transport.write(data)
+            if engine.yields() and patient:
+                self.flush_soon()
+                break
         self.note()
         if self.over and not engine.queued and not self._blocked:
             self._say_goodbye(transport)

@@ -95,6 +95,10 @@ class _Guest(Serving):
             self.deciding.cancel()
         super().ended()
 
+    def left(self) -> None:
+        """Nothing of the client is left."""
+        self.server._left(self.peer)
+
     async def look_at(self, newcomer: _Guest, event: Resuming) -> None:
         """A client of a former process is back: what decides about clients has not seen this one."""
         decide, driver = self.server._on_setup, newcomer.driver
@@ -136,6 +140,7 @@ class _Extras:
     extensions: Mapping[int, Extension]
     store: Path | None
     origins: frozenset[str] | None
+    reuse_port: bool
 
     def terms(self, limits: Limits) -> Terms:
         """The terms of every connection."""
@@ -176,6 +181,8 @@ class Server:  # long: the listener's admission is part of it
         self._owners: dict[object, _Guest] = {}
         "Who is behind an engine: where the transport of a resumed session has to go."
         self._listener: Listener | None = None
+        self._shown = str(address)
+        "What the peers show as their address: one string for all."
         self._peers: set[Peer] = set()
         self._hosts: Counter[str] = Counter()
         self._admitted = 0
@@ -214,8 +221,9 @@ class Server:  # long: the listener's admission is part of it
             except BaseException:
                 await self.close(keep=True)
                 raise
+            self._shown = self.uri
             for peer in self._peers:
-                peer.uri = self.uri
+                peer.uri = self._shown
         return self
 
     async def close(self, *, drain: bool | float = False, keep: bool = False) -> None:
@@ -275,6 +283,11 @@ class Server:  # long: the listener's admission is part of it
         """The origins whose pages may open a WebSocket; None for any."""
         return self._extras.origins
 
+    @property
+    def reuse_port(self) -> bool:
+        """Whether other processes may listen at the same port."""
+        return self._extras.reuse_port
+
     def admit(self, host: str) -> bool:
         """Whether one more connection from ``host`` may be served."""
         limits = self.limits
@@ -311,7 +324,7 @@ class Server:  # long: the listener's admission is part of it
             decide=self._on_setup is not None,
             now=monotonic(),
         )
-        guest = self._guest(engine, uri or self.uri)
+        guest = self._guest(engine, uri or self._shown)
         driver, peer = guest.driver, guest.peer
         if self._store is not None:
             from afflux.resume.record import Record
@@ -336,7 +349,6 @@ class Server:  # long: the listener's admission is part of it
         guest.peer = peer = Peer(driver, guest, self._address.entry, uri)
         self._peers.add(peer)
         self._owners[engine] = guest
-        driver.finished.add_done_callback(lambda _: self._left(peer))
         return guest
 
     def _left(self, peer: Peer) -> None:
@@ -463,6 +475,7 @@ def serve(
     extensions: Mapping[int, Extension] | None = None,
     store: str | Path | None = None,
     origins: Iterable[str] | None = None,
+    reuse_port: bool = False,
 ) -> Server:
     """Serve ``handler`` at an address: ``async with afflux.serve(uri, handler) as server``.
 
@@ -484,12 +497,15 @@ def serve(
             any other was doing ends with ``Canceled``. ``on_setup`` decides anew about each client that comes back.
         origins: for ws:// and wss://, the origins whose pages may connect, such as "https://app.example"; a page of
             another gets 403. None lets any page in. Who says no Origin is no browser, and is not asked for one.
+        reuse_port: let other processes that say so too listen at the same port (SO_REUSEPORT); the system spreads new
+            connections over them. For tcp, tls, ws and wss. A session that is to be resumed is known to one process.
         tls: the certificate to show, and whether clients have to show one, for tls:// and wss://; what the address
             says (cert, key, client_ca) wins.
 
     Raises:
         AddressError: at once, for an address that can not be; when entered, for a certificate that can not be used.
         BindFailed: when entered: the address can not be had.
+        Unsupported: ``reuse_port`` where the system has no SO_REUSEPORT.
         afflux.resume.StoreError: when entered: the file can not be used.
     """
     if store is not None and not resume:
@@ -500,11 +516,28 @@ def serve(
             address.entry.require(feature)
     if origins is not None and address.transport not in ("ws", "wss", "mem"):
         raise ValueError(f"origins= is for ws:// and wss://, not for {address.transport}://")
+    if reuse_port:
+        _check_sharing(address)
     extras = _Extras(
         lease=lease,
         resume=resume,
         extensions=extensions or {},
         store=None if store is None else Path(store),
         origins=origins_of(origins),
+        reuse_port=reuse_port,
     )
     return Server(address, handler, limits or Limits.server(), on_setup, credit, tls, extras)
+
+
+def _check_sharing(address: Address) -> None:
+    """Raise unless several processes can listen at the address.
+
+    Raises:
+        ValueError: its transport has no ports.
+        Unsupported: the system can not do it.
+    """
+    from afflux.transports.tcp import require_sharing
+
+    if address.carrier.authority != "host":
+        raise ValueError(f"reuse_port= is for tcp://, tls://, ws:// and wss://, not for {address.transport}://")
+    require_sharing()

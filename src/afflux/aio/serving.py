@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from contextvars import Context, copy_context
 from functools import partial
 from inspect import isawaitable
+from itertools import repeat
 from time import monotonic
 from types import CoroutineType, coroutine
 from typing import Any, Final, cast
@@ -25,16 +26,23 @@ from afflux.aio.cold import skipping
 from afflux.aio.driver import Driver, Listening
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender
 from afflux.core.errors import Canceled, Error, Rejected
-from afflux.core.events import Extended, Opened, Pushed
+from afflux.core.events import Extended, Opened, Pushed, Requests
+from afflux.core.payload import Payload
 
 __all__ = ["VERBS", "Extension", "Serving", "verbs_of"]
 
 Extension = Callable[[int, bytes], Any]
 "Called with the stream id (0: the connection) and the body of an EXT frame; may be async."
 
+Waiting = tuple[str, int, Payload]
+"A request or a fire whose handler has not begun: the verb, the stream and what is asked."
+
 _STOPS = (KeyboardInterrupt, SystemExit)
 _BLOCKED_S = 0.1
 "Handlers of one turn that take longer than this get a line in the log (SL-07)."
+
+_TOGETHER = 64
+"Answers that go to the engine at once."
 
 VERBS: Final = ("request", "fire", "stream", "channel", "push")
 "What a handler may have."
@@ -67,16 +75,17 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
     ) -> None:
         self._verbs = verbs
         self._credit = credit
-        self._extensions = extensions or {}
+        self._extensions = {} if extensions is None else extensions
         self.driver: Driver
         self.context: Context = copy_context()
         "What every handler's context starts from."
-        self._queue: deque[Opened] = deque()
+        self._queue: deque[Waiting] | tuple[()] = ()
+        "A deque from the first request on: an empty one takes 760 bytes, and most clients are idle."
         self._working = False
         self._running: dict[int, asyncio.Task[Any]] = {}
         "Handlers that the peer may cancel."
-        self._gone: set[int] = set()
-        self._pushes: deque[Callable[[], Any]] = deque()
+        self._gone: dict[int, Any] = {}
+        self._pushes: deque[Callable[[], Any]] | tuple[()] = ()
         self._pusher: asyncio.Task[None] | None = None
 
     # -- what the driver tells ------------------------------------------------------------------------------
@@ -86,12 +95,16 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         if event.verb not in self._verbs:
             self._refuse(event)
         elif event.verb == "request" or event.verb == "fire":
-            self._queue.append(event)
-            if not self._working:
-                self._working = True
-                self.driver.spawn(self._work())
+            self._wait(((event.verb, event.stream, event.payload),))
         else:
             self._start_stream(event)
+
+    def requested(self, event: Requests) -> None:
+        """The peer asks for several things at once."""
+        if "request" in self._verbs:
+            self._wait(zip(repeat("request"), event.streams, event.payloads, strict=False))
+        else:
+            super().requested(event)
 
     def begin_again(self, event: Opened, sent: int) -> None:
         """A request of a former process, ``sent`` items of whose answer were sent: its handler begins again."""
@@ -105,8 +118,8 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         task = self._running.get(stream)
         if task is not None:
             task.cancel()
-        elif self._queue and any(event.stream == stream for event in self._queue):
-            self._gone.add(stream)
+        elif self._queue and any(waiting[1] == stream for waiting in self._queue):
+            self._gone[stream] = None
 
     def failed(self, sender: Sender, error: Exception) -> None:
         """What a handler has made can not be sent: tell the peer, and end the handler."""
@@ -127,6 +140,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
 
     def _in_turn(self, call: Callable[[], Any]) -> None:
         """What concerns the connection: one handler at a time; reading stops while too much waits for it."""
+        self._pushes = self._pushes or deque()
         self._pushes.append(call)
         if self._pusher is None:
             self._pusher = self.driver.spawn(self._push_all(), self.context.copy())
@@ -135,9 +149,10 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
 
     def ended(self) -> None:
         """The connection is over: handlers end, but for those of fire, which nobody can take back."""
-        fired = [event for event in self._queue if event.verb == "fire"]
-        self._queue.clear()
-        self._queue.extend(fired)
+        if self._queue:
+            fired = [waiting for waiting in self._queue if waiting[0] == "fire"]
+            self._queue.clear()  # in place: _work may be going through it
+            self._queue.extend(fired)
         for task in self._running.values():
             task.cancel()
 
@@ -148,75 +163,100 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
 
     # -- request and fire -----------------------------------------------------------------------------------
 
+    def _wait(self, more: Iterable[Waiting]) -> None:
+        """Queue requests, and see to it that somebody works."""
+        if not isinstance(self._queue, deque):
+            self._queue = deque()
+        self._queue.extend(more)
+        if not self._working:
+            self._working = True
+            self.driver.spawn(self._work())
+
     async def _work(self) -> None:
-        """Run what waits until one of them suspends."""
-        queue, base, verbs = self._queue, self.context, self._verbs
+        """Run what waits until one of them suspends. Answers go together: one call of the engine for many."""
+        queue, base, verbs, engine = self._queue, self.context, self._verbs, self.driver.engine
         me = cast("asyncio.Task[Any]", asyncio.current_task())
-        limit = self.driver.loop_frames
-        done = 0
+        streams: list[int] = []
+        answers: list[Payload] = []
+        left = self.driver.loop_frames
         start = monotonic()
-        while queue:
-            event = queue.popleft()
-            stream = event.stream
-            if self._gone and stream in self._gone:
-                self._gone.discard(stream)
-                self.driver.engine.release(stream)
+        while queue and left:
+            verb, stream, payload = queue.popleft()
+            if self._gone and self._was_canceled(stream):
                 continue
             context = base.copy()
             try:
-                answer = context.run(verbs[event.verb], event.payload)
+                answer = context.run(verbs[verb], payload)
                 if type(answer) is not CoroutineType:
                     answer = _awaited(answer)
                 awaited = context.run(answer.send, None)
             except StopIteration as stop:
-                self._answer(event, stop.value)
+                value = stop.value
+                if type(value) is Payload and verb == "request":
+                    streams.append(stream)
+                    answers.append(value)
+                    if len(streams) == _TOGETHER:
+                        engine.answer(streams, answers)
+                        streams, answers = [], []
+                        self.driver.flush_soon()
+                else:
+                    self._answer(verb, stream, value)
             except BaseException as error:
-                self._raised(event, error)
+                engine.answer(streams, answers)
+                self._raised(verb, stream, error)
+                streams, answers = [], []
             else:
+                engine.answer(streams, answers)
+                self.driver.flush_soon()
                 self._spread()
-                if event.verb == "request":
+                if verb == "request":
                     self._running[stream] = me
-                await self._finish(event, _resume(answer, context, awaited))
+                await self._finish(verb, stream, _resume(answer, context, awaited))
                 return
-            done += 1
-            if done == limit or me.cancelling():
+            left -= 1
+            if me.cancelling():
                 break
+        engine.answer(streams, answers)
+        self.driver.flush_soon()
         self._working = bool(queue)
         if queue:
             self.driver.spawn(self._work())
         if (took := monotonic() - start) > _BLOCKED_S:
             self.driver.log_failure(f"afflux: handlers blocked the event loop for {took:.1f} s")
 
+    def _was_canceled(self, stream: int) -> bool:
+        """Whether the peer gave up before the handler began; then it is released."""
+        if self._gone.pop(stream, self) is self:
+            return False
+        self.driver.engine.release(stream)
+        return True
+
     def _spread(self) -> None:
         """The worker is taken: what still waits gets tasks of its own."""
         self._working = False
         while self._queue:
-            event = self._queue.popleft()
-            if event.stream in self._gone:
-                self._gone.discard(event.stream)
-                self.driver.engine.release(event.stream)
+            verb, stream, payload = self._queue.popleft()
+            if self._was_canceled(stream):
                 continue
-            task = self.driver.spawn(self._alone(event), self.context.copy())
-            if event.verb == "request":
-                self._running[event.stream] = task
+            work = self._finish(verb, stream, _awaited_call(self._verbs[verb], payload))
+            task = self.driver.spawn(work, self.context.copy())
+            if verb == "request":
+                self._running[stream] = task
 
-    async def _alone(self, event: Opened) -> None:
-        await self._finish(event, _awaited_call(self._verbs[event.verb], event.payload))
-
-    async def _finish(self, event: Opened, work: Any) -> None:
+    async def _finish(self, verb: str, stream: int, work: Any) -> None:
         try:
             answer = await work
         except BaseException as error:
-            self._raised(event, error)
+            self._raised(verb, stream, error)
         else:
-            self._answer(event, answer)
+            self._answer(verb, stream, answer)
 
-    def _answer(self, event: Opened, answer: Any) -> None:
+    def _answer(self, verb: str, stream: int, answer: Any) -> None:
         """The handler has returned."""
-        driver, stream = self.driver, event.stream
+        driver = self.driver
         engine = driver.engine
         self._running.pop(stream, None)
-        if event.verb == "request":
+        if verb == "request":
             try:
                 if answer is None:
                     engine.complete(stream)
@@ -227,10 +267,10 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         engine.release(stream)
         driver.flush_soon()
 
-    def _raised(self, event: Opened, error: BaseException) -> None:
-        self._running.pop(event.stream, None)
-        self._tell(event.stream, error)
-        self.driver.engine.release(event.stream)
+    def _raised(self, verb: str, stream: int, error: BaseException) -> None:
+        self._running.pop(stream, None)
+        self._tell(stream, error)
+        self.driver.engine.release(stream)
         self.driver.flush_soon()
         if isinstance(error, _STOPS):
             self._working = False

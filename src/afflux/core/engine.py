@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from afflux.core.credit import Ledger
 from afflux.core.events import Event, Verb
 from afflux.core.limits import Limits
-from afflux.core.payload import PayloadLike
+from afflux.core.payload import Payload, PayloadLike
 
 __all__ = ["Engine", "Extending", "Lasting", "Leasing", "Resumable"]
 
@@ -60,8 +60,20 @@ class Engine(Protocol):
     def closed(self) -> bool:
         """True once Closed was returned: close the transport when outgoing is empty."""
 
-    def room(self, unsent: int) -> int:
-        """Bytes that may still be queued, ``unsent`` of which the transport holds already."""
+    def yields(self) -> bool:
+        """Whether to write no more in this turn of the loop: what is left is of streams that have had their share, and
+        the others should have a turn to make more. It says so once; outgoing goes on all the same."""
+
+    def room(self, unsent: int, *, small: bool = False) -> int:
+        """Bytes that may still be queued, ``unsent`` of which the transport holds already. ``small``: what will be
+        queued is no large payload (64 KiB and more); it does not wait until such a one has left in pieces."""
+
+    def behind(self, stream: int) -> bool:
+        """Whether something of the stream is still queued, or others go before it: of several that make items without
+        end, only who is not behind should make more. ``caught_up`` says when that is over."""
+
+    def caught_up(self) -> list[int]:
+        """The streams that were behind, and are not any more, since the last call."""
 
     def consumed(self, size: int, items: int = 0) -> None:
         """The application took delivered payloads of ``size`` bytes in all, ``items`` of them items of streams and
@@ -92,6 +104,13 @@ class Engine(Protocol):
         """Open a stream and return its id. ``credit`` is the first grant (stream and channel: at least 1);
         ``complete`` ends a channel's outbound half at once; ``columnar`` asks for Block events; ``now`` is the time,
         for engines that count requests by it."""
+
+    def ask(self, payloads: Sequence[Payload]) -> list[int]:
+        """Open a request for each payload and return the ids, fewer when no more could be opened. Raises as ``open``
+        does if there is none at all."""
+
+    def answer(self, streams: Sequence[int], payloads: Sequence[Payload]) -> None:
+        """Send one answer for each request, and release it. What is over hears nothing."""
 
     def send(self, stream: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
         """Send items, within ``credit(stream)``; ``complete`` ends this half with the last of them."""

@@ -3,21 +3,23 @@
 An event is complete when it is born and is never changed afterwards. The dataclasses are slotted but not
 frozen: a frozen ``__init__`` costs four times as much, and one event is made for each read and stream.
 
-Inbound items of a stream end with exactly one of: ``Items`` or ``Block`` with ``complete=True``,
-:class:`Completed`, :class:`Failed`, :class:`Canceled` with ``final=True``, or, for all streams at once,
-:class:`Closed` (each live stream gets its own :class:`Failed` before it).
+Inbound items of a stream end with exactly one of: ``Items`` or ``Block`` with ``complete=True``, its answer in
+:class:`Answers`, :class:`Completed`, :class:`Failed`, :class:`Canceled` with ``final=True``, or, for all streams at
+once, :class:`Closed` (each live stream gets its own :class:`Failed` before it).
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from afflux.core.errors import Error
-from afflux.core.payload import Payload
+from afflux.core.payload import Payload, Payloads
 
 __all__ = [
+    "Answers",
     "Block",
     "Canceled",
     "Closed",
@@ -33,10 +35,12 @@ __all__ = [
     "Leased",
     "Opened",
     "Pushed",
+    "Requests",
     "Resumed",
     "Resuming",
     "Suspended",
     "Verb",
+    "singly",
 ]
 
 Verb = Literal["request", "fire", "stream", "channel"]
@@ -68,12 +72,47 @@ class Opened:
 
 
 @dataclass(slots=True)
+class Requests:
+    """Several requests that came one after the other: each as :class:`Opened` with the verb "request"."""
+
+    streams: list[int]
+    "Their ids: two at least."
+    payloads: list[Payload]
+    "What each of them asks, in the same order."
+    size: int
+    "Bytes of all payloads together."
+
+    def each(self) -> Iterator[Opened]:
+        """The same, an event for each."""
+        for stream, payload in zip(self.streams, self.payloads, strict=True):
+            yield Opened(stream, "request", payload, 1, False)
+
+
+@dataclass(slots=True)
+class Answers:
+    """Answers of several requests that came one after the other: each as :class:`Items` with one payload that
+    completes its stream."""
+
+    streams: list[int]
+    "The ids of the requests: two at least."
+    payloads: list[Payload]
+    "The answer of each of them, in the same order."
+    size: int
+    "Bytes of all payloads together."
+
+    def each(self) -> Iterator[Items]:
+        """The same, an event for each."""
+        for stream, payload in zip(self.streams, self.payloads, strict=True):
+            yield Items(stream, [payload], True)
+
+
+@dataclass(slots=True)
 class Items:
-    """Items of one stream, in order: all that one pass over the input brought, up to a change of state."""
+    """Items of one stream, in order: all that one pass over the input brought, up to a change of state or of size."""
 
     stream: int
     "The stream they belong to."
-    payloads: list[Payload]
+    payloads: Payloads
     "At least one item."
     complete: bool = False
     "True when nothing will follow: the inbound half has completed."
@@ -219,6 +258,8 @@ class Closed:
 Event = (
     Established
     | Opened
+    | Requests
+    | Answers
     | Items
     | Block
     | Completed
@@ -235,3 +276,12 @@ Event = (
     | Ignored
     | Closed
 )
+
+
+def singly(events: Iterable[Event]) -> Iterator[Event]:
+    """The same events, with one for each request and each answer."""
+    for event in events:
+        if isinstance(event, Requests | Answers):
+            yield from event.each()
+        else:
+            yield event

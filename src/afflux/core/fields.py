@@ -56,6 +56,11 @@ class Kind:
         return "binary"
 
     @property
+    def python(self) -> str:
+        """The name of the Python type, None left out."""
+        return "bytes"
+
+    @property
     def optional(self) -> bool:
         """True when the field may be None."""
         return False
@@ -83,6 +88,10 @@ class Flag(Kind):
     def arrow(self) -> str:
         return "bool"
 
+    @property
+    def python(self) -> str:
+        return "bool"
+
 
 class Fixed(Kind):
     """A kind of fixed size, which ``struct`` can pack together with its neighbours."""
@@ -91,6 +100,10 @@ class Fixed(Kind):
 
     bits: int
     "Bits that carry the value."
+
+    @property
+    def python(self) -> str:
+        return "int"
 
     @property
     def size(self) -> int:
@@ -173,7 +186,7 @@ class UInt(Fixed):
         bounds = f"{self.at_least}, 0x{self.largest:X}"
         return [
             f"if not {self.at_least} <= {name} <= 0x{self.largest:X}:",
-            f"    raise _out_of_range(cls, {name!r}, {name}, {bounds}, {self.rule!r})",
+            f"    raise _out_of_range(self, {name!r}, {name}, {bounds}, {self.rule!r})",
         ]
 
 
@@ -220,6 +233,10 @@ class Sized(Varying):
         return "string" if self.text else "binary"
 
     @property
+    def python(self) -> str:
+        return "str" if self.text else "bytes"
+
+    @property
     def optional(self) -> bool:
         return self.flag is not None
 
@@ -233,10 +250,10 @@ class Sized(Varying):
         bounds = f"{self.at_least}, 0x{self.largest:X}"
         lines = [
             f"if {present}not {self.at_least} <= len({name}) <= 0x{self.largest:X}:",
-            f"    raise _out_of_range(cls, 'the length of {name}', len({name}), {bounds}, {self.rule!r})",
+            f"    raise _out_of_range(self, 'the length of {name}', len({name}), {bounds}, {self.rule!r})",
         ]
         if self.text:
-            lines += [f"if {present}not {name}.isascii():", f"    raise _not_ascii(cls, {name!r})"]
+            lines += [f"if {present}not {name}.isascii():", f"    raise _not_ascii(self, {name!r})"]
         return lines
 
     def decode(self, name: str) -> list[str]:
@@ -267,11 +284,10 @@ class Sized(Varying):
         head = f'{name}_head = len({name}).to_bytes({self.bits // 8}, "big")'
         if self.flag is None:
             return [f"{name} = self.{name}{octets}", head]
-        present = [f"{name} = {name}{octets}"] if self.text else []
-        present += [f"word |= 0x{self.flag.bit:X}", head]
         absent = f'{name}_head = {name} = b""'
-        inside = ["    " + line for line in present]
-        return [f"{name} = self.{name}", f"if {name} is None:", "    " + absent, "else:", *inside]
+        present = f"{name} = self.{name}{octets}"
+        inside = ["    " + line for line in [present, f"word |= 0x{self.flag.bit:X}", head]]
+        return [f"if self.{name} is None:", "    " + absent, "else:", *inside]
 
     def parts(self, name: str) -> list[str]:
         return [f"{name}_head", name]

@@ -9,10 +9,12 @@ A frame is declared field by field, in the order and the words of its specificat
         n: U31
         "How many more."
 
-The decorator writes ``__init__``, ``encode``, ``decode``, ``encoded_size``, ``__eq__`` and ``__hash__`` as source
-(``RequestN.__source__``), as ``dataclasses`` does, and compiles them once. What a field is belongs to
-``core/fields.py``; what a frame looks like to people to ``core/dissect.py`` and ``core/reference.py``. No frame of
-a protocol is declared here.
+The decorator writes a *codec*, a class with the fields and with ``__init__``, ``encode``, ``decode``,
+``encoded_size``, ``__eq__`` and ``__hash__``, as source (``RequestN.__source__``), compiles it once as
+``dataclasses`` does, and puts it under the frame. A compiled build has written the codecs down before
+(``codecs_module``), as ``_codecs.py`` beside the declarations: one whose fingerprint is that of the source is taken
+as it is. What a field is belongs to ``core/fields.py``; what a frame looks like to people to ``core/dissect.py`` and
+``core/reference.py``. No frame of a protocol is declared here.
 
 Blame: ``__init__`` is this side speaking and keeps every bound; ``decode`` is the peer speaking and refuses only
 what cannot be read, so that the engine can answer a zero or a wrong version with the code that the rules ask for.
@@ -22,15 +24,31 @@ from __future__ import annotations
 
 import linecache
 import re
-import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
+from functools import cache
+from hashlib import sha256
+from importlib import import_module
+from importlib.util import find_spec
+from struct import Struct
+from types import ModuleType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Self,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from afflux.core.errors import Violation
 from afflux.core.fields import Fixed, Flag, Kind, Rest, TypeWord, UInt, Varying
 
-__all__ = ["MISSING", "Field", "Frame", "Malformed", "UnknownFrame", "frame", "shown", "trailing"]
+__all__ = ["MISSING", "Field", "Frame", "Malformed", "UnknownFrame", "codecs_module", "frame", "shown", "trailing"]
 
 
 class _Missing:
@@ -166,6 +184,15 @@ def trailing(frame: Frame, start: int, end: int) -> int:
     return 0 if frame.OPEN_ENDED else end - start - frame.encoded_size
 
 
+if TYPE_CHECKING:
+    from mypy_extensions import mypyc_attr as _native
+else:
+
+    def _native(**traits):
+        """What mypyc has to know of a codec: its frame, which is not compiled, inherits from it."""
+        return lambda codec: codec
+
+
 F = TypeVar("F", bound=Frame)
 
 
@@ -176,21 +203,20 @@ def frame(code: int, name: str | None = None) -> Callable[[type[F]], type[F]]:
     """
 
     def build(declared: type[F]) -> type[F]:
-        layout = _layout(declared)
-        slots = tuple(field.name for field in layout if field.kind.in_value)
-        dropped = {*slots, "__dict__", "__weakref__"}
+        declared.TYPE = code
+        declared.NAME = name or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", declared.__name__).upper()
+        declared.LAYOUT = layout = _layout(declared)
+        declared.FIELDS = tuple(field for field in layout if not isinstance(field.kind, Flag | TypeWord))
+        declared.FLAGS = _flags(layout)
+        declared.WORD = next(field.kind for field in layout if isinstance(field.kind, TypeWord))
+        declared.OPEN_ENDED = bool(declared.FIELDS) and isinstance(declared.FIELDS[-1].kind, Rest)
+        declared.__source__ = _source(declared)
+        dropped = {"__dict__", "__weakref__", *(field.name for field in layout)}
         kept = {key: value for key, value in vars(declared).items() if key not in dropped}
-        built = cast("type[F]", type(declared.__name__, declared.__bases__, kept | {"__slots__": slots}))
+        codec = _written(declared) or _compiled(declared)
+        built = type(declared.__name__, (codec, *declared.__bases__), kept | {"__slots__": ()})
         built.__qualname__ = declared.__qualname__
-        built.TYPE = code
-        built.NAME = name or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", declared.__name__).upper()
-        built.LAYOUT = layout
-        built.FIELDS = tuple(field for field in layout if not isinstance(field.kind, Flag | TypeWord))
-        built.FLAGS = _flags(layout)
-        built.WORD = next(field.kind for field in layout if isinstance(field.kind, TypeWord))
-        built.OPEN_ENDED = bool(built.FIELDS) and isinstance(built.FIELDS[-1].kind, Rest)
-        _compile(built)
-        return built
+        return cast("type[F]", built)
 
     return build
 
@@ -225,42 +251,88 @@ def _flags(layout: tuple[Field, ...]) -> tuple[tuple[Flag, Field], ...]:
     return tuple(sorted(found, key=lambda pair: -pair[0].bit))
 
 
-# The generator. Each of these returns the lines of one method.
+# The codec: its source, and the class that it becomes.
 
 
-def _compile(cls: type[Frame]) -> None:
+def _source(cls: type[Frame]) -> str:
+    """The codec of a frame as plain, typed source. Its names are those of the frame."""
     runs = _runs(cls)
-    namespace: dict[str, Any] = {"cls": cls, "_new": object.__new__, **_HELPERS}
+    name = cls.__name__
+    above: list[str] = []
     for number, run in enumerate(runs):
         if isinstance(run, list):
-            packed = struct.Struct(">" + "".join(kind.code for _, kind in run))
-            namespace[f"_pack_{number}"] = packed.pack
-            namespace[f"_unpack_{number}"] = packed.unpack_from
-    methods = [_init(cls), _encode(cls, runs), _decode(cls, runs), _size(runs), *_values(cls)]
-    source = "\n\n".join("\n".join(lines) for lines in methods) + "\n"
+            letters = "".join(kind.code for _, kind in run)
+            above += [
+                f'_pack_{name}_{number} = Struct(">{letters}").pack',
+                f'_unpack_{name}_{number} = Struct(">{letters}").unpack_from',
+            ]
+    values = [field for field in cls.LAYOUT if field.kind.in_value]
+    slots = tuple(field.name for field in values)
+    methods = [_init(values), _encode(cls, runs), _decode(cls, runs), _size(runs), *_values(values)]
+    inside = [f"__slots__ = {slots!r}", *(f"{field.name}: {_type(field)}" for field in values)]
+    for method in methods:
+        inside += ["", *method]
+    lines = [*above, "", "", "@_native(allow_interpreted_subclasses=True)", f"class {name}:", *_indent(inside)]
+    lines += ["", "", f"_new_{name}: Any = {name}.__new__"]
+    return "".join(line.rstrip() + "\n" for line in lines)
+
+
+def _compiled(cls: type[Frame]) -> type:
+    """The codec, compiled now."""
     filename = f"<afflux frame {cls.__module__}.{cls.__qualname__}>"
+    source = cls.__source__
+    namespace: dict[str, Any] = {"__name__": cls.__module__, "Any": Any, "Struct": Struct, **_HELPERS}
     exec(compile(source, filename, "exec"), namespace)
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    for method, wrap in _METHODS:
-        function = namespace[method]
-        function.__qualname__ = f"{cls.__qualname__}.{method}"
-        function.__doc__ = getattr(Frame, method).__doc__
-        setattr(cls, method, wrap(function))
-    cls.__source__ = source
+    codec: type = namespace[cls.__name__]
+    return codec
 
 
-def _plain(function: Any) -> Any:
-    return function
+def _written(cls: type[Frame]) -> type | None:
+    """The codec that was written down for exactly this source, or None."""
+    module = _codecs_beside(cls.__module__)
+    fingerprints: dict[str, str] = getattr(module, "FINGERPRINTS", {})
+    same = fingerprints.get(cls.__qualname__) == _fingerprint(cls)
+    return getattr(module, cls.__name__) if same else None
 
 
-_METHODS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
-    ("__init__", _plain),
-    ("encode", _plain),
-    ("decode", classmethod),
-    ("encoded_size", property),
-    ("__eq__", _plain),
-    ("__hash__", _plain),
-)
+@cache
+def _codecs_beside(module: str) -> ModuleType | None:
+    package = module.rpartition(".")[0]
+    name = f"{package}._codecs"
+    return import_module(name) if package and find_spec(name) else None
+
+
+def _fingerprint(cls: type[Frame]) -> str:
+    return sha256(cls.__source__.encode()).hexdigest()[:16]
+
+
+_HEAD = '''"""The codecs of {module}, written down by the build: do not edit, nothing reads it when it is stale."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+
+from afflux.core.frame import {helpers}
+
+FINGERPRINTS = {fingerprints!r}
+
+'''
+
+
+def codecs_module(frames: Iterable[type[Frame]]) -> str:
+    """The source of ``_codecs.py``, for the package in which these frames are declared."""
+    frames = list(frames)
+    head = _HEAD.format(
+        module=frames[0].__module__,
+        helpers=", ".join(_HELPERS),
+        fingerprints={cls.__qualname__: _fingerprint(cls) for cls in frames},
+    )
+    return "\n".join([head, *(cls.__source__ for cls in frames)])
+
+
+# The source, method by method.
 
 _Run = list[tuple[str, Fixed]] | tuple[str, Varying]
 "Neighbours of fixed size, packed at once, or one field of varying size."
@@ -282,13 +354,19 @@ def _indent(lines: list[str]) -> list[str]:
     return ["    " + line for line in lines]
 
 
-def _init(cls: type[Frame]) -> list[str]:
-    given = [field for field in cls.LAYOUT if field.kind.in_value]
-    parameters = [field.name if field.default is MISSING else f"{field.name}={field.default!r}" for field in given]
-    checks = [line for field in given for line in field.kind.check(field.name)]
-    stores = [f"self.{field.name} = {field.name}" for field in given]
-    signature = ", ".join(["self", "*", *parameters] if parameters else ["self"])
-    return [f"def __init__({signature}):", *_indent([*checks, *stores] or ["pass"])]
+def _type(field: Field) -> str:
+    return f"{field.kind.python} | None" if field.kind.optional else field.kind.python
+
+
+def _init(values: list[Field]) -> list[str]:
+    given = [
+        f"{field.name}: {_type(field)}" + ("" if field.default is MISSING else f" = {field.default!r}")
+        for field in values
+    ]
+    checks = [line for field in values for line in field.kind.check(field.name)]
+    stores = [f"self.{field.name} = {field.name}" for field in values]
+    signature = ", ".join(["self", "*", *given] if given else ["self"])
+    return [f"def __init__({signature}) -> None:", *_indent([*checks, *stores] or ["pass"])]
 
 
 def _encode(cls: type[Frame], runs: list[_Run]) -> list[str]:
@@ -302,7 +380,7 @@ def _encode(cls: type[Frame], runs: list[_Run]) -> list[str]:
     for number, run in enumerate(runs):
         if isinstance(run, list):
             values = [value for name, kind in run for value in kind.write(name)]
-            parts.append(f"_pack_{number}({', '.join(values)})")
+            parts.append(f"_pack_{cls.__name__}_{number}({', '.join(values)})")
             fixed += sum(kind.size for _, kind in run)
         else:
             name, varying = run
@@ -316,11 +394,11 @@ def _encode(cls: type[Frame], runs: list[_Run]) -> list[str]:
         lines += [
             f"size = {' + '.join([str(fixed), *sizes])}",
             f"if size > 0x{cls.LARGEST:X}:",
-            "    raise _too_large(cls, size)",
+            "    raise _too_large(self, size)",
             'prefix = size.to_bytes(3, "big") if prefixed else b""',
             f'return b"".join((prefix, {", ".join(parts)}))',
         ]
-    return ["def encode(self, prefixed=False):", *_indent(lines)]
+    return ["def encode(self, prefixed: bool = False) -> bytes:", *_indent(lines)]
 
 
 def _decode(cls: type[Frame], runs: list[_Run]) -> list[str]:
@@ -333,10 +411,10 @@ def _decode(cls: type[Frame], runs: list[_Run]) -> list[str]:
             lines += [
                 f"if end - {at} < {size}:",
                 f"    raise _truncated(cls, {run[-1][0]!r}, buffer, start, end)",
-                f"{', '.join(raw)}{',' if len(raw) == 1 else ''} = _unpack_{number}(buffer, {at})",
+                f"{', '.join(raw)}{',' if len(raw) == 1 else ''} = _unpack_{cls.__name__}_{number}(buffer, {at})",
             ]
             if not number:
-                lines.append("self = _new(cls)")
+                lines.append(f"self: {cls.__name__} = _new_{cls.__name__}(cls)")
             lines += [f"self.{name} = {kind.read(name)}" for name, kind in run if isinstance(kind, UInt)]
             if number + 1 < len(runs):
                 lines.append(f"at = {at} + {size}")
@@ -345,60 +423,63 @@ def _decode(cls: type[Frame], runs: list[_Run]) -> list[str]:
     for flag, field in cls.FLAGS:
         if isinstance(field.kind, Flag):
             lines.append(f"self.{field.name} = word & 0x{flag.bit:X} != 0")
-    return ["def decode(cls, buffer, start, end):", *_indent([*lines, "return self"])]
+    head = f"def decode(cls, buffer: bytes, start: int, end: int) -> {cls.__name__}:"
+    return ["@classmethod", head, *_indent([*lines, "return self"])]
 
 
 def _size(runs: list[_Run]) -> list[str]:
     fixed = sum(kind.size for run in runs if isinstance(run, list) for _, kind in run)
     lengths = [run[1].length(run[0]) for run in runs if not isinstance(run, list)]
-    return ["def encoded_size(self):", f"    return {' + '.join([str(fixed), *lengths])}"]
+    return ["@property", "def encoded_size(self) -> int:", f"    return {' + '.join([str(fixed), *lengths])}"]
 
 
-def _values(cls: type[Frame]) -> list[list[str]]:
-    names = [field.name for field in cls.LAYOUT if field.kind.in_value]
-    equal = " and ".join(f"self.{name} == other.{name}" for name in names) or "True"
-    values = ", ".join(["cls", *(f"self.{name}" for name in names)])
+def _values(values: list[Field]) -> list[list[str]]:
+    equal = " and ".join(f"self.{field.name} == other.{field.name}" for field in values) or "True"
+    parts = ", ".join(["self.__class__", *(f"self.{field.name}" for field in values)])
     return [
         [
-            "def __eq__(self, other):",
-            "    if other.__class__ is not cls:",
+            "def __eq__(self, other: Any) -> bool:",
+            "    if other.__class__ is not self.__class__:",
             "        return NotImplemented",
             f"    return {equal}",
         ],
-        ["def __hash__(self):", f"    return hash(({values}))"],
+        ["def __hash__(self) -> int:", f"    return hash(({parts}))"],
     ]
 
 
-# What the generated source calls when something is wrong: the slow path, out of line.
+# What the generated source calls when something is wrong: the slow path, out of line. ``frame`` is one, or its class.
 
 
-def _out_of_range(cls: type[Frame], what: str, value: int, least: int, most: int, rule: str) -> Violation:
-    return Violation(f"{cls.NAME}: {what} is {value}, not within {least} to {most}", rule=rule)
+def _out_of_range(frame: Any, what: str, value: int, least: int, most: int, rule: str) -> Violation:
+    return Violation(f"{frame.NAME}: {what} is {value}, not within {least} to {most}", rule=rule)
 
 
-def _not_ascii(cls: type[Frame], name: str) -> Violation:
-    return Violation(f"{cls.NAME}: {name} is not ASCII", rule="not-ascii")
+def _not_ascii(frame: Any, name: str) -> Violation:
+    return Violation(f"{frame.NAME}: {name} is not ASCII", rule="not-ascii")
 
 
-def _too_large(cls: type[Frame], size: int) -> Violation:
-    return Violation(f"{cls.NAME} of {size} bytes: at most {cls.LARGEST} fit", rule=cls.SIZE_RULE)
+def _too_large(frame: Any, size: int) -> Violation:
+    return Violation(f"{frame.NAME} of {size} bytes: at most {frame.LARGEST} fit", rule=frame.SIZE_RULE)
 
 
-def _truncated(cls: type[Frame], name: str, buffer: bytes, start: int, end: int) -> Malformed:
-    return cls.malformed(f"{cls.NAME} ends after {end - start} bytes, within or before {name}", buffer, start, end)
+def _truncated(frame: Any, name: str, buffer: bytes, start: int, end: int) -> Malformed:
+    reason = f"{frame.NAME} ends after {end - start} bytes, within or before {name}"
+    return cast("Malformed", frame.malformed(reason, buffer, start, end))
 
 
-def _overrun(cls: type[Frame], name: str, size: int, left: int, buffer: bytes, start: int, end: int) -> Malformed:
-    return cls.malformed(f"{cls.NAME}: {name} of {size} bytes where {left} are left", buffer, start, end)
+def _overrun(frame: Any, name: str, size: int, left: int, buffer: bytes, start: int, end: int) -> Malformed:
+    reason = f"{frame.NAME}: {name} of {size} bytes where {left} are left"
+    return cast("Malformed", frame.malformed(reason, buffer, start, end))
 
 
-def _ascii(cls: type[Frame], name: str, octets: bytes, buffer: bytes, start: int, end: int) -> str:
+def _ascii(frame: Any, name: str, octets: bytes, buffer: bytes, start: int, end: int) -> str:
     try:
         return str(octets, "ascii")
     except UnicodeDecodeError:
-        raise cls.malformed(f"{cls.NAME}: {name} is not ASCII", buffer, start, end) from None
+        raise frame.malformed(f"{frame.NAME}: {name} is not ASCII", buffer, start, end) from None
 
 
 _HELPERS = {
-    function.__name__: function for function in (_out_of_range, _not_ascii, _too_large, _truncated, _overrun, _ascii)
+    function.__name__: function
+    for function in (_ascii, _native, _not_ascii, _out_of_range, _overrun, _too_large, _truncated)
 }

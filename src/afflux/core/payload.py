@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["Payload", "PayloadLike", "payload_of"]
+from collections.abc import Iterator
+from itertools import starmap
+from struct import iter_unpack
+from typing import overload
+
+__all__ = ["Payload", "PayloadLike", "Payloads", "Run", "payload_of", "size_of"]
 
 
 class Payload:
@@ -51,6 +56,65 @@ class Payload:
         return str(self.data, "utf-8", "replace")
 
 
+class Run:
+    """Payloads of one size without metadata that stand in a row in received bytes: a sequence of :class:`Payload` that
+    are made when they are looked at.
+
+    So items that wait cost no object each, and those that are taken are made by C code, a few at a time. A value:
+    it is never changed.
+    """
+
+    __slots__ = ("_block", "_count", "_head", "_size", "_start")
+
+    def __init__(self, block: bytes, start: int, head: int, size: int, count: int) -> None:
+        """``count`` times ``head`` bytes that are no payload and ``size`` that are, from ``start`` on in ``block``."""
+        self._block = block
+        self._start = start
+        self._head = head
+        self._size = size
+        self._count = count
+
+    @property
+    def size(self) -> int:
+        """Bytes of all payloads."""
+        return self._size * self._count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Payload]:
+        with memoryview(self._block) as block:
+            span = block[self._start : self._start + (self._head + self._size) * self._count]
+            return starmap(Payload, iter_unpack(f"{self._head}x{self._size}s", span))
+
+    @overload
+    def __getitem__(self, index: int) -> Payload: ...
+    @overload
+    def __getitem__(self, index: slice) -> Run: ...
+    def __getitem__(self, index: int | slice) -> Payload | Run:
+        """One of them, or a part: slices go forward by one."""
+        stride = self._head + self._size
+        if isinstance(index, slice):
+            first, stop, _ = index.indices(self._count)
+            return Run(self._block, self._start + first * stride, self._head, self._size, max(0, stop - first))
+        if not -self._count <= index < self._count:
+            raise IndexError(f"payload {index} of {self._count}")
+        start = self._start + index % self._count * stride + self._head
+        return Payload(self._block[start : start + self._size])
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Run | list) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
+Payloads = list[Payload] | Run
+"Several payloads, in order."
+
 PayloadLike = Payload | bytes | bytearray | memoryview | str
 "What the verbs take: a payload, or data without metadata; text is sent as UTF-8."
 
@@ -70,6 +134,18 @@ def payload_of(value: PayloadLike) -> Payload:
     if isinstance(value, (bytearray, memoryview)):
         return Payload(bytes(value))
     raise TypeError(f"a payload is bytes, text or afflux.Payload, not {type(value).__name__}")
+
+
+def size_of(payloads: Payloads) -> int:
+    """Bytes of all of them."""
+    if isinstance(payloads, Run):
+        return payloads.size
+    size = 0
+    for payload in payloads:
+        size += len(payload.data)
+        if payload.metadata is not None:
+            size += len(payload.metadata)
+    return size
 
 
 def _short(data: bytes) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from afflux.core import errors
 from afflux.core.errors import Error, Violation
-from afflux.core.events import Block, Completed, Event, Failed, Items, Opened, Verb
+from afflux.core.events import Block, Completed, Event, Failed, Items, Opened, Verb, singly
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.protocols.rsocket.engine import Engine
@@ -119,7 +119,7 @@ class Record:
     def told(self, events: Iterable[Event]) -> bool:
         """These events are about to be told. True when the file has to know of them first: a handler will begin."""
         begins = False
-        for event in events if lasting(self.engine) else ():
+        for event in singly(events) if lasting(self.engine) else ():
             if isinstance(event, Opened):
                 begins = True
                 if self.replays(event.verb, event.payload) and self._fits(self.served, event.payload):

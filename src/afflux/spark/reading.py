@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import ApplicationError, Error, Invalid, RemoteProtocolError, Violation
 from afflux.core.events import Block, Items
-from afflux.core.payload import Payload
+from afflux.core.payload import Payload, Payloads
 from afflux.protocols.rsocket.cursor import (
     EPOCH_CHANGED,
     OFFSET_AHEAD,
@@ -272,7 +272,7 @@ class SpanReader:
             elif isinstance(event, Items):
                 yield from self._items(event.payloads)
 
-    def _items(self, payloads: list[Payload]) -> Iterator[Chunk]:
+    def _items(self, payloads: Payloads) -> Iterator[Chunk]:
         """Cut items where a position stands."""
         run: list[Payload] = []
         for payload in payloads:

@@ -24,6 +24,7 @@ from afflux.core.events import (
     Resumed,
     Suspended,
     Verb,
+    singly,
 )
 from afflux.core.payload import PayloadLike
 from afflux.sync.pump import Pump
@@ -107,7 +108,7 @@ class Driver(Pump):
 
     def tell(self, events: list[Event]) -> None:
         """Events go to those whom they concern."""
-        for event in events:
+        for event in singly(events):
             tell = _TELL.get(type(event))
             if tell is not None:
                 tell(self, event)

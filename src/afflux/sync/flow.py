@@ -11,7 +11,7 @@ from typing import Literal
 from afflux.core.credit import Window
 from afflux.core.errors import Error, LocalProtocolError
 from afflux.core.events import Block, Items
-from afflux.core.payload import Payload
+from afflux.core.payload import Payload, Payloads, size_of
 from afflux.sync.driver import Driver, Inbox
 
 __all__ = ["ItemStream", "payloads_of"]
@@ -40,8 +40,8 @@ class ItemStream:
         self._inbox = Inbox()
         self._early = 0
         self._granted = 0
-        self._parts: deque[list[Payload]] = deque()
-        self._part: list[Payload] = []
+        self._parts: deque[Payloads] = deque()
+        self._part: Payloads = []
         self._items: Iterator[Payload] = iter(())
         self.id: int | None = None
         "The stream's id; None while it is not open."
@@ -98,7 +98,7 @@ class ItemStream:
         if self.id is None or not driver.mine:
             return
         for part in (self._part, *self._parts):
-            driver.engine.consumed(sum(map(len, part)), len(part))
+            driver.engine.consumed(size_of(part), len(part))
         self._part = []
         self._parts.clear()
         while self._inbox.arrived:
@@ -152,7 +152,7 @@ class ItemStream:
         """Take the next items, waiting for them; False at the end. Those before them count as done with."""
         part, self._part = self._part, []
         if part:
-            self._settle(len(part), sum(map(len, part)))
+            self._settle(len(part), size_of(part))
         if not self._parts:
             event = self._next_event()
             if event is None:
@@ -160,7 +160,7 @@ class ItemStream:
             payloads, step = payloads_of(event), self._step
             self._parts.extend(payloads[start : start + step] for start in range(0, len(payloads), step))
         self._part = self._parts.popleft()
-        self._items = iter(self._part)
+        self._items = iter(list(self._part))
         return True
 
     def _begin(self, *, columnar: bool = False) -> None:
@@ -209,7 +209,7 @@ class ItemStream:
             self._driver.engine.request(self.id, n)
 
 
-def payloads_of(event: Items | Block) -> list[Payload]:
+def payloads_of(event: Items | Block) -> Payloads:
     """The items of an event, an object for each."""
     if isinstance(event, Items):
         return event.payloads
@@ -224,5 +224,5 @@ def _count(event: Items | Block) -> int:
 def _weight(event: Items | Block) -> tuple[int, int]:
     """How many items, and how many bytes."""
     if isinstance(event, Items):
-        return len(event.payloads), sum(map(len, event.payloads))
+        return len(event.payloads), size_of(event.payloads)
     return len(event.starts), sum(event.ends) - sum(event.starts)

@@ -41,6 +41,10 @@ class Admission(Protocol):
     def origins(self) -> frozenset[str] | None:
         """The origins whose pages may open a WebSocket; None for any."""
 
+    @property
+    def reuse_port(self) -> bool:
+        """Whether other processes may listen at the same address and port, and share the connections."""
+
     def admit(self, host: str) -> bool:
         """Whether one more connection from ``host`` may be served; False closes it unread."""
 

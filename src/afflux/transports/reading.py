@@ -21,12 +21,15 @@ _buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDict
 class Receiver(asyncio.BufferedProtocol):
     """What a transport talks to: a socket by way of the buffer, any other transport with ``data_received``."""
 
+    __slots__ = ()
+
     _view: memoryview | None = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next read goes."""
         if (view := self._view) is None:
-            view = self._view = _view_of(asyncio.get_running_loop())
+            # A subclass has a slot for it, or a dictionary.
+            view = self._view = _view_of(asyncio.get_running_loop())  # type: ignore[misc]
         return view
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from afflux.address import Address
-from afflux.core.errors import BindFailed, ConnectFailed
+from afflux.core.errors import BindFailed, ConnectFailed, Unsupported
 from afflux.transports.base import Admission, Factory, Link, Listener
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from afflux.transports.reading import Receiver
     from afflux.transports.security import Tls
 
-__all__ = ["TRANSPORT", "SocketLink", "SocketListener", "Tcp", "connected", "dialed"]
+__all__ = ["TRANSPORT", "SocketLink", "SocketListener", "Tcp", "connected", "dialed", "require_sharing", "reserved"]
 
 _Found = tuple[Any, ...]
 _BACKLOG = 1024
@@ -50,15 +50,45 @@ class Tcp:
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            sockets = _bind(address, found)
+            sockets = _bind(address.port, found, shared=admission.reuse_port, backlog=_BACKLOG)
         except OSError as error:
-            raise BindFailed(f"can not listen on {address}: {_words(error)}") from error
-        bound = address.at(port=sockets[0].getsockname()[1])
-        return SocketListener(bound, sockets, admission, factory, loop)
+            raise _bind_failed(address, error) from error
+        return SocketListener(address.at(port=_port_of(sockets)), sockets, admission, factory, loop)
 
     def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
         """Connect a socket."""
         return SocketLink(dialed(address, timeout))
+
+
+def require_sharing() -> None:
+    """Raise unless several processes can listen at one port here.
+
+    Raises:
+        Unsupported: the system has no SO_REUSEPORT.
+    """
+    if not hasattr(socket, "SO_REUSEPORT"):
+        raise Unsupported("this system has no SO_REUSEPORT: one process listens at a port, and no other")
+
+
+def reserved(address: Address) -> tuple[Address, list[socket.socket]]:
+    """Take a port that several processes are to share: its address, and sockets that do not listen. While they are
+    open the port is not given to anyone else, even when all who share it are gone for a moment.
+
+    Raises:
+        BindFailed: the address can not be had, or somebody listens there already, sharing it or not.
+        Unsupported: ports can not be shared here.
+    """
+    require_sharing()
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        if address.port:
+            # Who shares would be let in beside any other who does, even by mistake: without sharing the system tells.
+            for sock in _bind(address.port, found):
+                sock.close()
+        sockets = _bind(address.port, found, shared=True)
+    except OSError as error:
+        raise _bind_failed(address, error) from error
+    return address.at(port=_port_of(sockets)), sockets
 
 
 async def connected(address: Address) -> socket.socket:
@@ -71,7 +101,7 @@ async def connected(address: Address) -> socket.socket:
 
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        found = _numeric(address) or await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         return await _connect(loop, found)
     except OSError as error:
         raise ConnectFailed(_why_not(address, error)) from error
@@ -138,9 +168,21 @@ async def _connect(loop: asyncio.AbstractEventLoop, found: Sequence[_Found]) -> 
     raise failure
 
 
-def _bind(address: Address, found: Sequence[_Found]) -> list[socket.socket]:
+def _numeric(address: Address) -> Sequence[_Found]:
+    """Where to connect to, when the host is a number already: that costs no thread. Nothing for a name."""
+    try:
+        return socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+        )
+    except socket.gaierror:
+        return ()
+
+
+def _bind(
+    port: int | None, found: Sequence[_Found], *, shared: bool = False, backlog: int | None = None
+) -> list[socket.socket]:
+    """Sockets at every address, all at one port; ``shared`` with other processes; listening, with a ``backlog``."""
     sockets: list[socket.socket] = []
-    port = address.port
     try:
         for family, kind, protocol, _, target in dict.fromkeys(found):
             sock = socket.socket(family, kind, protocol)
@@ -148,8 +190,11 @@ def _bind(address: Address, found: Sequence[_Found]) -> list[socket.socket]:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if shared:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             sock.bind((target[0], port, *target[2:]))
-            sock.listen(_BACKLOG)
+            if backlog is not None:
+                sock.listen(backlog)
             sock.setblocking(False)
             port = sock.getsockname()[1]
     except OSError:
@@ -157,6 +202,15 @@ def _bind(address: Address, found: Sequence[_Found]) -> list[socket.socket]:
             sock.close()
         raise
     return sockets
+
+
+def _port_of(sockets: Sequence[socket.socket]) -> int:
+    port: int = sockets[0].getsockname()[1]
+    return port
+
+
+def _bind_failed(address: Address, error: OSError) -> BindFailed:
+    return BindFailed(f"can not listen on {address}: {_words(error)}")
 
 
 def _why_not(address: Address, error: OSError) -> str:

@@ -116,7 +116,7 @@ class Playbook:
         return f"events {list(self.events)!r}, frames {list(self.sent)!r}"
 
     def _collect(self, events: list[ev.Event]) -> None:
-        self.events.extend(events)
+        self.events.extend(ev.singly(events))
         data = b""
         while chunk := self.engine.outgoing():
             data += chunk

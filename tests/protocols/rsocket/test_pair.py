@@ -46,7 +46,7 @@ class Side:
         self.closed = False
 
     def hear(self, events: list[ev.Event]) -> None:
-        for event in events:
+        for event in ev.singly(events):
             if isinstance(event, ev.Closed):
                 self.closed = True
                 raise AssertionError(f"the connection ended: {event.error!r}")

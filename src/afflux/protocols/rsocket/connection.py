@@ -317,7 +317,8 @@ class Connection:
             self._in.resume(self._now)
 
     def _check_deciding(self, *states: ConnectionState) -> None:
-        if self._state not in (_S.DECIDING, _S.CLOSED, *states):
+        states += (_S.DECIDING, _S.CLOSED)
+        if self._state not in states:
             raise LocalProtocolError("there is nothing to decide: no SETUP waits for it", rule="3.2")
 
     def _establish(self, argument: Any) -> None:

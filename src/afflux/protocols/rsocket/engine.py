@@ -15,7 +15,7 @@ from typing import Any
 from afflux.core.credit import SATURATED, Ledger, Unit
 from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolError, Rejected, Violation
 from afflux.core.events import Event, Verb
-from afflux.core.payload import PayloadLike
+from afflux.core.payload import Payload, PayloadLike
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.connection import DEFAULT_MTU, Connection
 from afflux.protocols.rsocket.frames import Ext, MetadataPush
@@ -132,11 +132,29 @@ class Engine(Connection):
         """True once Closed was returned."""
         return self._state is _CLOSED
 
-    def room(self, unsent: int) -> int:
-        """Bytes that may still be queued, 0 when there are too many frames."""
-        if self._out.frames >= self.limits.outbound_high_frames:
+    def room(self, unsent: int, *, small: bool = False) -> int:
+        """Bytes that may still be queued, 0 when there are too many frames.
+
+        One large payload may pass O; what it still has to send takes no room from small ones, or they would stand
+        still until it is gone.
+        """
+        limits, out = self.limits, self._out
+        if out.frames >= limits.outbound_high_frames:
             return 0
-        return max(0, self.limits.outbound_high_bytes - self._out.size - unsent)
+        queued = out.size - min(out.large, limits.payload_bytes) if small else out.size
+        return max(0, limits.outbound_high_bytes - queued - unsent)
+
+    def yields(self) -> bool:
+        """Whether other streams should have a turn of the loop before more is written."""
+        return self._out.yields()
+
+    def behind(self, stream: int) -> bool:
+        """Whether a stream still has something queued."""
+        return self._out.behind(stream)
+
+    def caught_up(self) -> list[int]:
+        """The streams that were behind, and are not any more."""
+        return self._out.caught_up()
 
     def consumed(self, size: int, items: int = 0) -> None:
         """The application took payloads of ``size`` bytes in all."""
@@ -207,16 +225,27 @@ class Engine(Connection):
         now: float | None = None,
     ) -> int:
         """Open a stream and return its id; ``now`` counts where there are leases."""
-        if self._state not in _ASKING or self._farewell is not None or self._peer_draining:
-            closing = self._state is _DRAINING or (self._state is not _CLOSED and self._state in _ASKING)
-            text = f"no new requests: the connection is {'draining' if closing else self._state.name.lower()}"
-            raise ConnectionClosed(text, code=Code.CONNECTION_CLOSE if closing else None, rule="R-20")
+        self._check_asking()
         if now is not None:
             self._streams.now = now
         stream = self._streams.open(verb, payload, credit=credit, complete=complete, columnar=columnar)
         if self._away is not None:
             self._weigh()
         return stream
+
+    def ask(self, payloads: Sequence[Payload]) -> list[int]:
+        """Open requests, without leases."""
+        self._check_asking()
+        ids = self._streams.ask(payloads)
+        if self._away is not None:
+            self._weigh()
+        return ids
+
+    def answer(self, streams: Sequence[int], payloads: Sequence[Payload]) -> None:
+        """Answer requests, and release them."""
+        self._streams.answer(streams, payloads)
+        if self._away is not None:
+            self._weigh()
 
     def send(self, stream: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
         """Send items."""
@@ -255,12 +284,12 @@ class Engine(Connection):
 
     def release(self, stream: int) -> None:
         """The handler of a stream that the peer opened has really returned."""
-        self._streams.handlers.pop(stream, None)
+        self._streams.handlers.discard(stream)
 
     @property
     def handlers(self) -> Collection[int]:
         """The streams that the peer opened and whose handler has not returned."""
-        return self._streams.handlers.keys()
+        return self._streams.handlers
 
     @property
     def away(self) -> float | None:
@@ -363,6 +392,12 @@ class Engine(Connection):
         except Violation as violation:
             raise LocalProtocolError(violation.reason, rule=violation.rule) from None
         self._out.control(frame.encode(prefixed=True))
+
+    def _check_asking(self) -> None:
+        if self._state not in _ASKING or self._farewell is not None or self._peer_draining:
+            closing = self._state is _DRAINING or (self._state is not _CLOSED and self._state in _ASKING)
+            text = f"no new requests: the connection is {'draining' if closing else self._state.name.lower()}"
+            raise ConnectionClosed(text, code=Code.CONNECTION_CLOSE if closing else None, rule="R-20")
 
     def _check_metadata(self, metadata: bytes) -> None:
         """This side obeys the bounds it sets (rule 9 of docs/limits)."""

@@ -45,10 +45,9 @@ class LateFrames:
         """The stream ended in order, or by the peer's wish."""
         self._ended.add(id, _LATE_CANCELS)
 
-    def answered(self) -> None:
-        """This side answered a request."""
-        if self._answers < self._most_answers:
-            self._answers += 1
+    def answered(self, requests: int = 1) -> None:
+        """This side answered so many requests."""
+        self._answers = min(self._answers + requests, self._most_answers)
 
     def forget(self, id: int) -> None:
         """The id is used again."""

@@ -24,14 +24,15 @@ from afflux.core.errors import (
     RemoteProtocolError,
     Violation,
 )
+from afflux.core.events import Answers, Completed, Event, Failed, Granted, Ignored, Items, Opened, Requests, Verb
 from afflux.core.events import Canceled as CanceledEvent
-from afflux.core.events import Completed, Event, Failed, Granted, Ignored, Items, Opened, Verb
 from afflux.core.ids import StreamIds
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.protocols.rsocket.codes import Code, code_for, error_for
 from afflux.protocols.rsocket.frames import (
     COMPLETE,
+    FLAG_COMPLETE,
     NEXT,
     Cancel,
     ErrorFrame,
@@ -50,7 +51,7 @@ from afflux.protocols.rsocket.reassembly import Reassembly, RequestFrame
 from afflux.protocols.rsocket.states import REQUESTER, RESPONDER, StreamAction, StreamInput, StreamState
 from afflux.protocols.rsocket.stream import Stream
 
-__all__ = ["MAX_N", "Streams"]
+__all__ = ["CLOSED", "MAX_N", "SERVES_LAST", "Streams"]
 
 MAX_N = 0x7FFFFFFF
 "The most that one frame can grant."
@@ -61,13 +62,13 @@ _VERBS: dict[type, Verb] = {
     RequestStream: "stream",
     RequestChannel: "channel",
 }
-_COUNTS = ("_newest", "_credit_frames", "_opened", "items_sent", "delivered", "objects")
+_COUNTS = ("newest", "_credit_frames", "_opened", "items_sent", "delivered", "objects")
 "What a state keeps of the numbers."
 _REQUESTS: dict[str, type[RequestFrame]] = {verb: frame for frame, verb in _VERBS.items()}
 # Members of an enum are slow to look up: those of the short ways are looked up once.
-_OPEN, _OUT_DONE, _IN_DONE, _CLOSED = StreamState.OPEN, StreamState.OUT_DONE, StreamState.IN_DONE, StreamState.CLOSED
+_OPEN, _OUT_DONE, _IN_DONE, CLOSED = StreamState.OPEN, StreamState.OUT_DONE, StreamState.IN_DONE, StreamState.CLOSED
 _APP_ITEM, _APP_COMPLETE, _SEND = StreamInput.APP_ITEM, StreamInput.APP_COMPLETE, StreamAction.SEND
-_ASKS, _ASKS_LAST, _SERVES, _SERVES_LAST = (
+_ASKS, _ASKS_LAST, _SERVES, SERVES_LAST = (
     table.step(StreamState.IDLE, input).next
     for table in (REQUESTER, RESPONDER)
     for input in (StreamInput.APP_OPEN, StreamInput.APP_OPEN_LAST)
@@ -83,14 +84,39 @@ class Streams:
     there are none left.
     """
 
+    __slots__ = (
+        "_cancels",
+        "_charge",
+        "_credit_frames",
+        "_ids",
+        "_late",
+        "_opened",
+        "_partials",
+        "accepting",
+        "delivered",
+        "events",
+        "granted_lease",
+        "handlers",
+        "held_lease",
+        "items_sent",
+        "limits",
+        "live",
+        "newest",
+        "now",
+        "objects",
+        "out",
+        "peer_parity",
+        "reassembly",
+    )
+
     def __init__(
         self, client: bool, limits: Limits, out: Outbound, charge: Callable[[int, int, str, str], None]
     ) -> None:
         self.limits = limits
         self.out = out
         self.live: dict[int, Stream] = {}
-        self.handlers: dict[int, None] = {}
-        "Streams the peer opened whose handler has not returned (robustness.md, rule 2); an empty set is thrice as large."
+        self.handlers: set[int] = set()
+        "Streams the peer opened whose handler has not returned (robustness.md, rule 2)."
         self.reassembly = Reassembly(limits)
         self.events: list[Event] = []
         self.now = 0.0
@@ -105,8 +131,9 @@ class Streams:
         "With leases: what the peer may ask."
         self._charge = charge
         self._ids = StreamIds(1 if client else 2)
-        self._peer_parity = 0 if client else 1
-        self._newest = 0
+        self.peer_parity = 0 if client else 1
+        "Whether the peer's ids are odd."
+        self.newest = 0
         "The highest id of the peer's streams so far: one above it can have no past."
         self._partials = self.reassembly.partials
         self._late = LateFrames(limits)
@@ -120,14 +147,14 @@ class Streams:
     def on_request(self, frame: RequestFrame, refusal: str = "") -> None:
         """A request frame in an open connection; ``refusal`` is why no request is taken any more."""
         id = frame.stream
-        if id & 1 != self._peer_parity or id == 0:
+        if id & 1 != self.peer_parity or id == 0:
             self._charge(10, id, "D-12", "a request with this side's own parity or on stream 0")
         elif id in self.live or id in self._partials or id in self.handlers:
             # SI-16: an id whose handler still runs is in use, or one id could start any number of them
             self._charge(10, id, "R-31", "a request on an id in use")
         else:
-            if id > self._newest:
-                self._newest = id
+            if id > self.newest:
+                self.newest = id
             else:
                 self._late.forget(id)
             self._admit(frame, refusal)
@@ -146,28 +173,22 @@ class Streams:
             complete = isinstance(frame, RequestChannel) and frame.complete
             self._accept(frame, Payload(frame.data, frame.metadata), complete)
 
-    def asked(self, id: int, payload: Payload) -> bool:
-        """A whole REQUEST_RESPONSE: serve it if there is nothing against it, by the step IDLE/APP_OPEN_LAST. False
-        for on_request to find out what there is."""
-        handlers = self.handlers
-        if (
-            not self.accepting
-            or id <= self._newest
-            or id & 1 != self._peer_parity
-            or id > 0x7FFFFFFF
-            or len(handlers) >= self.limits.streams
-            or (self.granted_lease is not None and not self.granted_lease.take(self.now))
-        ):
-            return False
-        self._newest = id
-        handlers[id] = None
-        self._opened += 1
-        stream = self.live[id] = Stream(id, "request", False)
-        stream.allowed = 1
-        stream.state = _SERVES_LAST
-        self.delivered += len(payload)
-        self.events.append(Opened(id, "request", payload, 1, False))
-        return True
+    def startable(self) -> int:
+        """How many whole requests may be taken by the short path now."""
+        if not self.accepting or self.granted_lease is not None:
+            return 0
+        return self.limits.streams - len(self.handlers)
+
+    def asked(self, ids: list[int], payloads: list[Payload], size: int) -> None:
+        """Whole REQUEST_RESPONSE frames went round the tables, by the step IDLE/APP_OPEN_LAST: count and tell them."""
+        self.newest = ids[-1]
+        self.handlers.update(ids)
+        self._opened += len(ids)
+        self.delivered += size
+        if len(ids) == 1:
+            self.events.append(Opened(ids[0], "request", payloads[0], 1, False))
+        else:
+            self.events.append(Requests(ids, payloads, size))
 
     def on_payload(self, frame: PayloadFrame) -> None:
         """A PAYLOAD frame that is not on the short path."""
@@ -236,12 +257,13 @@ class Streams:
         self.delivered += size
         self.objects += items
 
-    def answered(self, stream: Stream, payload: Payload) -> None:
-        """The one answer of a request, whole: the step ITEM_LAST/COMPLETE_IN, cut short."""
-        stream.state = _CLOSED
-        del self.live[stream.id]
-        self.delivered += len(payload.data)
-        self.events.append(Items(stream.id, [payload], True))
+    def answered(self, ids: list[int], payloads: list[Payload], size: int) -> None:
+        """Whole answers of requests went round the tables, by the step ITEM_LAST/COMPLETE_IN: count and tell them."""
+        self.delivered += size
+        if len(ids) == 1:
+            self.events.append(Items(ids[0], payloads, True))
+        else:
+            self.events.append(Answers(ids, payloads, size))
 
     def expire(self, now: float) -> None:
         """End the reassemblies that have waited too long (FG-04)."""
@@ -280,6 +302,46 @@ class Streams:
         stream.sent = int(verb == "channel")
         stream.rate(False)
         return id
+
+    def ask(self, payloads: Sequence[Payload]) -> list[int]:
+        """See core.engine.Engine.ask."""
+        ids: list[int] = []
+        allocate, live, wrapped = self._ids.allocate, self.live, self._ids.wrapped
+        for _ in payloads:
+            try:
+                id = allocate(live)
+            except LimitExceeded:
+                if ids:
+                    break
+                raise
+            stream = live[id] = Stream(id, "request", True)
+            stream.state = _ASKS_LAST
+            stream.owed = 1
+            stream.answering = True
+            ids.append(id)
+        if wrapped or self._ids.wrapped:
+            for id in ids:
+                self._late.forget(id)
+        self.out.payloads(ids, RequestResponse.TYPE << 10, payloads[: len(ids)])
+        self._opened += len(ids)
+        return ids
+
+    def answer(self, ids: Sequence[int], payloads: Sequence[Payload]) -> None:
+        """See core.engine.Engine.answer. It is the step APP_ITEM and the last one at once."""
+        live = self.live
+        self.handlers.difference_update(ids)
+        sent: list[Payload] = []
+        to: list[int] = []
+        for id, payload in zip(ids, payloads, strict=True):
+            stream = live.get(id)
+            if stream is not None and stream.state is SERVES_LAST and stream.verb == "request":
+                stream.state = CLOSED
+                del live[id]
+                to.append(id)
+                sent.append(payload)
+        self.out.payloads(to, NEXT | FLAG_COMPLETE, sent)
+        self.items_sent += len(to)
+        self._late.answered(len(to))
 
     def send(self, id: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
         """See core.engine.Engine.send."""
@@ -334,7 +396,7 @@ class Streams:
         if n:
             stream.owed = min(stream.owed + n, SATURATED)
             stream.rate(id in self._partials)
-            self.out.frame(id, RequestN(stream=id, n=n).encode(prefixed=True))
+            self.out.queue_credit(id, RequestN(stream=id, n=n).encode(prefixed=True))
 
     def cancel(self, id: int) -> None:
         """See core.engine.Engine.cancel."""
@@ -359,7 +421,7 @@ class Streams:
         self.live.update({stream.id: stream for stream in map(Stream.of_state, state["live"])})
         for stream in self.live.values():
             stream.rate(stream.id in self._partials)
-        self.handlers.update(dict.fromkeys(state["handlers"]))
+        self.handlers.update(state["handlers"])
         self._ids.restore(state["ids"])
         self._late.restore(state["late"])
         for name, value in zip(_COUNTS, state["counts"], strict=True):
@@ -436,7 +498,7 @@ class Streams:
     def _accept(self, frame: RequestFrame, payload: Payload, complete: bool) -> None:
         id = frame.stream
         verb = _VERBS[type(frame)]
-        self.handlers[id] = None
+        self.handlers.add(id)
         self._opened += 1
         credit = 1 if verb == "request" else 0
         if isinstance(frame, RequestStream | RequestChannel):
@@ -444,7 +506,7 @@ class Streams:
         if verb != "fire":
             stream = self.live[id] = Stream(id, verb, requester=False)
             stream.allowed = credit
-            stream.state = _SERVES_LAST if verb != "channel" or complete else _SERVES
+            stream.state = SERVES_LAST if verb != "channel" or complete else _SERVES
         self._hold(payload)
         self.events.append(Opened(id, verb, payload, credit, complete))
 
@@ -468,7 +530,7 @@ class Streams:
     def _settle(self, stream: Stream) -> None:
         """Forget a stream that is over, and keep ``hot`` true to the state."""
         id = stream.id
-        if stream.state is not _CLOSED:
+        if stream.state is not CLOSED:
             if stream.state is _IN_DONE and id in self._partials:
                 self.reassembly.drop(id)  # this side canceled the inbound half: the rest will not come
             stream.rate(id in self._partials)
@@ -482,7 +544,7 @@ class Streams:
         elif stream.verb != "request":
             self._late.ended(id)
         elif not stream.requester:
-            self._late.answered()
+            self._late.answered(1)
 
     def _ignore(self, stream: Stream, argument: Any) -> None:
         if stream.late:
@@ -535,7 +597,7 @@ class Streams:
         self.events.append(Failed(stream.id, error))
 
     def _stop_out(self, stream: Stream, argument: Any) -> None:
-        self.out.drop(stream.id)
+        self.out.drop(stream.id, credit=True)
         self.events.append(CanceledEvent(stream.id, final=False))
 
     def _end_canceled(self, stream: Stream, argument: Any) -> None:

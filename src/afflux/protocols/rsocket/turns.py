@@ -1,0 +1,301 @@
+"""The streams that have something to send, and whose turn it is. What they send is outbound.py's and fragments.py's.
+
+Theory of operation. Streams with something queued stand in a row. The first takes its turn: it sends until its share
+of bytes is used, and goes to the end of the row if more is left. Frames are never torn, so it may take more than its
+share; then it owes that, and passes the turns in which it makes up for it. It does so even when nothing is left: or
+who sends large items one by one would get more than who sends small ones all the time. Who is alone in the row owes
+nothing. So in any window in which two streams always have something queued, what the one gets differs from what the
+other gets by no more than a share and the longest piece of each: 64 KiB and an item for frames, the MTU for
+fragments.
+
+What is worth a turn of the application's loop, and not only one of the row, is said by ``yields``: streams that make
+their items as they are sent have nothing queued yet when one that has much queued could already go on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from afflux.protocols.rsocket.fragments import Fragments, Whole
+from afflux.protocols.rsocket.frames import RequestN
+
+__all__ = ["SHARE", "Entry", "Turns"]
+
+SHARE = 0x4000
+"Bytes that a turn is worth."
+
+Entry = bytes | Whole | Fragments
+"A frame, whole frames, or a payload to be cut."
+
+_CLEARED = 64
+"Turns that are over are cleared away when they are so many, and half of the row."
+
+
+class Turns:  # long: what goes in, what comes out, who may add more, and a snapshot
+    """The queues of one connection's streams."""
+
+    __slots__ = (
+        "_awaited",
+        "_caught_up",
+        "_fragments",
+        "_over",
+        "_queues",
+        "_row",
+        "_served",
+        "_shared",
+        "_shares",
+        "frames",
+        "large",
+        "size",
+    )
+
+    def __init__(self) -> None:
+        self.size = 0
+        "Bytes waiting, of payloads still to be cut as well."
+        self.frames = 0
+        "Frames and uncut payloads waiting."
+        self.large = 0
+        "Bytes of large payloads that are still to be cut: they are the application's own, and no copy."
+        # Lists and dicts, because an empty deque takes 760 bytes, and most connections of a server are idle.
+        self._queues: dict[int, Entry | deque[Entry]] = {}
+        "By stream, one entry or several; none for a stream that only owes."
+        self._row: list[int] = []
+        self._over = 0
+        "How many turns of the row are over."
+        self._shares: dict[int, int] = {}
+        "What streams in the row have left of a turn that goes on; below 0, what they owe."
+        self._fragments = 0
+        "How many payloads are to be cut."
+        self._served = 0
+        self._shared = False
+        "Two streams at least have sent something since a turn of the loop was given away."
+        self._awaited: dict[int, None] = {}
+        self._caught_up: list[int] = []
+
+    # -- what goes in ---------------------------------------------------------------------------------------
+
+    def queue(self, stream: int, entry: Entry, size: int, frames: int) -> None:
+        """Put an entry behind what the stream has queued."""
+        queues = self._queues
+        queue = queues.get(stream)
+        if queue is None:
+            queues[stream] = entry
+            self._row.append(stream)
+        elif isinstance(queue, deque):
+            queue.append(entry)
+        else:
+            queues[stream] = deque((queue, entry))
+        self.size += size
+        self.frames += frames
+
+    def queue_payload(self, stream: int, fragments: Fragments) -> None:
+        """The same of a payload to be cut."""
+        self.queue(stream, fragments, fragments.size, 1)
+        self._fragments += 1
+        if fragments.large:
+            self.large += fragments.size
+
+    def queue_credit(self, stream: int, frame: bytes) -> None:
+        """Put REQUEST_N before the payload that the stream is sending, unless that is its request: nobody else waits
+        for what it grants."""
+        queue = self._queues.get(stream)
+        first = queue[0] if isinstance(queue, deque) and queue else queue
+        if not isinstance(first, Fragments) or first.asks:
+            self.queue(stream, frame, len(frame), 1)
+            return
+        if not isinstance(queue, deque):
+            queue = self._queues[stream] = deque((first,))
+        queue.appendleft(frame)
+        self.size += len(frame)
+        self.frames += 1
+
+    def drop(self, stream: int, *, credit: bool = False) -> None:
+        """Forget the payload that the stream is sending, and what it has queued behind that: it is canceled or has
+        failed (R-38). Of a request the beginning goes, or what follows would be about nothing. With ``credit`` what
+        the stream grants goes as well: only one half of it is over."""
+        queue = self._queues.get(stream)
+        entries = queue if isinstance(queue, deque) else () if queue is None else (queue,)
+        kept: deque[Entry] = deque()
+        cut = False
+        for entry in entries:
+            if isinstance(entry, Fragments):
+                cut = True
+                self._fragments -= 1
+                self.large -= entry.size if entry.large else 0
+                if entry.asks and not entry.begun:
+                    before, first = entry.size, b"".join(entry.next())
+                    self.size += len(first) - before
+                    kept.append(first)
+                    continue
+            elif not cut or (credit and isinstance(entry, bytes) and entry[7] >> 2 == RequestN.TYPE):
+                kept.append(entry)
+                continue
+            self.size -= len(entry) if isinstance(entry, bytes) else entry.size
+            self.frames -= entry.frames if isinstance(entry, Whole) else 1
+        if cut:
+            self._queues[stream] = kept
+
+    def forget(self) -> None:
+        """Forget what all streams have queued. ``size`` and ``frames`` are the caller's to set."""
+        self._caught_up.extend(self._awaited)
+        self._awaited.clear()
+        self._queues.clear()
+        self._row.clear()
+        self._shares.clear()
+        self._over = self._fragments = self.large = self._served = 0
+        self._shared = False
+
+    # -- who may add more -------------------------------------------------------------------------------------
+
+    def behind(self, stream: int) -> bool:
+        """Whether the stream still has something queued, or owes. If so, ``caught_up`` will tell when that is over."""
+        if stream not in self._queues:
+            return False
+        self._awaited[stream] = None
+        return True
+
+    def caught_up(self) -> list[int]:
+        """The streams that were behind, and are not any more."""
+        if not self._caught_up:
+            return []
+        streams, self._caught_up = self._caught_up, []
+        return streams
+
+    def yields(self) -> bool:
+        """After a take: True when the others should have a turn of the loop before the next one, because whoever
+        still has something queued has had its share. It is True once; who goes on without it harms nobody but them."""
+        if not self._shared:
+            return False
+        for _ in range(len(self._row) - self._over):
+            stream = self._row[self._over]
+            share = self._shares.get(stream, 0) + SHARE
+            if self._queues[stream]:
+                if share > 0:
+                    return False
+                break
+            self._pass(stream, share)
+        self._shared = False
+        self._served = 0
+        return self._over < len(self._row)
+
+    # -- what comes out ---------------------------------------------------------------------------------------
+
+    @property
+    def plain(self) -> bool:
+        """There is nothing to be cut, and nobody owes: all may leave at once."""
+        return not self._fragments and not self._shares
+
+    def take_all(self, chunks: list[bytes | memoryview]) -> None:
+        """Move everything. ``size`` and ``frames`` are the caller's to set."""
+        for queue in self._queues.values():
+            for entry in queue if isinstance(queue, deque) else (queue,):
+                if isinstance(entry, bytes):
+                    chunks.append(entry)
+                elif isinstance(entry, Whole):
+                    chunks.extend(entry.chunks)
+        self.forget()
+
+    def take_turns(self, chunks: list[bytes | memoryview], limit: int, least: int) -> int:
+        """Move about ``limit`` bytes, whole frames, until ``size`` is ``least``; return how many they are."""
+        moved = 0
+        while moved < limit and self.size > least:
+            moved += self._turn(chunks, limit - moved)
+        if self.size == least and not self._shared:
+            self.forget()  # nobody else wants to send: nobody owes anything
+        return moved
+
+    def _turn(self, chunks: list[bytes | memoryview], most: int) -> int:
+        """The first of the row sends its share, ``most`` bytes and the rest of a frame."""
+        stream = self._row[self._over]
+        queue = self._queues[stream]
+        if queue and stream != self._served:
+            self._shared = self._shared or self._served != 0
+            self._served = stream
+        alone = not self._shared and len(self._row) - self._over == 1
+        share = most if alone else self._shares.get(stream, 0) + SHARE
+        moved = 0
+        while queue and moved < most and moved < share:
+            if isinstance(queue, deque):
+                size, done = self._move(queue[0], chunks)
+                if done:
+                    queue.popleft()
+            else:
+                size, done = self._move(queue, chunks)
+                if done:
+                    queue = self._queues[stream] = deque()
+            moved += size
+        if not queue or moved >= share:
+            self._pass(stream, 0 if alone else share - moved)
+        elif not alone:
+            self._shares[stream] = share - moved - SHARE  # the limit is reached: its turn goes on
+        return moved
+
+    def _move(self, entry: Entry, chunks: list[bytes | memoryview]) -> tuple[int, bool]:
+        """Move an entry, or the next frame of a payload: how many bytes, and whether nothing of it is left."""
+        if isinstance(entry, bytes):
+            chunks.append(entry)
+            self.size -= len(entry)
+            self.frames -= 1
+            return len(entry), True
+        if isinstance(entry, Whole):
+            chunks.extend(entry.chunks)
+            self.size -= entry.size
+            self.frames -= entry.frames
+            return entry.size, True
+        before = entry.size
+        frame = entry.next()
+        chunks.extend(frame)
+        self.size -= before - entry.size
+        self.large -= before - entry.size if entry.large else 0
+        if not entry.size:
+            self.frames -= 1
+            self._fragments -= 1
+        return sum(map(len, frame)), not entry.size
+
+    def _pass(self, stream: int, share: int) -> None:
+        """The turn of the first in the row is over, with so much of its share left."""
+        row = self._row
+        self._over += 1
+        self._shares.pop(stream, None)
+        if self._queues[stream] or (share < 0 < stream):
+            row.append(stream)
+            if share < 0:
+                self._shares[stream] = share
+        else:
+            del self._queues[stream]
+            if self._awaited.pop(stream, 0) is None:
+                self._caught_up.append(stream)
+        if self._over == len(row) or (self._over >= _CLEARED and self._over * 2 > len(row)):
+            del row[: self._over]
+            self._over = 0
+
+    # -- a snapshot -------------------------------------------------------------------------------------------
+
+    def queues(self) -> list[list[Any]]:
+        """What ``requeue`` takes, in the order of the row. Who owes what is forgotten."""
+        state: list[list[Any]] = []
+        for stream in self._row[self._over :]:
+            queue = self._queues[stream]
+            entries: list[Any] = []
+            for entry in queue if isinstance(queue, deque) else (queue,):
+                if isinstance(entry, bytes):
+                    entries.append(entry)
+                elif isinstance(entry, Whole):
+                    entries.append([b"".join(entry.chunks), entry.frames])
+                else:
+                    entries.append(entry.state())
+            state.append([stream, entries])
+        return state
+
+    def requeue(self, state: list[list[Any]]) -> None:
+        """Put back what ``queues`` gave."""
+        for stream, entries in state:
+            for entry in entries:
+                if isinstance(entry, bytes):
+                    self.queue(stream, entry, len(entry), 1)
+                elif len(entry) == 2:
+                    data, frames = entry
+                    self.queue(stream, Whole((data,), frames, len(data)), len(data), frames)
+                else:
+                    self.queue_payload(stream, Fragments.of_state(entry))
