@@ -257,7 +257,7 @@ class Driver(Pump):  # long: one method for each kind of event
 
     def ask_all(self) -> None:
         """Open the requests of this turn."""
-        calls, self.calls = self.calls, []
+        calls, self.calls = [call for call in self.calls if not call[1].cancelled()], []
         try:
             ids = self.engine.ask([call[0] for call in calls])
         except Error as error:
@@ -275,9 +275,7 @@ class Driver(Pump):  # long: one method for each kind of event
 
     def unask(self, call: Call) -> None:
         """Nobody waits for the answer any more."""
-        if call in self.calls:
-            self.calls.remove(call)
-        elif self.replies.pop(call[0], None) is not None:
+        if type(call[0]) is int and self.replies.pop(call[0], None) is not None:
             self.engine.cancel(call[0])
             self.wake_askers()
             self.flush_soon()
