@@ -145,3 +145,21 @@ def test_byte_by_byte(messages: list[bytes]) -> None:
     wire = b"".join(bytes([len(message)]) + message for message in messages)
     found = [message for byte in wire for message in parse(buffer, bytes([byte]))]
     assert found == messages
+
+
+def test_nothing_of_a_view_is_kept() -> None:
+    """Its owner fills it anew for the next read."""
+    memory = bytearray(b"abcd")
+    buffer = ReceiveBuffer(100)
+    with memoryview(memory)[:3] as view:
+        whole = buffer.feed(view)
+    assert whole == b"abc"
+    buffer.keep(b"abc", 1, 4)
+    with memoryview(memory)[3:] as view:
+        assert buffer.feed(view) is None
+    memory[:] = b"EFGH"
+    with memoryview(memory)[:1] as view:
+        joined = buffer.feed(view)
+    assert (whole, joined) == (b"abc", b"bcdE")
+    assert isinstance(whole, bytes)
+    assert isinstance(joined, bytes)

@@ -620,13 +620,12 @@ class Driver(Pump):  # long: one method for each kind of event
             self.error = error
         self._end_record()
         reason = self.reason()
-        for future in self.replies.values():
+        for future in (*self.replies.values(), *(call[1] for call in self.calls)):
             if not future.done():
                 future.set_exception(reason)
         self.replies.clear()
+        self.calls.clear()
         self.spare = 0
-        if self.calls:
-            self.ask_all()  # the engine says why not
         for inbound in self.inbounds.values():
             inbound.finish(reason)
         self.inbounds.clear()

@@ -369,15 +369,19 @@ class Sender:
         self._failure: Exception | None = None
 
     def wake(self) -> None:
-        """Credit or room may have come, or the end."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        """What it waits for may have come. Who waits in order, for room, keeps its place, whatever else comes."""
+        if self not in self._driver.parked and self not in self._driver.piled:
+            self._go_on()
 
     def stop(self) -> None:
         """Nothing more is wanted."""
         self.over = True
         self._batch.clear()
-        self.wake()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def send_all(self, source: Source) -> None:
         """Send all items of ``source``, then complete this half. Returns early when nothing more is wanted.
@@ -522,6 +526,7 @@ class Sender:
             Over: nothing more is wanted.
         """
         driver = self._driver
+        called = False
         while True:
             if self._failure is not None:
                 raise self._failure
@@ -529,7 +534,8 @@ class Sender:
                 raise Over
             credit = driver.engine.credit(self.id)
             if credit > 0:
-                if driver.room(small=True) <= driver.promised:
+                if driver.room(small=True) <= driver.promised or (driver.parked and not called):
+                    called = True
                     driver.parked[self] = None
                     driver.flush_soon()  # promises end with the turn
                 elif driver.producing == 1 or not driver.engine.behind(self.id):

@@ -145,6 +145,14 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             self.joined()
         self._flush()
 
+    def buffer_updated(self, nbytes: int) -> None:
+        """One pass over a read, without a copy of it where there is nothing else to look after."""
+        if self._expects is None and not self._held and nbytes <= self._piece:
+            with self.get_buffer(nbytes)[:nbytes] as view:
+                self._take(view)
+        else:
+            super().buffer_updated(nbytes)
+
     def data_received(self, data: bytes) -> None:
         """One pass over the input."""
         if self._expects is not None:
@@ -295,7 +303,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
 
     # -- inside: writing, reading, time ---------------------------------------------------------------------
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes | memoryview) -> None:
         """One pass. How much a pass may take is learnt from how long it takes (FR-28)."""
         start = monotonic()
         self.dispatch(self.engine.receive(data, start))

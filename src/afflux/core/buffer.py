@@ -36,21 +36,22 @@ class ReceiveBuffer:
         """Bytes held."""
         return len(self._held)
 
-    def feed(self, data: bytes) -> bytes | None:
+    def feed(self, data: bytes | memoryview) -> bytes | None:
         """Add bytes that arrived; return everything unread once it is as long as needed, else None.
 
-        When nothing was held, ``data`` itself is returned.
+        When nothing was held, ``data`` itself is returned; of a view, which its owner will fill anew, a copy. So a
+        view costs one copy in any case, where bytes that were made of it would cost two behind what is held.
 
         Raises:
             Violation: still not as long as needed, and more than ``limit`` is held (rule ``connection_bytes``).
         """
         held = self._held
         if len(held) + len(data) >= self._need:
-            if held:
-                data = b"".join((held, data))
-                self._held = bytearray()
             self._need = 0
-            return data
+            if not held:
+                return data if isinstance(data, bytes) else bytes(data)
+            self._held = bytearray()
+            return b"".join((held, data))
         held += data
         self._check()
         return None

@@ -175,21 +175,28 @@ class Window:
         self._items = 0
         self._bytes = 0
 
-    def initial(self) -> int:
+    @property
+    def step(self) -> int:
+        """How many items the application may take before it says so: half of the window."""
+        return max(1, self.size // 2)
+
+    def initial(self, now: float = 0.0) -> int:
         """The first grant: what is missing in the window, before anything was consumed all of it."""
         grant = max(0, self.target - self.outstanding)
         self.outstanding += grant
         return grant
 
-    def consumed(self, items: int, nbytes: int) -> int:
+    def arrived(self, items: int, now: float) -> None:
+        """So many items have come. A fixed window takes no notice."""
+
+    def consumed(self, items: int, nbytes: int, now: float = 0.0) -> int:
         """The application consumed ``items`` of ``nbytes`` in all. Return how many to grant now: 0, or at least
-        half of the window.
+        half of the window. ``now`` is for the adaptive window (autocredit.py), in seconds.
 
         Raises:
             ValueError: more than is outstanding, or a negative number (a bug of the caller).
         """
-        if not 0 <= items <= self.outstanding or nbytes < 0:
-            raise ValueError(f"{items} items of {nbytes} bytes consumed, {self.outstanding} outstanding")
+        self._check(items, nbytes)
         self.outstanding -= items
         if items:
             self._weigh(items, nbytes)
@@ -198,6 +205,10 @@ class Window:
             return 0
         self.outstanding += grant
         return grant
+
+    def _check(self, items: int, nbytes: int) -> None:
+        if not 0 <= items <= self.outstanding or nbytes < 0:
+            raise ValueError(f"{items} items of {nbytes} bytes consumed, {self.outstanding} outstanding")
 
     def _weigh(self, items: int, nbytes: int) -> None:
         """Fit the target to the heavier of the mean of about two windows and the mean of this batch."""

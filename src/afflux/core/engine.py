@@ -32,8 +32,8 @@ class Engine(Protocol):
 
     # What the driver calls.
 
-    def receive(self, data: bytes, now: float) -> list[Event]:
-        """Take bytes that arrived at ``now`` (monotonic seconds); return what they mean."""
+    def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
+        """Take bytes that arrived at ``now`` (monotonic seconds); return what they mean. Nothing of a view is kept."""
 
     def receive_eof(self, now: float) -> list[Event]:
         """The transport ended. Every live stream fails, then comes Closed."""

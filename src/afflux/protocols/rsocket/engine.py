@@ -57,7 +57,7 @@ class Engine(Connection):
 
     # -- the driver's side ----------------------------------------------------------------------------------
 
-    def receive(self, data: bytes, now: float) -> list[Event]:
+    def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
         """Take bytes that arrived at ``now``; return what they mean."""
         if self._state is _CLOSED or self._state is _SUSPENDED:
             return []
@@ -408,6 +408,6 @@ class Engine(Connection):
                 rule="metadata-too-large",
             )
 
-    def _receive(self, data: bytes, now: float) -> None:
+    def _receive(self, data: bytes | memoryview, now: float) -> None:
         self._in.receive(data, now)
         self._report()

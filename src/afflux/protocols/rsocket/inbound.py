@@ -81,7 +81,7 @@ class Inbound:
         """Bytes kept."""
         return self._buffer.pending
 
-    def receive(self, data: bytes, now: float) -> None:
+    def receive(self, data: bytes | memoryview, now: float) -> None:
         """Take received bytes and treat every frame that is whole by now.
 
         Raises:

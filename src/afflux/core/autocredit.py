@@ -1,0 +1,222 @@
+"""An adaptive window: as many items as the consumer takes in one round trip, and some more. Time is an argument.
+
+Here is arithmetic only, as in credit.py, which has the fixed window. All that it follows is seen at the receiver:
+
+1. A **flight** goes from a grant to the moment when the application has taken the first item which that grant allowed.
+   It measures the round trip (to the arrival of that item), the rate at which the application took items, and how
+   long it waited for them meanwhile. One flight at a time.
+2. The **round trip** is the least that was measured: more is a queue. It is forgotten after ``_REMEMBERED_S`` unless
+   it is confirmed, and when one flight after the other takes twice as long while the application waits: the way has
+   become longer. Then the window is halved for one flight, so that what is measured anew is not our own queue.
+3. The **rate** is the greatest of the last few flights while the application waits for items, for a network that
+   hiccups is not slow. While items wait for the application only the last two count: it has become slow.
+4. The **window** is rate × round trip × ``_STEADY``, or what is taken in ``_LEAST_S`` where that is more, and one item
+   in hand. As long as it is the window that holds the sender back (the application waits, there is no queue, and the
+   rate has grown with the window) it is ``_GROWING`` times rate × round trip.
+5. While the application waits, a burst of ``_BURST`` items or ``_BURST_BYTES`` needs no round trip.
+
+Invariants, beside those of ``Window``: nothing is granted unless something was consumed, so a consumer that stops
+holds what it had and no more; and no window is above ``_MOST`` items, however small they are.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from afflux.core.credit import SATURATED, Window
+
+__all__ = ["AutoWindow"]
+
+_FIRST = 16
+"Items of the first grant, when nothing is known."
+_MOST = 0x10000
+_BURST = 32
+_BURST_BYTES = 0x10000
+_STEADY = 1.5
+"Covers that a grant is made for several items together, and that ends are late now and then."
+_GROWING = 3.0
+"The rate lags a round trip behind the window: so it doubles in about one and a half."
+_LEAST_S = 0.001
+"What two busy event loops may need for a turn."
+_REMEMBERED_S = 5.0
+_DOUBTED_S = 1.0
+"The first round trip has the start of a handler in it, and is forgotten sooner."
+_LONGEST_S = 1.0
+"A round trip that takes longer is a source that rests."
+_RATES = 8
+"Flights that the greatest rate is taken from."
+_LATE = 8
+"Flights of twice the round trip, in a row, after which that is forgotten."
+
+
+class Flight:
+    """From one grant to the first item that it allowed."""
+
+    __slots__ = ("mark", "round_trip", "since", "start", "waited")
+
+    def __init__(self, now: float, done: int, granted: int) -> None:
+        self.since = now
+        self.start = done
+        "Items consumed before."
+        self.mark = granted
+        "Items granted before: one more has to come."
+        self.round_trip = 0.0
+        "0 until that one has arrived."
+        self.waited = 0.0
+        "Seconds for which the application had nothing."
+
+
+class AutoWindow(Window):
+    """A window whose ``size`` follows what the application consumes. Use it like ``Window``, and tell it the time, in
+    seconds, and what ``arrived``."""
+
+    __slots__ = (
+        "_arrived",
+        "_base",
+        "_busy",
+        "_done",
+        "_enough",
+        "_flat",
+        "_flight",
+        "_forget_at",
+        "_grew",
+        "_growing",
+        "_idle",
+        "_late",
+        "_probing",
+        "_rates",
+        "_waiting",
+    )
+
+    def __init__(self, byte_limit: int = SATURATED) -> None:
+        super().__init__(_FIRST, byte_limit)
+        self._done = 0
+        self._arrived = 0
+        self._idle: float | None = None
+        "Since when the application waits."
+        self._flight: Flight | None = None
+        self._base = 0.0
+        "The round trip; 0 while it is not known."
+        self._forget_at = 0.0
+        self._probing = False
+        "The round trip is being measured anew."
+        self._rates: list[float] = []
+        self._growing = True
+        self._flat = 0
+        self._grew = 0
+        self._late = 0
+        self._waiting = 0
+        "Flights in a row in which the application waited for most of the time."
+        self._busy = False
+        "When it was last one or the other, the application was the slow one."
+        self._enough = _MOST
+        "Items that last for a round trip."
+
+    @property
+    def step(self) -> int:
+        """How many items the application may take before it says so: a quarter of the window."""
+        return max(1, self.target // 4)
+
+    def initial(self, now: float = 0.0) -> int:
+        """See Window. What has arrived before is part of the window."""
+        self.outstanding = max(self.outstanding, self._arrived - self._done)
+        self._flight = Flight(now, self._done, self._done + self.outstanding)
+        self._idle = now
+        return super().initial()
+
+    def arrived(self, items: int, now: float) -> None:
+        """So many items have come; the application need not have taken them yet."""
+        self._arrived += items
+        flight = self._flight
+        if flight is not None:
+            if self._idle is not None:
+                flight.waited += now - max(self._idle, flight.since)
+            if not flight.round_trip and self._arrived > flight.mark:
+                flight.round_trip = max(now - flight.since, 1e-6)
+        self._idle = None
+
+    def consumed(self, items: int, nbytes: int, now: float = 0.0) -> int:
+        """The application consumed ``items`` of ``nbytes`` in all. Return how many to grant now: 0, or at least an
+        eighth of the window, and half of it where that is soon enough.
+
+        Raises:
+            ValueError: more than is outstanding, or a negative number (a bug of the caller).
+        """
+        self._check(items, nbytes)
+        self.outstanding -= items
+        self._done += items
+        flight = self._flight
+        if flight is not None and (self._done > flight.mark or self._is_late(now - flight.since)):
+            self._flight = None
+            self._learn(flight, now)
+        if self._idle is None and self._done >= self._arrived:
+            self._idle = now
+        if self._base and not self._probing and (now > self._forget_at or self._late >= _LATE):
+            self._probing = True
+            self._flight = None
+            self.size = max(1, self.size // 2)
+        if items:
+            self._weigh(items, nbytes)
+        grant = self.target - self.outstanding
+        if grant * 2 < self.target and (grant * 8 < self.target or self.outstanding > self._enough) or grant <= 0:
+            return 0
+        if self._flight is None:
+            self._flight = Flight(now, self._done, self._done + self.outstanding)
+        self.outstanding += grant
+        return grant
+
+    def _is_late(self, seconds: float) -> bool:
+        """Whether a flight of that length needs not be waited for: it will tell nothing about the round trip."""
+        return bool(self._base) and not self._probing and seconds > 2 * max(self._base, _LEAST_S)
+
+    def _learn(self, flight: Flight, now: float) -> None:
+        """A flight has ended, or lasts too long."""
+        known = self._base and not self._probing
+        if flight.round_trip:
+            self._trust(flight.round_trip, now)
+        elapsed = now - flight.since
+        if not known or elapsed <= 0:
+            return
+        self._follow(flight, (self._done - flight.start) / elapsed, flight.waited / elapsed)
+        rate = max(self._rates)
+        self._enough = _MOST if self._growing else 1 + ceil(rate * self._base * (1 + _STEADY) / 2)
+        rate *= _GROWING if self._growing else _STEADY
+        wanted = 1 + max(ceil(rate * self._base), int(rate * _LEAST_S))
+        if self._waiting > 2:
+            wanted = max(wanted, min(_BURST, _BURST_BYTES * self._items // max(1, self._bytes)))
+        self.size = max(1, min(_MOST, wanted))
+
+    def _trust(self, round_trip: float, now: float) -> None:
+        """A round trip was measured."""
+        first = not self._base
+        if first or self._probing or round_trip < self._base:
+            self._base = min(round_trip, _LONGEST_S)
+        if first:
+            self._forget_at = now + _DOUBTED_S
+        elif round_trip < 1.1 * self._base:
+            self._forget_at = now + _REMEMBERED_S
+        self._probing = False
+        self._late = 0
+
+    def _follow(self, flight: Flight, rate: float, waited: float) -> None:
+        """Take the rate of a flight; ``waited`` is the part of its time for which the application waited."""
+        self._waiting = self._waiting + 1 if waited > 0.5 else 0
+        if waited < 0.25:  # a larger window is no use to it
+            self._busy = True
+            self._growing = False
+            self._rates = [*self._rates[-1:], rate]
+            return
+        if self._busy and self._waiting:  # it has become fast
+            self._busy = False
+            self._growing = True
+            self._flat = 0
+        grows = rate > 1.15 * max(self._rates, default=0.0)
+        self._flat = 0 if grows else self._flat + 1
+        self._grew = self._grew + 1 if grows else 0
+        late = not flight.round_trip or flight.round_trip > 2 * max(self._base, _LEAST_S)
+        self._late = self._late + 1 if late and self._waiting else 0
+        if late or self._flat >= 2:
+            self._growing = False
+        elif self._grew >= 3:
+            self._growing = True
+        self._rates = [*self._rates[1 - _RATES :], rate]
