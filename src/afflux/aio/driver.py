@@ -113,6 +113,7 @@ class Driver(Pump):  # long: one method for each kind of event
     """One connection under asyncio. What few connections ever need is made when it is needed."""
 
     __slots__ = (
+        "_at_once",
         "_called",
         "_has_left",
         "_logged",
@@ -145,6 +146,7 @@ class Driver(Pump):  # long: one method for each kind of event
         "turn",
     )
 
+    # long: a line for each of its fields, and what it is
     def __init__(self, engine: Engine, owner: Listening, *, expects: str | None = None) -> None:
         super().__init__(engine, expects)
         self.owner = owner
@@ -191,6 +193,7 @@ class Driver(Pump):  # long: one method for each kind of event
         self._unleased: deque[asyncio.Event] | tuple[()] = ()
         self._called = 0
         self._most = engine.limits.streams
+        self._at_once = max(1, engine.limits.outbound_high_frames // self.loop_frames)
         self._writable: list[asyncio.Future[None]] = []
         self._logged = 0.0
 
@@ -216,10 +219,12 @@ class Driver(Pump):  # long: one method for each kind of event
         Raises:
             Error: the connection is over.
         """
+        place = len(self._writable)
         while not self.over and self.room(small=size <= self.loop_bytes) <= 0:
             waiter = self.loop.create_future()
-            self._writable.append(waiter)
+            self._writable.insert(place, waiter)
             await waiter
+            place = 0  # whoever was called goes first again
         self.check()
         if self.leased and self.lease_wait is not None:
             await self._wait_for_lease(self.lease_wait)
@@ -594,14 +599,11 @@ class Driver(Pump):  # long: one method for each kind of event
         if not (self.parked or self.piled or self._writable):
             return
         if (room := engine.room(unsent, small=True)) >= self._plenty:
-            for sender in list(islice(self.parked, max(1, room // self.loop_bytes))):
-                del self.parked[sender]
-                sender.wake()
+            for sender in islice(self.parked, min(1 + room // self.loop_bytes, self._at_once)):
+                sender.call()
             self._wake_writable(_AT_ONCE)
         if self.piled and engine.room(unsent) >= self._plenty:
-            sender = next(iter(self.piled))
-            del self.piled[sender]
-            sender.wake()
+            next(iter(self.piled)).call()
 
     def _wake_writable(self, most: int) -> None:
         waiters, self._writable = self._writable[:most], self._writable[most:]

@@ -339,6 +339,7 @@ class Sender:
         "_batch",
         "_burst",
         "_bytes",
+        "_called",
         "_driver",
         "_failure",
         "_promised",
@@ -363,6 +364,7 @@ class Sender:
         self._bytes = 0
         self._small = driver.loop_bytes // driver.loop_frames
         self._burst = 0
+        self._called = False
         self._promised = 0
         self._turn = -1
         self._waiter: asyncio.Future[None] | None = None
@@ -372,6 +374,11 @@ class Sender:
         """What it waits for may have come. Who waits in order, for room, keeps its place, whatever else comes."""
         if self not in self._driver.parked and self not in self._driver.piled:
             self._go_on()
+
+    def call(self) -> None:
+        """It is the turn of who waits for room. It keeps its place until it has got some."""
+        self._called = True
+        self._go_on()
 
     def stop(self) -> None:
         """Nothing more is wanted."""
@@ -526,23 +533,25 @@ class Sender:
             Over: nothing more is wanted.
         """
         driver = self._driver
-        called = False
-        while True:
-            if self._failure is not None:
-                raise self._failure
-            if self.over:
-                raise Over
-            credit = driver.engine.credit(self.id)
-            if credit > 0:
-                if driver.room(small=True) <= driver.promised or (driver.parked and not called):
-                    called = True
-                    driver.parked[self] = None
-                    driver.flush_soon()  # promises end with the turn
-                elif driver.producing == 1 or not driver.engine.behind(self.id):
-                    self._quota = credit
-                    self._claim()
-                    return
-            await self._wait()
+        parked = driver.parked
+        try:
+            while True:
+                if self._failure is not None:
+                    raise self._failure
+                if self.over:
+                    raise Over
+                credit = driver.engine.credit(self.id)
+                if credit > 0:
+                    if driver.room(small=True) <= driver.promised or (parked and not self._called):
+                        parked.setdefault(self)
+                        driver.flush_soon()  # promises end with the turn
+                    elif driver.producing == 1 or not driver.engine.behind(self.id):
+                        self._quota = credit
+                        self._claim()
+                        return
+                await self._wait()
+        finally:
+            parked.pop(self, None)
 
     async def _until_others_are_sent(self) -> None:
         """Wait with a large item while another one is being sent: each may pass the room, and only one does.
@@ -551,24 +560,25 @@ class Sender:
             Over: nothing more is wanted.
         """
         driver = self._driver
-        while driver.room() <= 0 and not self.over:
-            driver.piled[self] = None
-            driver.flush_soon()
-            await self._wait()
+        piled = driver.piled
+        try:
+            while not self.over and (driver.room() <= 0 or (piled and not self._called)):
+                piled.setdefault(self)
+                await self._wait()
+        finally:
+            piled.pop(self, None)
         if self.over:
             raise Over
 
     async def _wait(self) -> None:
         """Wait for credit or room, or the end."""
-        driver = self._driver
         self._burst = 0
-        self._waiter = driver.loop.create_future()
+        self._called = False
+        self._waiter = self._driver.loop.create_future()
         try:
             await self._waiter
         finally:
             self._waiter = None
-            driver.parked.pop(self, None)
-            driver.piled.pop(self, None)
 
     def _claim(self) -> None:
         """Take a share of the room for this turn, at least one item. Small items are not weighed one by one: there are

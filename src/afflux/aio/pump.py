@@ -148,7 +148,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
     def buffer_updated(self, nbytes: int) -> None:
         """One pass over a read, without a copy of it where there is nothing else to look after."""
         if self._expects is None and not self._held and nbytes <= self._piece:
-            with self.get_buffer(nbytes)[:nbytes] as view:
+            with self.buffer(nbytes)[:nbytes] as view:
                 self._take(view)
         else:
             super().buffer_updated(nbytes)

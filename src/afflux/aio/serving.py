@@ -172,6 +172,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
             self._working = True
             self.driver.spawn(self._work())
 
+    # long: every request passes here, and a call for each step would cost it a tenth
     async def _work(self) -> None:
         """Run what waits until one of them suspends. Answers go together: one call of the engine for many."""
         queue, base, verbs, engine = self._queue, self.context, self._verbs, self.driver.engine

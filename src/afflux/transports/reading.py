@@ -25,7 +25,7 @@ class Receiver(asyncio.BufferedProtocol):
 
     _view: memoryview | None = None
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    def buffer(self, sizehint: int) -> memoryview:
         """Where the next read goes."""
         if (view := self._view) is None:
             # A subclass has a slot for it, or a dictionary.
@@ -34,7 +34,7 @@ class Receiver(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were read."""
-        self.data_received(bytes(self.get_buffer(nbytes)[:nbytes]))
+        self.data_received(bytes(self.buffer(nbytes)[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
