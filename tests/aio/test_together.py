@@ -28,7 +28,7 @@ class Recorder:
             await self.held.wait()
         if payload.data == b"fail":
             raise afflux.Rejected("no")
-        return {b"none": None, b"text": "text", b"odd": 3}.get(payload.data, payload)
+        return {b"none": None, b"text": "text", b"odd": 3, b"str": Payload("s")}.get(payload.data, payload)  # type: ignore[arg-type]  # a mistake that is made
 
     async def fire(self, payload: Payload) -> None:
         """Remember it."""
@@ -57,6 +57,13 @@ async def test_every_kind_of_answer_among_others(peer: afflux.Peer) -> None:
     assert answers[5] == Payload(b"c")
     assert isinstance(answers[6], afflux.ApplicationError)
     assert answers[7] == Payload(b"d")
+
+
+async def test_a_mistake_in_one_answer_or_request_is_its_own(peer: afflux.Peer) -> None:
+    asked = [peer.request(b"a"), peer.request(b"str"), peer.request(Payload("s")), peer.request(b"b")]  # type: ignore[arg-type]  # the mistake
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert [answers[0], answers[3]] == [Payload(b"a"), Payload(b"b")]
+    assert [type(answer) for answer in answers[1:3]] == [afflux.ApplicationError, TypeError]
 
 
 async def test_one_that_waits_does_not_hold_up_the_others(peer: afflux.Peer, handler: Recorder) -> None:

@@ -77,3 +77,17 @@ def test_empty_payloads_in_a_run() -> None:
 def test_sizes_of_many() -> None:
     assert size_of(run_of(b"abc", b"def")) == 6
     assert size_of([Payload(b"abc", b"de"), Payload(b"f"), Payload(b"", b"")]) == 6
+
+
+def test_parts_of_a_payload_that_are_nearly_bytes() -> None:
+    odd = Payload(bytearray(b"d"), memoryview(b"m"))  # type: ignore[arg-type]  # what a caller may do without mypy
+    assert not odd.proper
+    assert payload_of(odd) == Payload(b"d", b"m")
+    assert payload_of(odd).proper
+    assert payload_of(Payload(bytearray(b"d"))) == Payload(b"d")  # type: ignore[arg-type]  # as above
+
+
+@pytest.mark.parametrize("odd", [Payload("text"), Payload(b"d", "text")])  # type: ignore[arg-type]  # the mistake
+def test_parts_that_are_not(odd: Payload) -> None:
+    with pytest.raises(TypeError, match="are bytes, not str"):
+        payload_of(odd)

@@ -193,7 +193,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
                 awaited = context.run(answer.send, None)
             except StopIteration as stop:
                 value = stop.value
-                if type(value) is Payload and verb == "request":
+                if type(value) is Payload and value.proper and verb == "request":
                     streams.append(stream)
                     answers.append(value)
                     if len(streams) == _TOGETHER:

@@ -51,6 +51,11 @@ class Payload:
         return f"Payload({_short(self.data)}{metadata})"
 
     @property
+    def proper(self) -> bool:
+        """Data and metadata really are bytes, as they should be."""
+        return type(self.data) is bytes and (self.metadata is None or type(self.metadata) is bytes)
+
+    @property
     def text(self) -> str:
         """The data as UTF-8 text; bytes that are not UTF-8 become U+FFFD."""
         return str(self.data, "utf-8", "replace")
@@ -123,10 +128,12 @@ def payload_of(value: PayloadLike) -> Payload:
     """The payload that ``value`` stands for.
 
     Raises:
-        TypeError: ``value`` is neither a payload, nor bytes, nor text.
+        TypeError: ``value`` is neither a payload, nor bytes, nor text; or a payload of something else than bytes.
     """
     if isinstance(value, Payload):
-        return value
+        if value.proper:
+            return value
+        return Payload(_bytes_of(value.data), None if value.metadata is None else _bytes_of(value.metadata))
     if isinstance(value, bytes):
         return Payload(value)
     if isinstance(value, str):
@@ -146,6 +153,12 @@ def size_of(payloads: Payloads) -> int:
         if payload.metadata is not None:
             size += len(payload.metadata)
     return size
+
+
+def _bytes_of(part: bytes | bytearray | memoryview) -> bytes:
+    if isinstance(part, (bytes, bytearray, memoryview)):
+        return bytes(part)
+    raise TypeError(f"data and metadata of a payload are bytes, not {type(part).__name__}")
 
 
 def _short(data: bytes) -> str:
