@@ -7,7 +7,7 @@ ROWS ?=
 OUT ?= build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types tests optimized docs bench bench-smoke interop interop-smoke lock clean
+.PHONY: help setup demo test lint types tests optimized compiled docs bench bench-smoke interop interop-smoke lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -20,7 +20,7 @@ $(VENV)/ready: pyproject.toml tools/setup.py requirements/lock.txt requirements/
 demo: setup ## a year of flights through back-pressure into Parquet, with a crash halfway (ROWS=20000 for less)
 	@$(BIN)/python -m afflux demo --out $(OUT) $(if $(ROWS),--rows $(ROWS))
 
-test: lint types tests optimized ## what must pass before a change lands
+test: lint types tests optimized compiled ## what must pass before a change lands
 	@echo "== all passed"
 
 lint: setup ## style and format
@@ -40,17 +40,26 @@ optimized: setup ## the inner rings and the asyncio driver again, without assert
 	@echo "== pytest under python -O"
 	@$(BIN)/python -O -m pytest -q -m "not slow and not spark" tests/core tests/protocols tests/aio
 
+compiled: setup ## the same on a wheel that mypyc has compiled; skipped where there is no C compiler
+	@echo "== pytest on the compiled build"
+	@tools/compiled.sh $(BIN)/python
+
 docs: setup ## the generated pages, and all pages as a site in build/site; nothing is fetched for it
 	@$(BIN)/python -m tools.reference
 	@$(BIN)/python -m tools.conformance
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "open build/site/index.html, or: $(BIN)/python -m http.server -d build/site"
 
-bench: setup ## the workloads, peers beside us, into benchmarks/results.json
+bench: $(VENV)/bench-ready ## the workloads, peers beside us, into benchmarks/results.json and docs (npm for the JavaScript one)
 	@$(BIN)/python -m benchmarks
 
-bench-smoke: setup ## the workloads, very short: do they still run?
+bench-smoke: $(VENV)/bench-ready ## the workloads, very short: do they still run, is all counted?
 	@$(BIN)/python -m benchmarks --smoke
+
+$(VENV)/bench-ready: $(VENV)/ready requirements/bench.txt
+	@echo "setup: what only the measuring needs: grpcio, and altair for the picture"
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps -r requirements/bench.txt && touch $@ \
+	    || echo "setup: that failed; the report will say who can not run without it"
 
 interop: setup ## with other implementations of RSocket, every case, into docs/interop.md (npm for the JavaScript ones)
 	@$(BIN)/python -m interop
@@ -62,5 +71,5 @@ lock: ## raise requirements/lock.txt to the newest versions allowed
 	@PYTHON=$(PYTHON) tools/lock.sh
 
 clean: ## take away all that was made here
-	rm -rf $(VENV) build dist interop/node_modules interop/js?/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) build dist interop/node_modules interop/js?/node_modules benchmarks/peers/js/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,43 +8,66 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from benchmarks.peers import CONTENDERS, LOOPS, PEERS
-from benchmarks.report import as_json, machine, tables
+from benchmarks.figures import RESULTS, as_text, figures_of, machine
+from benchmarks.page import PAGE, rewritten
+from benchmarks.peers import CONTENDERS, LOOPS, PEERS, chosen
+from benchmarks.picture import PICTURE, draw
+from benchmarks.report import not_run, report
 from benchmarks.runner import Plan, measure_all, smoke_all
 from benchmarks.workloads import WORKLOADS
 
 __all__ = ["main"]
 
-_RESULTS = Path(__file__).resolve().parent / "results.json"
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; 0 when all that is installed could be measured, 1 when something broke."""
+    """Run; 0 when all that is installed could be measured, 1 when something broke, 2 for what can not be asked."""
     asked = _parser().parse_args(arguments)
+    if asked.draw:
+        return _publish(json.loads(RESULTS.read_text()))
     names = {workload.name for workload in WORKLOADS}
     if asked.only and not set(asked.only) <= names:
         print(f"workloads are {', '.join(sorted(names))}", file=sys.stderr)
         return 2
     plan = Plan(
-        contenders=[one for one in CONTENDERS if one.peer in asked.peers and one.loop in asked.loops],
+        contenders=chosen(asked.peers, asked.loops),
         workloads=[workload for workload in WORKLOADS if not asked.only or workload.name in asked.only],
         runs=1 if asked.smoke else asked.runs or (3 if asked.quick else 5),
         seconds=asked.seconds or (0.2 if asked.quick else 0.5),
         patience=asked.patience,
     )
-    about = machine()
+    about = machine(plan)
     results = asyncio.run((smoke_all if asked.smoke else measure_all)(plan, _tell))
     _tell("")
-    report = tables(plan, results, about)
+    figures = figures_of(plan, results, about | ({"note": asked.note} if asked.note else {}))
     if asked.smoke:
         print(f"{len(results.samples)} measurements ran and were counted exactly")
-        report = report[report.index("not run, or") :] if "not run, or" in report else ""
-    print(report, end="")
-    if out := asked.out or (None if asked.smoke else _RESULTS):
-        out.write_text(json.dumps(as_json(plan, results, about), indent=1) + "\n")
-        print(f"\nwritten to {out}", file=sys.stderr)
-    return 1 if results.failures or not results.samples else 0
+    print(not_run(figures) if asked.smoke else report(figures), end="")
+    failed = 1 if results.failures or not results.samples else 0
+    if asked.out:
+        asked.out.write_text(as_text(figures))
+        print(f"\nwritten to {asked.out}", file=sys.stderr)
+    elif not asked.smoke and len(plan.workloads) == len(WORKLOADS) and len(plan.contenders) == len(CONTENDERS):
+        RESULTS.write_text(as_text(figures))
+        return _publish(figures) or failed
+    elif not asked.smoke:
+        print("\nonly a part: benchmarks/results.json stays as it is; --out FILE keeps these figures", file=sys.stderr)
+    return failed
+
+
+def _publish(figures: dict[str, Any]) -> int:
+    """Make the page and the picture anew."""
+    PAGE.write_text(rewritten(PAGE.read_text(), figures))
+    try:
+        picture = draw(figures)
+    except ImportError as missing:
+        print(f"docs/img/benchmarks.svg is not drawn anew: no module {missing.name} here (make bench installs it)")
+        return 1
+    PICTURE.parent.mkdir(exist_ok=True)
+    PICTURE.write_text(picture)
+    print("\nbenchmarks/results.json, docs/benchmarks.md and docs/img/benchmarks.svg tell the same", file=sys.stderr)
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,8 +80,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--patience", type=float, default=60.0, metavar="S", help="give a measurement up after so long (60)")
     add("--only", nargs="+", metavar="WORKLOAD", help=f"some of: {' '.join(workload.name for workload in WORKLOADS)}")
     add("--peers", nargs="+", choices=list(PEERS), default=list(PEERS), metavar="PEER", help=f"of {' '.join(PEERS)}")
-    add("--loops", nargs="+", choices=LOOPS, default=LOOPS, metavar="LOOP", help=f"some of: {' '.join(LOOPS)}")
-    add("--out", type=Path, metavar="FILE", help="where the figures go (benchmarks/results.json; none with --smoke)")
+    add(
+        "--loops",
+        nargs="+",
+        choices=LOOPS,
+        default=LOOPS,
+        metavar="LOOP",
+        help=f"some of: {' '.join(LOOPS)}; who has neither runs on what it has",
+    )
+    add("--out", type=Path, metavar="FILE", help="where the figures go, not into benchmarks/results.json and the docs")
+    add("--note", metavar="TEXT", help="a remark that stands with the figures, such as what else was going on")
+    add("--draw", action="store_true", help="measure nothing: make the docs' tables and picture of results.json")
     return parser
 
 

@@ -1,8 +1,10 @@
-"""One end of a measurement, as a process: ``python -m benchmarks.child server|client PEER LOOP [PORT]``.
+"""One end of a measurement, as a process: ``python -m benchmarks.child server|client PEER LOOP SETTINGS [PORT]``.
 
 It reads commands from standard input, a JSON object a line, and answers each with one line; the end of its input is
-its end. A server says its port first; its answer to anything is what it has used so far. A client does the work that
-the command names and answers what it counted, how long that took and what it has used.
+its end. Before that it says one line of its own: what it has used when it listens (with its port) or is connected.
+Then a server's answer to anything is what it has used so far. A client does the work that the command names and
+answers what it counted, how long that took and what it has used. SETTINGS is "large" when payloads may be large, or
+"default". peers/js/child.js speaks the same.
 """
 
 from __future__ import annotations
@@ -25,18 +27,18 @@ __all__ = ["main"]
 def main(arguments: list[str]) -> int:
     """Be a server or a client until the input ends."""
     match arguments:
-        case ["server", peer, loop]:
+        case ["server", peer, loop, settings]:
             with asyncio.Runner(loop_factory=loop_factory(loop)) as runner:
-                runner.run(_serve(peer))
-        case ["client", peer, loop, port]:
-            _work(load(peer).Client(int(port), loop))
+                runner.run(_serve(peer, settings == "large"))
+        case ["client", peer, loop, settings, port]:
+            _work(load(peer).Client(int(port), loop, settings == "large"))
         case _:
-            _say({"error": "usage: server PEER LOOP | client PEER LOOP PORT"})
+            _say({"error": "usage: server PEER LOOP SETTINGS | client PEER LOOP SETTINGS PORT"})
             return 2
     return 0
 
 
-async def _serve(peer: str) -> None:
+async def _serve(peer: str, large: bool) -> None:
     """Listen, and tell what it costs whenever a line comes."""
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
@@ -49,8 +51,8 @@ async def _serve(peer: str) -> None:
         if not lines and not ended.done():
             ended.set_result(None)
 
-    async with load(peer).serve(0, loop) as port:
-        _say({"port": port})
+    async with load(peer).serve(0, loop, large) as port:
+        _say({**_used(), "port": port})
         loop.add_reader(descriptor, heard)
         try:
             await ended
@@ -60,6 +62,7 @@ async def _serve(peer: str) -> None:
 
 def _work(client: Client) -> None:
     """Do what each line asks for."""
+    _say(_used())
     for line in sys.stdin:
         command: dict[str, Any] = json.loads(line)
         busy, start = time.process_time(), time.perf_counter()

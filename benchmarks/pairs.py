@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -44,6 +43,10 @@ class Sample:
     "The most memory the client process has had by then, in bytes."
     server_peak: int
     "The same of the server process."
+    client_idle: int = 0
+    "The most memory the client process had when it was connected, before it did anything."
+    server_idle: int = 0
+    "The same of the server process, when it listened."
 
     @property
     def rate(self) -> float:
@@ -94,17 +97,20 @@ class End:
             await self._process.wait()
 
     def _last_words(self) -> str:
+        """The last line that says something: groups of exceptions end with rules and with how many more there are."""
         self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1].strip()[:200] if lines else "without a word"
+        lines = [line.strip(" |+-") for line in self._errors.read().decode(errors="replace").splitlines()]
+        telling = (line[:200] for line in reversed(lines) if line and not line.endswith("more exceptions"))
+        return next(telling, "without a word")
 
 
 class Pair:
     """A client connected to its server. Made by ``pair``."""
 
-    def __init__(self, server: End, client: End) -> None:
+    def __init__(self, server: End, client: End, idle: tuple[int, int]) -> None:
         self._server = server
         self._client = client
+        self._idle = idle
 
     async def measure(self, workload: Workload, amount: int) -> Sample:
         """Do so much of a workload.
@@ -126,29 +132,33 @@ class Pair:
             server_cpu=server["cpu"] - before["cpu"],
             client_peak=client["peak"],
             server_peak=server["peak"],
+            server_idle=self._idle[0],
+            client_idle=self._idle[1],
         )
 
 
 @asynccontextmanager
-async def pair(contender: Contender) -> AsyncIterator[Pair]:
-    """Fresh processes for one contender; both have ended after the context.
+async def pair(contender: Contender, large: bool = False) -> AsyncIterator[Pair]:
+    """Fresh processes for one contender; both have ended after the context. ``large``: so may payloads be.
 
     Raises:
         Failure: one of them did not come up.
     """
     with tempfile.TemporaryFile() as server_errors, tempfile.TemporaryFile() as client_errors:
-        ends = [server := await _start(["server", *contender], server_errors)]
+        settings = "large" if large else "default"
+        ends = [server := await _start(contender.command("server", settings), server_errors)]
         try:
-            port = (await server.hear())["port"]
-            ends.insert(0, client := await _start(["client", *contender, str(port)], client_errors))
-            yield Pair(server, client)
+            listening = await server.hear()
+            command = contender.command("client", settings, str(listening["port"]))
+            ends.insert(0, client := await _start(command, client_errors))
+            connected = await client.hear()
+            yield Pair(server, client, (listening["peak"], connected["peak"]))
         finally:
             for end in ends:
                 await end.end()
 
 
-async def _start(arguments: list[str], errors: IO[bytes]) -> End:
+async def _start(command: list[str], errors: IO[bytes]) -> End:
     pipe = asyncio.subprocess.PIPE
-    command = (sys.executable, "-m", "benchmarks.child", *arguments)
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=errors, cwd=_ROOT)
     return End(process, errors)

@@ -1,6 +1,7 @@
 """The order of a run: rounds of every workload by every contender in turn. Processes are pairs.py's, words report.py's.
 
-1. Each measurement has a fresh server and a fresh client process, warmed up by a tenth of the work.
+1. Each measurement has a fresh server and a fresh client process, warmed up by a tenth of the work, and by as many
+   seconds of it as a compiler needs that works while the program runs (``Entry.warm_s``).
 2. Contenders take turns within a workload, in another order each round: what else the machine does meets them all.
 3. The amount of work is found once for each contender and workload, so that it takes about ``seconds``; every round
    then does the same amount.
@@ -19,8 +20,6 @@ from benchmarks.workloads import Workload
 
 __all__ = ["Plan", "Results", "measure_all", "smoke_all"]
 
-_LEAST = 32
-"Work enough for a first look at the rate."
 _MOST_BYTES = 8_000_000_000
 
 
@@ -56,15 +55,17 @@ async def measure_all(plan: Plan, told: Callable[[str], None]) -> Results:
     amounts: dict[tuple[str, Contender], int] = {}
     for round in range(plan.runs):
         for workload in plan.workloads:
-            able = [one for one in contenders if workload.kind in PEERS[one.peer].kinds]
+            able = [one for one in contenders if PEERS[one.peer].why_not(workload) is None]
             for contender in _turned(able, round):
                 key = workload.name, contender
                 if key in results.failures:
                     continue
                 told(f"run {round + 1} of {plan.runs}: {workload.title}: {contender}")
                 try:
-                    async with asyncio.timeout(plan.patience), pair(contender) as processes:
-                        amounts[key] = await _warm_up(processes, workload, plan.seconds, amounts.get(key))
+                    async with asyncio.timeout(plan.patience), pair(contender, workload.large) as processes:
+                        amounts[key] = await _warm_up(
+                            processes, workload, plan, PEERS[contender.peer].warm_s, amounts.get(key)
+                        )
                         sample = await processes.measure(workload, amounts[key])
                         results.samples.setdefault(key, []).append(sample)
                 except TimeoutError:
@@ -75,22 +76,35 @@ async def measure_all(plan: Plan, told: Callable[[str], None]) -> Results:
 
 
 async def smoke_all(plan: Plan, told: Callable[[str], None]) -> Results:
-    """Do a little of everything once, one pair of processes for each contender: does it run, is the count right?"""
+    """Do a little of everything once, with as few processes as can be: does it run, is the count right?"""
     results = Results()
     for contender in _present(plan.contenders, results):
-        workload = plan.workloads[0]
-        try:
-            async with asyncio.timeout(plan.patience), pair(contender) as processes:
-                for workload in plan.workloads:
-                    if workload.kind in PEERS[contender.peer].kinds:
-                        told(f"{workload.title}: {contender}")
-                        sample = await processes.measure(workload, workload.smoke)
-                        results.samples[workload.name, contender] = [sample]
-        except TimeoutError:
-            results.failures[workload.name, contender] = f"given up after {plan.patience:.0f} s"
-        except Failure as failure:
-            results.failures[workload.name, contender] = str(failure)
+        able = [workload for workload in plan.workloads if PEERS[contender.peer].why_not(workload) is None]
+        for large in (False, True):
+            if together := [workload for workload in able if workload.large == large]:
+                await _smoke(contender, large, together, plan.patience, results, told)
     return results
+
+
+async def _smoke(
+    contender: Contender,
+    large: bool,
+    workloads: Sequence[Workload],
+    patience: float,
+    results: Results,
+    told: Callable[[str], None],
+) -> None:
+    """One pair of processes, several workloads."""
+    workload = workloads[0]
+    try:
+        async with asyncio.timeout(patience), pair(contender, large) as processes:
+            for workload in workloads:
+                told(f"{workload.title}: {contender}")
+                results.samples[workload.name, contender] = [await processes.measure(workload, workload.smoke)]
+    except TimeoutError:
+        results.failures[workload.name, contender] = f"given up after {patience:.0f} s"
+    except Failure as failure:
+        results.failures[workload.name, contender] = str(failure)
 
 
 def _present(contenders: Sequence[Contender], results: Results) -> list[Contender]:
@@ -112,16 +126,16 @@ def _turned(contenders: list[Contender], round: int) -> list[Contender]:
     return turned[::-1] if round % 2 else turned
 
 
-async def _warm_up(processes: Pair, workload: Workload, seconds: float, amount: int | None) -> int:
-    """Work until a good part of the time has gone by; say how much work fills the time."""
-    least = max(_LEAST, 2 * workload.concurrency)
-    await processes.measure(workload, least)  # what is done once: imports, the first buffers
-    if amount is not None:
-        await processes.measure(workload, max(least, amount // 10))
-        return amount
-    tried, most = least, _MOST_BYTES // workload.size
+async def _warm_up(processes: Pair, workload: Workload, plan: Plan, warm_s: float, amount: int | None) -> int:
+    """Work until a good part of the time has gone by, and ``warm_s`` at least; say how much work fills the time."""
+    least, most = workload.least, _MOST_BYTES // workload.size
+    first = await processes.measure(workload, least)  # what is done once: imports, the first buffers
+    worked, tried = first.seconds, least if amount is None else max(least, amount // 10)
     while True:
         sample = await processes.measure(workload, tried)
-        if sample.seconds >= seconds / 4 or tried >= most:
-            return min(most, max(least, int(sample.rate * seconds)))
-        tried = min(most, tried * 4)
+        worked += sample.seconds
+        enough = amount is not None or sample.seconds >= plan.seconds / 4 or tried >= most
+        if enough and worked >= warm_s:
+            return amount or min(most, max(least, int(sample.rate * plan.seconds)))
+        if not enough:
+            tried = min(most, tried * 4)

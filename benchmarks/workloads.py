@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, NamedTuple
 
-__all__ = ["REQUEST_BYTES", "UNBOUNDED", "WORKLOADS", "Kind", "Workload"]
+__all__ = ["LARGE_BYTES", "REQUEST_BYTES", "UNBOUNDED", "WORKLOADS", "Kind", "Workload"]
 
-Kind = Literal["request", "stream"]
+Kind = Literal["request", "stream", "credit", "payload"]
+"""``request``: request/response. ``stream``: one stream, all credit at once. ``credit``: one stream within a window.
+``payload``: a stream of items so large that RSocket has to send them in fragments."""
 
 UNBOUNDED: Final = 0x7FFFFFFF
 "The most credit that one frame grants: as good as no limit."
 
 REQUEST_BYTES: Final = 64
 "Bytes in a request, and in its answer."
+
+LARGE_BYTES: Final = 0x20000000
+"What the limits of both ends allow a payload to have, for the workloads that need it."
+
+_MIB = 0x100000
 
 
 class Workload(NamedTuple):
@@ -32,16 +39,27 @@ class Workload(NamedTuple):
     @property
     def title(self) -> str:
         """For people."""
-        size = f"{self.size} B" if self.size < 1024 else f"{self.size // 1024} KiB"
         if self.kind == "request":
-            return f"request/response {size}, {self.concurrency} at once"
+            return f"request/response {_size(self.size)}, {self.concurrency} at once"
+        if self.kind == "payload":
+            return f"payload of {_size(self.size)}, fragmented"
         credit = "unbounded credit" if self.credit == UNBOUNDED else f"credit {self.credit}"
-        return f"stream {size}, {credit}"
+        return f"stream {_size(self.size)}, {credit}"
 
     @property
     def in_bytes(self) -> bool:
         """Large items: told in MB/s (10^6), not in items."""
         return self.size >= 0x10000
+
+    @property
+    def large(self) -> bool:
+        """Payloads that only the limits for trusted links allow."""
+        return self.kind == "payload"
+
+    @property
+    def least(self) -> int:
+        """Work enough for a first look at the rate: a few turns of all requests, or some megabytes."""
+        return max(2, min(32, 64 * _MIB // self.size), 2 * self.concurrency)
 
     def command(self, amount: int) -> dict[str, Any]:
         """What a client process is told to do."""
@@ -50,15 +68,24 @@ class Workload(NamedTuple):
         return {"do": "stream", "items": amount, "size": self.size, "credit": self.credit}
 
 
+def _size(size: int) -> str:
+    for unit, name in ((_MIB, "MiB"), (1024, "KiB")):
+        if size >= unit:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
 WORKLOADS: Final = (
     Workload("request-1", "request", concurrency=1),
     Workload("request-64", "request", concurrency=64),
     Workload("request-256", "request", concurrency=256, smoke=600),
     Workload("stream-64", "stream", size=64, smoke=1000),
-    Workload("stream-64-credit-256", "stream", size=64, credit=256, smoke=1000),
+    Workload("stream-64-credit-256", "credit", size=64, credit=256, smoke=1000),
     Workload("stream-1k", "stream", size=1024, smoke=1000),
-    Workload("stream-1k-credit-256", "stream", size=1024, credit=256, smoke=1000),
+    Workload("stream-1k-credit-256", "credit", size=1024, credit=256, smoke=1000),
     Workload("stream-64k", "stream", size=0x10000, smoke=40),
-    Workload("stream-64k-credit-256", "stream", size=0x10000, credit=256, smoke=300),
+    Workload("stream-64k-credit-256", "credit", size=0x10000, credit=256, smoke=300),
+    Workload("payload-16m", "payload", size=16 * _MIB, smoke=2),
+    Workload("payload-256m", "payload", size=256 * _MIB, smoke=1),
 )
 "Every workload, in the order of the tables."

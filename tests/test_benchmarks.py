@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
 from benchmarks.__main__ import main
-from benchmarks.pairs import Failure, Sample, pair
-from benchmarks.peers import CONTENDERS, PEERS, Contender
-from benchmarks.report import as_json, machine, tables
-from benchmarks.runner import Plan, Results, measure_all, smoke_all
+from benchmarks.pairs import Failure, Pair, Sample, pair
+from benchmarks.peers import CONTENDERS, PEERS, Contender, chosen, node
+from benchmarks.runner import Plan, measure_all, smoke_all
 from benchmarks.workloads import WORKLOADS, Workload
+
+QUICK = tuple(workload for workload in WORKLOADS if workload.name != "payload-256m")
+"""All but the one that takes gigabytes; `make bench-smoke` has it."""
 
 
 def plan(*contenders: Contender, workloads: tuple[Workload, ...] = WORKLOADS, runs: int = 1) -> Plan:
@@ -27,9 +31,9 @@ def quiet(line: str) -> None:
 async def test_every_workload_runs_and_is_counted_exactly(contender: Contender) -> None:
     if reason := contender.why_not():
         pytest.skip(reason)
-    results = await smoke_all(plan(contender), quiet)
+    results = await smoke_all(plan(contender, workloads=QUICK), quiet)
     assert results.failures == {}
-    mine = [workload for workload in WORKLOADS if workload.kind in PEERS[contender.peer].kinds]
+    mine = [workload for workload in QUICK if PEERS[contender.peer].why_not(workload) is None]
     assert [name for name, _ in results.samples] == [workload.name for workload in mine]
     for workload in mine:
         (sample,) = results.samples[workload.name, contender]
@@ -69,6 +73,34 @@ async def test_too_slow_is_given_up() -> None:
     assert results.samples == {}
 
 
+async def test_what_compiles_while_it_runs_is_warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry, contender, work = PEERS["skeleton"], Contender("skeleton", "asyncio"), WORKLOADS[0]
+    monkeypatch.setitem(PEERS, "skeleton", entry._replace(warm_s=0.2))
+    done = []
+
+    class Spy(Pair):
+        async def measure(self, workload: Workload, amount: int) -> Sample:
+            done.append(sample := await super().measure(workload, amount))
+            return sample
+
+    monkeypatch.setattr("benchmarks.pairs.Pair", Spy)
+    results = await measure_all(plan(contender, workloads=(work,), runs=2), quiet)
+    assert results.failures == {}
+    measured = results.samples[work.name, contender]
+    for sample in measured:
+        before = done[: done.index(sample)]
+        assert sum(one.seconds for one in before) >= 0.2
+        del done[: len(before) + 1]
+
+
+async def test_memory_is_told_from_where_it_began() -> None:
+    large = next(workload for workload in WORKLOADS if workload.name == "payload-16m")
+    async with pair(Contender("skeleton", "asyncio"), large=True) as processes:
+        sample = await processes.measure(large, 2)
+    assert sample.client_peak - sample.client_idle >= large.size  # a whole payload has been in its hands
+    assert sample.server_peak - sample.server_idle >= large.size
+
+
 def test_who_is_not_here_is_named() -> None:
     results = asyncio.run(smoke_all(plan(Contender("skeleton", "no_such_loop")), quiet))
     assert results.absent == {
@@ -76,35 +108,54 @@ def test_who_is_not_here_is_named() -> None:
     }
 
 
-def test_the_report_tells_ratios_of_medians() -> None:
-    ours, theirs = Contender("afflux", "asyncio"), Contender("rsocket", "asyncio")
-    work = WORKLOADS[3]
+def test_without_grpcio_the_reason_says_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PEERS, "grpc", PEERS["grpc"]._replace(imports="no_grpc_here"))
+    assert Contender("grpc", "asyncio").why_not() == "no module no_grpc_here here (make bench installs it)"
 
-    def sample(seconds: float) -> Sample:
-        return Sample(
-            amount=1000,
-            bytes=64_000,
-            seconds=seconds,
-            client_cpu=0.25,
-            server_cpu=0.5,
-            client_peak=3 << 20,
-            server_peak=2 << 20,
-        )
 
-    results = Results()
-    results.samples[work.name, ours] = [sample(seconds) for seconds in (0.01, 0.02, 9.0)]
-    results.samples[work.name, theirs] = [sample(seconds) for seconds in (0.04, 0.05, 0.06)]
-    results.failures["request-1", theirs] = "the process ended: it was tired"
-    about = machine()
-    text = tables(plan(ours, theirs, runs=3), results, about)
-    row = next(line for line in text.splitlines() if line.startswith(work.title))
-    assert row.removeprefix(work.title).split() == ["20", "k/s", "×", "2.5", "50", "k/s"]
-    assert "500+250" in text  # µs a request
-    assert "2+3" in text
-    assert "the process ended: it was tired: rsocket/asyncio request-1" in text
-    figures = as_json(plan(ours, theirs, runs=3), results, about)["workloads"][3]["contenders"]
-    assert figures["rsocket/asyncio"]["afflux_over_it"] == 2.5
-    assert figures["afflux/asyncio"]["per_second"] == 50_000
+def test_without_node_the_reason_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    reason = node.installed(tmp_path)
+    assert reason == "there is no node here: install Node.js 18 or newer (Debian: apt-get install nodejs npm)"
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="needs npm: install Node.js 18 or newer")
+def test_when_npm_can_not_install_the_reason_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = tmp_path / "js"
+    home.mkdir()
+    for name in (".npmrc", "package.json", "package-lock.json"):
+        shutil.copy(node.HOME / name, home)
+    monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9")
+    monkeypatch.setenv("npm_config_cache", str(tmp_path / "cache"))
+    reason = node.installed(home)
+    assert reason is not None
+    assert reason.startswith("npm ci in js/ failed (npm error")
+    assert reason.endswith("is the npm registry within reach?")
+
+
+def test_the_lock_file_names_no_registry() -> None:
+    lock = json.loads((node.HOME / "package-lock.json").read_text())
+    wanted = json.loads((node.HOME / "package.json").read_text())["dependencies"]
+    installed = {name.removeprefix("node_modules/"): entry for name, entry in lock["packages"].items() if name}
+    assert {name: entry["version"] for name, entry in installed.items()} == wanted
+    assert all("integrity" in entry and "resolved" not in entry for entry in installed.values())
+
+
+def test_what_make_bench_installs_is_whole_and_in_no_other_list() -> None:
+    root = Path(__file__).resolve().parent.parent
+    lists = [(root / "requirements" / name).read_text() for name in ("lock.txt", "bench.txt")]
+    lock, bench = ({line.partition("==")[0].lower() for line in text.splitlines() if "==" in line} for text in lists)
+    assert lock & bench == set()
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {wanted.partition(">")[0] for wanted in extras["bench"]} <= lock | bench
+
+
+def test_who_has_one_loop_takes_part_whatever_is_asked_for() -> None:
+    assert [str(one) for one in chosen(["rsocket", "rsocket-js", "grpc"], ["uvloop"])] == [
+        "grpc/asyncio",
+        "rsocket/uvloop",
+        "rsocket-js/node",
+    ]
 
 
 def test_the_command_writes_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,11 +182,3 @@ def test_the_command_writes_what_it_found(tmp_path: Path, capsys: pytest.Capture
 def test_an_unknown_workload_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "juggling"]) == 2
     assert "stream-64" in capsys.readouterr().err
-
-
-def test_the_figures_tell_nothing_of_the_machine_s_paths() -> None:
-    from pathlib import Path
-
-    figures = (Path(__file__).resolve().parent.parent / "benchmarks" / "results.json").read_text()
-    assert "/src" not in figures
-    assert "PYTHONPATH" not in figures

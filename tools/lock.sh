@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Write requirements/lock.txt anew: the newest versions that pyproject.toml allows, in a throw-away environment.
-# The flights (requirements/data.txt) and Java (requirements/java.txt) are raised by hand.
+# Write requirements/lock.txt and requirements/bench.txt anew: the newest versions that pyproject.toml allows, in a
+# throw-away environment. The flights (requirements/data.txt) and Java (requirements/java.txt) are raised by hand.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,6 +17,18 @@ trap 'rm -rf "$work"' EXIT
     "$work/venv/bin/pip" freeze --all |
         grep -v '^pip==' |
         sed 's/^uvloop==.*/&; sys_platform != "win32"/' |
+        sed 's/^hdrhistogram==.*/&; platform_machine == "x86_64" or sys_platform == "darwin"/' |
         LC_ALL=C sort -f
 } >"$work/lock.txt"
 mv "$work/lock.txt" requirements/lock.txt
+
+# What make bench needs besides.
+"$work/venv/bin/pip" install --quiet --constraint requirements/lock.txt ".[bench]"
+{
+    sed -n '/^#/p' requirements/bench.txt
+    "$work/venv/bin/pip" freeze --all |
+        grep -v '^pip==\|^afflux ' |
+        grep -vxF -f <(sed 's/;.*//' requirements/lock.txt) |
+        LC_ALL=C sort -f
+} >"$work/bench.txt"
+mv "$work/bench.txt" requirements/bench.txt

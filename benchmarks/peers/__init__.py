@@ -1,54 +1,93 @@
-"""The contenders: a file for each peer, all with the interface of base.py. Nothing is measured here.
+"""The contenders: a file for each peer, all with the interface of base.py, and js/ for the one on Node. Nothing is
+measured here.
 
-A contender is a peer on an event loop. A peer that can not run here says why (``why_not``).
+A contender is a peer on an event loop. A peer that can not run here says why (``why_not``), and so does one that has
+no way to do a workload (``Entry.lacks``).
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Final, NamedTuple, cast
 
+from benchmarks.peers import node
 from benchmarks.peers.base import Peer
-from benchmarks.workloads import Kind
+from benchmarks.workloads import Workload
 
-__all__ = ["CONTENDERS", "LOOPS", "PEERS", "Contender", "Entry", "load"]
+__all__ = ["CONTENDERS", "LOOPS", "NODE", "PEERS", "Contender", "Entry", "chosen", "load"]
+
+LOOPS: Final = ("asyncio", "uvloop")
+"Event loops of Python. A blocking client has none; there it is the server's."
+
+NODE: Final = "node"
+"The event loop of JavaScript."
 
 
 class Entry(NamedTuple):
     """What is known of a peer without importing it."""
 
     module: str
-    "Where it is, inside this package."
-    needs: str
-    "The distribution that it measures; empty for the standard library alone."
+    "Where it is, inside this package; empty for the one in js/."
     imports: str
     "The module that must be there."
-    kinds: tuple[Kind, ...]
-    "The workloads it has."
     about: str
     "One line for the report."
+    loops: tuple[str, ...] = LOOPS
+    "The event loops that it runs on."
+    extra: str = "make setup"
+    "What installs the module."
+    warm_s: float = 0.0
+    "Seconds of work before it is as fast as it gets: what compiles while it runs needs them."
+    lacks: Mapping[str, str] = {}
+    "Why it has no part in something: the reason, by name or by kind of a workload."
+
+    def why_not(self, workload: Workload) -> str | None:
+        """Why it has no part in a workload; None if it has."""
+        return self.lacks.get(workload.name) or self.lacks.get(workload.kind)
 
 
 PEERS: Final = {
     "skeleton": Entry(
-        "skeleton", "", "asyncio", ("request", "stream"), "the least Python that moves the frames; no credit, no states"
+        "skeleton",
+        "asyncio",
+        "the least Python that moves the frames; no credit, no states",
+        lacks={"credit": "it has no credit"},
     ),
-    "rsocket": Entry("rsocket_py", "rsocket", "rsocket", ("request", "stream"), "rsocket on PyPI, client and server"),
-    "afflux": Entry(
-        "afflux_aio", "afflux", "afflux.aio.client", ("request", "stream"), "item by item: async for, yield"
+    "rsocket": Entry("rsocket_py", "rsocket", "rsocket on PyPI, client and server"),
+    "rsocket-js": Entry(
+        "",
+        "",
+        "rsocket-js on Node.js, client and server",
+        loops=(NODE,),
+        warm_s=1.5,
+        lacks={"payload": "it does not send fragments"},
     ),
+    "grpc": Entry(
+        "grpc_aio",
+        "grpc.aio",
+        "grpcio (its asyncio side) with plain bytes, client and server",
+        loops=("asyncio",),
+        extra="make bench",
+        lacks={"credit": "its flow control is HTTP/2's windows of bytes, for which no application can ask"},
+    ),
+    "afflux": Entry("afflux_aio", "afflux.aio.client", "item by item: async for, yield"),
     "afflux-batches": Entry(
-        "afflux_batches", "afflux", "afflux.aio.client", ("stream",), "lists of items: yield [...], stream.batches()"
+        "afflux_batches",
+        "afflux.aio.client",
+        "lists of items: yield [...], stream.batches()",
+        lacks={"request": "a request has one answer, never a list", "payload": "an item fills a list by itself"},
     ),
     "afflux-sync": Entry(
-        "afflux_sync", "afflux", "afflux.sync.client", ("stream",), "the blocking client, item by item"
+        "afflux_sync",
+        "afflux.sync.client",
+        "the blocking client, item by item",
+        lacks=dict.fromkeys(("request-64", "request-256"), "a blocking call makes one request at a time"),
     ),
 }
 "Every peer, in the order of the tables."
-
-LOOPS: Final = ("asyncio", "uvloop")
-"Event loops. A blocking client has none; there it is the server's."
 
 
 class Contender(NamedTuple):
@@ -61,19 +100,37 @@ class Contender(NamedTuple):
         return f"{self.peer}/{self.loop}"
 
     def why_not(self) -> str | None:
-        """Why it can not run on this machine; None if it can."""
+        """Why it can not run on this machine, and what would change that; None if it can. May install from npm."""
+        if self.loop == NODE:
+            return node.why_not()
         entry = PEERS[self.peer]
-        for module in (entry.imports, self.loop):
+        for module, extra in ((entry.imports, entry.extra), (self.loop, "make setup")):
             try:
                 missing = find_spec(module) is None
             except ModuleNotFoundError:
                 missing = True
             if missing:
-                return f"no module {module} here (make setup installs it)"
+                return f"no module {module} here ({extra} installs it)"
         return None
 
+    def command(self, role: str, *arguments: str) -> list[str]:
+        """What starts one end of it: ``role`` is server or client."""
+        if self.loop == NODE:
+            return ["node", str(node.HOME / "child.js"), role, *arguments]
+        return [sys.executable, "-m", "benchmarks.child", role, *self, *arguments]
 
-CONTENDERS: Final = tuple(Contender(peer, loop) for loop in LOOPS for peer in PEERS)
+
+CONTENDERS: Final = tuple(
+    Contender(peer, loop) for loop in (*LOOPS, NODE) for peer in PEERS if loop in PEERS[peer].loops
+)
+
+
+def chosen(peers: Iterable[str], loops: Iterable[str]) -> list[Contender]:
+    """The contenders of these peers on these loops; a peer that has none of them runs on what it has."""
+    wanted = set(loops)
+    return [
+        one for one in CONTENDERS if one.peer in peers and (one.loop in wanted or not wanted & {*PEERS[one.peer].loops})
+    ]
 
 
 def load(name: str) -> Peer:

@@ -7,10 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import afflux
-from benchmarks.peers.base import HOST, AsyncClient, Count, asked, in_turns, stream_request
-from benchmarks.workloads import REQUEST_BYTES
+from benchmarks.peers.base import HOST, AsyncClient, Count, asked, in_turns, item_of, stream_request
+from benchmarks.workloads import LARGE_BYTES, REQUEST_BYTES
 
-__all__ = ["Client", "serve"]
+__all__ = ["Client", "limits", "serve"]
+
+
+def limits(large: bool) -> afflux.Limits | None:
+    """The default, or those of trusted links with room for one large payload."""
+    if not large:
+        return None
+    return afflux.Limits.trusted(payload_bytes=LARGE_BYTES, connection_bytes=2 * LARGE_BYTES)
 
 
 class Handler:
@@ -23,24 +30,24 @@ class Handler:
     async def stream(self, payload: afflux.Payload) -> AsyncIterator[bytes]:
         """One item at a time."""
         count, size = asked(payload.data)
-        item = bytes(size)
+        item = item_of(size)
         for _ in range(count):
             yield item
 
 
 @asynccontextmanager
-async def serve(port: int, loop: asyncio.AbstractEventLoop) -> AsyncIterator[int]:
+async def serve(port: int, loop: asyncio.AbstractEventLoop, large: bool) -> AsyncIterator[int]:
     """See base.Peer."""
-    async with afflux.serve(f"tcp://{HOST}:{port}", Handler()) as server:
+    async with afflux.serve(f"tcp://{HOST}:{port}", Handler(), limits=limits(large)) as server:
         yield int(server.uri.rpartition(":")[2])
 
 
 class Client(AsyncClient):
     """See base.Client."""
 
-    async def open(self, port: int) -> None:
+    async def open(self, port: int, large: bool) -> None:
         """Connect."""
-        self._peer = await self.enter(afflux.connect(f"tcp://{HOST}:{port}"))
+        self._peer = await self.enter(afflux.connect(f"tcp://{HOST}:{port}", limits=limits(large)))
 
     async def requests(self, n: int, concurrency: int) -> Count:
         """See base.Client."""

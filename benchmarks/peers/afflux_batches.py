@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import afflux
 from benchmarks.peers import afflux_aio
-from benchmarks.peers.base import HOST, Count, asked, stream_request
+from benchmarks.peers.base import HOST, Count, asked, item_of, stream_request
 
 __all__ = ["Client", "serve"]
 
@@ -23,16 +23,16 @@ class Handler:
     async def stream(self, payload: afflux.Payload) -> AsyncIterator[list[bytes]]:
         """Lists of items; each counts for itself."""
         count, size = asked(payload.data)
-        item = bytes(size)
+        item = item_of(size)
         step = max(1, min(LIST_ITEMS, LIST_BYTES // size))
         for first in range(0, count, step):
             yield [item] * min(step, count - first)
 
 
 @asynccontextmanager
-async def serve(port: int, loop: asyncio.AbstractEventLoop) -> AsyncIterator[int]:
+async def serve(port: int, loop: asyncio.AbstractEventLoop, large: bool) -> AsyncIterator[int]:
     """See base.Peer."""
-    async with afflux.serve(f"tcp://{HOST}:{port}", Handler()) as server:
+    async with afflux.serve(f"tcp://{HOST}:{port}", Handler(), limits=afflux_aio.limits(large)) as server:
         yield int(server.uri.rpartition(":")[2])
 
 

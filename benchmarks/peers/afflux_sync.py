@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import afflux.sync
-from benchmarks.peers.afflux_aio import serve
+from benchmarks.peers.afflux_aio import limits, serve
 from benchmarks.peers.base import HOST, Count, stream_request
 from benchmarks.workloads import REQUEST_BYTES
 
@@ -13,8 +13,8 @@ __all__ = ["Client", "serve"]
 class Client:
     """See base.Client."""
 
-    def __init__(self, port: int, loop: str) -> None:
-        self._connection = afflux.sync.connect(f"tcp://{HOST}:{port}")
+    def __init__(self, port: int, loop: str, large: bool) -> None:
+        self._connection = afflux.sync.connect(f"tcp://{HOST}:{port}", limits=limits(large))
         self._peer = self._connection.__enter__()
 
     def request_response(self, n: int, concurrency: int) -> Count:

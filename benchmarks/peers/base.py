@@ -9,7 +9,18 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
-__all__ = ["HOST", "AsyncClient", "Client", "Count", "Peer", "asked", "in_turns", "loop_factory", "stream_request"]
+__all__ = [
+    "HOST",
+    "AsyncClient",
+    "Client",
+    "Count",
+    "Peer",
+    "asked",
+    "in_turns",
+    "item_of",
+    "loop_factory",
+    "stream_request",
+]
 
 HOST = "127.0.0.1"
 
@@ -44,23 +55,26 @@ class Client(Protocol):
 class Peer(Protocol):
     """A module in this package."""
 
-    def serve(self, port: int, loop: asyncio.AbstractEventLoop) -> AbstractAsyncContextManager[int]:
-        """A server on loopback; inside the context it listens, on the port that the context gives."""
+    def serve(self, port: int, loop: asyncio.AbstractEventLoop, large: bool) -> AbstractAsyncContextManager[int]:
+        """A server on loopback; inside the context it listens, on the port that the context gives.
 
-    def Client(self, port: int, loop: str) -> Client:  # noqa: N802 -- a class in every peer
+        ``large``: payloads may have ``LARGE_BYTES``; else the peer has its default settings.
+        """
+
+    def Client(self, port: int, loop: str, large: bool) -> Client:  # noqa: N802 -- a class in every peer
         """The client's constructor."""
 
 
 class AsyncClient(ABC):
     """A client on an event loop that stands still between two calls. Subclasses say what is done on it."""
 
-    def __init__(self, port: int, loop: str) -> None:
+    def __init__(self, port: int, loop: str, large: bool) -> None:
         self._runner = asyncio.Runner(loop_factory=loop_factory(loop))
         self._stack = AsyncExitStack()
-        self._runner.run(self.open(port))
+        self._runner.run(self.open(port, large))
 
     @abstractmethod
-    async def open(self, port: int) -> None:
+    async def open(self, port: int, large: bool) -> None:
         """Connect; ``enter`` what has to be left at the end."""
 
     @abstractmethod
@@ -116,3 +130,8 @@ def asked(request: bytes) -> tuple[int, int]:
     """Items and size that a stream's request asks for."""
     items, size = request.split()
     return int(items), int(size)
+
+
+def item_of(size: int) -> bytes:
+    """An item that has all its memory: zeros would be pages that the system has only promised."""
+    return b"x" * size

@@ -21,12 +21,14 @@ from rsocket.rsocket_server import RSocketServer  # type: ignore[import-untyped]
 from rsocket.streams.stream_from_generator import StreamFromGenerator  # type: ignore[import-untyped]
 from rsocket.transports.tcp import TransportTCP  # type: ignore[import-untyped]
 
-from benchmarks.peers.base import HOST, AsyncClient, Count, asked, in_turns, stream_request
+from benchmarks.peers.base import HOST, AsyncClient, Count, asked, in_turns, item_of, stream_request
 from benchmarks.workloads import REQUEST_BYTES
 
 __all__ = ["Client", "serve"]
 
 READ_BYTES = 0x4000
+FRAGMENT_BYTES = 0x20000
+"Bytes in a fragment, as with afflux; without this it sends none."
 
 
 class Handler(BaseRequestHandler):  # type: ignore[misc]  # it has no types
@@ -39,7 +41,7 @@ class Handler(BaseRequestHandler):  # type: ignore[misc]  # it has no types
     async def request_stream(self, payload: Payload) -> Any:
         """Items from a generator, which the library takes as credit comes."""
         count, size = asked(bytes(payload.data))
-        item = bytes(size)
+        item = item_of(size)
 
         def items() -> Iterator[tuple[Payload, bool]]:
             for number in range(1, count + 1):
@@ -82,12 +84,14 @@ class Counter:
 
 
 @asynccontextmanager
-async def serve(port: int, loop: asyncio.AbstractEventLoop) -> AsyncIterator[int]:
+async def serve(port: int, loop: asyncio.AbstractEventLoop, large: bool) -> AsyncIterator[int]:
     """See base.Peer."""
     sockets = []
 
     def session(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        sockets.append(RSocketServer(TransportTCP(reader, writer, READ_BYTES), handler_factory=Handler))
+        transport = TransportTCP(reader, writer, READ_BYTES)
+        fragment = FRAGMENT_BYTES if large else None
+        sockets.append(RSocketServer(transport, handler_factory=Handler, fragment_size_bytes=fragment))
 
     server = await asyncio.start_server(session, HOST, port)
     try:
@@ -99,7 +103,7 @@ async def serve(port: int, loop: asyncio.AbstractEventLoop) -> AsyncIterator[int
 class Client(AsyncClient):
     """See base.Client."""
 
-    async def open(self, port: int) -> None:
+    async def open(self, port: int, large: bool) -> None:
         """Connect."""
         reader, writer = await asyncio.open_connection(HOST, port)
         transport = TransportTCP(reader, writer, READ_BYTES)

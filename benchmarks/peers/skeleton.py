@@ -2,7 +2,8 @@
 
 There is no credit, no state and no error here, and no task for a request, so this is no implementation of anything:
 it is the practical limit of pure Python, and the distance to it is what an engine costs. One write for each 64 KiB;
-the sender waits while the transport is full, else it would be measured how fast it can fill memory.
+the sender waits while the transport is full, else it would be measured how fast it can fill memory. An item above
+64 KiB goes in fragments of that size, and the receiver puts it together.
 
 It reads into one buffer of 64 KiB. A plain Protocol is given up to 256 KiB in a fresh object each time, and the C
 library may take that from the system and give it back each time: half of the speed for items of 1 KiB, now and then.
@@ -16,7 +17,7 @@ from contextlib import asynccontextmanager
 from struct import Struct
 from typing import cast
 
-from benchmarks.peers.base import HOST, AsyncClient, Count, asked, stream_request
+from benchmarks.peers.base import HOST, AsyncClient, Count, asked, item_of, stream_request
 from benchmarks.workloads import REQUEST_BYTES
 
 __all__ = ["Client", "serve"]
@@ -27,6 +28,7 @@ _REQUEST_RESPONSE = 0x04 << 10
 _REQUEST_STREAM = 0x06 << 10
 _NEXT = 0x0A << 10 | 0x20
 _NEXT_COMPLETE = _NEXT | 0x40
+_FOLLOWS = 0x80
 _BLOCK = 0x10000
 
 
@@ -91,7 +93,8 @@ class Responder(Wire):
 
     def __init__(self) -> None:
         super().__init__()
-        self._left = self._size = self._stream = 0
+        self._left = self._stream = self._at = 0
+        self._item = b""
         self._full = False
 
     def received(self, data: bytes) -> None:
@@ -102,7 +105,8 @@ class Responder(Wire):
                 answers.append(pack(frame.stream, _NEXT_COMPLETE, frame.data))
             elif frame.word == _REQUEST_STREAM:
                 self._stream = frame.stream
-                self._left, self._size = asked(frame.data[4:])
+                self._left, size = asked(frame.data[4:])
+                self._item = item_of(size)
                 self._more()
         if answers:
             self.transport.write(b"".join(answers))
@@ -117,10 +121,12 @@ class Responder(Wire):
         self._more()
 
     def _more(self) -> None:
-        """The next 64 KiB of items."""
-        item = bytes(self._size)
-        frame = _HEADER.pack((self._size + 6) >> 16, (self._size + 6) & 0xFFFF, self._stream, _NEXT)
-        step = max(1, _BLOCK // self._size)
+        """The next 64 KiB of items, as long as there is room."""
+        item, length = self._item, len(self._item) + 6
+        if length > _BLOCK + 6:
+            return self._fragments()
+        frame = _HEADER.pack(length >> 16, length & 0xFFFF, self._stream, _NEXT)
+        step = max(1, _BLOCK // len(item))
         while self._left and not self._full:
             count = min(step, self._left)
             self._left -= count
@@ -128,6 +134,19 @@ class Responder(Wire):
             if not self._left:
                 chunks[-2:] = [pack(self._stream, _NEXT_COMPLETE, item)]
             self.transport.write(b"".join(chunks))
+        return None
+
+    def _fragments(self) -> None:
+        """The next fragments of the item under way, and of those after it."""
+        while self._left and not self._full:
+            data = self._item[self._at : self._at + _BLOCK]
+            self._at += len(data)
+            word = _NEXT | _FOLLOWS
+            if self._at == len(self._item):
+                self._at = 0
+                self._left -= 1
+                word = _NEXT if self._left else _NEXT_COMPLETE
+            self.transport.write(pack(self._stream, word, data))
 
 
 class Requester(Wire):
@@ -138,6 +157,8 @@ class Requester(Wire):
         self._stream = 1
         self._to_send = self._left = 0
         self._items = self._bytes = 0
+        self._parts: list[bytes] = []
+        self._in_parts = False
         self._request = bytes(REQUEST_BYTES)
         self._done: asyncio.Future[Count] | None = None
 
@@ -151,6 +172,7 @@ class Requester(Wire):
     def items(self, items: int, size: int, credit: int) -> asyncio.Future[Count]:
         """Take one stream."""
         done = self._begin(items)
+        self._in_parts = size > _BLOCK
         frame = pack(self._stream, _REQUEST_STREAM, credit.to_bytes(4, "big") + stream_request(items, size))
         self._stream += 2
         self.transport.write(frame)
@@ -159,6 +181,8 @@ class Requester(Wire):
     def received(self, data: bytes) -> None:
         """Count one read, and ask as much again in one write."""
         frames = self.frames(data)
+        if self._in_parts:
+            frames = self._joined(frames)
         size = 0
         for frame in frames:
             size += len(frame.data)
@@ -175,7 +199,19 @@ class Requester(Wire):
         if self._done is not None and not self._done.done():
             self._done.set_exception(exc or ConnectionError("the server went away"))
 
+    def _joined(self, frames: list[Frame]) -> list[Frame]:
+        """The items that are whole."""
+        whole = []
+        for frame in frames:
+            self._parts.append(frame.data)
+            if not frame.word & _FOLLOWS:
+                frame.data = b"".join(self._parts)
+                self._parts.clear()
+                whole.append(frame)
+        return whole
+
     def _begin(self, amount: int) -> asyncio.Future[Count]:
+        self._in_parts = False
         self._left = amount
         self._items = self._bytes = self._to_send = 0
         self._done = asyncio.get_running_loop().create_future()
@@ -190,7 +226,7 @@ class Requester(Wire):
 
 
 @asynccontextmanager
-async def serve(port: int, loop: asyncio.AbstractEventLoop) -> AsyncIterator[int]:
+async def serve(port: int, loop: asyncio.AbstractEventLoop, large: bool) -> AsyncIterator[int]:
     """See base.Peer."""
     server = await loop.create_server(Responder, HOST, port)
     try:
@@ -202,7 +238,7 @@ async def serve(port: int, loop: asyncio.AbstractEventLoop) -> AsyncIterator[int
 class Client(AsyncClient):
     """See base.Client."""
 
-    async def open(self, port: int) -> None:
+    async def open(self, port: int, large: bool) -> None:
         """Connect."""
         _, self._wire = await asyncio.get_running_loop().create_connection(Requester, HOST, port)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from afflux.core.engine import Engine
     from afflux.core.limits import Limits
     from afflux.core.payload import Payload
+    from afflux.protocols.rsocket.frames import Setup
     from afflux.transports.base import Transport
 
 __all__ = ["PROTOCOLS", "TRANSPORTS", "EngineFactory", "ProtocolEntry", "Terms", "TransportEntry", "nearest"]
@@ -178,11 +179,28 @@ def _built(entries: Iterable[ProtocolEntry] | Iterable[TransportEntry]) -> str:
 def _rsocket(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
     from afflux.protocols.rsocket.engine import DEFAULT_MTU
     from afflux.protocols.rsocket.engine import Engine as RSocket
+
+    mtu = terms.mtu or DEFAULT_MTU
+    return RSocket(
+        role,
+        setup=_setup(terms) if role == "client" else None,
+        limits=limits,
+        decide=decide,
+        now=now,
+        mtu=mtu,
+        lease=terms.lease,
+        sessions=terms.sessions,
+        extensions=terms.extensions,
+    )
+
+
+def _setup(terms: Terms) -> Setup:
+    """What a client asks for."""
     from afflux.protocols.rsocket.frames import Setup
 
     payload = terms.payload
     try:
-        setup = Setup(
+        return Setup(
             stream=0,
             keepalive_ms=round(terms.keepalive * 1000),
             lifetime_ms=round(terms.lifetime * 1000),
@@ -195,18 +213,6 @@ def _rsocket(role: Literal["client", "server"], terms: Terms, *, limits: Limits,
         )
     except Violation as violation:
         raise LocalProtocolError(violation.reason, rule=violation.rule) from None
-    mtu = terms.mtu or DEFAULT_MTU
-    return RSocket(
-        role,
-        setup=setup if role == "client" else None,
-        limits=limits,
-        decide=decide,
-        now=now,
-        mtu=mtu,
-        lease=terms.lease,
-        sessions=terms.sessions,
-        extensions=terms.extensions,
-    )
 
 
 _TERMS: Final = (("keepalive", _seconds), ("lifetime", _seconds), ("mtu", _size))

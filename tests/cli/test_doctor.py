@@ -31,6 +31,11 @@ def test_it_finds_what_is_installed() -> None:
     assert found["typer"].remedy is None
 
 
+def test_it_tells_which_build_is_in_use() -> None:
+    expected = "compiled" if os.environ.get("AFFLUX_EXPECT_COMPILED") else "pure Python"
+    assert looked()["build"].version == expected
+
+
 def test_it_tells_how_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "PACKAGES", (("no-such-package", "fast", "speed"),))
     finding = looked()["no-such-package"]

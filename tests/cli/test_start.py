@@ -56,7 +56,7 @@ def test_an_unknown_command_gets_the_nearest_name() -> None:
 
 
 def test_a_command_like_no_other_gets_the_list() -> None:
-    assert afflux("zzz").stderr == "afflux: no command 'zzz'; there are: serve, request, decode, demo, doctor\n"
+    assert afflux("zzz").stderr == "afflux: no command 'zzz'; there are: serve, request, bench, decode, demo, doctor\n"
 
 
 @pytest.mark.parametrize("package", ["typer", "rich"])

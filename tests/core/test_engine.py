@@ -18,7 +18,7 @@ def test_an_engine_has_all_of_the_contract(engine: type) -> None:
         if name.startswith("_"):
             continue
         actual = inspect.getattr_static(engine, name)
-        assert isinstance(actual, property) == isinstance(wanted, property), name
+        assert inspect.isdatadescriptor(actual) == isinstance(wanted, property), name
         if inspect.isfunction(wanted):
             expected = inspect.signature(wanted).parameters
             assert list(inspect.signature(actual).parameters) == list(expected), name

@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 import linecache
 import pickle
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import Annotated, ClassVar
 
 import pytest
 
 from afflux.core.errors import Violation
 from afflux.core.fields import U8, U16, Data, Flag, Rest, Sized, TypeWord, UInt
-from afflux.core.frame import MISSING, Frame, Malformed, UnknownFrame, frame, shown, trailing
+from afflux.core.frame import MISSING, Frame, Malformed, UnknownFrame, codecs_module, frame, shown, trailing
 
 
 class Family(Frame):
@@ -136,6 +139,69 @@ def test_the_generated_source_can_be_read() -> None:
     assert GrantMore.encode.__qualname__ == "GrantMore.encode"
     assert inspect.getdoc(GrantMore.encode) == inspect.getdoc(Frame.encode)
     assert any("GrantMore" in name for name in linecache.cache if name.startswith("<afflux frame"))
+
+
+DECLARED = """
+from typing import Annotated, ClassVar
+from afflux.core.fields import U16, Data, TypeWord, UInt
+from afflux.core.frame import Frame, frame
+
+class Family(Frame):
+    __slots__ = ()
+    word: ClassVar[Annotated[int, TypeWord(16, shift=8)]]
+
+@frame(0x01)
+class One(Family):
+    n: Annotated[int, UInt(16, at_least=1)]
+
+@frame(0x02)
+class Two(Family):
+    data: Data = b""
+"""
+
+
+def declare(folder: Path, package: str, text: str, codecs: str = "") -> ModuleType:
+    """A package with declarations, and with codecs that were written down."""
+    (folder / package).mkdir()
+    (folder / package / "__init__.py").touch()
+    (folder / package / "frames.py").write_text(text)
+    if codecs:
+        (folder / package / "_codecs.py").write_text(codecs)
+    return import_module(f"{package}.frames")
+
+
+def codec_of(cls: type[Frame]) -> str:
+    """Where its codec is from."""
+    return cls.__mro__[1].__module__
+
+
+def test_codecs_that_were_written_down_are_taken_while_they_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    first = declare(tmp_path, "written_none", DECLARED)
+    assert codec_of(first.One) == "written_none.frames"
+    codecs = codecs_module([first.One, first.Two])
+
+    fits = declare(tmp_path, "written_fits", DECLARED, codecs)
+    assert codec_of(fits.One) == codec_of(fits.Two) == "written_fits._codecs"
+    assert fits.One(n=3).encode() == first.One(n=3).encode()
+    assert fits.Two.decode(b"\x02\x00data", 0, 6) == fits.Two(data=b"data") != first.Two(data=b"data")
+    with pytest.raises(Violation, match="ONE: n is 0, not within 1 to 65535"):
+        fits.One(n=0)
+    with pytest.raises(Malformed, match="ONE ends after 3 bytes"):
+        fits.One.decode(b"\x01\x00\x00", 0, 3)
+
+    stale = declare(tmp_path, "written_stale", DECLARED.replace("at_least=1", "at_least=2"), codecs)
+    assert (codec_of(stale.One), codec_of(stale.Two)) == ("written_stale.frames", "written_stale._codecs")
+    with pytest.raises(Violation, match="ONE: n is 1, not within 2 to 65535"):
+        stale.One(n=1)
+
+
+def test_frames_can_be_declared_outside_of_packages() -> None:
+    namespace = {"__name__": "alone"}
+    exec(compile(DECLARED, "alone", "exec", dont_inherit=True), namespace)
+    assert codec_of(namespace["One"]) == "alone"  # type: ignore[arg-type]  # a class, by now
 
 
 def test_secrets_and_long_bytes_are_not_shown_in_full() -> None:

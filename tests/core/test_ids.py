@@ -144,6 +144,16 @@ def test_added_again_it_is_the_newest_with_new_free_frames() -> None:
     assert [tombstones.spend(1) for _ in range(3)] == [True, True, False]
 
 
+def test_all_can_be_forgotten() -> None:
+    tombstones = Tombstones(4)
+    tombstones.discard(1)
+    tombstones.add(1, 1)
+    tombstones.clear()
+    assert 1 not in tombstones
+    assert not tombstones.spend(1)
+    assert (len(tombstones), tombstones.state()) == (0, [])
+
+
 def test_a_limit_of_zero_remembers_nothing() -> None:
     tombstones = Tombstones(0)
     tombstones.add(1, 5)

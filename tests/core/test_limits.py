@@ -101,6 +101,13 @@ def test_limits_are_immutable() -> None:
     assert not hasattr(limits, "__dict__")
 
 
+def test_who_changes_nothing_shares_one() -> None:
+    """10,000 clients have one object, not one each."""
+    assert Limits.server() is Limits.server()
+    assert Limits.server(streams=1) is not Limits.server(streams=1)
+    assert Limits.server(streams=1) == Limits.server().replace(streams=1)
+
+
 def test_copies_keep_their_profile() -> None:
     limits = Limits.tiny(streams=3)
     for other in (copy.copy(limits), pickle.loads(pickle.dumps(limits))):

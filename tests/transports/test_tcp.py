@@ -78,7 +78,7 @@ async def test_out_of_descriptors_waits_and_does_not_spin(monkeypatch: pytest.Mo
             return getattr(self._sock, name)
 
     bind = tcp._bind
-    monkeypatch.setattr(tcp, "_bind", lambda *arguments: [Poor(sock) for sock in bind(*arguments)])
+    monkeypatch.setattr(tcp, "_bind", lambda *what, **how: [Poor(sock) for sock in bind(*what, **how)])
     limits = afflux.Limits.server(accept_backoff_s=0.05)
     async with afflux.serve("tcp://127.0.0.1:0", Echo(), limits=limits) as server:
         start = asyncio.get_running_loop().time()
@@ -86,3 +86,83 @@ async def test_out_of_descriptors_waits_and_does_not_spin(monkeypatch: pytest.Mo
             await peer.request(b"x")
         assert asyncio.get_running_loop().time() - start >= 0.05
         assert tried <= 4
+
+
+# -- one port, several who listen -------------------------------------------------------------------------------
+
+shares = pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="this system has no SO_REUSEPORT")
+
+
+class Named:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def request(self, payload: afflux.Payload) -> str:
+        return self.name
+
+
+@shares
+@pytest.mark.parametrize("transport", ["tcp", "ws"])
+async def test_servers_that_say_so_share_a_port(transport: str) -> None:
+    async with afflux.serve(f"{transport}://127.0.0.1:0", Named("one"), reuse_port=True) as one:
+        async with afflux.serve(one.uri, Named("two"), reuse_port=True) as two:
+            assert two.uri == one.uri
+            told = set()
+            for _ in range(32):
+                async with afflux.connect(one.uri) as peer:
+                    told.add((await peer.request()).text)
+            assert told == {"one", "two"}
+        async with afflux.connect(one.uri) as peer:
+            assert (await peer.request()).text == "one"
+
+
+@shares
+@pytest.mark.parametrize("first", [True, False])
+async def test_both_have_to_say_so(first: bool) -> None:
+    async with afflux.serve("tcp://127.0.0.1:0", Echo(), reuse_port=first) as server:
+        with pytest.raises(afflux.BindFailed, match="the port is in use"):
+            await afflux.serve(server.uri, Echo(), reuse_port=not first)
+
+
+@shares
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_port_is_kept_for_those_who_share_it(host: str) -> None:
+    address, held = tcp.reserved(parse(f"tcp://{host}:0"))
+    try:
+        assert address.port
+        with pytest.raises(afflux.ConnectFailed, match="nothing listens"):
+            await afflux.connect(address)
+        with pytest.raises(afflux.BindFailed, match="in use"), socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            tcp.reserved(parse(f"tcp://127.0.0.1:{other.getsockname()[1]}"))
+        async with afflux.serve(address, Echo(), reuse_port=True) as server, afflux.connect(server.uri) as peer:
+            assert server.uri == str(address)
+            assert (await peer.request(b"x")).data == b"x"
+            with pytest.raises(afflux.BindFailed, match="in use"):  # somebody listens there, and would share it
+                tcp.reserved(address)
+    finally:
+        for sock in held:
+            sock.close()
+
+
+@pytest.mark.parametrize("uri", ["unix:///tmp/never", "mem://never"])
+def test_what_has_no_port_can_not_share_one(uri: str) -> None:
+    with pytest.raises(ValueError, match=r"reuse_port= is for tcp://, tls://, ws:// and wss://, not for (unix|mem)://"):
+        afflux.serve(uri, Echo(), reuse_port=True)
+
+
+def test_a_system_without_shared_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(socket, "SO_REUSEPORT", raising=False)
+    with pytest.raises(afflux.Unsupported, match="this system has no SO_REUSEPORT"):
+        afflux.serve("tcp://127.0.0.1:0", Echo(), reuse_port=True)
+    with pytest.raises(afflux.Unsupported, match="this system has no SO_REUSEPORT"):
+        tcp.reserved(parse("tcp://127.0.0.1:0"))
+
+
+async def test_a_number_is_not_looked_up_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 clients of one process do not wait in the queue of a few threads."""
+    async with afflux.serve("tcp://127.0.0.1:0", Echo()) as server:
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", None)
+        async with afflux.connect(server.uri) as peer:
+            assert (await peer.request(b"x")).data == b"x"

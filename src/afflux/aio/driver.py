@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from afflux.aio.flow import Inbound, Sender
 from afflux.aio.pump import Pump
@@ -220,7 +220,7 @@ class Driver(Pump):  # long: one method for each kind of event
             Error: the connection is over.
         """
         place = len(self._writable)
-        while not self.over and self.room(small=size <= self.loop_bytes) <= 0:
+        while not self.over and (self.room() if size > self.loop_bytes else self.room_beside()) <= 0:
             waiter = self.loop.create_future()
             self._writable.insert(place, waiter)
             await waiter
@@ -588,17 +588,19 @@ class Driver(Pump):  # long: one method for each kind of event
                 sender.flush()
         self.turn += 1
         self.promised = 0
+        if self.fair is not None:
+            self.fair.crowd(len(self.parked))
 
     def roomy(self, unsent: int) -> None:
         """Wake those who wait for room, once there is a good deal of it: as many as it is enough for, the first first.
         Whoever is awake makes something and has it flushed, and then the next ones are looked at."""
-        engine = self.engine
-        for stream in engine.caught_up():
+        engine, fair = self.engine, self.fair
+        for stream in () if fair is None else fair.caught_up():
             if (behind := self.senders.get(stream)) is not None:
                 behind.wake()
         if not (self.parked or self.piled or self._writable):
             return
-        if (room := engine.room(unsent, small=True)) >= self._plenty:
+        if (room := engine.room(unsent) if fair is None else fair.room_beside(unsent)) >= self._plenty:
             for sender in islice(self.parked, min(1 + room // self.loop_bytes, self._at_once)):
                 sender.call()
             self._wake_writable(_AT_ONCE)
@@ -664,7 +666,17 @@ class Driver(Pump):  # long: one method for each kind of event
             self._has_left = True
             if self._when_finished is not None:
                 self._when_finished.set_result(None)
-            self.loop.call_soon(self.owner.left)
+            self.loop.call_soon(self._let_go)
+
+    def _let_go(self) -> None:
+        """Nothing will happen here any more: let go of who holds this object, so that it needs no garbage collector."""
+        owner, self.owner = self.owner, _NOBODY
+        self.transport = None
+        owner.left()
+
+
+_NOBODY: Final = Listening()
+"Who is told of a connection that is over."
 
 
 def _future(loop: asyncio.AbstractEventLoop, *, done: bool) -> asyncio.Future[None]:

@@ -19,9 +19,11 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from operator import length_hint
+from time import monotonic
 from types import TracebackType, coroutine
 from typing import TYPE_CHECKING, Any, Literal
 
+from afflux.core.autocredit import AutoWindow, Kept, window_of
 from afflux.core.credit import Window
 from afflux.core.errors import Error, LocalProtocolError
 from afflux.core.payload import Payload, PayloadLike, Payloads, size_of
@@ -44,19 +46,33 @@ _CHUNK = 64
 class Inbound:
     """The inbound half of one stream: what has arrived and was not taken yet."""
 
-    __slots__ = ("_driver", "_early", "_granted", "_step", "asked", "chunks", "ended", "error", "id", "waiter", "window")
+    __slots__ = (
+        "_adaptive",
+        "_driver",
+        "_early",
+        "_granted",
+        "_step",
+        "asked",
+        "chunks",
+        "ended",
+        "error",
+        "id",
+        "waiter",
+        "window",
+    )
 
-    def __init__(self, driver: Driver, credit: int) -> None:
+    def __init__(self, driver: Driver, credit: Kept) -> None:
         self._driver = driver
         self.id: int | None = None
         "The stream's id; None while it is not open."
         self.asked = 0
         "Bytes of the request that will open it."
-        self.window = Window(credit, driver.engine.limits.connection_bytes // 4) if credit else None
+        window = self.window = window_of(credit, driver.engine.limits.connection_bytes // 4)
         "Credit to keep open; None when all grants are by hand."
+        self._adaptive = window if isinstance(window, AutoWindow) else None
         self._granted = 0
         self._early = 0
-        self._step = 1 if driver.record is not None else max(1, min(_CHUNK, credit // 2)) if credit else _CHUNK
+        self._step = 1 if driver.record is not None else _CHUNK if window is None else min(_CHUNK, window.step)
         self.chunks: deque[Payloads] = deque()
         self.ended = False
         "Nothing more will arrive."
@@ -69,6 +85,8 @@ class Inbound:
     def arrived(self, payloads: Payloads, complete: bool) -> None:
         """Items of one pass."""
         self._granted -= len(payloads)
+        if self._adaptive is not None:
+            self._adaptive.arrived(len(payloads), monotonic())
         step = self._step
         if len(payloads) <= step:
             self.chunks.append(payloads)
@@ -97,7 +115,7 @@ class Inbound:
         grant = n + self._early
         self._early = 0
         if self.window is not None:
-            grant += self.window.initial()
+            grant += self.window.initial(monotonic())
             self.window.outstanding += n
         self._granted += grant
         return grant
@@ -127,8 +145,10 @@ class Inbound:
         """The application is done with ``chunk``: free its memory budget and refill the window."""
         size = size_of(chunk)
         self._driver.consumed(size, len(chunk))
-        if self.window is not None and (n := self.window.consumed(len(chunk), size)):
+        if self.window is not None and (n := self.window.consumed(len(chunk), size, monotonic())):
             self._ask(n)
+            if self._adaptive is not None and self._driver.record is None:
+                self._step = min(_CHUNK, self._adaptive.step)
         if self.id is not None:
             self._driver.settled(self.id, len(chunk))
 
@@ -542,10 +562,10 @@ class Sender:
                     raise Over
                 credit = driver.engine.credit(self.id)
                 if credit > 0:
-                    if driver.room(small=True) <= driver.promised or (parked and not self._called):
+                    if driver.room_beside() <= driver.promised or (parked and not self._called):
                         parked.setdefault(self)
                         driver.flush_soon()  # promises end with the turn
-                    elif driver.producing == 1 or not driver.engine.behind(self.id):
+                    elif driver.producing == 1 or driver.fair is None or not driver.fair.behind(self.id):
                         self._quota = credit
                         self._claim()
                         return
@@ -585,7 +605,7 @@ class Sender:
         never more of them than fit. With many producers each gets a good share in its turn, not a small one at once:
         what it costs to wake one is for 256 items then."""
         driver = self._driver
-        share = max(0, min(driver.room(small=True) - driver.promised, driver.loop_bytes))
+        share = max(0, min(driver.room_beside() - driver.promised, driver.loop_bytes))
         self._quota = min(self._quota, max(1, share // self._small))
         self._bytes = max(1, share)
         self._promised = share

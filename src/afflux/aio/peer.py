@@ -16,7 +16,8 @@ from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender, Source
 from afflux.aio.keeper import Keeper
 from afflux.aio.serving import Serving
 from afflux.calls import Cursor, Metadata, call_payload
-from afflux.core.errors import Error, LocalProtocolError, Unsupported
+from afflux.core.autocredit import Kept, check_kept
+from afflux.core.errors import Error, Unsupported
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.registry import ProtocolEntry
@@ -138,13 +139,14 @@ class Peer:  # long: the five verbs, leases and the connection's life
         metadata: Metadata = None,
         route: str | None = None,
         cursor: Cursor | None = None,
-        credit: int = DEFAULT_CREDIT,
+        credit: Kept = DEFAULT_CREDIT,
     ) -> ItemStream:
         """Ask for many items; nothing is sent before the first use.
 
         Args:
-            credit: how many items may be under way or wait here; 0 means that ``request(n)`` grants by hand. Fewer
-                are granted when items are large: all that waits has to fit a quarter of ``connection_bytes``.
+            credit: how many items may be under way or wait here; 0 means that ``request(n)`` grants by hand, "auto"
+                that it follows the round trip and the consumer. Fewer are granted when items are large: all that waits
+                has to fit a quarter of ``connection_bytes``.
         """
         payload = call_payload(data, metadata, route, cursor)
         inbound = self._inbound("stream", credit)
@@ -166,7 +168,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
         metadata: Metadata = None,
         route: str | None = None,
         cursor: Cursor | None = None,
-        credit: int = DEFAULT_CREDIT,
+        credit: Kept = DEFAULT_CREDIT,
     ) -> Channel:
         """Send the items of ``source`` and receive items, at the same time. Use it with ``async with``.
 
@@ -335,9 +337,8 @@ class Peer:  # long: the five verbs, leases and the connection's life
             if driver.record is not None:
                 driver.forget(stream)
 
-    def _inbound(self, verb: str, credit: int) -> Inbound:
-        if not 0 <= credit <= 0x7FFFFFFF:
-            raise LocalProtocolError(f"credit is 0 to {0x7FFFFFFF}, not {credit}", rule="R-26")
+    def _inbound(self, verb: str, credit: Kept) -> Inbound:
+        check_kept(credit)
         self._check(verb)
         if self._driver.renew is None:
             self._driver.check()

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, cast
 
-from afflux.core.engine import Engine
+from afflux.core.engine import Engine, Fair
 from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
 from afflux.core.events import Event
 from afflux.transports.base import foreign
@@ -27,6 +27,7 @@ __all__ = ["Pump"]
 
 _LARGEST_PIECE = 0x40000
 _SMALLEST_PIECE = 0x1000
+_PACE_S = 0.001
 
 
 class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hooks are part of it
@@ -45,6 +46,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         "_linger",
         "_loop_s",
         "_low",
+        "_pacer",
         "_piece",
         "_plenty",
         "_reading",
@@ -58,6 +60,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         "away",
         "engine",
         "error",
+        "fair",
         "hold_reading",
         "loop",
         "lost",
@@ -68,6 +71,8 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
     def __init__(self, engine: Engine, expects: str | None) -> None:
         self._view = None
         self.engine = engine
+        self.fair = cast("Fair", engine) if hasattr(engine, "yields") else None
+        "The engine, if its streams take turns."
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.error: Error | None = None
@@ -101,6 +106,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         self._timer: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._linger: asyncio.TimerHandle | None = None
+        self._pacer: asyncio.TimerHandle | None = None
 
     # -- what the driver adds -------------------------------------------------------------------------------
 
@@ -241,15 +247,22 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             self._flushing = True
             self.loop.call_soon(self._flush)
 
-    def room(self, *, small: bool = False) -> int:
-        """Bytes that may still be queued; ``small`` as for the engine."""
+    def room(self) -> int:
+        """Bytes that may still be queued."""
         transport = self.transport
-        return self.engine.room(0 if transport is None else transport.get_write_buffer_size(), small=small)
+        return self.engine.room(0 if transport is None else transport.get_write_buffer_size())
+
+    def room_beside(self) -> int:
+        """The same for what is no large payload."""
+        transport = self.transport
+        unsent = 0 if transport is None else transport.get_write_buffer_size()
+        return self.engine.room(unsent) if self.fair is None else self.fair.room_beside(unsent)
 
     @property
     def crowded(self) -> bool:
         """Whether so much waits to be written that a request should wait as well."""
-        return self._blocked or self.engine.room(0, small=True) < self._plenty
+        room = self.engine.room(0) if self.fair is None else self.fair.room_beside(0)
+        return self._blocked or room < self._plenty
 
     def consumed(self, size: int, items: int) -> None:
         """The application took ``items`` items of ``size`` bytes in all."""
@@ -332,14 +345,13 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
                 self.note()
                 self._arm()
             return
-        while not self._blocked and (data := engine.outgoing()):
+        fair = self.fair if patient else None
+        again = False
+        while not self._blocked and not (again := fair is not None and fair.yields()) and (data := engine.outgoing()):
             if not self.durable():
                 return
             self._written += len(data)
             transport.write(data)
-            if engine.yields() and patient:
-                self.flush_soon()
-                break
         self.note()
         if self.over and not engine.queued and not self._blocked:
             self._say_goodbye(transport)
@@ -347,8 +359,17 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         if unsent and self._stall is None:
             self._watch_writing(unsent)
         self.roomy(unsent)
+        if again and self._pacer is None:
+            self._pacer = self.loop.call_later(_PACE_S, self._pace)
         self.check_reading()
         self._arm()
+
+    def _pace(self) -> None:
+        """Those who have waited for others have waited long enough to go on a little."""
+        self._pacer = None
+        if self.fair is not None:
+            self.fair.pace()
+        self._flush()
 
     def _say_goodbye(self, transport: asyncio.Transport) -> None:
         """End this half and wait for the peer's end, so that it can read the last words: a close with unread
@@ -390,10 +411,10 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             self._arm()
 
     def _stop_timers(self) -> None:
-        for handle in (self._timer, self._stall, self._linger):
+        for handle in (self._timer, self._stall, self._linger, self._pacer):
             if handle is not None:
                 handle.cancel()
-        self._timer = self._stall = self._linger = None
+        self._timer = self._stall = self._linger = self._pacer = None
 
     def _watch_writing(self, unsent: int) -> None:
         """What waits now has to be gone after ``write_stall_s``, or as much of it as ``write_min_rate`` makes."""

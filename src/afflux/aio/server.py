@@ -97,7 +97,9 @@ class _Guest(Serving):
 
     def left(self) -> None:
         """Nothing of the client is left."""
+        super().left()
         self.server._left(self.peer)
+        del self.peer  # it holds this object
 
     async def look_at(self, newcomer: _Guest, event: Resuming) -> None:
         """A client of a former process is back: what decides about clients has not seen this one."""

@@ -37,6 +37,8 @@ Extension = Callable[[int, bytes], Any]
 Waiting = tuple[str, int, Payload]
 "A request or a fire whose handler has not begun: the verb, the stream and what is asked."
 
+_NO_CONTEXT: Final = Context()
+
 _STOPS = (KeyboardInterrupt, SystemExit)
 _BLOCKED_S = 0.1
 "Handlers of one turn that take longer than this get a line in the log (SL-07)."
@@ -155,6 +157,10 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
             self._queue.extend(fired)
         for task in self._running.values():
             task.cancel()
+
+    def left(self) -> None:
+        """No handler will run any more: let go of the peer, which the context has."""
+        self.context = _NO_CONTEXT
 
     def stop(self) -> None:
         """End every handler."""

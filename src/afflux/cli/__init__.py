@@ -12,10 +12,10 @@ from importlib import import_module
 
 __all__ = ["COMMANDS", "PLANNED", "main"]
 
-COMMANDS = ("serve", "request", "decode", "demo", "doctor")
+COMMANDS = ("serve", "request", "bench", "decode", "demo", "doctor")
 "The commands there are, in the order of the help."
 
-PLANNED = ("inspect", "capture", "bridge", "relay", "bench", "spark", "check")
+PLANNED = ("inspect", "capture", "bridge", "relay", "spark", "check")
 "The commands that the interface promises and this version does not have."
 
 USAGE = 2

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import typer
 
 from afflux.cli import COMMANDS
+from afflux.cli.bench import bench
 from afflux.cli.decode import decode
 from afflux.cli.demo import demo
 from afflux.cli.doctor import doctor
@@ -17,7 +18,7 @@ from afflux.cli.serve import serve
 
 __all__ = ["app", "run"]
 
-_FUNCTIONS: tuple[Callable[..., None], ...] = (serve, request, decode, demo, doctor)
+_FUNCTIONS: tuple[Callable[..., None], ...] = (serve, request, bench, decode, demo, doctor)
 
 app = typer.Typer(
     name="afflux",

@@ -54,6 +54,7 @@ def findings() -> Iterator[Finding]:
     import afflux
 
     yield Finding(name="afflux", version=afflux.__version__, purpose="this", remedy=None)
+    yield _build()
     old = sys.version_info < (3, 11)
     yield Finding(
         name="python",
@@ -73,6 +74,14 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _build() -> Finding:
+    """Whether the inner rings are compiled."""
+    from afflux.core import buffer
+
+    pure = buffer.__file__.endswith(".py")
+    return Finding(name="build", version="pure Python" if pure else "compiled", purpose="the engines", remedy=None)
 
 
 def _java() -> Finding:

@@ -20,6 +20,11 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
         """afflux request tcp://127.0.0.1:7000 --stream -d '{"count": 100, "size": 16}' --credit 8 --graph""",
         """afflux request tcp://127.0.0.1:7000 --stream -r flights -d '{"count": 5}' -o table""",
     ),
+    "bench": (
+        "afflux bench tcp://127.0.0.1:7000 -n 20000 -m 64",
+        "afflux bench tcp://127.0.0.1:7000 --rate 500 -D 2s --fail-if 'p99>1s' --fail-if 'errors>0'",
+        "afflux bench tcp://127.0.0.1:7000 --stream --items 1000 --credit 1,8,64,unbounded -n 5",
+    ),
     "decode": (
         "afflux decode --framing none --hex 00000005200000000003",
         "afflux decode --payload text --hex '00 00 0e 00 00 00 01 11 00 00 00 00 70 69 6e 67'",

@@ -14,7 +14,19 @@ import typer
 
 from afflux.core import errors
 
-__all__ = ["DONE", "FAILED", "HANDSHAKE", "INTERRUPTED", "MALFORMED", "TIMEOUT", "USAGE", "code_of", "guarded", "usage"]
+__all__ = [
+    "DONE",
+    "FAILED",
+    "HANDSHAKE",
+    "INTERRUPTED",
+    "MALFORMED",
+    "THRESHOLD",
+    "TIMEOUT",
+    "USAGE",
+    "code_of",
+    "guarded",
+    "usage",
+]
 
 DONE = 0
 FAILED = 1
@@ -23,6 +35,7 @@ TIMEOUT = 3
 HANDSHAKE = 4
 MALFORMED = 5
 OTHER_CODE = 79
+THRESHOLD = 99
 INTERRUPTED = 130
 
 BY_WIRE_CODE = {

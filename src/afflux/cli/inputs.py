@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from afflux.cli.exits import usage
+from afflux.core.autocredit import Kept
 
-__all__ = ["LINE_LIMIT", "duration", "items", "one"]
+__all__ = ["LINE_LIMIT", "credit", "duration", "items", "one"]
 
 LINE_LIMIT = 0x100_0000
 "The longest line, in bytes, that -D takes as one item: 16 MiB."
@@ -29,6 +30,15 @@ def duration(text: str) -> float:
     if match is None:
         usage(f"{text!r} is not a duration; write 200ms, 1.5s or 2m")
     return float(match[1]) * _UNITS[match[2] or ""]
+
+
+def credit(text: str) -> Kept:
+    """Items under way: 1 to 2^31-1, or ``auto``."""
+    if text == "auto":
+        return "auto"
+    if not re.fullmatch(r"\d{1,10}", text) or not 0 < int(text) <= 0x7FFFFFFF:
+        usage(f"--credit is 1 to {0x7FFFFFFF:,}, or auto, not {text!r}")
+    return int(text)
 
 
 async def one(text: str) -> bytes:

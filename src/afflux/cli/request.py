@@ -12,10 +12,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from afflux.cli import inputs
 from afflux.cli.exits import usage
 from afflux.cli.graph import Graph
 from afflux.cli.inputs import duration, items, one
 from afflux.cli.output import Format, Printer, printer
+from afflux.core.autocredit import AutoWindow, Kept
+from afflux.core.credit import Window
+from afflux.core.limits import Limits
+from afflux.core.payload import Payload
 
 __all__ = ["request"]
 
@@ -39,7 +44,7 @@ class _Asked:
     metadata: str | None
     metadata_mime: str | None
     data_mime: str | None
-    credit: int
+    credit: Kept
     take: int | None
     delay: float
     max_time: float | None
@@ -71,9 +76,11 @@ def request(
     mmt: Annotated[str | None, typer.Option("--mmt", metavar="MIME", help="MIME type of metadata.")] = None,
     dmt: Annotated[str | None, typer.Option("--dmt", metavar="MIME", help="MIME type of data.")] = None,
     credit: Annotated[
-        int,
-        typer.Option("--credit", "--limitRate", metavar="N", min=1, max=0x7FFFFFFF, help="Items under way at most."),
-    ] = 256,
+        str,
+        typer.Option(
+            "--credit", "--limitRate", metavar="N|auto", help="Items under way at most; auto: as many as it needs."
+        ),
+    ] = "256",
     take: Annotated[int | None, typer.Option("--take", metavar="N", min=1, help="End after N items.")] = None,
     delay: Annotated[str, typer.Option("--delay", metavar="TIME", help="Wait after each item: 200ms, 1.5s.")] = "0",
     max_time: Annotated[
@@ -117,7 +124,7 @@ def request(
         metadata=metadata,
         metadata_mime=mmt,
         data_mime=dmt,
-        credit=credit,
+        credit=inputs.credit(credit),
         take=take,
         delay=duration(delay),
         max_time=None if max_time is None else duration(max_time),
@@ -260,7 +267,7 @@ async def _consume(answer: Any, asked: _Asked, show: Printer) -> None:
             show.item(item)
             if asked.store is not None:
                 sys.stdout.flush()  # what is printed is taken, and what is taken does not come again
-            if window.done():
+            if window.done(item):
                 break
             await asyncio.sleep(asked.delay)
             window.refill()
@@ -274,27 +281,28 @@ class _Window:
 
     def __init__(self, answer: Any, asked: _Asked) -> None:
         self._answer = answer
-        self._credit = asked.credit
+        fits = Limits().connection_bytes // 4
+        self._window = AutoWindow(fits) if asked.credit == "auto" else Window(asked.credit, fits)
         self._take = asked.take
         self._clock = asyncio.get_running_loop().time
-        self._owed = 0
+        self._size = 0
         self.graph = Graph(self._clock())
 
     def open(self) -> None:
         """Make the first grant."""
-        self._grant(self._credit)
+        self._grant(self._window.initial(self._clock()))
 
-    def done(self) -> bool:
+    def done(self, item: Payload) -> bool:
         """An item arrived: was it the last one wanted?"""
-        self._owed += 1
-        self.graph.item(self._clock())
+        now = self._clock()
+        self._size = len(item)
+        self._window.arrived(1, now)
+        self.graph.item(now)
         return self.graph.used == self._take
 
     def refill(self) -> None:
-        """Grant what was used once it is half of the window, so that the window never runs dry."""
-        if self._owed * 2 >= self._credit:
-            self._grant(self._owed)
-            self._owed = 0
+        """Grant again once enough of the window was used, so that it never runs dry."""
+        self._grant(self._window.consumed(1, self._size, self._clock()))
 
     def _grant(self, n: int) -> None:
         if self._take is not None:

@@ -9,7 +9,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -19,11 +19,13 @@ from afflux.cli.exits import INTERRUPTED, usage
 from afflux.cli.inputs import duration
 from afflux.core.errors import ApplicationError
 
-__all__ = ["Lines", "serve"]
+__all__ = ["GRACE", "Lines", "listen_for_signals", "serve"]
 
 VERBS = ("request", "fire", "stream", "channel", "push")
 GRACE = 5.0
 "Seconds that live streams get to end in after a signal."
+
+MOST_WORKERS = 1024
 
 LINE_LIMIT = 0x100_0000
 "The longest line of --file: 16 MiB."
@@ -55,15 +57,50 @@ def serve(
     auth_file: Annotated[
         Path | None, typer.Option("--auth-file", metavar="FILE", help="Let in only who shows these credentials.")
     ] = None,
+    workers: Annotated[
+        int,
+        typer.Option("--workers", metavar="N", min=1, max=MOST_WORKERS, help="Processes that share the address."),
+    ] = 1,
+    worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
 ) -> None:
     """Serve one address. Prints `ready URI` when it listens; SIGINT and SIGTERM close it in order."""
     if sum((demo, handler is not None, file is not None)) != 1:
         usage("serve takes exactly one of --demo, --handler MODULE:OBJECT, --file PATH")
-    chosen = _demo() if demo else _lines(file) if file is not None else _load(handler or "")
-    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        stopped_by = runner.run(_serve(uri, chosen, journal, _terms(lease, resume, store, auth_file)))
+    terms = _terms(lease, resume, store, auth_file)
+    if workers > 1:
+        _refuse_what_is_not_shared({"--journal": journal, "--resume": resume, "--store": store})
+        words = _words({"--handler": handler, "--file": file, "--lease": lease, "--auth-file": auth_file})
+        stopped_by = _share(uri, workers, ["--demo", *words] if demo else words)
+    else:
+        chosen = _demo() if demo else _lines(file) if file is not None else _load(handler or "")
+        with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+            stopped_by = runner.run(_serve(uri, chosen, journal, terms, worker))
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
+
+
+_UNSHARED = {
+    "--journal": "a journal is one process's",
+    "--resume": "a session lives in one process, and its client may come back to another",
+    "--store": "its file is one process's",
+}
+
+
+def _refuse_what_is_not_shared(options: Mapping[str, object]) -> None:
+    for option, given in options.items():
+        if given:
+            usage(f"--workers and {option} do not go together: {_UNSHARED[option]}")
+
+
+def _words(options: Mapping[str, object]) -> list[str]:
+    """Those options that were given, as a worker's command line has them."""
+    return [f"{option}={value}" for option, value in options.items() if value is not None]
+
+
+def _share(uri: str, workers: int, words: Sequence[str]) -> signal.Signals:
+    from afflux.cli.workers import look_after
+
+    return look_after(uri, workers, words, GRACE)
 
 
 def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path | None) -> dict[str, Any]:
@@ -164,27 +201,46 @@ def _some_lines(file: BinaryIO) -> list[bytes]:
     return lines
 
 
-async def _serve(uri: str, handler: object, journal: Path | None, terms: dict[str, Any]) -> signal.Signals:
-    """Listen until a signal comes; return it."""
+async def _serve(
+    uri: str, handler: object, journal: Path | None, terms: dict[str, Any], worker: int | None
+) -> signal.Signals:
+    """Listen until a signal comes, or a worker's parent has gone; return the signal."""
     import afflux
 
     told: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
-    _listen_for_signals(told)
+    listen_for_signals(told)
     async with contextlib.AsyncExitStack() as stack:
         if journal is not None:
             from afflux.journal import Journalled
 
             journal.mkdir(parents=True, exist_ok=True)  # before "ready": what can not be kept is told now
             handler = await stack.enter_async_context(Journalled(handler, journal))
-        server = await stack.enter_async_context(afflux.serve(uri, handler, **terms))
-        sys.stdout.write(f"ready {server.uri}\n")
-        sys.stdout.flush()
+        server = await stack.enter_async_context(afflux.serve(uri, handler, reuse_port=worker is not None, **terms))
+        if worker is None:
+            sys.stdout.write(f"ready {server.uri}\n")
+            sys.stdout.flush()
+        else:
+            _answer_to_parent(worker, server.uri, told)
         number = await told
         await server.close(drain=GRACE, keep=terms["store"] is not None)
         return number
 
 
-def _listen_for_signals(told: asyncio.Future[signal.Signals]) -> None:
+def _answer_to_parent(line: int, uri: str, told: asyncio.Future[signal.Signals]) -> None:
+    """Say where this worker listens. Without a parent it ends: in order, or at once if it is ending already."""
+    from afflux.cli.workers import Line
+
+    def lost() -> None:
+        if told.done():
+            os.kill(os.getpid(), signal.SIGKILL)
+        told.set_result(signal.SIGTERM)
+
+    parent = Line(line)
+    parent.listens(uri)
+    parent.watch(lost)
+
+
+def listen_for_signals(told: asyncio.Future[signal.Signals]) -> None:
     """The first signal is told; the second one of the same kind ends the process at once."""
     loop = asyncio.get_running_loop()
 

@@ -5,8 +5,8 @@ Here is arithmetic only, as in credit.py, which has the fixed window. All that i
 1. A **flight** goes from a grant to the moment when the application has taken the first item which that grant allowed.
    It measures the round trip (to the arrival of that item), the rate at which the application took items, and how
    long it waited for them meanwhile. One flight at a time.
-2. The **round trip** is the least that was measured: more is a queue. It is forgotten after ``_REMEMBERED_S`` unless
-   it is confirmed, and when one flight after the other takes twice as long while the application waits: the way has
+2. The **round trip** is the least that was measured: more is a queue. It is forgotten after ``_REMEMBERED_S`` or
+   ``_REMEMBERED`` round trips unless it is confirmed, and when one flight after the other takes much longer while the application waits: the way has
    become longer. Then the window is halved for one flight, so that what is measured anew is not our own queue.
 3. The **rate** is the greatest of the last few flights while the application waits for items, for a network that
    hiccups is not slow. While items wait for the application only the last two count: it has become slow.
@@ -21,32 +21,41 @@ holds what it had and no more; and no window is above ``_MOST`` items, however s
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, inf
+from typing import Literal
 
 from afflux.core.credit import SATURATED, Window
+from afflux.core.errors import LocalProtocolError
 
-__all__ = ["AutoWindow"]
+__all__ = ["AutoWindow", "Kept", "check_kept", "window_of"]
+
+Kept = int | Literal["auto"]
+"Credit to keep open on a stream: items, 0 to grant by hand, or as many as it seems to need."
 
 _FIRST = 16
 "Items of the first grant, when nothing is known."
 _MOST = 0x10000
 _BURST = 32
 _BURST_BYTES = 0x10000
-_STEADY = 1.5
-"Covers that a grant is made for several items together, and that ends are late now and then."
+_STEADY = 1.25
+"Covers that a grant is made for several items together."
 _GROWING = 3.0
 "The rate lags a round trip behind the window: so it doubles in about one and a half."
 _LEAST_S = 0.001
 "What two busy event loops may need for a turn."
 _REMEMBERED_S = 5.0
+_REMEMBERED = 64
+"Round trips, where that is longer: to measure one costs half of one."
 _DOUBTED_S = 1.0
 "The first round trip has the start of a handler in it, and is forgotten sooner."
 _LONGEST_S = 1.0
 "A round trip that takes longer is a source that rests."
 _RATES = 8
 "Flights that the greatest rate is taken from."
-_LATE = 8
-"Flights of twice the round trip, in a row, after which that is forgotten."
+_QUEUE = 1.6
+"Times the round trip: there is a queue."
+_LOST = 8
+"Flights that took longer and brought less, in a row, after which the round trip is forgotten."
 
 
 class Flight:
@@ -82,7 +91,10 @@ class AutoWindow(Window):
         "_grew",
         "_growing",
         "_idle",
-        "_late",
+        "_jitter",
+        "_last",
+        "_lost",
+        "_peak",
         "_probing",
         "_rates",
         "_waiting",
@@ -104,7 +116,10 @@ class AutoWindow(Window):
         self._growing = True
         self._flat = 0
         self._grew = 0
-        self._late = 0
+        self._lost = 0
+        self._peak = 0.0
+        self._jitter = 0.0
+        self._last = 0.0
         self._waiting = 0
         "Flights in a row in which the application waited for most of the time."
         self._busy = False
@@ -143,6 +158,8 @@ class AutoWindow(Window):
             ValueError: more than is outstanding, or a negative number (a bug of the caller).
         """
         self._check(items, nbytes)
+        if not items:
+            return 0
         self.outstanding -= items
         self._done += items
         flight = self._flight
@@ -151,14 +168,13 @@ class AutoWindow(Window):
             self._learn(flight, now)
         if self._idle is None and self._done >= self._arrived:
             self._idle = now
-        if self._base and not self._probing and (now > self._forget_at or self._late >= _LATE):
+        if self._base and not self._probing and (now > self._forget_at or self._lost >= _LOST):
             self._probing = True
             self._flight = None
             self.size = max(1, self.size // 2)
-        if items:
-            self._weigh(items, nbytes)
+        self._weigh(items, nbytes)
         grant = self.target - self.outstanding
-        if grant * 2 < self.target and (grant * 8 < self.target or self.outstanding > self._enough) or grant <= 0:
+        if (grant * 2 < self.target and (grant * 8 < self.target or self.outstanding > self._enough)) or grant <= 0:
             return 0
         if self._flight is None:
             self._flight = Flight(now, self._done, self._done + self.outstanding)
@@ -178,25 +194,32 @@ class AutoWindow(Window):
         if not known or elapsed <= 0:
             return
         self._follow(flight, (self._done - flight.start) / elapsed, flight.waited / elapsed)
-        rate = max(self._rates)
-        self._enough = _MOST if self._growing else 1 + ceil(rate * self._base * (1 + _STEADY) / 2)
+        rate, way = max(self._rates), self._base + min(2 * self._jitter, self._base / 4)
+        self._enough = _MOST if self._growing else 1 + ceil(rate * way * 1.125)
         rate *= _GROWING if self._growing else _STEADY
-        wanted = 1 + max(ceil(rate * self._base), int(rate * _LEAST_S))
+        wanted = 1 + max(ceil(rate * way), int(rate * _LEAST_S))
         if self._waiting > 2:
             wanted = max(wanted, min(_BURST, _BURST_BYTES * self._items // max(1, self._bytes)))
         self.size = max(1, min(_MOST, wanted))
 
     def _trust(self, round_trip: float, now: float) -> None:
         """A round trip was measured."""
-        first = not self._base
-        if first or self._probing or round_trip < self._base:
+        before, probing = self._base, self._probing
+        if before:
+            self._jitter += (min(abs(round_trip - self._last), before) - self._jitter) / 8
+        self._last = round_trip
+        if not before or probing or round_trip < before:
             self._base = min(round_trip, _LONGEST_S)
-        if first:
+        if not before:
             self._forget_at = now + _DOUBTED_S
-        elif round_trip < 1.1 * self._base:
-            self._forget_at = now + _REMEMBERED_S
-        self._probing = False
-        self._late = 0
+        elif probing and round_trip < 0.9 * before:
+            self._forget_at = now  # there was a queue, and half of it may still be there
+        elif probing or round_trip < 1.1 * self._base:
+            self._forget_at = now + max(_REMEMBERED_S, _REMEMBERED * self._base)
+        if probing:
+            self._probing = False
+            self._lost = 0
+            self._peak = 0.0
 
     def _follow(self, flight: Flight, rate: float, waited: float) -> None:
         """Take the rate of a flight; ``waited`` is the part of its time for which the application waited."""
@@ -205,6 +228,7 @@ class AutoWindow(Window):
             self._busy = True
             self._growing = False
             self._rates = [*self._rates[-1:], rate]
+            self._peak = 0.0
             return
         if self._busy and self._waiting:  # it has become fast
             self._busy = False
@@ -213,10 +237,29 @@ class AutoWindow(Window):
         grows = rate > 1.15 * max(self._rates, default=0.0)
         self._flat = 0 if grows else self._flat + 1
         self._grew = self._grew + 1 if grows else 0
-        late = not flight.round_trip or flight.round_trip > 2 * max(self._base, _LEAST_S)
-        self._late = self._late + 1 if late and self._waiting else 0
-        if late or self._flat >= 2:
+        took = (flight.round_trip or inf) / max(self._base, _LEAST_S)
+        self._peak = max(rate, self._peak * 0.998)
+        lost = took > 1.1 and rate < 0.9 * self._peak and self._waiting
+        self._lost = self._lost + 1 if lost else 0
+        if took > _QUEUE or self._flat >= 3:
             self._growing = False
         elif self._grew >= 3:
             self._growing = True
         self._rates = [*self._rates[1 - _RATES :], rate]
+
+
+def check_kept(credit: Kept) -> None:
+    """What an application may give as ``credit=``.
+
+    Raises:
+        LocalProtocolError: it is neither "auto" nor a number of items, or that is out of range (rule ``R-26``).
+    """
+    if credit != "auto" and not (isinstance(credit, int) and 0 <= credit <= 0x7FFFFFFF):
+        raise LocalProtocolError(f'credit is 0 to {0x7FFFFFFF}, or "auto", not {credit!r}', rule="R-26")
+
+
+def window_of(credit: Kept, byte_limit: int) -> Window | None:
+    """The window to keep open; None when all grants are by hand."""
+    if credit == "auto":
+        return AutoWindow(byte_limit)
+    return Window(credit, byte_limit) if credit else None

@@ -21,7 +21,7 @@ from afflux.core.events import Event, Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike
 
-__all__ = ["Engine", "Extending", "Lasting", "Leasing", "Resumable"]
+__all__ = ["Engine", "Extending", "Fair", "Lasting", "Leasing", "Resumable"]
 
 
 class Engine(Protocol):
@@ -60,20 +60,8 @@ class Engine(Protocol):
     def closed(self) -> bool:
         """True once Closed was returned: close the transport when outgoing is empty."""
 
-    def yields(self) -> bool:
-        """Whether to write no more in this turn of the loop: what is left is of streams that have had their share, and
-        the others should have a turn to make more. It says so once; outgoing goes on all the same."""
-
-    def room(self, unsent: int, *, small: bool = False) -> int:
-        """Bytes that may still be queued, ``unsent`` of which the transport holds already. ``small``: what will be
-        queued is no large payload (64 KiB and more); it does not wait until such a one has left in pieces."""
-
-    def behind(self, stream: int) -> bool:
-        """Whether something of the stream is still queued, or others go before it: of several that make items without
-        end, only who is not behind should make more. ``caught_up`` says when that is over."""
-
-    def caught_up(self) -> list[int]:
-        """The streams that were behind, and are not any more, since the last call."""
+    def room(self, unsent: int) -> int:
+        """Bytes that may still be queued, ``unsent`` of which the transport holds already."""
 
     def consumed(self, size: int, items: int = 0) -> None:
         """The application took delivered payloads of ``size`` bytes in all, ``items`` of them items of streams and
@@ -143,6 +131,31 @@ class Engine(Protocol):
 
     def credit(self, stream: int) -> int:
         """How many items the peer will still take on a stream; 0 for one that is over."""
+
+
+class Fair(Engine, Protocol):
+    """An engine whose streams take turns by bytes, with large payloads in pieces."""
+
+    def room_beside(self, unsent: int) -> int:
+        """The room for what is no large payload (64 KiB and more): it does not wait until such a one has left."""
+
+    def crowd(self, waiting: int) -> None:
+        """Before a turn's writing: so many streams have more to send and wait for room."""
+
+    def yields(self) -> bool:
+        """Before each outgoing: whether to leave it for now, because what is queued is of streams that have had their
+        share, and others are busy. Go on when something new is queued, or after ``pace``. Who does not ask goes on all
+        the same."""
+
+    def pace(self) -> None:
+        """A millisecond has gone by since it yielded."""
+
+    def behind(self, stream: int) -> bool:
+        """Whether something of the stream is still queued: of several that make items without end, only who is not
+        behind should make more. ``caught_up`` says when that is over."""
+
+    def caught_up(self) -> list[int]:
+        """The streams that were behind, and are not any more, since the last call."""
 
 
 class Resumable(Engine, Protocol):

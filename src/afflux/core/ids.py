@@ -105,12 +105,16 @@ class Tombstones:
         if self._free is not None:
             self._free.pop(id, None)
 
+    def clear(self) -> None:
+        """Forget every id."""
+        self._free = None
+
     def state(self) -> list[list[int]]:
         """The ids, oldest first, each with its late frames."""
         return [] if self._free is None else [[id, free] for id, free in self._free.items()]
 
     def restore(self, state: list[list[int]]) -> None:
         """Remember the newest of these, and nothing else."""
-        self._free = None
+        self.clear()
         for id, free in state:
             self.add(id, free)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from time import monotonic
 from types import TracebackType
 from typing import Literal
 
-from afflux.core.credit import Window
+from afflux.core.autocredit import Kept, window_of
 from afflux.core.errors import Error, LocalProtocolError
 from afflux.core.events import Block, Items
 from afflux.core.payload import Payload, Payloads, size_of
@@ -28,13 +29,12 @@ class ItemStream:
     def __init__(
         self,
         driver: Driver,
-        credit: int,
+        credit: Kept,
         opener: Callable[[Inbox, int, bool], int | None],
         timeout: float | None,
     ) -> None:
         self._driver = driver
-        self._window = Window(credit, driver.engine.limits.connection_bytes // 4) if credit else None
-        self._step = max(1, min(_STEP, credit // 2)) if credit else _STEP
+        self._window = window_of(credit, driver.engine.limits.connection_bytes // 4)
         self._open: Callable[[Inbox, int, bool], int | None] | None = opener
         self._timeout = timeout
         self._inbox = Inbox()
@@ -157,7 +157,7 @@ class ItemStream:
             event = self._next_event()
             if event is None:
                 return False
-            payloads, step = payloads_of(event), self._step
+            payloads, step = payloads_of(event), _STEP if self._window is None else min(_STEP, self._window.step)
             self._parts.extend(payloads[start : start + step] for start in range(0, len(payloads), step))
         self._part = self._parts.popleft()
         self._items = iter(list(self._part))
@@ -171,7 +171,7 @@ class ItemStream:
         opener, self._open = self._open, None
         grant, self._early = self._early, 0
         if self._window is not None:
-            grant += self._window.initial()
+            grant += self._window.initial(monotonic())
         self._granted = grant
         self.id = opener(self._inbox, grant, columnar)
         self._driver.write()
@@ -188,7 +188,10 @@ class ItemStream:
                 raise TimeoutError(f"no item within {self._timeout:g} s")
         if inbox.arrived:
             event = inbox.arrived.popleft()
-            self._granted -= _count(event)
+            count = _count(event)
+            self._granted -= count
+            if self._window is not None:
+                self._window.arrived(count, monotonic())
             return event
         if inbox.error is not None:
             raise inbox.error
@@ -198,7 +201,7 @@ class ItemStream:
         """The application is done with some items: free their memory budget and refill the window."""
         driver = self._driver
         driver.engine.consumed(size, count)
-        if self._window is not None and (n := self._window.consumed(count, size)):
+        if self._window is not None and (n := self._window.consumed(count, size, monotonic())):
             self._ask(n)
             driver.write()
 

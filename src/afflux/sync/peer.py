@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from afflux.calls import Cursor, Metadata, call_payload
-from afflux.core.errors import Error, LocalProtocolError, Unsupported
+from afflux.core.autocredit import Kept, check_kept
+from afflux.core.errors import Error, Unsupported
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.registry import ProtocolEntry
@@ -107,14 +108,15 @@ class Peer:
         metadata: Metadata = None,
         route: str | None = None,
         cursor: Cursor | None = None,
-        credit: int = DEFAULT_CREDIT,
+        credit: Kept = DEFAULT_CREDIT,
         timeout: float | None = None,
     ) -> ItemStream:
         """Ask for many items; nothing is sent before the first use.
 
         Args:
-            credit: how many items may be under way or wait here; 0 means that ``request(n)`` grants by hand. Fewer
-                are granted when items are large: all that waits has to fit a quarter of ``connection_bytes``.
+            credit: how many items may be under way or wait here; 0 means that ``request(n)`` grants by hand, "auto"
+                that it follows the round trip and the consumer. Fewer are granted when items are large: all that waits
+                has to fit a quarter of ``connection_bytes``.
             timeout: the longest wait for the next item.
         """
         payload = call_payload(data, metadata, route, cursor)
@@ -136,7 +138,7 @@ class Peer:
         metadata: Metadata = None,
         route: str | None = None,
         cursor: Cursor | None = None,
-        credit: int = DEFAULT_CREDIT,
+        credit: Kept = DEFAULT_CREDIT,
         timeout: float | None = None,
     ) -> ItemStream:
         """Send the items of ``source`` and receive items. Both happen while the result is iterated.
@@ -223,9 +225,8 @@ class Peer:
             raise Unsupported(f'{self._protocol.name} has no "{verb}"; it offers: {there}')
         self._driver.check()
 
-    def _check_credit(self, verb: str, credit: int) -> None:
-        if not 0 <= credit <= 0x7FFFFFFF:
-            raise LocalProtocolError(f"credit is 0 to {0x7FFFFFFF}, not {credit}", rule="R-26")
+    def _check_credit(self, verb: str, credit: Kept) -> None:
+        check_kept(credit)
         self._check(verb)
 
     def _wait_for_room(self, timeout: float | None) -> None:

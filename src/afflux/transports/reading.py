@@ -32,6 +32,9 @@ class Receiver(asyncio.BufferedProtocol):
             view = self._view = _view_of(asyncio.get_running_loop())  # type: ignore[misc]
         return view
 
+    get_buffer = buffer
+    "asyncio's name for it."
+
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were read."""
         self.data_received(bytes(self.buffer(nbytes)[:nbytes]))

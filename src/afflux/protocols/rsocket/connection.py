@@ -345,7 +345,9 @@ class Connection:
     def _echo(self, frame: Keepalive) -> None:
         if len(frame.data) > self.limits.connection_metadata_bytes:
             raise Violation("metadata-too-large", rule="connection_metadata_bytes")
-        if self._retained is not None:
+        if self._retained is None:
+            self._streams.rest(self._now, self._lifetime)  # with resumption much may come late
+        else:
             if not self._retained.told(frame.position):
                 self._charge(10, 0, "KA-07", "a position that goes backwards")
                 return
@@ -719,7 +721,8 @@ class Connection:
 
     def _over(self) -> None:
         self._next_keepalive = None
-        self._in.close()
+        self._in.end()
+        self._streams.end()
         self._out.retained = None  # nothing will go again: a full store does not keep the last words back
         if self._sessions is not None:
             self._sessions.remove(self)

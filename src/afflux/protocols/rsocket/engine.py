@@ -132,29 +132,11 @@ class Engine(Connection):
         """True once Closed was returned."""
         return self._state is _CLOSED
 
-    def room(self, unsent: int, *, small: bool = False) -> int:
-        """Bytes that may still be queued, 0 when there are too many frames.
-
-        One large payload may pass O; what it still has to send takes no room from small ones, or they would stand
-        still until it is gone.
-        """
-        limits, out = self.limits, self._out
-        if out.frames >= limits.outbound_high_frames:
+    def room(self, unsent: int) -> int:
+        """Bytes that may still be queued, 0 when there are too many frames."""
+        if self._out.frames >= self.limits.outbound_high_frames:
             return 0
-        queued = out.size - min(out.large, limits.payload_bytes) if small else out.size
-        return max(0, limits.outbound_high_bytes - queued - unsent)
-
-    def yields(self) -> bool:
-        """Whether other streams should have a turn of the loop before more is written."""
-        return self._out.yields()
-
-    def behind(self, stream: int) -> bool:
-        """Whether a stream still has something queued."""
-        return self._out.behind(stream)
-
-    def caught_up(self) -> list[int]:
-        """The streams that were behind, and are not any more."""
-        return self._out.caught_up()
+        return max(0, self.limits.outbound_high_bytes - self._out.size - unsent)
 
     def consumed(self, size: int, items: int = 0) -> None:
         """The application took payloads of ``size`` bytes in all."""
@@ -326,6 +308,36 @@ class Engine(Connection):
         ledger.transport = self.room(unsent)
         ledger.budget = max(0, self.limits.connection_bytes - self._out.size - unsent)
         return ledger
+
+    # -- streams that take turns ----------------------------------------------------------------------------
+
+    def room_beside(self, unsent: int) -> int:
+        """The room for what is no large payload. One of these may pass O; what it still has to send takes no room from
+        others, or they would stand still until it is gone. All together stays within O and a payload."""
+        limits, out = self.limits, self._out
+        if out.frames >= limits.outbound_high_frames:
+            return 0
+        return max(0, limits.outbound_high_bytes - out.size + min(out.large, limits.payload_bytes) - unsent)
+
+    def crowd(self, waiting: int) -> None:
+        """So many streams wait for room."""
+        self._out.crowd(waiting)
+
+    def yields(self) -> bool:
+        """Whether more should be left for now."""
+        return self._out.yields()
+
+    def pace(self) -> None:
+        """A millisecond is over for those who wait."""
+        self._out.pace()
+
+    def behind(self, stream: int) -> bool:
+        """Whether a stream still has something queued."""
+        return self._out.behind(stream)
+
+    def caught_up(self) -> list[int]:
+        """The streams that were behind, and are not any more."""
+        return self._out.caught_up()
 
     # -- leases and extensions ------------------------------------------------------------------------------
 

@@ -110,6 +110,12 @@ class Inbound:
         self.incomplete_since = None
         self._buffer.clear()
 
+    def end(self) -> None:
+        """The connection is over for good: no frame will be treated. Who treats them holds this object, and is let go:
+        what is over is freed at once, not when the garbage collector comes to it."""
+        self.close()
+        self._treat = _nobody
+
     def reopen(self) -> None:
         """There is a new transport."""
         self.over = False
@@ -329,3 +335,7 @@ def _alike(block: bytes, position: int, end: int, stride: int, most: int) -> int
             break
         tried *= 4
     return alike if alike >= _MANY else 0
+
+
+def _nobody(block: bytes, start: int, end: int) -> None:
+    """Who treats the frames of a connection that is over."""

@@ -8,7 +8,9 @@ Theory of operation. Three endings leave different frames under way:
 3. A request was answered. Only a cancel may cross the answer. Answers are most of all endings, so they are counted
    and not remembered.
 
-Ids are remembered in tables of ``limits.tombstones``, oldest out: there is no state for each id that ever was.
+Ids are remembered in tables of ``limits.tombstones``, oldest out: there is no state for each id that ever was. They
+are forgotten when no stream has ended for a connection's lifetime: nothing is under way for so long. Full tables take
+140 KiB, which is much for a connection that is idle.
 """
 
 from __future__ import annotations
@@ -29,21 +31,27 @@ _LATE_CANCELS = 16
 class LateFrames:
     """The endings of one connection's streams."""
 
-    __slots__ = ("_answers", "_ended", "_given_up", "_most_answers")
+    __slots__ = ("_answers", "_ended", "_fresh", "_given_up", "_most_answers", "_since")
 
     def __init__(self, limits: Limits) -> None:
         self._given_up = Tombstones(limits.tombstones)
         self._ended = Tombstones(limits.tombstones)
         self._answers = 0
         self._most_answers = limits.tombstones
+        self._fresh = False
+        "A stream has ended since the last look."
+        self._since = 0.0
+        "When that was seen last, in the caller's seconds."
 
     def given_up(self, id: int, free: int) -> None:
         """This side ended the stream: ``free`` frames may be under way."""
         self._given_up.add(id, free)
+        self._fresh = True
 
     def ended(self, id: int) -> None:
         """The stream ended in order, or by the peer's wish."""
         self._ended.add(id, _LATE_CANCELS)
+        self._fresh = True
 
     def answered(self, requests: int = 1) -> None:
         """This side answered so many requests."""
@@ -53,6 +61,14 @@ class LateFrames:
         """The id is used again."""
         self._given_up.discard(id)
         self._ended.discard(id)
+
+    def look(self, now: float, seconds: float) -> None:
+        """Time passes. Forget all endings when there was none for so many seconds; call it now and then."""
+        if self._fresh:
+            self._fresh, self._since = False, now
+        elif now - self._since >= seconds:
+            self._given_up.clear()
+            self._ended.clear()
 
     def state(self) -> list[Any]:
         """What ``restore`` takes."""

@@ -436,6 +436,14 @@ class Streams:
         self.reassembly.clear()
         self.out.clear()
 
+    def rest(self, now: float, seconds: float) -> None:
+        """Forget what is known of ended streams when none has ended for so long; call it now and then."""
+        self._late.look(now, seconds)
+
+    def end(self) -> None:
+        """The connection is over for good: let go of the one that holds this object (see Inbound.end)."""
+        self._charge = _nothing
+
     # -- classification -------------------------------------------------------------------------------------
 
     def _item(self, stream: Stream, next: bool, complete: bool, payload: Payload) -> None:
@@ -712,3 +720,7 @@ def _about(error: Error, id: int) -> Error:
     copy.stream = id
     copy.__cause__ = error
     return copy
+
+
+def _nothing(price: int, stream: int, rule: str, reason: str) -> None:
+    """What a frame costs on a connection that is over."""

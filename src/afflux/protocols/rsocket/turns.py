@@ -30,6 +30,12 @@ Entry = bytes | Whole | Fragments
 
 _CLEARED = 64
 "Turns that are over are cleared away when they are so many, and half of the row."
+_LOOKED_AT = 64
+_PACE = 0x10000
+_POLITE = 64
+"So many milliseconds after others have last sent something worth it, whoever owes does not take what they leave."
+_BUSY = 0x400
+"Bytes in one turn that are worth it: more than a grant of credit, an answer, a keepalive."
 
 
 class Turns:  # long: what goes in, what comes out, who may add more, and a snapshot
@@ -38,12 +44,12 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
     __slots__ = (
         "_awaited",
         "_caught_up",
+        "_cut_share",
         "_fragments",
         "_over",
+        "_polite",
         "_queues",
         "_row",
-        "_served",
-        "_shared",
         "_shares",
         "frames",
         "large",
@@ -67,9 +73,8 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         "What streams in the row have left of a turn that goes on; below 0, what they owe."
         self._fragments = 0
         "How many payloads are to be cut."
-        self._served = 0
-        self._shared = False
-        "Two streams at least have sent something since a turn of the loop was given away."
+        self._cut_share = SHARE
+        self._polite = 0
         self._awaited: dict[int, None] = {}
         self._caught_up: list[int] = []
 
@@ -143,14 +148,13 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         self._queues.clear()
         self._row.clear()
         self._shares.clear()
-        self._over = self._fragments = self.large = self._served = 0
-        self._shared = False
+        self._over = self._fragments = self.large = 0
 
     # -- who may add more -------------------------------------------------------------------------------------
 
     def behind(self, stream: int) -> bool:
-        """Whether the stream still has something queued, or owes. If so, ``caught_up`` will tell when that is over."""
-        if stream not in self._queues:
+        """Whether the stream still has something queued. If so, ``caught_up`` will tell when that is over."""
+        if not self._queues.get(stream):
             return False
         self._awaited[stream] = None
         return True
@@ -162,22 +166,33 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         streams, self._caught_up = self._caught_up, []
         return streams
 
+    def crowd(self, waiting: int) -> None:
+        """So many streams would send something now, if there was room for it: who is being cut does not get their share
+        as well."""
+        here = len(self._row) - self._over
+        self._cut_share = SHARE * here // (here + waiting) if waiting else SHARE
+
+    # -- patience ---------------------------------------------------------------------------------------------
+
     def yields(self) -> bool:
-        """After a take: True when the others should have a turn of the loop before the next one, because whoever
-        still has something queued has had its share. It is True once; who goes on without it harms nobody but them."""
-        if not self._shared:
-            return False
-        for _ in range(len(self._row) - self._over):
-            stream = self._row[self._over]
-            share = self._shares.get(stream, 0) + SHARE
-            if self._queues[stream]:
-                if share > 0:
-                    return False
-                break
-            self._pass(stream, share)
-        self._shared = False
-        self._served = 0
-        return self._over < len(self._row)
+        """Before a take: whether it should wait for ``pace``, or until others have sent something. So it is when
+        whoever has something queued has had its share, and others are busy that have nothing queued just now."""
+        return self._polite > 0 and bool(self._row) and self._all_owe()
+
+    def pace(self) -> None:
+        """A millisecond is over: everybody makes up for 64 KiB."""
+        self._polite -= 1
+        for stream in self._row[self._over :]:
+            self._pass(stream, self._shares.get(stream, 0) + _PACE)
+
+    def _all_owe(self) -> bool:
+        """Whether nobody who has something queued has a share left to send it. Of a long row only the first are looked
+        at: where so many have had their share there is nobody who gets too much."""
+        for place in range(self._over, min(len(self._row), self._over + _LOOKED_AT)):
+            stream = self._row[place]
+            if self._queues[stream] and self._shares.get(stream, 0) > -SHARE:
+                return False
+        return len(self._row) - self._over <= _LOOKED_AT
 
     # -- what comes out ---------------------------------------------------------------------------------------
 
@@ -200,8 +215,11 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         """Move about ``limit`` bytes, whole frames, until ``size`` is ``least``; return how many they are."""
         moved = 0
         while moved < limit and self.size > least:
-            moved += self._turn(chunks, limit - moved)
-        if self.size == least and not self._shared:
+            size = self._turn(chunks, limit - moved)
+            if not size and moved and self._all_owe():
+                break
+            moved += size
+        if self.size == least and not self._polite:
             self.forget()  # nobody else wants to send: nobody owes anything
         return moved
 
@@ -209,11 +227,11 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         """The first of the row sends its share, ``most`` bytes and the rest of a frame."""
         stream = self._row[self._over]
         queue = self._queues[stream]
-        if queue and stream != self._served:
-            self._shared = self._shared or self._served != 0
-            self._served = stream
-        alone = not self._shared and len(self._row) - self._over == 1
-        share = most if alone else self._shares.get(stream, 0) + SHARE
+        if alone := not self._polite and len(self._row) - self._over == 1:
+            self._shares.pop(stream, None)
+            share = most
+        else:
+            share = self._shares.get(stream, 0) + self._worth(stream)
         moved = 0
         while queue and moved < most and moved < share:
             if isinstance(queue, deque):
@@ -225,11 +243,21 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
                 if done:
                     queue = self._queues[stream] = deque()
             moved += size
-        if not queue or moved >= share:
+        if not queue:
+            if moved >= _BUSY and not alone:
+                self._polite = _POLITE
+            self._pass(stream, 0 if alone else share - moved)
+        elif moved >= share:
             self._pass(stream, 0 if alone else share - moved)
         elif not alone:
             self._shares[stream] = share - moved - SHARE  # the limit is reached: its turn goes on
         return moved
+
+    def _worth(self, stream: int) -> int:
+        """Bytes that a turn of the stream is worth."""
+        queue = self._queues[stream]
+        first = queue[0] if isinstance(queue, deque) and queue else queue
+        return self._cut_share if isinstance(first, Fragments) else SHARE
 
     def _move(self, entry: Entry, chunks: list[bytes | memoryview]) -> tuple[int, bool]:
         """Move an entry, or the next frame of a payload: how many bytes, and whether nothing of it is left."""

@@ -1,0 +1,162 @@
+"""What compiling gives: ``python -m benchmarks.compiled [PURE] [COMPILED]``, after ``make compiled``.
+
+Two engines in one process, coupled in memory: no socket, no loop, no task. So it shows the part that is compiled and
+nothing else; what is left of it between two processes is told by ``PYTHONPATH=build/compiled/site python -m
+benchmarks``. PURE and COMPILED are the folders in which ``afflux`` is; each run is a process of its own, in turns.
+A figure is CPU time for an item at both ends together, in nanoseconds: the median of the runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PURE, COMPILED = ROOT / "src", ROOT / "build" / "compiled" / "site"
+SECONDS = 0.3
+"CPU time of one measurement."
+
+
+class Ends:
+    """A client's engine and a server's, and the bytes between them."""
+
+    def __init__(self) -> None:
+        from afflux.core.payload import Payload
+        from afflux.protocols.rsocket import Engine
+
+        self.client, self.server = Engine("client"), Engine("server")
+        first = self.client.open("request", b"")
+        self.carry(self.client, self.server)
+        self.server.answer([first], [Payload()])
+        self.carry(self.server, self.client)
+
+    def carry(self, sender: Any, receiver: Any) -> list[Any]:
+        """Move what is queued, in reads of up to 64 KiB, and tell what it means."""
+        events: list[Any] = []
+        while data := sender.outgoing():
+            events += receiver.receive(data, 0.0)
+        return events
+
+
+def stream(items: list[Any]) -> Callable[[], int]:
+    """Send these items on one stream, again and again; each is looked at when it has come."""
+    ends = Ends()
+    id = ends.client.open("stream", b"", credit=0x7FFFFFFF)
+    ends.carry(ends.client, ends.server)
+
+    def turn() -> int:
+        ends.server.send(id, items)
+        count = size = 0
+        for event in ends.carry(ends.server, ends.client):
+            for payload in event.payloads:
+                size += len(payload.data)
+            count += len(event.payloads)
+        ends.client.consumed(size, count)
+        return count
+
+    return turn
+
+
+def request(at_once: int) -> Callable[[], int]:
+    """So many requests of 64 bytes, and their answers, as a driver does it."""
+    from afflux.core.events import singly
+    from afflux.core.payload import Payload
+
+    ends, payloads = Ends(), [Payload(bytes(64))] * at_once
+
+    def turn() -> int:
+        ends.client.ask(payloads)
+        asked = list(singly(ends.carry(ends.client, ends.server)))
+        ends.server.answer([event.stream for event in asked], [event.payload for event in asked])
+        ends.server.consumed(64 * len(asked))
+        answers = list(singly(ends.carry(ends.server, ends.client)))
+        ends.client.consumed(64 * len(answers))
+        return len(answers)
+
+    return turn
+
+
+def channel(at_once: int) -> Callable[[], int]:
+    """Open so many streams of three items, each with a grant in between: frames of every kind."""
+    ends = Ends()
+
+    def turn() -> int:
+        ids = [ends.client.open("stream", b"what", credit=1) for _ in range(at_once)]
+        ends.carry(ends.client, ends.server)
+        for id in ids:
+            ends.server.send(id, [b"first"])
+        ends.carry(ends.server, ends.client)
+        for id in ids:
+            ends.client.request(id, 2)
+        ends.carry(ends.client, ends.server)
+        for id in ids:
+            ends.server.send(id, [b"second", b"third"], complete=True)
+            ends.server.release(id)
+        ends.carry(ends.server, ends.client)
+        ends.server.consumed(4 * at_once)
+        ends.client.consumed(16 * at_once, 3 * at_once)
+        return at_once
+
+    return turn
+
+
+def workloads() -> dict[str, Callable[[], int]]:
+    """Everything that is measured, by name."""
+    from afflux.core.payload import Payload
+
+    return {
+        "stream 64 B": stream([bytes(64)] * 512),
+        "stream 60 to 68 B": stream([bytes(60 + n % 9) for n in range(512)]),
+        "stream 64 B, 28 B of metadata": stream([Payload(bytes(64), bytes(28))] * 512),
+        "request/response 64 B, 256 at once": request(256),
+        "request/response 64 B, 1 at a time": request(1),
+        "a stream of 3 items, 2 grants": channel(64),
+    }
+
+
+def measured(turn: Callable[[], int]) -> float:
+    """CPU time of one item, in nanoseconds."""
+    turn()
+    count, start = 0, time.process_time()
+    while (spent := time.process_time() - start) < SECONDS:
+        count += turn()
+    return spent / count * 1e9
+
+
+def run(folder: Path) -> dict[str, float]:
+    """All of it once, with the afflux of a folder."""
+    words = [sys.executable, __file__, "--once"]
+    env = os.environ | {"PYTHONPATH": str(folder.resolve())}
+    done = subprocess.run(words, env=env, stdout=subprocess.PIPE, text=True, check=True)
+    told: dict[str, float] = json.loads(done.stdout)
+    return told
+
+
+def main() -> None:
+    """Measure by turns and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compiled")
+    parser.add_argument("folders", nargs="*", type=Path, default=[PURE, COMPILED], metavar="FOLDER")
+    parser.add_argument("--runs", type=int, default=5, metavar="N", help="runs of each, in turns (5)")
+    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.once:
+        print(json.dumps({name: measured(turn) for name, turn in workloads().items()}))
+        return
+    pure, compiled = asked.folders
+    runs = [(run(pure), run(compiled)) for _ in range(asked.runs)]
+    print(f"{'ns of CPU for an item, both ends':40} {'pure':>8} {'compiled':>9} {'ratio':>6}")
+    for name in runs[0][0]:
+        one, other = (median(told[which][name] for told in runs) for which in (0, 1))
+        print(f"{name:40} {one:8.0f} {other:9.0f} {one / other:6.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""The part of docs/benchmarks.md that is made of ``results.json``: between two marks, the same for the same figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import words
+from benchmarks.bars import JUDGED, OURSELVES
+from benchmarks.peers import LOOPS, NODE, PEERS
+
+__all__ = ["PAGE", "rewritten", "section"]
+
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+
+_BEGIN = "<!-- made of benchmarks/results.json by make bench: begin -->\n"
+_END = "<!-- end -->\n"
+
+
+def rewritten(page: str, figures: dict[str, Any]) -> str:
+    """The page with its part made anew.
+
+    Raises:
+        ValueError: the marks are not there.
+    """
+    before, begin, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise ValueError(f"docs/benchmarks.md has no lines {_BEGIN.strip()!r} and {_END.strip()!r}")
+    return before + begin + "\n" + section(figures) + "\n" + end + after
+
+
+def section(figures: dict[str, Any]) -> str:
+    """Where it was measured, the targets, where others are ahead, and every figure."""
+    other = next(loop for loop in LOOPS if loop != JUDGED)
+    parts = [
+        " ".join(_where(figures)),
+        "### Targets",
+        _targets(figures),
+        "### Where others are ahead",
+        "\n".join(_ahead(figures)),
+        f"### Throughput on {JUDGED}",
+        "Behind each peer: how many times its figure that of `afflux` is.",
+        _by_peer(figures, JUDGED, _rate),
+        f"### Throughput on {other}",
+        _by_peer(figures, other, _rate),
+        f"### CPU on {JUDGED}",
+        "CPU seconds of server + client for a million requests or items, for a GB (10⁹ bytes) where items are large.",
+        _by_peer(figures, JUDGED, lambda workload, figure, _: words.cpu(workload, figure)),
+        f"### Peak memory on {JUDGED}",
+        "MiB of server + client, everything included; a Python that does nothing has 10, a Node.js 40.",
+        _by_peer(figures, JUDGED, lambda workload, figure, _: words.memory(figure)),
+        "### Not run",
+        "\n".join(f"- {line}" for line in figures["not_run"]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _where(figures: dict[str, Any]) -> Iterator[str]:
+    versions = ", ".join(f"{name} {number}" for name, number in figures["versions"].items())
+    yield f"Measured on {figures['date'][:10]}: {figures['cpu']}, {figures['cores']} cores; {versions}."
+    yield f"Medians of {figures['runs']} alternating runs of about {figures['seconds']:g} s."
+    yield from (f"**{doubt}**" for doubt in words.doubts(figures))
+
+
+def _targets(figures: dict[str, Any]) -> str:
+    titles = {workload["name"]: workload["title"] for workload in figures["workloads"]}
+    rows = []
+    for entry in figures["targets"]:
+        lists = entry["lists"] or {"ratios": {}, "verdict": ""}
+        title = titles[entry["workload"]]
+        rows.append(
+            [
+                title if entry["ours"] == OURSELVES else f"{title}, {_column(entry['ours'])}",
+                entry["beside"],
+                words.target(entry, "bar"),
+                words.target(entry, "ambition"),
+                _judged(entry),
+                words.times(entry["by_cpu"].get(JUDGED)),
+                _judged(lists),
+            ]
+        )
+    return _table(["workload", "times", "bar", "ambition", "measured", "by CPU", "with lists"], rows)
+
+
+def _judged(came: dict[str, Any]) -> str:
+    ratio = came["ratios"].get(JUDGED)
+    verdict = f"**{came['verdict']}**" if came["verdict"] == "not met" else came["verdict"]
+    return f"{words.times(ratio)} {verdict}".strip()
+
+
+def _ahead(figures: dict[str, Any]) -> Iterator[str]:
+    """Every peer that did more than we on the judged loop; the skeleton, which is no peer, is one line."""
+    peers, skeleton = [], []
+    for workload in figures["workloads"]:
+        for name, figure in workload["contenders"].items():
+            ratio = figure[f"{OURSELVES}_over_it"].get(JUDGED)
+            peer = name.partition("/")[0]
+            if ratio is None or ratio >= 1 or peer.startswith(OURSELVES):
+                continue
+            if peer == "skeleton":
+                skeleton.append(1 / ratio)
+            else:
+                peers.append(f"- {workload['title']}: {peer} is {words.times(1 / ratio)} as fast.")
+    yield from peers or ["- No peer in any workload of this run."]
+    if skeleton:
+        most = max(skeleton)
+        yield (
+            f"- The skeleton in {len(skeleton)} of {len(figures['workloads'])} workloads, up to {words.times(most)}: "
+            "that is what credit, states and errors cost."
+        )
+
+
+def _by_peer(figures: dict[str, Any], loop: str, cell: Callable[[Any, Any, float | None], str]) -> str:
+    """A row for each workload, a column for each peer that ran on this loop, or on the only one it has."""
+    columns = {}
+    ours_first = sorted(PEERS.items(), key=lambda item: not item[0].startswith(OURSELVES))
+    for peer, entry in ours_first:
+        name = f"{peer}/{entry.loops[0] if len(entry.loops) == 1 else loop}"
+        if any(name in workload["contenders"] for workload in figures["workloads"]):
+            columns[name] = _column(peer)
+    rows = []
+    for workload in figures["workloads"]:
+        row = [workload["title"]]
+        for name in columns:
+            figure = workload["contenders"].get(name)
+            row.append(cell(workload, figure, figure[f"{OURSELVES}_over_it"].get(loop)) if figure else "–")
+        rows.append(row)
+    return _table(["workload", *columns.values()], rows)
+
+
+def _column(peer: str) -> str:
+    loops = PEERS[peer].loops
+    return f"{peer} (Node.js)" if loops == (NODE,) else f"{peer} ({loops[0]})" if len(loops) == 1 else peer
+
+
+def _rate(workload: dict[str, Any], figure: dict[str, Any], ratio: float | None) -> str:
+    return words.rate(workload, figure) + (f" ({words.times(ratio)})" if ratio is not None else "")
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---", *["--:"] * (len(header) - 1)], *rows]
+    return "\n".join("| " + " | ".join(row) + " |" for row in lines)

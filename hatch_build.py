@@ -1,0 +1,62 @@
+"""Build hook: with ``AFFLUX_MYPYC=1`` a wheel is compiled with mypyc, and tagged for its interpreter and platform.
+
+Without the variable nothing happens here: the wheel is pure Python. Where it can not be compiled it is pure as well,
+and a line on stderr says why. What is compiled, and how, is in tools/compiled.py; docs/how-to/compiled.md tells users.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+VARIABLE = "AFFLUX_MYPYC"
+
+
+class Compiled(BuildHookInterface):  # type: ignore[type-arg]
+    """The hook of wheels."""
+
+    PLUGIN_NAME = "custom"
+
+    def dependencies(self) -> list[str]:
+        """What compiling needs: nothing unless it is wanted."""
+        return ["mypy>=1.18", "setuptools>=70"] if _wanted() else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, and add what comes of it to the wheel."""
+        if not _wanted():
+            return
+        if version == "editable":
+            _say("an editable installation stays pure Python, so that its source can be edited")
+            return
+        self._folder = tempfile.TemporaryDirectory(prefix="afflux-compiled-")
+        tool = Path(self.root, "tools", "compiled.py")
+        done = subprocess.run([sys.executable, tool, self._folder.name], capture_output=True, text=True, check=False)
+        if done.returncode:
+            *told, reason = done.stderr.splitlines(keepends=True) or [f"{tool.name} failed\n"]
+            sys.stderr.writelines(told)
+            _say(f"not compiled, the wheel is pure Python: {reason.strip()}")
+            return
+        folder = Path(self._folder.name)
+        made = [path for path in folder.rglob("*") if path.is_file()]
+        build_data["force_include"] |= {str(path): str(path.relative_to(folder)) for path in made}
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """The wheel is written: forget what it was made of."""
+        if hasattr(self, "_folder"):
+            self._folder.cleanup()
+
+
+def _wanted() -> bool:
+    return os.environ.get(VARIABLE, "0") not in ("", "0")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"afflux: {text}\n")

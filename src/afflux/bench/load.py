@@ -1,0 +1,442 @@
+"""The load itself: streams that ask, and one task that watches over them. What is counted is in ``tally``.
+
+1. Each stream is a task that takes turns (``schedule``) for as long as there are any. A turn says when its request was
+   meant to begin; latency counts from there.
+2. Every turn has an outcome: succeeded, failed, cut or unfinished. Nothing is left out because it was slow.
+3. One task looks at all streams now and then, and gives up what has taken longer than ``timeout``. That costs less
+   than a timer for each request, and bounds the end of the run.
+4. A connection that is lost comes back by itself. A stream whose connection does not come back stops; when all have,
+   the run is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from math import inf
+from typing import Literal, cast
+
+import afflux
+from afflux.aio.flow import ItemStream
+from afflux.aio.peer import Peer
+from afflux.bench.meter import Meter
+from afflux.bench.plan import Plan
+from afflux.bench.result import Result
+from afflux.bench.schedule import Arrivals, Closed, Open, Turns
+from afflux.bench.tally import Tally, kind_of
+from afflux.bench.trip import round_trip
+from afflux.core.errors import (
+    ConnectFailed,
+    ConnectionClosed,
+    Error,
+    LocalProtocolError,
+    SetupRefused,
+    Unsupported,
+)
+from afflux.protocols.rsocket.codes import Code
+
+__all__ = ["Clock", "Gate", "Progress", "Tell", "run"]
+
+Clock = Callable[[], float]
+"Monotonic seconds."
+
+_DIALING = 32
+"Connections that are made at the same time."
+
+_PAUSE_S = 0.1
+"Seconds that a stream waits after it has lost its connection."
+
+_TELL_S = 0.25
+"Seconds between two reports of progress."
+
+_HOPELESS = (LocalProtocolError, Unsupported)
+"Errors that every further request would meet as well; so would a client that the server does not want."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a run is."""
+
+    phase: Literal["warming up", "measuring", "waiting"]
+    "Waiting is for what is under way when the time is over."
+    elapsed: float
+    "Seconds in this phase."
+    share: float | None
+    "How much of the phase is done, 0 to 1; None when that is not known."
+    done: int
+    "Requests that are over."
+    failed: int
+    items: int
+
+
+Tell = Callable[[Progress], None]
+Gate = Callable[[], Awaitable[object]]
+_Batches = AsyncGenerator[list[afflux.Payload], None]
+
+
+async def run(
+    plan: Plan,
+    *,
+    tell: Tell | None = None,
+    stop: asyncio.Event | None = None,
+    gate: Gate | None = None,
+    clock: Clock | None = None,
+) -> Result:
+    """Put the load on the server, and return what was measured.
+
+    Args:
+        plan: what to do.
+        tell: called now and then with how far it is; keep it short, for it is in the way of what is measured.
+        stop: set it to end early; the result is of what was measured until then, and says so.
+        gate: awaited when everything is ready, before measuring begins.
+        clock: monotonic seconds, for a loop whose time is made up.
+
+    Raises:
+        ConnectFailed: no connection could be made.
+        SetupRefused: the server does not want this client.
+        LocalProtocolError: what is to be sent can not be sent.
+    """
+    if plan.workers > 1:
+        from afflux.bench.workers import run_workers
+
+        return await run_workers(plan, tell=tell, stop=stop, gate=gate)
+    stop = stop or asyncio.Event()
+    plan.payload()
+    async with connected(plan) as peers:
+        trip = await round_trip(plan, clock or time.perf_counter)
+        if plan.warmup:
+            await Load(plan.warm(), peers, trip, tell, stop, clock, warming=True).run()
+        if gate is not None:
+            await gate()
+        return await Load(plan, peers, trip, tell, stop, clock).run()
+
+
+@asynccontextmanager
+async def connected(plan: Plan) -> AsyncIterator[list[Peer]]:
+    """All connections of a plan; they come back when they are lost."""
+    few = asyncio.Semaphore(_DIALING)
+    again = afflux.Backoff(first=_PAUSE_S, most=1.0, patience=plan.timeout / 2)
+
+    async def dial() -> Peer:
+        async with few:
+            return await afflux.connect(
+                plan.uri,
+                limits=plan.limits,
+                setup=plan.setup,
+                metadata_mime=plan.metadata_mime,
+                data_mime=plan.data_mime,
+                reconnect=again,
+            )
+
+    tasks = [asyncio.ensure_future(dial()) for _ in range(plan.connections)]
+    try:
+        yield list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        made = [task.result() for task in tasks if not task.cancelled() and task.exception() is None]
+        await asyncio.gather(*(peer.close() for peer in made))
+
+
+class _Slot:
+    """One stream: what the watch has to know of it."""
+
+    __slots__ = ("since", "task", "why")
+
+    task: asyncio.Task[None]
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+        "When its request began, or its last item came; None between two requests."
+        self.why: Literal["timeout", "cut", "unfinished"] | None = None
+        "Why it is being given up."
+
+    def give_up(self, why: Literal["timeout", "cut", "unfinished"]) -> None:
+        """Cancel what is under way."""
+        if self.since is not None and self.why is None:
+            self.why = why
+            self.task.cancel()
+
+
+class Load:
+    """One phase of a run, on connections that are there."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        peers: list[Peer],
+        trip: float | None,
+        tell: Tell | None,
+        stop: asyncio.Event,
+        clock: Clock | None,
+        *,
+        warming: bool = False,
+    ) -> None:
+        self._plan = plan
+        self._warming = warming
+        self._peers = peers
+        self._trip = trip
+        self._tell = tell
+        self._stop = stop
+        self._exact = clock is None
+        self._clock = clock or time.perf_counter
+        self._payload = plan.payload()
+        self._slots: list[_Slot] = []
+        self._unserved = 0
+        self._stopped = 0
+        self._hopeless: Error | None = None
+        self._lost: Error | None = None
+        self._start = self._until = inf
+        self._tally = Tally()
+        self._turns = self._schedule()
+        asks = {"request": self._request, "fire": self._fire, "stream": self._flow, "channel": self._flow}
+        self._ask: Callable[[Peer, float, _Slot], Awaitable[None]] = asks[plan.verb]
+
+    async def run(self) -> Result:
+        """Do it.
+
+        Raises:
+            SetupRefused, LocalProtocolError, Unsupported: no request can succeed.
+        """
+        for peer in [peer for _ in range(self._plan.streams) for peer in self._peers]:
+            slot = _Slot()
+            slot.task = asyncio.ensure_future(self._work(peer, slot))
+            self._slots.append(slot)
+        await asyncio.sleep(0)  # all of them wait for their first turn now
+        started, cpu, begun = time.time(), time.process_time(), time.perf_counter()
+        self._begin()
+        tasks = [slot.task for slot in self._slots]
+        together, watch = asyncio.gather(*tasks), asyncio.ensure_future(self._watch())
+        try:
+            await asyncio.wait((together, watch), return_when=asyncio.FIRST_COMPLETED)
+            if watch.done():
+                watch.result()
+            await together
+        finally:
+            for task in (watch, *tasks):
+                task.cancel()
+            await asyncio.wait((watch, *tasks))
+            await asyncio.wait((together,))
+            if not together.cancelled():
+                together.exception()  # it is raised already, or the run was canceled
+            self._turns.close()
+        if self._hopeless is not None:
+            raise self._hopeless
+        used = time.process_time() - cpu
+        return self._result(started, used / max(1e-9, time.perf_counter() - begun))
+
+    # -- what a stream does -----------------------------------------------------------------------------------
+
+    async def _work(self, peer: Peer, slot: _Slot) -> None:
+        """Take turns."""
+        turns, ask, clock = self._turns, self._ask, self._clock
+        delay = self._tally.delay if self._plan.rate is not None else None
+        while (meant := await turns.take()) is not None:
+            start = meant
+            if delay is not None:
+                start = clock()
+                delay.record(int((start - meant) * 1e9))
+            slot.since = start
+            try:
+                await ask(peer, meant, slot)
+                if delay is not None:
+                    self._tally.served(start, clock())
+            except asyncio.CancelledError:
+                if slot.why is None:
+                    raise
+                slot.task.uncancel()
+                self._given_up(slot, meant)
+            except Error as error:
+                slot.since = None  # it is over, and nothing of it is to be given up
+                if not await self._failed(error):
+                    self._stopped += 1
+                    return
+            finally:
+                slot.since = None
+
+    async def _request(self, peer: Peer, meant: float, slot: _Slot) -> None:
+        answer = await peer.request(self._payload)
+        self._tally.answered(meant, self._clock(), len(answer))
+
+    async def _fire(self, peer: Peer, meant: float, slot: _Slot) -> None:
+        await peer.fire(self._payload)
+        self._tally.ended(meant, self._clock())
+
+    async def _flow(self, peer: Peer, meant: float, slot: _Slot) -> None:
+        start = self._clock()
+        plan = self._plan
+        meter = Meter(plan.credit, self._trip, start, plan.take, plan.limits.connection_bytes // 4)
+        try:
+            async with self._opened(peer) as stream, aclosing(_batches(stream)) as batches:
+                stream.request(meter.opened(start))
+                await self._take(stream, batches, meter, meant, slot)
+        finally:
+            self._tally.flowed(meter)
+        self._tally.ended(meant, self._clock())
+
+    async def _take(self, stream: ItemStream, batches: _Batches, meter: Meter, meant: float, slot: _Slot) -> None:
+        """Take items to the end, or as many as are wanted."""
+        clock, came, take = self._clock, self._tally.came, self._plan.take
+        first: float | None = meant
+        before, here = meant, False
+        async for batch in batches:
+            now = clock()
+            (meter.worked if here else meter.waited)(now)
+            size = _size(batch)
+            came(len(batch), size, now, before, first)
+            more = meter.came(len(batch), size, now)
+            first, before = None, now
+            if slot.since is not None:
+                slot.since = now
+            if meter.taken == take:
+                return
+            if more:
+                stream.request(more)
+            here = stream.limited_by() == "application"
+            meter.worked(clock())
+        meter.waited(clock())
+
+    def _opened(self, peer: Peer) -> ItemStream:
+        plan = self._plan
+        if plan.verb == "stream":
+            return peer.stream(self._payload, credit=0)
+        item = plan.data
+        rest = (self._payload if number == 0 else item for number in range(plan.items))
+        return peer.channel(rest, credit=0)
+
+    # -- what ends otherwise ----------------------------------------------------------------------------------
+
+    def _given_up(self, slot: _Slot, meant: float) -> None:
+        """The watch has canceled a request."""
+        why, slot.why = slot.why, None
+        if why == "timeout":
+            what = "item" if self._plan.flows else "answer"
+            text = f"no {what} within {self._plan.timeout:g} s"
+            self._tally.gave_up("Timeout", self._clock() - meant, text)
+        elif why == "cut":
+            self._tally.cut += 1
+        else:
+            self._tally.unfinished += 1
+
+    async def _failed(self, error: Error) -> bool:
+        """Count it; whether the stream may go on."""
+        self._tally.fail(kind_of(error))
+        if isinstance(error, _HOPELESS) or (isinstance(error, SetupRefused) and error.code != Code.CONNECTION_ERROR):
+            self._hopeless = self._hopeless or error
+            self._turns.stop(self._clock())
+            return False
+        if isinstance(error, ConnectFailed):
+            self._lost = error
+            return False
+        await asyncio.sleep(_PAUSE_S if isinstance(error, ConnectionClosed) else 0)
+        return True
+
+    async def _watch(self) -> None:
+        """Give up what takes too long, end the run when its time is over or somebody wants it, and tell."""
+        period = min(_TELL_S, max(0.01, self._plan.timeout / 20))
+        told = asyncio.ensure_future(self._stop.wait())
+        try:
+            self._report(self._start)
+            while not self._stop.is_set():
+                now = self._clock()
+                wait = min(period, self._until - now) if now < self._until else period
+                await asyncio.wait((told,), timeout=wait)
+                now = self._clock()
+                if now >= self._until and self._plan.cuts:
+                    for slot in self._slots:
+                        slot.give_up("cut")
+                for slot in self._slots:
+                    if slot.since is not None and now - slot.since > self._plan.timeout:
+                        slot.give_up("timeout")
+                self._report(now)
+            self._unserved = self._turns.stop(self._clock())
+            self._until = min(self._until, self._clock())
+            for slot in self._slots:
+                slot.give_up("unfinished")
+        finally:
+            told.cancel()
+
+    # -- what came of it --------------------------------------------------------------------------------------
+
+    def _schedule(self) -> Turns:
+        plan = self._plan
+        seconds = inf if plan.seconds is None else plan.seconds
+        if plan.rate is None:
+            return Closed(self._clock, count=plan.requests, seconds=seconds)
+        offset, step = plan.turn
+        arrivals = Arrivals(plan.rate, plan.timeout, count=plan.requests, seconds=seconds, offset=offset, step=step)
+        return Open(arrivals, self._clock, exact=self._exact)
+
+    def _begin(self) -> None:
+        start = self._start = self._clock()
+        if self._plan.seconds is not None:
+            self._until = self._tally.until = start + self._plan.seconds
+        self._turns.begin(start)
+
+    def _report(self, now: float) -> None:
+        if self._tell is None:
+            return
+        plan, tally = self._plan, self._tally
+        elapsed = now - self._start
+        done, failed = tally.succeeded + tally.cut, tally.failed
+        shares = []
+        if plan.seconds is not None:
+            shares.append(elapsed / plan.seconds)
+        if plan.requests is not None:
+            shares.append((done + failed) / plan.requests)
+        self._tell(
+            Progress(
+                phase="waiting" if now >= self._until else "warming up" if self._warming else "measuring",
+                elapsed=elapsed,
+                share=min(1.0, max(shares)) if shares else None,
+                done=done + failed,
+                failed=failed,
+                items=tally.items,
+            )
+        )
+
+    def _result(self, started: float, cpu: float) -> Result:
+        plan, tally, turns = self._plan, self._tally, self._turns
+        lost = self._lost if self._stopped == len(self._slots) else None
+        duration = min(self._clock(), self._until) - self._start
+        if plan.rate is not None and not self._stop.is_set() and lost is None:
+            planned = inf if plan.requests is None else plan.requests * plan.turn[1] / plan.rate
+            duration = max(duration, min(planned, plan.seconds or inf))
+        not_started = backlog = 0
+        if isinstance(turns, Open):
+            not_started, backlog = turns.arrivals.given_up, turns.arrivals.backlog
+            tally.gave_up("NotStarted", plan.timeout, f"not begun within {plan.timeout:g} s of its time", not_started)
+        tally.unfinished += self._unserved
+        return Result(
+            plan=plan,
+            tally=tally,
+            started=started,
+            duration=duration,
+            requests=turns.begun + not_started + self._unserved,
+            late=turns.late,
+            late_here=turns.late_here,
+            backlog=backlog,
+            not_started=not_started,
+            trip=self._trip,
+            cpu=cpu,
+            interrupted=self._stop.is_set(),
+            lost=None if lost is None else str(lost),
+        )
+
+
+def _size(batch: list[afflux.Payload]) -> int:
+    """Bytes of data and metadata. len(payload) is a call for each item: 60 ns of the 600 that one costs."""
+    size = 0
+    for payload in batch:
+        size += len(payload.data)
+        if payload.metadata is not None:
+            size += len(payload.metadata)
+    return size
+
+
+def _batches(stream: ItemStream) -> _Batches:
+    return cast("_Batches", stream.batches())

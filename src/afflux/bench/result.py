@@ -1,0 +1,200 @@
+"""What was measured: figures worked out from what was counted, under names that stay. Nothing is measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from afflux.bench.histogram import Histogram
+from afflux.bench.plan import Plan
+from afflux.bench.tally import Failure, Tally
+
+__all__ = ["FIGURES", "SERIES", "Result", "percent_of"]
+
+SERIES = ("latency", "service", "start_delay", "first_item", "gap")
+"What is measured in time, each with a histogram."
+
+FIGURES = ("min", "mean", "stddev", "p50", "p90", "p95", "p99", "p999", "max")
+"What is told of each."
+
+_KEPT_UP = 0.01
+"The share of requests that may begin late without a word."
+
+
+def percent_of(name: str) -> float:
+    """The percentile that a figure's name means: 99.0 for p99, 99.9 for p999, 97.5 for p97.5."""
+    digits = name.removeprefix("p")
+    return float(digits if "." in digits else f"{digits[:2]}.{digits[2:] or 0}")
+
+
+@dataclass(slots=True, kw_only=True)
+class Result:
+    """One run of a load."""
+
+    plan: Plan
+    tally: Tally
+    started: float
+    "When measuring began, in seconds since 1970."
+    duration: float
+    "Seconds that the rates are of."
+    requests: int
+    "Requests that were begun, or meant to begin."
+    late: int = 0
+    "Open load: how many began more than a millisecond late."
+    late_here: int = 0
+    "How many of them because of this machine."
+    backlog: int = 0
+    "Open load: the most requests that were due and had not begun."
+    not_started: int = 0
+    "Open load: how many were given up before they began."
+    trip: float | None = None
+    "Seconds of a round trip."
+    cpu: float = 0.0
+    "The share of one processor that this client used; of several processes the one that used most."
+    interrupted: bool = False
+    lost: str | None = None
+    "Why the run ended early, when the server could not be reached any more."
+
+    @property
+    def latency(self) -> Histogram:
+        """Nanoseconds from the moment at which a request was meant to begin to its end."""
+        return self.tally.latency
+
+    @property
+    def requests_per_s(self) -> float:
+        """Requests a second that succeeded."""
+        return self.tally.in_time / self.duration if self.duration else 0.0
+
+    @property
+    def items_per_s(self) -> float:
+        """Items a second that came."""
+        return self.tally.items_in_time / self.duration if self.duration else 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes a second that came, of data and metadata."""
+        return self.tally.bytes_in_time / self.duration if self.duration else 0.0
+
+    @property
+    def error_rate(self) -> float:
+        """The share of requests that failed."""
+        return self.tally.failed / self.requests if self.requests else 0.0
+
+    @property
+    def failures(self) -> list[Failure]:
+        """Every kind of failure, the most frequent first."""
+        return sorted(self.tally.failures.values(), key=lambda failure: -failure.count)
+
+    @property
+    def successful(self) -> bool:
+        """Whether anything succeeded: a request that was answered, or an item that came."""
+        return bool(self.tally.succeeded or self.tally.items)
+
+    @property
+    def kept_up(self) -> bool | None:
+        """Open load: whether hardly a request had to wait for another one to end. None for closed load."""
+        if self.plan.rate is None:
+            return None
+        waited = self.late - self.late_here
+        return not self.not_started and waited <= _KEPT_UP * self.requests
+
+    @property
+    def slow_here(self) -> bool:
+        """Open load: whether this machine was too slow to begin requests in time."""
+        return self.plan.rate is not None and self.late_here > _KEPT_UP * self.requests
+
+    @property
+    def stall(self) -> dict[str, float] | None:
+        """The shares of the streams' time by what they waited for: credit, peer, application. None where it is not
+        known."""
+        tally = self.tally
+        total = tally.credit + tally.peer + tally.application
+        if not self.plan.flows or self.trip is None or not total:
+            return None
+        return {"credit": tally.credit / total, "peer": tally.peer / total, "application": tally.application / total}
+
+    def series(self, name: str) -> Histogram | None:
+        """The histogram of a series, in nanoseconds; None when the load has no such series."""
+        has = {"service": self.plan.rate is not None, "first_item": self.plan.flows, "gap": self.plan.flows}
+        has["start_delay"] = has["service"]
+        if not has.get(name, True):
+            return None
+        histogram: Histogram = getattr(self.tally, "delay" if name == "start_delay" else name)
+        return histogram
+
+    def record(self) -> dict[str, Any]:
+        """Every figure by its name: a line of NDJSON, a row of CSV. What does not apply is None."""
+        return dict(self._record())
+
+    def _record(self) -> Iterator[tuple[str, Any]]:
+        plan, tally = self.plan, self.tally
+        yield "uri", plan.uri
+        yield "started_at", datetime.fromtimestamp(self.started, UTC).isoformat(timespec="milliseconds")
+        yield "verb", plan.verb
+        yield "load", "closed" if plan.rate is None else "open"
+        yield "connections", plan.connections
+        yield "concurrency", plan.streams
+        yield "workers", plan.workers
+        yield "credit", plan.credit if plan.flows and plan.bounded else "unbounded" if plan.flows else None
+        yield "rate_asked_per_s", plan.rate
+        yield "duration_s", round(self.duration, 6)
+        yield "interrupted", self.interrupted
+        yield "requests", self.requests
+        yield "succeeded", tally.succeeded
+        yield "failed", tally.failed
+        yield "cut", tally.cut
+        yield "unfinished", tally.unfinished
+        yield "error_rate", round(self.error_rate, 6)
+        yield "requests_per_s", round(self.requests_per_s, 3)
+        yield "items", tally.items
+        yield "items_per_s", round(self.items_per_s, 3)
+        yield "received_bytes", tally.bytes
+        yield "received_bytes_per_s", round(self.bytes_per_s, 3)
+        open_load = plan.rate is not None
+        yield "late", self.late if open_load else None
+        yield "late_here", self.late_here if open_load else None
+        yield "backlog_max", self.backlog if open_load else None
+        yield "not_started", self.not_started if open_load else None
+        yield "kept_up", self.kept_up
+        stall = self.stall or {}
+        for cause in ("credit", "peer", "application"):
+            yield f"stall_{cause}", round(stall[cause], 6) if stall else None
+        yield "round_trip_ms", None if self.trip is None else round(self.trip * 1e3, 6)
+        yield "client_cpu", round(self.cpu, 4)
+        for name in SERIES:
+            yield from self._figures(name)
+
+    def _figures(self, name: str) -> Iterator[tuple[str, float | None]]:
+        histogram = self.series(name)
+        known: dict[str, float] = {}
+        if histogram:
+            names = [figure for figure in FIGURES if figure.startswith("p")]
+            known = dict(zip(names, histogram.percentiles(map(percent_of, names)), strict=True))
+            known |= {figure: getattr(histogram, figure) for figure in FIGURES if figure not in known}
+        for figure in FIGURES:
+            yield f"{name}_{figure}_ms", round(known[figure] / 1e6, 6) if known else None
+
+    @classmethod
+    def together(cls, plan: Plan, parts: Sequence[Result]) -> Result:
+        """What several processes have measured at the same time, as one."""
+        tally = Tally()
+        for part in parts:
+            tally.merge(part.tally)
+        trips = [part.trip for part in parts if part.trip is not None]
+        return cls(
+            plan=plan,
+            tally=tally,
+            started=min(part.started for part in parts),
+            duration=max(part.duration for part in parts),
+            requests=sum(part.requests for part in parts),
+            late=sum(part.late for part in parts),
+            late_here=sum(part.late_here for part in parts),
+            backlog=sum(part.backlog for part in parts),
+            not_started=sum(part.not_started for part in parts),
+            trip=min(trips, default=None),
+            cpu=max(part.cpu for part in parts),
+            interrupted=any(part.interrupted for part in parts),
+            lost=next((part.lost for part in parts if part.lost is not None), None),
+        )

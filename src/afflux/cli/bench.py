@@ -1,0 +1,374 @@
+"""``afflux bench``: options become plans, results become text. The load itself is in ``afflux.bench``."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+import typer
+
+from afflux.cli.exits import FAILED, INTERRUPTED, THRESHOLD, TIMEOUT, code_of, usage
+from afflux.cli.inputs import duration as seconds_of
+from afflux.cli.inputs import one
+from afflux.cli.output import Format
+from afflux.core.errors import Error, SetupRefused
+
+if TYPE_CHECKING:
+    from afflux.bench import Plan, Progress, Result, Threshold
+    from afflux.core.autocredit import Kept
+
+__all__ = ["bench"]
+
+_SIZE = 64
+"Bytes of a request, or of an item, unless told otherwise."
+
+_MOST_SIZE = 0x100_0000
+_COMPOSITE = "message/x.rsocket.composite-metadata.v0"
+_OUTPUTS = (Format.table, Format.json, Format.ndjson, Format.csv)
+_MOST_RUNS = 64
+_SHOW_AFTER_S = 2.0
+"Seconds after which progress is shown."
+
+
+def bench(
+    uri: Annotated[str, typer.Argument(metavar="URI", help="The server.")],
+    requests: Annotated[
+        int | None, typer.Option("-n", "--requests", metavar="N", min=1, help="End after so many requests.")
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option("-D", "--duration", metavar="TIME", help="End after this time. [default: 10s]")
+    ] = None,
+    connections: Annotated[int, typer.Option("-c", "--connections", metavar="N", min=1, help="Connections.")] = 1,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "-m", "--concurrency", metavar="N", min=1, help="Streams at once on each. [default: 1; 256 with --rate]"
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", metavar="R", help="Open load: R requests begin every second, on all connections."),
+    ] = None,
+    warmup: Annotated[str, typer.Option("--warmup", metavar="TIME", help="The same load before, not counted.")] = "0",
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="TIME", help="Give up a request without an answer for so long.")
+    ] = "10s",
+    request: Annotated[bool, typer.Option("--request", help="One item for one item. [default]")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Many items for one.")] = False,
+    channel: Annotated[bool, typer.Option("--channel", help="Many items for many.")] = False,
+    fnf: Annotated[bool, typer.Option("--fnf", help="Fire and forget.")] = False,
+    route: Annotated[str | None, typer.Option("-r", "--route", metavar="ROUTE", help="Which of its functions.")] = None,
+    data: Annotated[
+        str | None, typer.Option("-d", "--data", metavar="DATA", help="Data of a request: text, - for stdin, @FILE.")
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option("--size", metavar="BYTES", min=0, max=_MOST_SIZE, help="Or so many bytes. [default: 64]"),
+    ] = None,
+    metadata: Annotated[str | None, typer.Option("--metadata", metavar="DATA", help="Metadata, given like -d.")] = None,
+    mmt: Annotated[str | None, typer.Option("--mmt", metavar="MIME", help="MIME type of metadata.")] = None,
+    dmt: Annotated[str | None, typer.Option("--dmt", metavar="MIME", help="MIME type of data.")] = None,
+    items: Annotated[
+        int | None,
+        typer.Option(
+            "--items",
+            metavar="N",
+            min=1,
+            help='Items of a stream, asked as JSON: {"count": N, "size": BYTES}; or items that a channel sends.',
+        ),
+    ] = None,
+    take: Annotated[
+        int | None, typer.Option("--take", metavar="N", min=1, help="Cancel each stream after N items.")
+    ] = None,
+    credit: Annotated[
+        str | None,
+        typer.Option(
+            "--credit",
+            metavar="N,…",
+            help="Window of a stream: N, auto, unbounded; several: a run for each. [default: 256]",
+        ),
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Processes that share the load.")] = 1,
+    auth_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--auth-file", metavar="FILE", help="What to show when connecting: bearer TOKEN, or simple USER PASSWORD."
+        ),
+    ] = None,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option("--fail-if", metavar="METRIC>LIMIT", help="Exit code 99 if p99>20ms, errors>0, rate<1k, …"),
+    ] = None,
+    hdr: Annotated[
+        Path | None, typer.Option("--hdr", metavar="FILE", help="Write the histograms as a log of HdrHistogram.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    output: Annotated[
+        Format | None,
+        typer.Option("-o", "--output", help="table, json, ndjson or csv. [default: table, or ndjson in a pipe]"),
+    ] = None,
+) -> None:
+    """Put load on a server: how fast it answers, how much goes through, and who waits for whom."""
+    if output is not None and output not in _OUTPUTS:
+        usage(f"bench has no output {output.value}; it has {', '.join(each.value for each in _OUTPUTS)}")
+    if mmt not in (None, _COMPOSITE) and (route is not None or auth_file is not None):
+        usage(f"-r and --auth-file are entries of composite metadata: leave --mmt out, or make it {_COMPOSITE}")
+    verb = _verb(request=request, stream=stream, channel=channel, fire=fnf)
+    plans = _plans(
+        _windows(credit, verb),
+        uri=uri,
+        verb=verb,
+        requests=requests,
+        duration=None if duration is None else seconds_of(duration),
+        connections=connections,
+        concurrency=concurrency,
+        rate=rate,
+        warmup=seconds_of(warmup),
+        timeout=seconds_of(timeout),
+        route=route,
+        data=asyncio.run(_data(verb, data, size, items)),
+        metadata=None if metadata is None else asyncio.run(one(metadata)),
+        metadata_mime=mmt,
+        data_mime=dmt,
+        items=items if items is not None and verb == "channel" else 1,
+        ends=items is not None,
+        take=_take(verb, take),
+        setup=_credentials(auth_file),
+        workers=workers,
+    )
+    _bench(plans, _thresholds(fail_if or [], plans[0]), hdr, quiet, output)
+
+
+def _verb(**chosen: bool) -> Literal["request", "stream", "channel", "fire"]:
+    names: list[Any] = [name for name, given in chosen.items() if given]
+    if len(names) > 1:
+        usage("choose one of --request, --stream, --channel, --fnf")
+    verb: Literal["request", "stream", "channel", "fire"] = names[0] if names else "request"
+    return verb
+
+
+async def _data(verb: str, data: str | None, size: int | None, items: int | None) -> bytes:
+    """What each request carries."""
+    from afflux.bench.plan import filler
+
+    if items is not None and verb not in ("stream", "channel"):
+        usage(f"--items is for --stream and --channel: --{'fnf' if verb == 'fire' else verb} has one")
+    if data is not None and size is not None:
+        usage("-d and --size do not go together")
+    if verb == "stream" and items is not None:
+        if data is not None:
+            usage("--items asks for them with data of its own: leave -d out, or use --take")
+        return json.dumps({"count": items, "size": _SIZE if size is None else size}).encode()
+    if data is not None:
+        return await one(data)
+    return b"" if verb == "stream" and size is None else filler(_SIZE if size is None else size)
+
+
+def _take(verb: str, take: int | None) -> int | None:
+    if take is not None and verb not in ("stream", "channel"):
+        usage("--take is for --stream and --channel")
+    return take
+
+
+def _credentials(path: Path | None) -> Any:
+    if path is None:
+        return None
+    import afflux
+
+    return [afflux.auth.read_file(path)]
+
+
+def _windows(credit: str | None, verb: str) -> list[Kept]:
+    """What --credit asks for."""
+    if credit is not None and verb not in ("stream", "channel"):
+        usage("--credit is for --stream and --channel: a request has one answer")
+    windows: list[Kept] = [256] if credit is None else [_window(text) for text in credit.split(",")]
+    if len(windows) > _MOST_RUNS:
+        usage(f"--credit takes {_MOST_RUNS} values at most, not {len(windows)}")
+    return windows
+
+
+def _plans(windows: list[Kept], **choices: Any) -> list[Plan]:
+    """A plan for each credit."""
+    from afflux.bench import Plan
+
+    try:
+        return [Plan(credit=window, **choices) for window in windows]
+    except ValueError as error:
+        usage(str(error))
+
+
+def _window(text: str) -> Kept:
+    from afflux.bench import UNBOUNDED
+
+    text = text.strip()
+    if text == "unbounded":
+        return UNBOUNDED
+    if text == "auto":
+        return "auto"
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:16]) <= UNBOUNDED):
+        usage(f"--credit is a number of items from 1, auto, unbounded, or several such as 1,8,64,auto; not {text!r}")
+    return int(text)
+
+
+def _thresholds(texts: list[str], plan: Plan) -> list[Threshold]:
+    from afflux.bench import Threshold
+
+    found = []
+    for text in texts:
+        try:
+            threshold = Threshold.parse(text)
+            threshold.check(plan)
+        except ValueError as error:
+            usage(f"--fail-if {error}")
+        found.append(threshold)
+    return found
+
+
+def _bench(
+    plans: list[Plan], thresholds: list[Threshold], hdr: Path | None, quiet: bool, output: Format | None
+) -> None:
+    """Measure, print, and end with the right code."""
+    from afflux.bench import report
+    from afflux.bench.worker import fast_loop
+
+    if hdr is not None and not hdr.absolute().parent.is_dir():
+        usage(f"there is no folder {str(hdr.parent)!r} for --hdr")
+    chosen = output or (Format.table if sys.stdout.isatty() else Format.ndjson)
+    results: list[Result] = []
+    failure: Error | OSError | None = None
+    interrupted = False
+    line = _Line(show=not quiet and sys.stderr.isatty())
+    try:
+        with asyncio.Runner(loop_factory=fast_loop()) as runner:
+            for plan in plans:
+                results.append(runner.run(_measured(plan, line)))
+                if chosen is Format.ndjson:
+                    typer.echo(report.as_ndjson(results[-1], thresholds), nl=False)
+                if results[-1].interrupted:
+                    break
+    except (Error, OSError) as error:
+        failure = error
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        interrupted = True
+    finally:
+        line.clear()
+    _print(results, thresholds, chosen)
+    if hdr is not None and results:
+        hdr.write_text(report.as_hdr_log(results), encoding="utf-8")
+    if failure is not None:
+        raise failure
+    _end(results, thresholds, interrupted)
+
+
+async def _measured(plan: Plan, line: _Line) -> Result:
+    """One run. The first Ctrl-C ends it early; the next one, or one before it has begun to measure, ends everything."""
+    from afflux.bench import run
+
+    stop = asyncio.Event()
+    task = asyncio.current_task()
+    loop = asyncio.get_running_loop()
+
+    def interrupt() -> None:
+        if line.measuring and not stop.is_set():
+            stop.set()
+        elif task is not None:
+            task.cancel()
+
+    async def settle() -> None:
+        gc.collect()
+        gc.freeze()  # what was made before is looked at no more: a pause of the collector is not the server's
+        line.measuring = True
+
+    line.measuring = False
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        return await run(plan, tell=line.tell, stop=stop, gate=settle)
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        gc.unfreeze()
+
+
+class _Line:
+    """Progress: one line on stderr, written over and over. It is made by hand, because rich would take milliseconds of
+    the loop that is being measured."""
+
+    def __init__(self, show: bool) -> None:
+        self._show = show
+        self._shown = False
+        self.measuring = False
+
+    def tell(self, progress: Progress) -> None:
+        """Show how far it is."""
+        if not self._show or progress.elapsed < _SHOW_AFTER_S:
+            return
+        share = "" if progress.share is None else f"  {progress.share:.0%}"
+        done = f"{progress.done:,} done  {progress.done / progress.elapsed:,.0f} a second  {progress.failed:,} failed"
+        items = f"  {progress.items:,} items" if progress.items > progress.done else ""
+        sys.stderr.write(f"\r\x1b[K{progress.phase}  {progress.elapsed:.0f} s{share}  {done}{items}")
+        sys.stderr.flush()
+        self._shown = True
+
+    def clear(self) -> None:
+        """Leave nothing of it."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown = False
+
+
+def _print(results: list[Result], thresholds: list[Threshold], output: Format) -> None:
+    from afflux.bench import report
+
+    if not results:
+        return
+    match output:
+        case Format.json:
+            typer.echo(report.as_json(results, thresholds), nl=False)
+        case Format.csv:
+            typer.echo(report.as_csv(results), nl=False)
+        case Format.table:
+            from rich.console import Console
+
+            width = None if sys.stdout.isatty() else 160
+            report.show(results, Console(file=sys.stdout, width=width, highlight=False))
+    for text in report.notes(results):
+        typer.echo(f"afflux: {text}", err=True)
+
+
+def _end(results: list[Result], thresholds: list[Threshold], interrupted: bool) -> NoReturn:
+    """Say what was wrong, and exit."""
+    from afflux.bench import report
+
+    crossed = report.crossed(results, thresholds)
+    for text in crossed:
+        typer.echo(f"afflux: {text}", err=True)
+    if interrupted or any(result.interrupted for result in results):
+        raise typer.Exit(INTERRUPTED)
+    empty = [result for result in results if not result.successful]
+    for result in empty:
+        first = result.failures[0] if result.failures else None
+        why = "" if first is None else f"; {first.count:,} times {first.kind}: {first.example}"
+        typer.echo(f"afflux: nothing succeeded{why}", err=True)
+    if crossed:
+        raise typer.Exit(THRESHOLD)
+    if empty:
+        raise typer.Exit(_code(empty[0]))
+    raise typer.Exit(FAILED if any(result.lost for result in results) else 0)
+
+
+def _code(result: Result) -> int:
+    """The exit code of a run in which nothing succeeded: that of the most frequent failure."""
+    first = result.failures[0] if result.failures else None
+    if first is None:
+        return FAILED
+    if first.kind in ("Timeout", "NotStarted"):
+        return TIMEOUT
+    kind: Callable[..., Error] = SetupRefused if first.kind == "SetupRefused" else Error
+    return code_of(kind(first.example, code=first.code))

@@ -1,0 +1,151 @@
+"""What is printed: the same figures for programs and for people, and names that the documentation has."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from afflux.bench import Plan, Result, Threshold, decode, report, tables
+from afflux.bench.tally import Failure, Tally
+from tests.bench.test_result import URI, part
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = (ROOT / "docs" / "how-to" / "load.md").read_text(encoding="utf-8")
+THRESHOLDS = [Threshold.parse("p50>1ms"), Threshold.parse("errors>99")]
+
+
+def shown(*results: Result) -> str:
+    console = Console(file=io.StringIO(), width=120, highlight=False)
+    report.show(results, console)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_json_has_every_figure_and_the_histogram() -> None:
+    result = part()
+    document = json.loads(report.as_json([result, part(2)], THRESHOLDS))
+    assert document["schema"] == "afflux.bench/1"
+    first, second = document["runs"]
+    assert {name: first[name] for name in result.record()} == result.record()
+    assert first["failures"] == [{"kind": "Rejected", "code": "0x202", "count": 1, "example": "no"}]
+    assert [(each["threshold"], each["crossed"]) for each in first["thresholds"]] == [
+        ("p50>1ms", True),
+        ("errors>99", False),
+    ]
+    assert first["thresholds"][0]["value"] == pytest.approx(0.005, rel=1e-3)
+    assert decode(base64.b64decode(first["latency_hdr"])).counts() == result.latency.counts()
+    assert second["requests"] == 17
+
+
+def test_a_line_is_a_run() -> None:
+    (line,) = report.as_ndjson(part(), THRESHOLDS).splitlines()
+    document = json.loads(report.as_json([part()], THRESHOLDS))["runs"][0]
+    del document["latency_hdr"]
+    assert json.loads(line) == document
+
+
+def test_csv_has_the_same_names_and_a_row_for_each_run() -> None:
+    rows = list(csv.DictReader(io.StringIO(report.as_csv([part(), part(2, verb="stream")]))))
+    assert [list(row) for row in rows] == [list(part().record())] * 2
+    assert (rows[0]["requests"], rows[1]["credit"], rows[0]["credit"]) == ("16", "256", "")
+
+
+def test_the_log_has_a_line_for_each_series_of_each_run() -> None:
+    lines = report.as_hdr_log([part(verb="stream", rate=1.0, credit=8), part()]).splitlines()
+    assert [line.partition(",")[0] for line in lines[2:]] == [
+        "Tag=latency.credit-8",
+        "Tag=service.credit-8",
+        "Tag=latency",
+    ]
+
+
+def test_every_name_is_in_the_documentation() -> None:
+    """Names of a series are there as ``latency_…_ms``."""
+    listed = set(re.findall(r"`([a-z0-9_…]+)`", PAGE))
+    names = {re.sub(r"_(min|mean|stddev|p\d+|max)_ms$", "_…_ms", name) for name in part().record()}
+    names |= {"failures", "thresholds", "latency_hdr", "schema", "runs"}
+    assert names - listed == set()
+    for figure in ("min", "mean", "stddev", "p50", "p90", "p95", "p99", "p999", "max"):
+        assert figure in listed
+
+
+def test_one_run_is_a_page() -> None:
+    text = shown(part(verb="stream", rate=5.0))
+    assert text.startswith(f"{URI}\nstream · 5 a second · 1 connection × 256 · 5 s · round trip 1.00 ms\n")
+    for words in ("streams", "items", "received", "failed", "latency", "  service", "p99.9", "Rejected", "0x202"):
+        assert words in text
+    assert "streams waited 25.0 % for credit, 50.0 % for the server; 25.0 % this client was at work" in text
+    assert "2.0 of 5 requests a second; 1 began late, 1 of them because of this machine; 10 waited at most" in text
+
+
+def test_several_runs_are_a_table() -> None:
+    text = shown(part(verb="stream", credit=8), part(2, verb="stream", credit="auto"))
+    rows = [line.split() for line in text.splitlines() if line.startswith(("credit ", "8 ", "auto "))]
+    assert [row[0] for row in rows] == ["credit", "8", "auto"]
+    assert "25.0 %" in text
+    assert text.count("Rejected") == 2
+
+
+def test_a_run_without_an_answer_has_no_chart() -> None:
+    tally = Tally()
+    tally.fail(Failure("Timeout", None, "[bold]no answer[/bold]"))
+    text = shown(Result(plan=Plan(uri=URI), tally=tally, started=0.0, duration=1.0, requests=1))
+    assert "up to" not in text
+    assert "[bold]no answer[/bold]" in text
+
+
+def test_the_chart_counts_every_value_once() -> None:
+    result = part()
+    result.tally.latency.record(3_000_000_000)
+    rows = [line for line in shown(result).splitlines() if re.match(r"\d.* %", line)]
+    shares = [float(found[1]) for line in rows if (found := re.search(r"([\d.]+) %", line))]
+    assert sum(shares) == pytest.approx(100, abs=1)
+    assert rows[-1].startswith("3.00 s")
+
+
+@pytest.mark.parametrize(
+    ("least", "greatest"), [(1e-6, 1e-6), (0.001, 0.0011), (0.0004, 0.9), (1e-9, 3600), (0.0, 5.0)]
+)
+def test_the_ranges_of_a_chart_cover_it_and_are_few(least: float, greatest: float) -> None:
+    edges = tables.edges(least, greatest)
+    assert edges == sorted(set(edges))
+    assert edges[-1] >= greatest
+    assert len(edges) <= 16
+
+
+def test_what_is_worth_a_word_is_said() -> None:
+    quiet = replace(part(), cpu=0.5)
+    quiet.tally.cut = quiet.tally.unfinished = 0
+    assert report.notes([quiet]) == []
+    behind = replace(
+        part(rate=10.0), requests=100, late=50, late_here=20, interrupted=True, lost="gone", cpu=0.99, trip=None
+    )
+    said = "\n".join(report.notes([behind]))
+    for words in (
+        "the server was lost: gone",
+        "the server did not keep up: 2.0 requests a second of 10.0 asked for, and up to 10 had to wait",
+        "this machine began 20 of 100 requests more than 1 ms late",
+        "this client used 99% of a processor",
+        "the server answers no KEEPALIVE",
+        "2 streams without an end were cut",
+        "interrupted: 3 requests were not over",
+    ):
+        assert words in said
+    both = report.notes([part(verb="stream", credit=8), part(verb="stream")])
+    assert [note.partition(":")[0] for note in both] == ["credit 8", "credit 256"]
+
+
+def test_crossed_thresholds_say_of_which_run() -> None:
+    assert report.crossed([part()], THRESHOLDS) == ["p50>1ms: it was 5.00 ms"]
+    several = [part(verb="stream", credit=1), part(verb="stream", credit=2)]
+    assert report.crossed(several, THRESHOLDS) == [
+        "credit 1: p50>1ms: it was 5.00 ms",
+        "credit 2: p50>1ms: it was 5.00 ms",
+    ]

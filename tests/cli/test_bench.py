@@ -1,0 +1,303 @@
+"""``afflux bench``: what it asks, what it prints, and how it ends. What it measures is tried in tests/bench."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pty
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afflux.cli.app import run
+from tests.cli.running import COMMAND, Server, afflux, on_a_terminal
+
+
+@pytest.fixture(scope="module")
+def uri() -> Iterator[str]:
+    with Server("--demo") as server:
+        yield server.uri
+
+
+def bench(uri: str, *words: str, code: int = 0, stdin: str = "") -> list[dict[str, Any]]:
+    """The runs that it tells, as a pipe gets them."""
+    ran = afflux(["bench", uri, *words], stdin=stdin)
+    assert (ran.returncode, "Traceback" in ran.stderr) == (code, False), ran.stderr
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def counted(uri: str) -> dict[str, int]:
+    told: dict[str, int] = json.loads(afflux(["request", uri, "-r", "stats", "-o", "raw"]).stdout)
+    return told
+
+
+# -- what it asks -------------------------------------------------------------------------------------------
+
+
+def test_so_many_requests_of_so_many_bytes(uri: str) -> None:
+    before = counted(uri)["request"]
+    (found,) = bench(uri, "-n", "300", "-c", "2", "-m", "5", "--size", "100")
+    assert (found["requests"], found["succeeded"], found["received_bytes"]) == (300, 300, 30_000)
+    assert (found["connections"], found["concurrency"], found["load"], found["verb"]) == (2, 5, "closed", "request")
+    assert counted(uri)["request"] - before == 301
+
+
+def test_for_a_time(uri: str) -> None:
+    (found,) = bench(uri, "-D", "200ms")
+    assert (found["duration_s"], found["failed"], found["received_bytes"]) == (0.2, 0, 64 * found["succeeded"])
+
+
+def test_a_rate(uri: str) -> None:
+    (found,) = bench(uri, "--rate", "200", "-n", "40")
+    assert (found["load"], found["requests"], found["rate_asked_per_s"], found["concurrency"]) == ("open", 40, 200, 256)
+    assert found["service_p50_ms"] <= found["latency_p999_ms"]
+
+
+def test_data_comes_from_the_command_line_stdin_or_a_file(uri: str, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(b"four")
+    for words, stdin, size in ((["-d", "six by"], "", 6), (["-d", f"@{path}"], "", 4), (["-d", "-"], "123", 3)):
+        (found,) = bench(uri, "-n", "10", *words, stdin=stdin)
+        assert found["received_bytes"] == 10 * size
+    (found,) = bench(uri, "-n", "10", "-d", "ab", "--metadata", "cde")
+    assert found["received_bytes"] == 50
+
+
+def test_streams_of_items(uri: str) -> None:
+    runs = bench(uri, "--stream", "--items", "50", "--size", "10", "-n", "4", "--credit", "1, 8,auto,unbounded")
+    assert [found["credit"] for run in runs] == [1, 8, "auto", "unbounded"]
+    assert {(found["succeeded"], found["items"], found["received_bytes"]) for run in runs} == {(4, 200, 2000)}
+    for run in runs:
+        shares = [found[f"stall_{cause}"] for cause in ("credit", "peer", "application")]
+        assert sum(shares) == pytest.approx(1, abs=1e-4)
+    assert runs[0]["stall_credit"] > 0
+
+
+def test_streams_of_any_server(uri: str) -> None:
+    words = ["--stream", "-d", '{"count": 1000000000, "size": 3}']
+    (found,) = bench(uri, *words, "-n", "3", "--take", "20")
+    assert (found["succeeded"], found["cut"], found["items"]) == (3, 0, 60)
+    (found,) = bench(uri, *words, "-D", "100ms")
+    assert (found["succeeded"], found["cut"]) == (0, 1)
+    assert found["items"] > 0
+
+
+def test_streams_of_a_route_without_data(uri: str) -> None:
+    (found,) = bench(uri, "--stream", "-r", "flights", "-n", "1", "--take", "5")
+    assert found["items"] == 5
+
+
+def test_channels_and_fires(uri: str) -> None:
+    (found,) = bench(uri, "--channel", "--items", "20", "--size", "5", "-n", "3", "--credit", "4")
+    assert (found["succeeded"], found["items"], found["received_bytes"]) == (3, 60, 300)
+    before = counted(uri)["fire"]
+    (found,) = bench(uri, "--fnf", "-n", "20", "--rate", "1000")
+    assert (found["succeeded"], found["items"]) == (20, 0)
+    assert counted(uri)["fire"] - before == 20
+
+
+def test_several_processes(uri: str) -> None:
+    (found,) = bench(uri, "-n", "100", "-c", "2", "--workers", "2", "--warmup", "50ms")
+    assert (found["succeeded"], found["workers"]) == (100, 2)
+
+
+def test_credentials_are_shown(tmp_path: Path) -> None:
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    for path, text in ((right, "bearer secret\n"), (wrong, "bearer other\n")):
+        path.write_text(text)
+        path.chmod(0o600)
+    with Server("--demo", "--auth-file", str(right)) as server:
+        (found,) = bench(server.uri, "-n", "5", "--auth-file", str(right))
+        assert found["succeeded"] == 5
+        ran = afflux(["bench", server.uri, "-n", "5", "--auth-file", str(wrong)])
+    assert (ran.returncode, ran.stdout) == (70, "")
+    assert "not authenticated" in ran.stderr
+    assert "other" not in ran.stderr
+
+
+# -- what it prints -----------------------------------------------------------------------------------------
+
+
+def test_outputs_say_the_same(uri: str, tmp_path: Path) -> None:
+    log = tmp_path / "run.hlog"
+    ran = afflux(["bench", uri, "-n", "20", "-o", "json", "--hdr", str(log)])
+    document = json.loads(ran.stdout)
+    (found,) = document["runs"]
+    assert (document["schema"], found["succeeded"]) == ("afflux.bench/1", 20)
+    assert found["latency_hdr"] in log.read_text()
+    table = csv.DictReader(afflux(["bench", uri, "-n", "20", "-o", "csv"]).stdout.splitlines())
+    (row,) = table
+    assert row["succeeded"] == "20"
+    assert [name for name in run if name not in ("failures", "thresholds", "latency_hdr")] == list(row)
+
+
+def test_a_table_on_a_terminal(uri: str) -> None:
+    shown = on_a_terminal(f"bench {uri} -n 50")
+    assert shown.startswith(("\x1b[1m" + uri, uri))
+    for words in ("a second", "p99.9", "latency up to", "█"):
+        assert words in shown
+
+
+def test_progress_goes_to_the_terminal_and_not_into_the_data(uri: str) -> None:
+    """It begins after two seconds: whoever waits shorter sees nothing of it."""
+    for words, there in (([], True), (["-q"], False)):
+        terminal, far_end = pty.openpty()
+        command = [*COMMAND, "bench", uri, "-n", "23", "--rate", "10", *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=far_end, text=True) as process:
+            os.close(far_end)
+            out = process.communicate(timeout=60)[0]
+        said = _all_of(terminal)
+        assert json.loads(out)["succeeded"] == 23
+        assert (b"measuring" in said) is there
+        assert b"measuring" not in said.rpartition(b"\r\x1b[K")[2]  # it was wiped out
+
+
+def _all_of(terminal: int) -> bytes:
+    said = b""
+    try:
+        while data := os.read(terminal, 0x1000):
+            said += data
+    except OSError:  # EIO: the other end is closed
+        pass
+    os.close(terminal)
+    return said
+
+
+# -- how it ends --------------------------------------------------------------------------------------------
+
+
+def test_a_threshold_that_is_crossed_fails_it(uri: str) -> None:
+    words = ["-n", "20", "--fail-if", "p50>1ns", "--fail-if", "errors>0", "--fail-if", "max>1h"]
+    ran = afflux(["bench", uri, *words[:-1], "max>60m"])
+    assert ran.returncode == 99
+    (line,) = [line for line in ran.stderr.splitlines() if "p50>1ns" in line]
+    assert line.startswith("afflux: p50>1ns: it was ")
+    found = json.loads(ran.stdout)
+    assert [each["crossed"] for each in found["thresholds"]] == [True, False, False]
+    assert bench(uri, "-n", "20", "--fail-if", "errors>0")[0]["thresholds"][0]["crossed"] is False
+
+
+def test_a_threshold_names_the_run_of_a_sweep(uri: str) -> None:
+    words = ["--stream", "--items", "5", "-n", "1", "--credit", "1,2", "--fail-if", "items/s>0"]
+    ran = afflux(["bench", uri, *words])
+    assert ran.returncode == 99
+    assert [line.split(":")[1] for line in ran.stderr.splitlines() if "items/s" in line] == [" credit 1", " credit 2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["-r", "fail", "-d", "it broke"], 64, "3 times ApplicationError: it broke"),
+        (["-r", "nosuch"], 65, "there is no route 'nosuch'"),
+        (["--stream", "-d", "not json"], 67, "Invalid"),
+        (["-r", "slow", "-d", '{"ms": 60000}', "--timeout", "100ms"], 3, "3 times Timeout: no answer within 0.1 s"),
+    ],
+)
+def test_where_nothing_succeeds_the_error_is_the_exit_code(uri: str, words: list[str], code: int, told: str) -> None:
+    ran = afflux(["bench", uri, "-n", "3", *words])
+    assert ran.returncode == code
+    assert "nothing succeeded" in ran.stderr
+    assert told in ran.stderr
+    assert json.loads(ran.stdout)["failed"] == 3
+    assert afflux(["bench", uri, "-n", "3", *words, "--fail-if", "errors>0"]).returncode == 99
+
+
+def test_some_failures_are_told_and_are_no_failure(uri: str) -> None:
+    words = ["-r", "slow", "-d", '{"ms": 150}', "--timeout", "100ms", "-n", "2"]
+    assert afflux(["bench", uri, *words]).returncode == 3
+    assert bench(uri, "-n", "2", "-r", "slow", "-d", '{"ms": 1}')[0]["failed"] == 0
+
+
+@pytest.mark.parametrize("words", [[], ["--workers", "2", "-c", "2"]])
+def test_nobody_there_is_a_failure(words: list[str]) -> None:
+    ran = afflux(["bench", "tcp://127.0.0.1:1", *words])
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+
+
+def test_a_server_that_goes_away_ends_it() -> None:
+    with Server("--demo") as server:
+        command = [*COMMAND, "bench", server.uri, "-D", "1h", "--timeout", "1s"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            while counted(server.uri)["request"] < 10:
+                assert process.poll() is None
+            server.process.kill()
+            out, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert json.loads(out)["succeeded"] > 0
+    assert "the server was lost" in errors
+
+
+@pytest.mark.parametrize("words", [[], ["--workers", "2", "-c", "2"], ["--rate", "100"]])
+def test_an_interrupt_ends_it_and_shows_what_was_measured(uri: str, words: list[str]) -> None:
+    before = counted(uri)["request"]
+    command = [*COMMAND, "bench", uri, "-D", "1h", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while (now := counted(uri)["request"]) < before + 20:
+            before += 1  # asking is counted as well
+            assert process.poll() is None, now
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=60)
+    assert (process.returncode, "Traceback" in errors) == (130, False)
+    found = json.loads(out)
+    assert (found["interrupted"], found["failed"]) == (True, 0)
+    assert found["requests"] == found["succeeded"] + found["unfinished"]
+
+
+def test_an_interrupt_before_it_has_begun_shows_nothing(uri: str) -> None:
+    before = counted(uri)["request"]
+    command = [*COMMAND, "bench", uri, "--warmup", "1h"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while counted(uri)["request"] < before + 20:
+            before += 1
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--stream", "--fnf"], "choose one of --request, --stream, --channel, --fnf"),
+        (["-d", "a", "--size", "3"], "-d and --size do not go together"),
+        (["--items", "3"], "--items is for --stream and --channel: --request has one"),
+        (["--fnf", "--items", "3"], "--fnf has one"),
+        (["--stream", "--items", "3", "-d", "x"], "leave -d out, or use --take"),
+        (["--take", "3"], "--take is for --stream and --channel"),
+        (["--credit", "3"], "--credit is for --stream and --channel"),
+        (["--stream", "--credit", "1,much"], "such as 1,8,64,auto; not 'much'"),
+        (["--stream", "--credit", "0"], "not '0'"),
+        (["--stream", "--credit", ",".join(["1"] * 65)], "--credit takes 64 values at most, not 65"),
+        (["--rate", "0"], "rate is 0.001 to 10,000,000 a second, not 0.0"),
+        (["-D", "soon"], "not a duration"),
+        (["-D", "0"], "duration is"),
+        (["-n", "0"], "-n"),
+        (["--workers", "2"], "2 workers need as many connections"),
+        (["--fail-if", "p99>20"], "--fail-if p99 is a time with its unit, such as p99>20ms"),
+        (["--fail-if", "stall>1%"], "--stream and --channel only"),
+        (["--fail-if", "late>1"], "--rate only"),
+        (["-o", "hex"], "bench has no output hex; it has table, json, ndjson, csv"),
+        (["--hdr", "/no/such/folder/x"], "there is no folder '/no/such/folder'"),
+        (["--mmt", "text/plain", "-r", "echo"], "entries of composite metadata"),
+        (["-d", "@/no/such/file"], "there is no file"),
+        (["-r", "x" * 300], "a routing tag of 300 bytes"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_sent(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["bench", "tcp://127.0.0.1:1", *words]) == 2
+    out, errors = capsys.readouterr()
+    assert (out, "Traceback" in errors) == ("", False)
+    assert told in errors
+
+
+def test_an_address_that_can_not_be() -> None:
+    ran = afflux("bench rsoket+tcp://127.0.0.1:1")
+    assert ran.returncode == 2
+    assert 'did you mean "rsocket"' in ran.stderr

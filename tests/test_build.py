@@ -1,0 +1,147 @@
+"""What a build makes: a pure wheel, a compiled one, and a pure one with a reason where it can not be compiled.
+
+``make compiled`` builds the compiled wheel, installs it and runs tests on it with AFFLUX_EXPECT_COMPILED=1: then this
+file proves that it is in use, and otherwise that the source is.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from importlib import import_module, metadata
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import afflux
+from afflux.core import buffer
+from afflux.protocols.rsocket import frames
+
+ROOT = Path(__file__).resolve().parent.parent
+COMPILED = os.environ.get("AFFLUX_EXPECT_COMPILED") == "1"
+EXTENSION = sysconfig.get_config_var("EXT_SUFFIX")
+PURE = f"afflux-{afflux.__version__}-py3-none-any.whl"
+
+compiled_only = pytest.mark.skipif(not COMPILED, reason="the compiled build: make compiled")
+source_only = pytest.mark.skipif(COMPILED, reason="the pure build: make tests")
+
+
+def tool() -> ModuleType:
+    """tools/compiled.py."""
+    return import_module("tools.compiled")
+
+
+def build(folder: Path, target: str = "wheel", **variables: str) -> tuple[Path, str]:
+    """What is built, and what is said meanwhile."""
+    env = {key: value for key, value in os.environ.items() if key != "AFFLUX_MYPYC"} | variables
+    words = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder)]
+    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (made,) = folder.iterdir()
+    return made, done.stderr
+
+
+def is_pure(wheel: Path) -> bool:
+    """By its name, by what it says and by what is in it."""
+    assert wheel.name == PURE
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        told = archive.read(f"afflux-{afflux.__version__}.dist-info/WHEEL").decode()
+    assert "afflux/core/buffer.py" in names
+    return "Tag: py3-none-any" in told and not [name for name in names if name.endswith((EXTENSION, "/_codecs.py"))]
+
+
+@source_only
+def test_a_wheel_is_pure_unless_asked(tmp_path: Path) -> None:
+    wheel, _ = build(tmp_path)
+    assert is_pure(wheel)
+
+
+@source_only
+@pytest.mark.parametrize("value", ["", "0"])
+def test_nought_is_no(tmp_path: Path, value: str) -> None:
+    wheel, told = build(tmp_path, AFFLUX_MYPYC=value, CC="no-such-compiler")
+    assert is_pure(wheel)
+    assert "afflux:" not in told
+
+
+@source_only
+def test_without_a_compiler_a_wheel_is_pure_and_one_line_says_why(tmp_path: Path) -> None:
+    wheel, told = build(tmp_path, AFFLUX_MYPYC="1", CC="no-such-compiler -O2")
+    assert is_pure(wheel)
+    lines = [line for line in told.splitlines() if line.startswith("afflux: ")]
+    assert lines == ["afflux: not compiled, the wheel is pure Python: there is no C compiler (no-such-compiler)"]
+
+
+@source_only
+@pytest.mark.slow
+def test_when_compiling_fails_a_wheel_is_pure_and_the_last_line_says_so(tmp_path: Path) -> None:
+    wheel, told = build(tmp_path, AFFLUX_MYPYC="1", CC="false")
+    assert is_pure(wheel)
+    assert "afflux: not compiled, the wheel is pure Python: compiling failed\n" in told
+
+
+def test_without_mypy_the_tool_says_so() -> None:
+    bare = [sys.executable, "-I", "-S", "tools/compiled.py", "nowhere"]
+    done = subprocess.run(bare, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "mypyc is not installed\n")
+
+
+@source_only
+def test_the_source_distribution_has_what_compiling_needs(tmp_path: Path) -> None:
+    made, _ = build(tmp_path, target="sdist")
+    with tarfile.open(made) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"hatch_build.py", "tools/compiled.py", "pyproject.toml", "src/afflux/core/buffer.py"} <= names
+
+
+def test_what_stays_interpreted_exists_and_has_a_reason() -> None:
+    for name, reason in tool().INTERPRETED.items():
+        assert (ROOT / "src" / "afflux" / f"{name}.py").exists(), name
+        assert reason
+
+
+def modules() -> list[str]:
+    """The modules that are compiled, without those that only the build writes."""
+    return [path.removesuffix(".py").replace("/", ".") for path in tool().compiled(ROOT / "src")]
+
+
+@source_only
+def test_in_the_tree_the_source_is_in_use() -> None:
+    for name in modules():
+        assert Path(str(import_module(name).__file__)).is_relative_to(ROOT / "src")
+    assert frames.PayloadFrame.__mro__[1].__module__ == frames.__name__
+
+
+@compiled_only
+def test_every_module_is_the_compiled_one() -> None:
+    assert "afflux.core.buffer" in modules()
+    for name in modules():
+        assert str(import_module(name).__file__).endswith(EXTENSION), name
+
+
+@compiled_only
+def test_the_codecs_are_the_written_ones() -> None:
+    for frame in frames.FRAMES.values():
+        codec = frame.__mro__[1]
+        assert codec.__module__ == "afflux.protocols.rsocket._codecs", frame
+        assert str(sys.modules[codec.__module__].__file__).endswith(EXTENSION)
+
+
+@compiled_only
+def test_a_compiled_wheel_is_tagged_for_its_interpreter_and_platform() -> None:
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    site = Path(buffer.__file__).parents[2]
+    assert [path.name for path in site.parent.glob("*.whl")] == [
+        f"afflux-{afflux.__version__}-{python}-{python}-{platform}.whl"
+    ]
+    (found,) = (one for one in metadata.distributions(path=[str(site)]) if one.name == "afflux")
+    told = (found.read_text("WHEEL") or "").splitlines()
+    assert f"Tag: {python}-{python}-{platform}" in told
+    assert "Root-Is-Purelib: false" in told
