@@ -271,7 +271,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--seconds", type=float, default=8.0, metavar="S", help="how long each client consumes (8)")
     add("--only", nargs="+", choices=names, default=names[:6], metavar="WORKLOAD", help=f"some of: {' '.join(names)}")
     add("--credit", nargs="+", choices=list(SETTINGS), default=list(SETTINGS), metavar="CREDIT")
-    add("--rest", action="store_true", help="before each measurement wait, 15 s at most, for a machine that rests (Linux)")
+    add(
+        "--rest",
+        action="store_true",
+        help="before each measurement wait, 15 s at most, for a machine that rests (Linux)",
+    )
     add("--weights", action="store_true", help="also with other exponents of the age")
     add("--read", type=Path, metavar="FILE", help="measure nothing; show this file again")
     add("--out", type=Path, metavar="FILE", help="where the figures go; those of other workloads in it stay")

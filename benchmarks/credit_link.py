@@ -25,6 +25,8 @@ _SLICE_S = 0.001
 "Bytes are passed on in slices of so much of the wire's time."
 _SOCKET_BYTES = 0x10000
 "What the socket behind the router takes beside it; the kernel would grow it to many round trips."
+_SEGMENT_BYTES = 1448
+"As on a real way. On loopback a segment would be as large as that buffer, and TCP would wait a second now and then."
 
 
 class Wire:
@@ -154,6 +156,7 @@ class Link:
         loop = asyncio.get_running_loop()
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BYTES)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SEGMENT_BYTES)
         sock.setblocking(False)
         await loop.sock_connect(sock, ("127.0.0.1", self._port))
         await loop.create_connection(lambda: far, sock=sock)

@@ -105,7 +105,7 @@ _PARTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 "What the names of ``afflux`` are sorted by: the module that each comes from."
 
-_MODULES = ("codecs", "middleware", "journal")
+_MODULES = ("bench", "codecs", "middleware", "journal")
 "Modules that are for everyone and are not among the names of ``afflux``."
 
 _ENGINES = ("afflux.core.engine", "afflux.core.events", "afflux.protocols.rsocket")

@@ -78,7 +78,7 @@ def test_every_name_is_in_the_documentation() -> None:
 
 def test_one_run_is_a_page() -> None:
     text = shown(part(verb="stream", rate=5.0))
-    assert text.startswith(f"{URI}\nstream · 5 a second · 1 connection × 256 · 5 s · round trip 1.00 ms\n")
+    assert text.startswith(f"{URI}\nstream · 5 a second · 1 connection × 256 · 5.00 s · round trip 1.00 ms\n")
     for words in ("streams", "items", "received", "failed", "latency", "  service", "p99.9", "Rejected", "0x202"):
         assert words in text
     assert "streams waited 25.0 % for credit, 50.0 % for the server; 25.0 % this client was at work" in text
@@ -89,6 +89,7 @@ def test_several_runs_are_a_table() -> None:
     text = shown(part(verb="stream", credit=8), part(2, verb="stream", credit="auto"))
     rows = [line.split() for line in text.splitlines() if line.startswith(("credit ", "8 ", "auto "))]
     assert [row[0] for row in rows] == ["credit", "8", "auto"]
+    assert "1 connection × 1 · 2 runs · round trip" in text
     assert "25.0 %" in text
     assert text.count("Rejected") == 2
 

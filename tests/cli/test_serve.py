@@ -35,6 +35,16 @@ def test_a_handler_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             assert afflux(f"request {server.uri} -d hello -o raw").stdout == "HELLO"
 
 
+def test_the_collector_leaves_alone_what_was_there_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tell.py").write_text(
+        "import gc\nclass Tell:\n    async def request(self, payload):\n"
+        "        return f'{gc.isenabled()} {gc.get_freeze_count() > 10_000} {gc.get_threshold()[0]}'\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with Server("--handler", "tell:Tell") as server:
+        assert afflux(f"request {server.uri} -o raw").stdout == "True True 10000"
+
+
 def test_a_file_is_a_stream_of_its_lines(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     path.write_bytes(b"one\r\ntwo\n\nlast without end")

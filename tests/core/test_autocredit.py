@@ -172,7 +172,7 @@ def test_ends_that_are_late_now_and_then_cost_little() -> None:
 def test_a_source_that_rests_may_still_send_bursts() -> None:
     way = Way(round_trip=0.02, rate=50_000, ready=lambda n: n * 0.002).run(until=8)
     assert way.rate(1, 8) == pytest.approx(500, rel=0.02)
-    assert 16 <= way.least_and_most(1, 8)[0]
+    assert way.least_and_most(1, 8)[0] >= 16
     assert way.least_and_most(4, 8)[1] <= 50
     large = Way(round_trip=0.02, rate=50_000, ready=lambda n: n * 0.002, size=0x4000).run(until=4)
     assert large.least_and_most(3, 4)[1] < 32

@@ -139,7 +139,7 @@ def show(results: Sequence[Result], console: Console) -> None:
     """Print tables."""
     from afflux.bench import tables
 
-    console.print(tables.title(results[0]))
+    console.print(tables.title(results))
     console.print()
     if len(results) == 1:
         console.print(tables.throughput(results[0]))

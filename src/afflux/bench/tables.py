@@ -44,15 +44,16 @@ _NAMES = {
 _WHAT = {"request": "requests", "fire": "fires", "stream": "streams", "channel": "channels"}
 
 
-def title(result: Result) -> Text:
-    """What was done, in a line."""
+def title(results: Sequence[Result]) -> Text:
+    """What was done: the address, and the rest in a line."""
+    result = results[0]
     plan = result.plan
     load = "closed load" if plan.rate is None else f"{plan.rate:,.10g} a second"
     parts = [
         plan.verb,
         load,
         f"{plan.connections:,} connection{'s' * (plan.connections > 1)} × {plan.streams:,}",
-        f"{result.duration:,.3g} s" if result.duration < 1000 else f"{result.duration:,.0f} s",
+        shown_time(result.duration) if len(results) == 1 else f"{len(results)} runs",
     ]
     if plan.workers > 1:
         parts.append(f"{plan.workers} processes")
@@ -139,8 +140,8 @@ def words(result: Result) -> Iterator[Text]:
 
 def sweep(results: Sequence[Result]) -> Table:
     """One row for each run."""
-    table = _table("credit", "a second", "items/s", "received/s", "p50", "p99", "max", "first p50")
-    for heading in ("credit", "server", "client", "failed"):
+    table = _table("credit", "a second", "items/s", "received/s", "p50", "p99", "max", "first item")
+    for heading in ("stall", "peer", "client", "failed"):
         table.add_column(heading, justify="right")
     for result in results:
         latency, first = result.latency, result.series("first_item")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 from afflux.protocols.rsocket.frames import FLAG_COMPLETE, FLAG_FOLLOWS, FLAG_METADATA, NEXT
 
 __all__ = ["HEADER", "HEADER_SIZE", "LARGE", "Fragments", "Whole"]
 
-HEADER = Struct(">BHIH")
+HEADER: Final = Struct(">BHIH")
 "Length (8 + 16 bits), stream id, type and flags: what every frame starts with on a byte stream."
-HEADER_SIZE = HEADER.size
+HEADER_SIZE: Final = 9
 
-LARGE = 0x10000
+LARGE: Final = 0x10000
 "A payload to be cut of more than so many bytes takes no room from frames of other streams."
 
 
