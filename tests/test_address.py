@@ -57,7 +57,7 @@ def test_a_bound_address_keeps_the_rest() -> None:
         ("tpc://h:1", ['unknown transport "tpc"', 'did you mean "tcp"', "unix"]),
         ("xyzzy://h:1", ['unknown transport "xyzzy"; there is: tcp']),
         ("tcp://h:1?keepalife=3", ['unknown option "keepalife"', 'did you mean "keepalive"', "mtu"]),
-        ("jmux+tcp://h:1?x=3", ['unknown option "x"; there is: none']),
+        ("limit+tcp://h:1?x=3", ['unknown option "x"; there is: none']),
         ("tcp://h:1?mtu=1", ['option "mtu" can not be "1"', "64"]),
         ("tcp://h:1?keepalive=soon", ['option "keepalive" can not be "soon"']),
         ("tcp://h:1?keepalive=0", ["above 0"]),
@@ -104,7 +104,7 @@ def test_an_address_is_text() -> None:
 
 
 def test_what_is_named_but_not_built_is_said_before_anything_opens() -> None:
-    uri = "jmux+tcp://h:1"
+    uri = "limit+tcp://h:1"
     for make in (
         lambda: afflux.connect(uri),
         lambda: afflux.serve(uri, object()),
@@ -112,7 +112,7 @@ def test_what_is_named_but_not_built_is_said_before_anything_opens() -> None:
     ):
         with pytest.raises(afflux.Unsupported) as caught:
             make()
-        assert str(caught.value) == 'protocol "jmux" is not built yet; there is: rsocket'
+        assert str(caught.value).startswith('protocol "limit" is not built yet; there is: rsocket')
     with pytest.raises(afflux.Unsupported, match='transport "quic" is not built yet; there is: tcp, tls'):
         TransportEntry("quic", None).built()
 

@@ -48,6 +48,12 @@ class Terms:
     "Where the side that listens keeps sessions that can be resumed; None for none."
     extensions: Collection[int] = ()
     "The extended types that the application knows."
+    sizes: Callable[[str], int] | None = None
+    "How large the elements of a publisher here are, by its name, for protocols that have elements of one size."
+    dialect: Any = None
+    "In which ways the peer is not by the protocol's text, for protocols that know several; None for none."
+    handled: Collection[str] = ()
+    "The verbs that the application answers, where it listens."
 
 
 TOKEN_BYTES: Final = 32
@@ -68,6 +74,13 @@ def _size(text: str) -> int:
     value = int(text)
     if not 64 <= value <= 0xFFFFFF:
         raise ValueError("bytes, 64 to 16777215")
+    return value
+
+
+def _fragment(text: str) -> int:
+    value = int(text)
+    if not 64 <= value <= 0xFFFF:
+        raise ValueError("bytes, 64 to 65535")
     return value
 
 
@@ -215,6 +228,72 @@ def _setup(terms: Terms) -> Setup:
         raise LocalProtocolError(violation.reason, rule=violation.rule) from None
 
 
+def _jmux(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
+    from afflux.protocols.jmux.engine import DEFAULT_FRAGMENT
+    from afflux.protocols.jmux.engine import Engine as Jmux
+
+    if decide or terms.payload is not None:
+        raise Unsupported("a jmux connection has no setup: there is nothing to send with it, and nothing to decide by")
+    return Jmux(
+        role,
+        limits=limits,
+        now=now,
+        sessions="session" in terms.handled,
+        fragment=terms.mtu or DEFAULT_FRAGMENT,
+        max_wait_for_id=limits.abort_answer_s,
+        ping_interval=terms.keepalive,
+    )
+
+
+def _rsio(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
+    from afflux.protocols.rsio.codes import Extension
+    from afflux.protocols.rsio.engine import DEFAULT_MTU
+    from afflux.protocols.rsio.engine import Engine as Rsio
+
+    mtu = terms.mtu or DEFAULT_MTU
+    return Rsio(role, limits=limits, decide=decide, now=now, mtu=mtu, extensions=tuple(Extension), sizes=terms.sizes)
+
+
+def _reactivesocket(
+    role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float
+) -> Engine:
+    from afflux.protocols.reactivesocket.engine import DEFAULT_MTU
+    from afflux.protocols.reactivesocket.engine import Engine as ReactiveSocket
+    from afflux.protocols.reactivesocket.frames import Setup
+
+    payload, setup = terms.payload, None
+    if role == "client":
+        try:
+            setup = Setup(
+                keepalive_ms=round(terms.keepalive * 1000),
+                lifetime_ms=round(terms.lifetime * 1000),
+                metadata_mime=terms.metadata_mime or "message/x.rsocket.composite-metadata.v0",
+                data_mime=terms.data_mime or "application/octet-stream",
+                lease=terms.leases,
+                metadata=None if payload is None else payload.metadata,
+                data=b"" if payload is None else payload.data,
+            )
+        except Violation as violation:
+            raise LocalProtocolError(violation.reason, rule=violation.rule) from None
+    return ReactiveSocket(
+        role,
+        setup=setup,
+        limits=limits,
+        decide=decide,
+        now=now,
+        mtu=terms.mtu or DEFAULT_MTU,
+        lease=terms.lease,
+        extensions=terms.extensions,
+        dialect=terms.dialect,
+    )
+
+
+def _dialect(text: str) -> object:
+    from afflux.protocols.reactivesocket.dialect import Dialect
+
+    return Dialect.of(text)
+
+
 _TERMS: Final = (("keepalive", _seconds), ("lifetime", _seconds), ("mtu", _size))
 _TLS: Final = tuple((name, _text) for name in ("ca", "cert", "key", "name", "client_ca"))
 _FIVE: Final = ("request", "fire", "stream", "channel", "push")
@@ -224,10 +303,17 @@ PROTOCOLS: Final = {
     for entry in (
         ProtocolEntry("rsocket", _rsocket, _FIVE, _TERMS, ("lease", "resume", "extensions"), LengthPrefix(3)),
         ProtocolEntry("rsocket-draft"),
-        ProtocolEntry("reactivesocket"),
+        ProtocolEntry(
+            "reactivesocket",
+            _reactivesocket,
+            _FIVE,
+            (*_TERMS, ("dialect", _dialect)),
+            ("lease", "extensions"),
+            LengthPrefix(4, inclusive=True),
+        ),
         ProtocolEntry("limit"),
-        ProtocolEntry("jmux"),
-        ProtocolEntry("rsio"),
+        ProtocolEntry("jmux", _jmux, ("request",), (("keepalive", _seconds), ("mtu", _fragment)), ("session",)),
+        ProtocolEntry("rsio", _rsio, ("stream",), _TERMS[2:], ("subscribe",)),
     )
 }
 "Every protocol that an address may name."

@@ -179,12 +179,11 @@ class Wired(Kit):
     tells = True
     failure: type[Exception] = ApplicationError
     handler: Callable[[Counts], object] = Serves
+    uri = "tcp://127.0.0.1:0"
     peer: Peer
 
     async def open(self) -> None:
-        server = await self.stack.enter_async_context(
-            afflux.serve("tcp://127.0.0.1:0", type(self).handler(self.counts))
-        )
+        server = await self.stack.enter_async_context(afflux.serve(self.uri, type(self).handler(self.counts)))
         self.peer = await self.stack.enter_async_context(afflux.connect(server.uri))
 
     def publisher(self, n: int, *, fails: bool = False) -> Publisher[Any]:
@@ -200,6 +199,42 @@ class Served(Wired):
     """A peer's stream, whose handler has a publisher too."""
 
     handler = ServesPublisher
+
+
+class ServesNames(Serves):
+    """The same where there are only publishers."""
+
+    def stream(self, payload: Payload) -> AsyncIterator[bytes]:
+        """As asked; the empty name is the echo."""
+        return super().stream(payload) if payload.data else _nothing()
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    for item in ():
+        yield item
+
+
+class Published(Wired):
+    """A publisher of reactive-streams-io: the rules over its own wire."""
+
+    uri = "rsio+tcp://127.0.0.1:0"
+    handler = ServesNames
+
+    async def settle(self) -> None:
+        for _ in range(3):
+            assert [item async for item in self.peer.subscribe("")] == []
+            await turns(5)
+
+
+class PublishedThrough(Published):
+    """The same through a processor."""
+
+    again = False
+
+    def publisher(self, n: int, *, fails: bool = False) -> Publisher[Any]:
+        stage: reactive.Map[Any, Any] = reactive.Map(lambda item: item)
+        super().publisher(n, fails=fails).subscribe(stage)
+        return stage
 
 
 class WiredThrough(Wired):
@@ -250,6 +285,8 @@ KITS: dict[str, type[Kit]] = {
     "stream": Wired,
     "served": Served,
     "stream-map": WiredThrough,
+    "rsio": Published,
+    "rsio-map": PublishedThrough,
     "channel": Channeled,
     "observable": Observed,
 }

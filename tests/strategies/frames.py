@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from afflux.core.fields import Flag, Kind, Rest, Sized, UInt
+from afflux.core.fields import Flag, Flagged, Kind, Rest, Sized, UInt
 from afflux.core.frame import Frame
 from afflux.protocols.rsocket.frames import FRAMES, RSocketFrame
 
@@ -22,6 +22,8 @@ def values(kind: Kind) -> st.SearchStrategy[Any]:
         return st.booleans()
     if isinstance(kind, UInt):
         return st.integers(kind.at_least, kind.largest) | st.sampled_from([kind.at_least, kind.largest])
+    if isinstance(kind, Flagged):
+        return st.none() | st.integers(kind.at_least, 0x7FFFFFFF)
     if isinstance(kind, Sized):
         most = min(LONGEST, kind.largest)
         present: st.SearchStrategy[Any] = st.binary(min_size=kind.at_least, max_size=most)

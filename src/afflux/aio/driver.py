@@ -25,6 +25,7 @@ from afflux.aio.pump import Pump
 from afflux.core.engine import Engine, Leasing, Resumable
 from afflux.core.errors import ConnectionClosed, Error, LeaseExpired
 from afflux.core.events import (
+    Acknowledged,
     Answers,
     Block,
     Canceled,
@@ -41,9 +42,11 @@ from afflux.core.events import (
     Leased,
     Opened,
     Pushed,
+    Readable,
     Requests,
     Resumed,
     Resuming,
+    SessionOpened,
     Suspended,
     Verb,
 )
@@ -51,6 +54,7 @@ from afflux.core.payload import Payload, PayloadLike, payload_of, size_of
 from afflux.resume.errors import StoreError
 
 if TYPE_CHECKING:
+    from afflux.aio.session import Session
     from afflux.resume.record import Record
 
 __all__ = ["Call", "Driver", "Listening"]
@@ -80,6 +84,9 @@ class Listening:
         """The peer asks for several things at once."""
         for one in event.each():
             self.opened(one)
+
+    def session_opened(self, event: SessionOpened) -> None:
+        """The peer opened a session of bytes."""
 
     def canceled(self, stream: int) -> None:
         """The peer gave up, or lost, what it had asked for."""
@@ -141,6 +148,7 @@ class Driver(Pump):  # long: one method for each kind of event
         "renew",
         "replies",
         "senders",
+        "sessions",
         "spare",
         "tasks",
         "turn",
@@ -158,6 +166,8 @@ class Driver(Pump):  # long: one method for each kind of event
         "How many more may be put there before it is time to look whether there is room."
         self.inbounds: dict[int, Inbound] = {}
         self.senders: dict[int, Sender] = {}
+        self.sessions: dict[int, Session] = {}
+        "Sessions of bytes, in a protocol that has them."
         self.dirty: list[Sender] = []
         "Producers that have made something in this turn."
         self.parked: dict[Sender, None] = {}
@@ -355,7 +365,13 @@ class Driver(Pump):  # long: one method for each kind of event
     def check(self) -> None:
         """Raise unless the connection can be used."""
         if self.over:
-            raise self.reason()
+            raise self._unsent()
+
+    def _unsent(self) -> Error:
+        """The error for what was never sent: it is safe to try again."""
+        error = self.reason()
+        error.may_have_been_processed = False
+        return error
 
     def reason(self) -> Error:
         """The error for those who come when it is over."""
@@ -439,6 +455,8 @@ class Driver(Pump):  # long: one method for each kind of event
                 future.set_exception(event.error)
             return
         waits = False
+        if (session := self.sessions.pop(event.stream, None)) is not None:
+            waits = session.failed(event.error)
         if (inbound := self.inbounds.pop(event.stream, None)) is not None:
             waits = inbound.waiter is not None
             inbound.finish(event.error)
@@ -450,6 +468,8 @@ class Driver(Pump):  # long: one method for each kind of event
     def _canceled(self, event: Canceled) -> None:
         if (sender := self.senders.pop(event.stream, None)) is not None:
             sender.stop()
+        elif (session := self.sessions.get(event.stream)) is not None:
+            session.stop()
         if event.final:
             if (inbound := self.inbounds.pop(event.stream, None)) is not None:
                 inbound.finish(None)
@@ -458,6 +478,19 @@ class Driver(Pump):  # long: one method for each kind of event
     def _granted(self, event: Granted) -> None:
         if (sender := self.senders.get(event.stream)) is not None:
             sender.wake()
+        elif (session := self.sessions.get(event.stream)) is not None:
+            session.wake()
+
+    def _session_opened(self, event: SessionOpened) -> None:
+        self.owner.session_opened(event)
+
+    def _readable(self, event: Readable) -> None:
+        if (session := self.sessions.get(event.stream)) is not None:
+            session.readable(event)
+
+    def _acknowledged(self, event: Acknowledged) -> None:
+        if (session := self.sessions.get(event.stream)) is not None:
+            session.told(event)
 
     def _opened(self, event: Opened) -> None:
         self._consumed += len(event.payload)
@@ -624,9 +657,12 @@ class Driver(Pump):  # long: one method for each kind of event
             self.error = error
         self._end_record()
         reason = self.reason()
-        for future in (*self.replies.values(), *(call[1] for call in self.calls)):
+        for future in self.replies.values():
             if not future.done():
                 future.set_exception(reason)
+        for call in self.calls:
+            if not call[1].done():
+                call[1].set_exception(self._unsent())
         self.replies.clear()
         self.calls.clear()
         self.spare = 0
@@ -636,6 +672,9 @@ class Driver(Pump):  # long: one method for each kind of event
         for sender in self.senders.values():
             sender.stop()
         self.senders.clear()
+        for session in self.sessions.values():
+            session.failed(reason)
+        self.sessions.clear()
         self._wake_writable(len(self._writable))
         self._wake_unleased()
         self.wake_askers()
@@ -697,6 +736,9 @@ _TELL: dict[type, Callable[[Driver, Any], None]] = {
     Canceled: Driver._canceled,
     Granted: Driver._granted,
     Pushed: Driver._pushed,
+    SessionOpened: Driver._session_opened,
+    Readable: Driver._readable,
+    Acknowledged: Driver._acknowledged,
     Leased: Driver._leased,
     Extended: Driver._extended,
     Suspended: Driver._suspended,

@@ -256,13 +256,14 @@ class ItemStream(AsyncIterator[Payload]):
             yield list(self._chunk)
 
     def request(self, n: int) -> None:
-        """Grant ``n`` more items by hand, 1 to 2^31-1.
+        """Grant ``n`` more items by hand, 1 to 2^31-1, or what the protocol has (rsio: 2^63-1).
 
         Raises:
             LocalProtocolError: ``n`` is out of range.
         """
-        if not 0 < n <= 0x7FFFFFFF:
-            raise LocalProtocolError(f"a grant is 1 to {0x7FFFFFFF}, not {n}", rule="R-26", stream=self.id)
+        most = getattr(self._inbound.driver.engine, "most_credit", 0x7FFFFFFF)
+        if not 0 < n <= most:
+            raise LocalProtocolError(f"a grant is 1 to {most}, not {n}", rule="R-26", stream=self.id)
         self._start(n)
 
     def cancel(self) -> None:

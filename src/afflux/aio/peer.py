@@ -15,6 +15,7 @@ from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender, Source
 from afflux.aio.keeper import Keeper
 from afflux.aio.serving import Serving
+from afflux.aio.session import Session
 from afflux.calls import Cursor, Metadata, call_payload
 from afflux.core.autocredit import Kept, check_kept
 from afflux.core.errors import Error, Unsupported
@@ -24,6 +25,7 @@ from afflux.registry import ProtocolEntry
 
 if TYPE_CHECKING:
     from afflux.core.engine import Extending, Leasing
+    from afflux.protocols.jmux.engine import Engine as SessionEngine
     from afflux.protocols.rsocket.lease import Lease
     from afflux.resume.store import Store
 
@@ -160,6 +162,41 @@ class Peer:  # long: the five verbs, leases and the connection's life
             driver.flush_soon()
 
         return ItemStream(inbound, opener=opener, stop=lambda: self._cancel(inbound))
+
+    def subscribe(self, publisher: str, *, credit: Kept = DEFAULT_CREDIT) -> ItemStream:
+        """Subscribe to a publisher of the peer, in a protocol that has them (``rsio``): ``stream`` with its name.
+
+        Raises:
+            Unsupported: the protocol has no publishers.
+        """
+        self._protocol.require("subscribe")
+        return self.stream(publisher, credit=credit)
+
+    async def session(self, data: bytes | str = b"", *, finish: bool = False, acknowledge: bool = True) -> Session:
+        """Open a session of bytes, in a protocol that has them (``jmux``): ``async with await peer.session() as one``.
+
+        Args:
+            data: the first bytes.
+            finish: they are all.
+            acknowledge: tell a server that asks for it that the response was processed, when it was read to its end;
+                False: ``Session.acknowledge`` does.
+
+        Raises:
+            Unsupported: the protocol has no sessions.
+            LimitExceeded: as many are under way as may be; nothing was sent.
+            ConnectionClosed: there is no connection; nothing was sent.
+        """
+        self._protocol.require("session")
+        first = payload_of(data).data
+        driver = await self._writable(len(first))
+        engine = cast("SessionEngine", driver.engine)
+        session = Session(driver, engine.open_session(auto_ack=acknowledge, now=monotonic()))
+        driver.flush_soon()
+        if first:
+            await session.write(first)
+        if finish:
+            session.finish()
+        return session
 
     def channel(
         self,

@@ -173,10 +173,11 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             self._take(data)
 
     def eof_received(self) -> bool:
-        """The peer has ended its half: that is the end of the connection (SL-03)."""
+        """The peer has ended its half: that is the end of the connection (SL-03), unless its engine has more to say."""
         self._heard_end = True
         self.dispatch(self.engine.receive_eof(monotonic()))
-        return False
+        transport = self.transport
+        return transport is not None and not self.engine.closed and transport.can_write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The link is gone. One that knows why says it with an afflux error."""

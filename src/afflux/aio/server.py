@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, time
 from types import TracebackType
@@ -177,7 +177,12 @@ class Server:  # long: the listener's admission is part of it
         self._on_setup = on_setup
         self._credit = credit
         self._extras = extras
-        self._terms = extras.terms(limits)
+        self._terms = replace(
+            extras.terms(limits),
+            sizes=getattr(handler, "element_size", None),
+            dialect=address.terms.get("dialect"),
+            handled=tuple(self._verbs),
+        )
         self._store: Store | None = None
         self._replays = replays_of(handler)
         self._owners: dict[object, _Guest] = {}
@@ -216,7 +221,7 @@ class Server:  # long: the listener's admission is part of it
             self._closing = False
             self._load()
             # Once before listening: the engine's modules are imported now and not while the first client waits.
-            self._make("server", self._terms, limits=self.limits, decide=False, now=0.0)
+            self._make("server", self._terms, limits=self.limits, decide=self._on_setup is not None, now=0.0)
             self._stopped = asyncio.get_running_loop().create_future()
             try:
                 self._listener = await self._transport.listen(self._address, self, self._welcome, self._tls)

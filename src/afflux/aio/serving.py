@@ -25,8 +25,9 @@ from typing import Any, Final, cast
 from afflux.aio.cold import skipping
 from afflux.aio.driver import Driver, Listening
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender
+from afflux.aio.session import Session
 from afflux.core.errors import Canceled, Error, Rejected
-from afflux.core.events import Extended, Opened, Pushed, Requests
+from afflux.core.events import Extended, Opened, Pushed, Requests, SessionOpened
 from afflux.core.payload import Payload
 
 __all__ = ["VERBS", "Extension", "Serving", "verbs_of"]
@@ -46,7 +47,7 @@ _BLOCKED_S = 0.1
 _TOGETHER = 64
 "Answers that go to the engine at once."
 
-VERBS: Final = ("request", "fire", "stream", "channel", "push")
+VERBS: Final = ("request", "fire", "stream", "channel", "push", "session")
 "What a handler may have."
 
 
@@ -86,6 +87,8 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         self._working = False
         self._running: dict[int, asyncio.Task[Any]] = {}
         "Handlers that the peer may cancel."
+        self._sessions: dict[int, Session] = {}
+        "Sessions whose handler runs."
         self._gone: dict[int, Any] = {}
         self._pushes: deque[Callable[[], Any]] | tuple[()] = ()
         self._pusher: asyncio.Task[None] | None = None
@@ -155,8 +158,9 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
             fired = [waiting for waiting in self._queue if waiting[0] == "fire"]
             self._queue.clear()  # in place: _work may be going through it
             self._queue.extend(fired)
-        for task in self._running.values():
-            task.cancel()
+        for stream, task in self._running.items():
+            if (session := self._sessions.get(stream)) is None or not session.heard:
+                task.cancel()
 
     def left(self) -> None:
         """No handler will run any more: let go of the peer, which the context has."""
@@ -364,6 +368,34 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         self._running.pop(stream, None)
         driver.senders.pop(stream, None)
         driver.inbounds.pop(stream, None)
+        driver.engine.release(stream)
+        driver.flush_soon()
+
+    # -- sessions of bytes ----------------------------------------------------------------------------------
+
+    def session_opened(self, event: SessionOpened) -> None:
+        """The peer opened a session: its handler reads and writes it. What it leaves open is finished for it."""
+        driver, stream = self.driver, event.stream
+        session = self._sessions[stream] = Session(driver, stream)
+        task = driver.spawn(self._serve(session), self.context.copy())
+        self._running[stream] = task
+        task.add_done_callback(lambda task: self._left_session(stream))
+
+    async def _serve(self, session: Session) -> None:
+        try:
+            await _awaited(self._verbs["session"](session))
+            session.finish()
+        except BaseException as error:
+            if session.error is None:
+                self._tell(session.stream, error)
+            if not isinstance(error, Exception):
+                raise
+
+    def _left_session(self, stream: int) -> None:
+        driver = self.driver
+        self._running.pop(stream, None)
+        self._sessions.pop(stream, None)
+        driver.sessions.pop(stream, None)
         driver.engine.release(stream)
         driver.flush_soon()
 

@@ -40,6 +40,8 @@ class Error(Exception):
     "The stream it concerns: 0 is the connection, None when there is no stream."
     rule: str | None
     "The rule it rests on, such as ``R-27`` (docs/conformance), or the limit's reason word."
+    may_have_been_processed: bool = True
+    "Whether the peer may have done something of what was asked. False: it is safe to try again."
 
     def __init__(
         self, message: str = "", *, code: int | None = None, stream: int | None = None, rule: str | None = None
@@ -76,6 +78,8 @@ class Error(Exception):
 class AddressError(Error, ValueError):
     """An address that does not parse, or that names an unknown protocol, transport or option."""
 
+    may_have_been_processed = False
+
 
 class ConnectionClosed(Error):
     """The connection is over: the peer left, the link broke, or this side closed it."""
@@ -87,6 +91,8 @@ class BindFailed(Error):
 
 class ConnectFailed(ConnectionClosed):
     """No connection could be made: refused, unreachable, or not in time."""
+
+    may_have_been_processed = False
 
 
 class SetupRefused(ConnectionClosed):
@@ -100,6 +106,8 @@ class ProtocolError(Error):
 class LocalProtocolError(ProtocolError):
     """This side asked for something that the protocol forbids; nothing was sent."""
 
+    may_have_been_processed = False
+
 
 class RemoteProtocolError(ProtocolError):
     """The peer broke a rule; ``rule`` names it and the connection or stream is over."""
@@ -107,6 +115,8 @@ class RemoteProtocolError(ProtocolError):
 
 class Rejected(Error):
     """The peer refused the request before processing it: it is safe to try again."""
+
+    may_have_been_processed = False
 
 
 class Canceled(Error):
@@ -133,6 +143,8 @@ class ApplicationError(Error):
 class LeaseExpired(Error):
     """There is no lease to send the request under; nothing was sent."""
 
+    may_have_been_processed = False
+
 
 class LimitExceeded(Error):
     """A limit of :class:`afflux.Limits` was reached; ``rule`` is the limit's reason word."""
@@ -140,6 +152,8 @@ class LimitExceeded(Error):
 
 class Unsupported(Error):
     """This protocol, transport or build does not offer what was asked; the message says what it offers."""
+
+    may_have_been_processed = False
 
 
 class MissingExtra(Unsupported, ImportError):

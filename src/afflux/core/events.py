@@ -19,6 +19,7 @@ from afflux.core.errors import Error
 from afflux.core.payload import Payload, Payloads
 
 __all__ = [
+    "Acknowledged",
     "Answers",
     "Block",
     "Canceled",
@@ -35,9 +36,11 @@ __all__ = [
     "Leased",
     "Opened",
     "Pushed",
+    "Readable",
     "Requests",
     "Resumed",
     "Resuming",
+    "SessionOpened",
     "Suspended",
     "Verb",
     "singly",
@@ -203,6 +206,36 @@ class Extended:
 
 
 @dataclass(slots=True)
+class SessionOpened:
+    """The peer opened a session of bytes (a server that was made with ``sessions=True``)."""
+
+    stream: int
+    "Its number at this engine."
+
+
+@dataclass(slots=True)
+class Readable:
+    """Bytes of a session have arrived: ``read`` of the engine hands them out, and so makes room for more."""
+
+    stream: int
+    "The session."
+    size: int
+    "How many came; with ``complete`` it may be 0."
+    complete: bool = False
+    "True when nothing will follow."
+
+
+@dataclass(slots=True)
+class Acknowledged:
+    """What became of the acknowledgement that was asked for; it comes once, also after the session is over."""
+
+    stream: int
+    "The session."
+    positive: bool
+    "True: the peer has processed the whole response. False: it never will, or nobody will know."
+
+
+@dataclass(slots=True)
 class Suspended:
     """The transport is over, the session is not: write what ``outgoing`` has, drop the transport, find another."""
 
@@ -269,6 +302,9 @@ Event = (
     | Pushed
     | Leased
     | Extended
+    | SessionOpened
+    | Readable
+    | Acknowledged
     | Suspended
     | Resuming
     | Resumed

@@ -27,6 +27,7 @@ __all__ = [
     "Data",
     "Fixed",
     "Flag",
+    "Flagged",
     "Kind",
     "Rest",
     "Sized",
@@ -220,13 +221,15 @@ class Sized(Varying):
     """Bytes or ASCII text after their own length, optionally there only when a flag is set."""
 
     bits: int
-    "Width of the length: 8, 16 or 24."
+    "Width of the length: 8, 16, 24 or 32; of 32 the first is reserved, written 0 and masked when read."
     text: bool = False
     "True for ASCII text, decoded to ``str``."
     flag: Flag | None = None
     "The flag that says whether the field is there; None: it always is. Without it the value is None."
     at_least: int = 0
     "The fewest bytes that may be constructed; fewer can still be decoded."
+    inclusive: bool = False
+    "The length counts its own bytes too."
 
     @property
     def arrow(self) -> str:
@@ -243,7 +246,12 @@ class Sized(Varying):
     @property
     def largest(self) -> int:
         """The most bytes."""
-        return (1 << self.bits) - 1
+        return (1 << min(self.bits, 31)) - 1 - self._own
+
+    @property
+    def _own(self) -> int:
+        """What the length counts of itself."""
+        return self.bits // 8 if self.inclusive else 0
 
     def check(self, name: str) -> list[str]:
         present = f"{name} is not None and " if self.optional else ""
@@ -261,12 +269,14 @@ class Sized(Varying):
         octets = [
             f"buffer[at - {back}]" + (f" << {8 * (back - 1)}" if back > 1 else "") for back in range(width, 0, -1)
         ]
+        if self.bits == 32:
+            octets[0] = "(buffer[at - 4] & 0x7F) << 24"
         lines = [
             f"at += {width}",
             "if at > end:",
             f"    raise _truncated(cls, {name!r}, buffer, start, end)",
             f"stop = at + ({' | '.join(octets)})",
-            "if stop > end:",
+            *([f"stop -= {self._own}", "if stop < at or stop > end:"] if self.inclusive else ["if stop > end:"]),
             f"    raise _overrun(cls, {name!r}, stop - at, end - at, buffer, start, end)",
         ]
         if self.text:
@@ -281,7 +291,8 @@ class Sized(Varying):
 
     def encode(self, name: str) -> list[str]:
         octets = '.encode("ascii")' if self.text else ""
-        head = f'{name}_head = len({name}).to_bytes({self.bits // 8}, "big")'
+        length = f"(len({name}) + {self._own})" if self.inclusive else f"len({name})"
+        head = f'{name}_head = {length}.to_bytes({self.bits // 8}, "big")'
         if self.flag is None:
             return [f"{name} = self.{name}{octets}", head]
         absent = f'{name}_head = {name} = b""'
@@ -324,6 +335,60 @@ class Rest(Varying):
 
     def length(self, name: str) -> str:
         return f"len(self.{name})"
+
+
+@dataclass(frozen=True, slots=True)
+class Flagged(Varying):
+    """A 31-bit number behind a reserved bit that is there only when a flag is set; without it the value is None."""
+
+    flag: Flag
+    "The flag that says whether it is there."
+    at_least: int = 0
+    "The smallest value that may be constructed; a smaller one can still be decoded, and is the engine's to judge."
+
+    @property
+    def arrow(self) -> str:
+        return "uint32"
+
+    @property
+    def python(self) -> str:
+        return "int"
+
+    @property
+    def optional(self) -> bool:
+        return True
+
+    def check(self, name: str) -> list[str]:
+        return [
+            f"if {name} is not None and not {self.at_least} <= {name} <= 0x7FFFFFFF:",
+            f"    raise _out_of_range(self, {name!r}, {name}, {self.at_least}, 0x7FFFFFFF, {self.rule!r})",
+        ]
+
+    def decode(self, name: str) -> list[str]:
+        return [
+            f"if word & 0x{self.flag.bit:X}:",
+            "    at += 4",
+            "    if at > end:",
+            f"        raise _truncated(cls, {name!r}, buffer, start, end)",
+            f'    self.{name} = int.from_bytes(buffer[at - 4 : at], "big") & 0x7FFFFFFF',
+            "else:",
+            f"    self.{name} = None",
+        ]
+
+    def encode(self, name: str) -> list[str]:
+        return [
+            f"if self.{name} is None:",
+            f'    {name} = b""',
+            "else:",
+            f"    word |= 0x{self.flag.bit:X}",
+            f'    {name} = self.{name}.to_bytes(4, "big")',
+        ]
+
+    def parts(self, name: str) -> list[str]:
+        return [name]
+
+    def length(self, name: str) -> str:
+        return f"(0 if self.{name} is None else 4)"
 
 
 U8 = Annotated[int, UInt(8)]

@@ -47,6 +47,7 @@ from typing import (
 
 from afflux.core.errors import Violation
 from afflux.core.fields import Fixed, Flag, Kind, Rest, TypeWord, UInt, Varying
+from afflux.core.framing import LengthPrefix
 
 __all__ = ["MISSING", "Field", "Frame", "Malformed", "UnknownFrame", "codecs_module", "frame", "shown", "trailing"]
 
@@ -105,6 +106,8 @@ class Frame:
     "The protocol's name, as addresses spell it."
     LARGEST: ClassVar[int] = 0xFFFFFF
     "The most bytes that a frame may have, without a length prefix."
+    PREFIX: ClassVar[LengthPrefix] = LengthPrefix(3)
+    "How a frame's length stands before it."
     SIZE_RULE: ClassVar[str] = "frame-too-large"
     "The rule behind LARGEST."
     TYPE: ClassVar[int]
@@ -125,7 +128,7 @@ class Frame:
     "The generated source."
 
     def encode(self, prefixed: bool = False) -> bytes:
-        """The frame's bytes, after a 24-bit length when ``prefixed``. Raises Violation when it is too large."""
+        """The frame's bytes, after its length when ``prefixed``. Raises Violation when it is too large."""
         raise NotImplementedError
 
     @classmethod
@@ -371,6 +374,7 @@ def _init(values: list[Field]) -> list[str]:
 
 def _encode(cls: type[Frame], runs: list[_Run]) -> list[str]:
     lines = [f"word = 0x{cls.TYPE << cls.WORD.shift:X}"]
+    width, own = cls.PREFIX.width, cls.PREFIX.width if cls.PREFIX.inclusive else 0
     for flag, field in cls.FLAGS:
         if isinstance(field.kind, Flag):
             lines += [f"if self.{field.name}:", f"    word |= 0x{flag.bit:X}"]
@@ -388,14 +392,14 @@ def _encode(cls: type[Frame], runs: list[_Run]) -> list[str]:
             parts += varying.parts(name)
             sizes += [f"len({part})" for part in varying.parts(name)]
     if not sizes:
-        prefix = repr(fixed.to_bytes(3, "big"))
+        prefix = repr((fixed + own).to_bytes(width, "big"))
         lines += [f"encoded = {parts[0]}", f"return {prefix} + encoded if prefixed else encoded"]
     else:
         lines += [
             f"size = {' + '.join([str(fixed), *sizes])}",
             f"if size > 0x{cls.LARGEST:X}:",
             "    raise _too_large(self, size)",
-            'prefix = size.to_bytes(3, "big") if prefixed else b""',
+            f'prefix = {f"(size + {own})" if own else "size"}.to_bytes({width}, "big") if prefixed else b""',
             f'return b"".join((prefix, {", ".join(parts)}))',
         ]
     return ["def encode(self, prefixed: bool = False) -> bytes:", *_indent(lines)]

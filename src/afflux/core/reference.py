@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterable
 from itertools import pairwise
 
-from afflux.core.fields import Flag, Kind, Rest, Sized, TypeWord, UInt
+from afflux.core.fields import Flag, Flagged, Kind, Rest, Sized, TypeWord, UInt
 from afflux.core.frame import MISSING, Field, Frame
 
 __all__ = ["bit_diagram", "field_docs", "frame_page", "reference_page"]
@@ -82,6 +82,8 @@ def _cells(frame: type[Frame], field: Field) -> list[_Cell]:
         condition = f" (if {kind.flag.letter})" if kind.flag else ""
         length = f"{name} length{condition}"
         return [(kind.bits, length if len(length) < 2 * kind.bits else "length"), (0, name + condition)]
+    if isinstance(kind, Flagged):
+        return [(1, "0"), (31, f"{name} (if {kind.flag.letter})")]
     return [(0, f"{name}, to the end")] if isinstance(kind, Rest) else []
 
 

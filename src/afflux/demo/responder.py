@@ -3,7 +3,9 @@
 - request: echoes data and metadata; route ``fail`` answers an application error with the data as its message, route
   ``slow`` answers after ``{"ms": n}``, route ``stats`` tells what was counted.
 - stream: ``{"count": n, "size": s}`` answers n items of s bytes, each the item's number padded with dots, with
-  ``delay_ms`` between them; route ``flights`` answers real flights, ``{"count": n, "rate": items a second}``.
+  ``delay_ms`` between them; route ``flights`` answers real flights, ``{"count": n, "rate": items a second}``. The
+  publisher ``count:N:SIZE`` is the first of these where a stream is asked for by a name.
+- jmux: a request ``gen N`` is answered by N bytes.
 - channel: echoes each item. fire and push: counted.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -25,6 +28,9 @@ MAX_SIZE = 0x100_0000
 
 MAX_MS = 3_600_000
 "The longest wait that may be asked for: an hour."
+
+_COUNT = re.compile(rb"count:(\d{1,19}):(\d{1,19})")
+"The name of a publisher."
 
 BLOCK_ITEMS = 64
 BLOCK_BYTES = 0x1_0000
@@ -47,6 +53,8 @@ class Responder:
                 await asyncio.sleep(_number(_object(payload), "ms", MAX_MS) / 1000)
             case "stats":
                 return Payload(json.dumps(self.counts).encode())
+            case None if payload.data.startswith(b"gen ") and _speaks("jmux"):
+                return Payload(b"." * _length(payload))
             case None | "echo":
                 pass
             case route:
@@ -75,6 +83,11 @@ class Responder:
                 raise _unknown(route, "fail, flights")
         async for block in blocks:
             yield block
+
+    def element_size(self, publisher: str) -> int:
+        """Bytes of each element of a publisher, where elements may have one size (rsio)."""
+        asked = _object(Payload(publisher.encode()))
+        return _number(asked, "size", MAX_SIZE) if "size" in asked else 0
 
     # A flight keeps its number for good: a journal may start the stream again and skip what it holds.
     stream.replays = True  # type: ignore[attr-defined]  # an attribute on a function, read by afflux.journal
@@ -118,6 +131,21 @@ async def flown(payload: Payload) -> AsyncIterator[list[bytes]]:
         sent += len(block)
 
 
+def _speaks(protocol: str) -> bool:
+    """Whether the running handler's peer speaks a protocol."""
+    from afflux.aio.peer import current_peer
+
+    return current_peer().uri.startswith(protocol)
+
+
+def _length(payload: Payload) -> int:
+    """The N of ``gen N``."""
+    digits = payload.data[4:].strip()
+    if not digits.isdigit() or len(digits) > 9 or int(digits) > MAX_SIZE:
+        raise Invalid(f"gen N has an N of 0 to {MAX_SIZE:,}")
+    return int(digits)
+
+
 def _unknown(route: str, known: str) -> Rejected:
     return Rejected(f"there is no route {route[:64]!r} for this verb; there is: {known}, or none at all")
 
@@ -133,12 +161,14 @@ def _route(payload: Payload) -> str | None:
 
 
 def _object(payload: Payload) -> dict[str, Any]:
+    if name := _COUNT.fullmatch(payload.data):
+        return {"count": int(name[1]), "size": int(name[2])}
     try:
         asked = json.loads(payload.data)
     except ValueError:
         asked = None
     if not isinstance(asked, dict):
-        raise Invalid('the data is a JSON object, such as {"count": 10, "size": 16}')
+        raise Invalid('the data is a JSON object, such as {"count": 10, "size": 16}, or count:10:16')
     return asked
 
 

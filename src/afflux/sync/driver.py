@@ -21,6 +21,7 @@ from afflux.core.events import (
     Leased,
     Opened,
     Pushed,
+    Readable,
     Resumed,
     Suspended,
     Verb,
@@ -175,6 +176,10 @@ class Driver(Pump):
             inbox.ended = True
             del self.inboxes[event.stream]
 
+    def _readable(self, event: Readable) -> None:
+        if event.complete and (inbox := self.inboxes.pop(event.stream, None)) is not None:
+            inbox.finish(None)
+
     def _completed(self, event: Completed) -> None:
         if (inbox := self.inboxes.pop(event.stream, None)) is not None:
             inbox.finish(None)
@@ -213,6 +218,7 @@ class Driver(Pump):
 _TELL: dict[type, Callable[[Driver, Any], None]] = {
     Items: Driver._arrived,
     Block: Driver._arrived,
+    Readable: Driver._readable,
     Completed: Driver._completed,
     Failed: Driver._failed,
     Canceled: Driver._canceled,

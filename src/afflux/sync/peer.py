@@ -15,9 +15,11 @@ from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.registry import ProtocolEntry
 from afflux.sync.driver import Driver, Inbox, Outbox
 from afflux.sync.flow import ItemStream, payloads_of
+from afflux.sync.session import Session
 
 if TYPE_CHECKING:
     from afflux.core.engine import Leasing
+    from afflux.protocols.jmux.engine import Engine as SessionEngine
     from afflux.protocols.rsocket.lease import Lease
 
 __all__ = ["DEFAULT_CREDIT", "Peer"]
@@ -26,7 +28,7 @@ DEFAULT_CREDIT = 256
 "Items of credit that are kept open on a stream unless the caller says otherwise."
 
 
-class Peer:
+class Peer:  # long: the verbs of every protocol, and the life of the connection
     """One connection of one process and one thread. ``afflux.sync.connect`` makes it; ``with`` closes it.
 
     ``timeout`` is in seconds everywhere. None waits as long as the connection lives: a peer that is silent for the
@@ -130,6 +132,42 @@ class Peer:
             return stream
 
         return ItemStream(driver, credit, opener, timeout)
+
+    def subscribe(self, publisher: str, *, credit: Kept = DEFAULT_CREDIT, timeout: float | None = None) -> ItemStream:
+        """Subscribe to a publisher of the peer, in a protocol that has them (``rsio``): ``stream`` with its name.
+
+        Raises:
+            Unsupported: the protocol has no publishers.
+        """
+        self._protocol.require("subscribe")
+        return self.stream(publisher, credit=credit, timeout=timeout)
+
+    def session(
+        self, data: bytes | str = b"", *, finish: bool = False, acknowledge: bool = True, timeout: float | None = None
+    ) -> Session:
+        """Open a session of bytes, in a protocol that has them (``jmux``): ``with peer.session() as session``.
+
+        Args:
+            data: the first bytes.
+            finish: they are all.
+            acknowledge: tell a server that asks for it that the response was processed, when it was read to its end;
+                False: ``Session.acknowledge`` does.
+            timeout: the longest wait of each of its calls.
+
+        Raises:
+            Unsupported: the protocol has no sessions.
+            LimitExceeded: as many are under way as may be; nothing was sent.
+        """
+        self._protocol.require("session")
+        self._driver.check()
+        engine = cast("SessionEngine", self._driver.engine)
+        session = Session(self._driver, engine.open_session(auto_ack=acknowledge, now=monotonic()), timeout)
+        if data:
+            session.write(data)
+        if finish:
+            session.finish()
+        self._driver.write()
+        return session
 
     def channel(
         self,

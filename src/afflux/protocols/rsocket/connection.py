@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from hashlib import sha256
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from afflux.core.bucket import Bucket
 from afflux.core.errors import ConnectionClosed, Error, LocalProtocolError, RemoteProtocolError, SetupRefused, Violation
@@ -36,10 +36,10 @@ from afflux.core.events import (
 )
 from afflux.core.frame import trailing
 from afflux.core.limits import Limits
-from afflux.protocols.rsocket import frames
-from afflux.protocols.rsocket.codes import Code, cut, error_for
+from afflux.protocols.rsocket import codes, frames
+from afflux.protocols.rsocket.codes import Code, cut
 from afflux.protocols.rsocket.establishment import lifetime_of, proposal, refusal_of
-from afflux.protocols.rsocket.frames import ErrorFrame, Keepalive, MetadataPush, Resume, ResumeOk, Setup, UnknownFrame
+from afflux.protocols.rsocket.frames import ErrorFrame, Keepalive, Resume, ResumeOk, Setup, UnknownFrame
 from afflux.protocols.rsocket.inbound import Inbound
 from afflux.protocols.rsocket.lease import UNMETERED, Granted, Held, LeasePolicy
 from afflux.protocols.rsocket.outbound import HEADER, Outbound
@@ -47,7 +47,7 @@ from afflux.protocols.rsocket.resume import Retained, Sessions
 from afflux.protocols.rsocket.states import CLIENT, SERVER, ConnectionAction, ConnectionInput, ConnectionState
 from afflux.protocols.rsocket.streams import Streams
 
-__all__ = ["DEFAULT_MTU", "Connection"]
+__all__ = ["ACTIONS", "DEFAULT_MTU", "Connection"]
 
 DEFAULT_MTU = 0x20000
 "Bytes a frame may have before its payload is cut: 128 KiB, the quantum of fairness between streams."
@@ -83,7 +83,16 @@ _STREAM_ZERO: dict[type, ConnectionInput] = {
 
 # long: see the top of the file
 class Connection:
-    """The state of one end. Its arguments are those of engine.Engine."""
+    """The state of one end. Its arguments are those of engine.Engine.
+
+    A dialect (protocols/reactivesocket) inherits from it. It has frames and codes of its own, puts other parts in
+    (``_build``), and says what it judges in another way.
+    """
+
+    _wire: ClassVar[Any] = frames
+    "The module of the frames that this side says."
+    _codes: ClassVar[Any] = codes
+    "The module of the error codes."
 
     # Slots, here and in what it is made of: a server has 10,000 of them, most of them idle (docs/how-to/many.md).
     __slots__ = (
@@ -141,15 +150,12 @@ class Connection:
             raise LocalProtocolError(f"an MTU is {_MIN_MTU} bytes or more, not {mtu}", rule="FG-22")
         self.limits = limits or Limits.server()
         self._client = role == "client"
-        self._table = CLIENT if self._client else SERVER
+        self._build(max(_MIN_MTU, min(mtu, self.limits.frame_bytes)))
         self._state = self._table.start
         self._decide = decide
         self._lease_policy = lease
         self._extensions = extensions
         self._born = self._now = self._heard = now
-        self._out = Outbound(max(_MIN_MTU, min(mtu, self.limits.frame_bytes)))
-        self._streams = Streams(self._client, self.limits, self._out, self._charge)
-        self._in = Inbound(self.limits, self._streams, self._frame, first=not self._client)
         self._events: list[Event] = []
         # Buckets are full at first, so each can be made when something is first taken from it.
         self._glitches: Bucket | None = None
@@ -171,6 +177,13 @@ class Connection:
         "The SETUP of this connection, sent or received; None at a server before it came."
         if self._client:
             self._start(setup, now)
+
+    def _build(self, mtu: int) -> None:
+        """Make the parts."""
+        self._table = CLIENT if self._client else SERVER
+        self._out = Outbound(mtu)
+        self._streams = Streams(self._client, self.limits, self._out, self._charge)
+        self._in = Inbound(self.limits, self._streams, self._frame, first=not self._client)
 
     def _prepare_resumption(self, sessions: Sessions | None) -> None:
         self._sessions = sessions
@@ -261,7 +274,7 @@ class Connection:
     def _step(self, input: ConnectionInput, argument: Any) -> None:
         step = self._table.steps[self._state][input]
         before, self._state = self._state, step.next
-        _ACTIONS[step.action](self, argument)
+        ACTIONS[step.action](self, argument)
         if step.action == ConnectionAction.ESTABLISH and before == _S.SETUP_SENT:
             self._step(input, argument)
 
@@ -276,16 +289,28 @@ class Connection:
     # -- establishment --------------------------------------------------------------------------------------
 
     def _start(self, setup: Setup | None, now: float) -> None:
-        setup = self.setup = proposal(setup, self.limits)
+        setup = self.setup = self._proposal(setup)
         self._state = self._table.step(self._state, _I.APP_START).next  # R-12: requests may follow at once
         try:
-            self._out.control(setup.encode(prefixed=True))
+            self._out.control(self._opening(setup))
         except Violation as violation:
             raise LocalProtocolError(violation.reason, stream=0, rule=violation.rule) from None
         self._interval = setup.keepalive_ms / 1000
         self._lifetime = setup.lifetime_ms / 1000
         self._next_keepalive = now + self._interval
         self._agree(setup)
+
+    def _proposal(self, setup: Setup | None) -> Setup:
+        """What a client asks for. Raises LocalProtocolError for what no server accepts."""
+        return proposal(setup, self.limits)
+
+    def _opening(self, setup: Setup) -> bytes:
+        """The first frame of a client."""
+        return setup.encode(prefixed=True)
+
+    def _refusal_of(self, setup: Setup) -> Violation | None:
+        """Why a server can not accept it, or None."""
+        return refusal_of(setup, self.limits, leases=self._lease_policy is not None, sessions=self._sessions)
 
     def _agree(self, setup: Setup) -> None:
         """What both sides do from now on: leases (R-13), resumption (R-44)."""
@@ -297,7 +322,7 @@ class Connection:
 
     def _judge_setup(self, setup: Setup) -> None:
         """Accept or refuse a SETUP (section 3.2)."""
-        refusal = refusal_of(setup, self.limits, leases=self._lease_policy is not None, sessions=self._sessions)
+        refusal = self._refusal_of(setup)
         if refusal is not None:
             raise refusal
         self.setup = setup
@@ -337,7 +362,7 @@ class Connection:
         raise Violation(violation.reason, rule="R-14", code=code)
 
     def _setup_failed(self, frame: ErrorFrame) -> None:
-        error = error_for(frame.code, frame.data, 0, self.limits)
+        error = self._codes.error_for(frame.code, frame.data, 0, self.limits)
         self._end(SetupRefused(error.message, code=frame.code, stream=0, rule="R-14"))
 
     # -- connection frames ----------------------------------------------------------------------------------
@@ -375,7 +400,7 @@ class Connection:
         if retained is not None and retained.report_due and self._state in (_S.OPEN, _S.DRAINING):
             self._send_keepalive(respond=False)
 
-    def _pushed(self, frame: MetadataPush) -> None:
+    def _pushed(self, frame: frames.MetadataPush) -> None:
         if len(frame.metadata) > self.limits.connection_metadata_bytes:
             self._charge(10, 0, "connection_metadata_bytes", "metadata-too-large")
             return
@@ -427,11 +452,11 @@ class Connection:
             return
         try:
             lease = granted.next(self._now)
-            frame = frames.Lease(stream=0, ttl_ms=lease.ttl_ms, requests=lease.requests).encode(prefixed=True)
+            frame = self._wire.Lease(stream=0, ttl_ms=lease.ttl_ms, requests=lease.requests).encode(prefixed=True)
         except Exception as error:
             failure = LocalProtocolError(f"the lease policy failed: {error!r}", stream=0, rule="R-13")
             failure.__cause__ = error
-            self._end(failure, Code.CONNECTION_ERROR, b"closed")
+            self._end(failure, self._wire.CONNECTION_ERROR, b"closed")
         else:
             self._out.control(frame)
 
@@ -481,7 +506,7 @@ class Connection:
                 lease.end()  # R-43
         error: Error = ConnectionClosed("the connection was lost", rule="3.1")
         if frame is not None:
-            error = error_for(frame.code, frame.data, 0, self.limits)
+            error = self._codes.error_for(frame.code, frame.data, 0, self.limits)
         self._events.append(Suspended(error))
 
     def _send_resume(self, argument: Any) -> None:
@@ -660,14 +685,19 @@ class Connection:
 
     def _expire(self, argument: Any) -> None:
         text = f"keepalive-timeout: nothing heard for {self._lifetime:g} s"
-        self._say_error(Code.CONNECTION_ERROR, "keepalive-timeout")
+        self._say_error(self._wire.CONNECTION_ERROR, "keepalive-timeout")
         self._end(ConnectionClosed(text, rule="R-22"))
 
     # -- endings --------------------------------------------------------------------------------------------
 
     def _say_error(self, code: int, text: str) -> None:
         data = cut(text, self.limits.error_text_bytes[0]).encode()
-        self._out.control(ErrorFrame(stream=0, code=code, data=data).encode(prefixed=True))
+        self._out.control(self._error(code, data))
+
+    def _error(self, code: int, text: bytes) -> bytes:
+        """The frame that ends the connection."""
+        frame: bytes = self._wire.ErrorFrame(stream=0, code=code, data=text).encode(prefixed=True)
+        return frame
 
     def _lose(self, argument: Any) -> None:
         text = "the peer closed the connection"
@@ -676,20 +706,20 @@ class Connection:
         self._end(ConnectionClosed(text, rule="3.1"))
 
     def _fail(self, frame: ErrorFrame) -> None:
-        self._end(error_for(frame.code, frame.data, 0, self.limits))
+        self._end(self._codes.error_for(frame.code, frame.data, 0, self.limits))
 
     def _abort(self, argument: Any) -> None:
         """This side ends it: by the application's wish, or because RESUME came in an open connection (R-48)."""
         if isinstance(argument, Violation):
             text = cut(argument.reason, self.limits.error_text_bytes[0]).encode()
-            self._end(ConnectionClosed("this side closed the connection"), Code.CONNECTION_ERROR, text)
+            self._end(ConnectionClosed("this side closed the connection"), self._wire.CONNECTION_ERROR, text)
             return
         raise Violation("RESUME after the connection was established", rule="R-48")
 
     def _peer_drains(self, frame: ErrorFrame) -> None:
         self._streams.accepting = False
         self._peer_draining = True
-        self._events.append(Draining(error_for(frame.code, frame.data, 0, self.limits).message))
+        self._events.append(Draining(self._codes.error_for(frame.code, frame.data, 0, self.limits).message))
 
     def _drain(self, violation: Violation) -> None:
         self._streams.accepting = False
@@ -704,7 +734,7 @@ class Connection:
 
     def _break_off(self, violation: Violation) -> None:
         """The peer broke a rule: say which, close."""
-        code = violation.code or Code.CONNECTION_ERROR
+        code = violation.code or self._wire.CONNECTION_ERROR
         error: Error = RemoteProtocolError(violation.reason, code=code, stream=0, rule=violation.rule)
         if violation.rule == "R-14":
             error = ConnectionClosed(violation.reason, code=code, rule="R-14")
@@ -716,7 +746,7 @@ class Connection:
         self._over()
         self._streams.fail_all(error)
         if code is not None:
-            self._out.control(ErrorFrame(stream=0, code=code, data=text).encode(prefixed=True))
+            self._out.control(self._error(code, text))
         self._events.append(Closed(error))
 
     def _over(self) -> None:
@@ -736,7 +766,7 @@ _STREAM_FRAMES: dict[type, Callable[[Streams, Any], None]] = {
 }
 
 _D = ConnectionAction
-_ACTIONS: dict[ConnectionAction, Callable[[Connection, Any], None]] = {
+ACTIONS: dict[ConnectionAction, Callable[[Connection, Any], None]] = {
     _D.IGNORE: Connection._ignore,
     _D.JUDGE_SETUP: Connection._judge_setup,
     _D.ESTABLISH: Connection._establish,

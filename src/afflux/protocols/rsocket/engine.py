@@ -18,8 +18,7 @@ from afflux.core.events import Event, Verb
 from afflux.core.payload import Payload, PayloadLike
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.connection import DEFAULT_MTU, Connection
-from afflux.protocols.rsocket.frames import Ext, MetadataPush
-from afflux.protocols.rsocket.frames import Lease as LeaseFrame
+from afflux.protocols.rsocket.frames import Ext
 from afflux.protocols.rsocket.lease import Lease
 from afflux.protocols.rsocket.states import ConnectionInput, ConnectionState, StreamAction, StreamInput
 
@@ -256,12 +255,12 @@ class Engine(Connection):
         if self._state not in (_S.SETUP_SENT, _S.OPEN, _S.DRAINING):
             raise ConnectionClosed(f"nothing can be pushed: the connection is {self._state.name.lower()}")
         self._check_metadata(metadata)
-        self._out.control(MetadataPush(stream=0, metadata=metadata).encode(prefixed=True))
+        self._out.control(self._wire.MetadataPush(stream=0, metadata=metadata).encode(prefixed=True))
 
     def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
         """Close at once with CONNECTION_ERROR, or with CONNECTION_CLOSE when the live streams have ended (R-20)."""
         self._now = now
-        violation = Violation(reason or "closed", rule="3.1", code=Code.CONNECTION_ERROR)
+        violation = Violation(reason or "closed", rule="3.1", code=self._wire.CONNECTION_ERROR)
         return self._run(self._step, _I.APP_DRAIN if drain else _I.APP_CLOSE, violation)
 
     def release(self, stream: int) -> None:
@@ -378,7 +377,7 @@ class Engine(Connection):
             raise ConnectionClosed(f"no lease can be granted: the connection is {self._state.name.lower()}")
         self._check_metadata(metadata)
         granted.replace(lease, now)
-        frame = LeaseFrame(stream=0, ttl_ms=lease.ttl_ms, requests=lease.requests, metadata=metadata)
+        frame = self._wire.Lease(stream=0, ttl_ms=lease.ttl_ms, requests=lease.requests, metadata=metadata)
         self._out.control(frame.encode(prefixed=True))
 
     def extend(self, type: int, body: bytes, *, stream: int = 0, ignore: bool = True) -> None:

@@ -12,7 +12,7 @@ Credit. ``owed`` is what the peer may still send, ``allowed`` what this side may
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from afflux.core.bucket import Bucket
 from afflux.core.credit import SATURATED
@@ -29,7 +29,8 @@ from afflux.core.events import Canceled as CanceledEvent
 from afflux.core.ids import StreamIds
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
-from afflux.protocols.rsocket.codes import Code, code_for, error_for
+from afflux.protocols.rsocket import codes, frames
+from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.frames import (
     COMPLETE,
     FLAG_COMPLETE,
@@ -51,7 +52,7 @@ from afflux.protocols.rsocket.reassembly import Reassembly, RequestFrame
 from afflux.protocols.rsocket.states import REQUESTER, RESPONDER, StreamAction, StreamInput, StreamState
 from afflux.protocols.rsocket.stream import Stream
 
-__all__ = ["CLOSED", "MAX_N", "SERVES_LAST", "Streams"]
+__all__ = ["ACTIONS", "CLOSED", "MAX_N", "SERVES_LAST", "Streams"]
 
 MAX_N = 0x7FFFFFFF
 "The most that one frame can grant."
@@ -78,11 +79,14 @@ _ASKS, _ASKS_LAST, _SERVES, SERVES_LAST = (
 
 # long: see the top of the file
 class Streams:
-    """All streams of one connection.
+    """All streams of one connection. A dialect has frames and codes of its own (see Connection).
 
     ``charge(price, stream, rule, reason)`` is the connection's: it takes glitch tokens and raises Violation when
     there are none left.
     """
+
+    _wire: ClassVar[Any] = frames
+    _codes: ClassVar[Any] = codes
 
     __slots__ = (
         "_cancels",
@@ -166,11 +170,11 @@ class Streams:
         elif self.granted_lease is not None and not self.granted_lease.take(self.now):
             self._reject(frame, "lease: none is left")  # R-42; a fragmented request counts once (R-35)
         elif getattr(frame, "initial_n", 1) == 0:
-            self._refuse(id, Code.INVALID, "request-n-zero", frame.follows)
+            self._refuse(id, self._codes.Code.INVALID, "request-n-zero", frame.follows)
         elif frame.follows:
             self._fragment(id, frame, last=False)
         else:
-            complete = isinstance(frame, RequestChannel) and frame.complete
+            complete = isinstance(frame, self._wire.RequestChannel) and frame.complete
             self._accept(frame, Payload(frame.data, frame.metadata), complete)
 
     def startable(self) -> int:
@@ -239,7 +243,7 @@ class Streams:
             return
         if not stream.requester:
             self._count_cancel()  # FL-01: to a handler an error of its requester is a cancel
-        self._step(stream, StreamInput.ERROR, error_for(frame.code, frame.data, frame.stream, self.limits))
+        self._step(stream, StreamInput.ERROR, self._codes.error_for(frame.code, frame.data, frame.stream, self.limits))
 
     def _end_unborn(self, id: int, name: LateFrame) -> None:
         """CANCEL or ERROR without a live stream: a request whose last fragment has not come, or late."""
@@ -271,7 +275,9 @@ class Streams:
         while (oldest := self.reassembly.oldest()) and oldest[1] + self.limits.reassembly_s <= now:
             request = self.reassembly.request(oldest[0])
             self.reassembly.drop(oldest[0])
-            self._fragment_refused(oldest[0], request, True, StreamInput.TOO_BIG, "reassembly-timeout", Code.CANCELED)
+            self._fragment_refused(
+                oldest[0], request, True, StreamInput.TOO_BIG, "reassembly-timeout", self._codes.Code.CANCELED
+            )
 
     # -- what the application's verbs do --------------------------------------------------------------------
 
@@ -396,7 +402,7 @@ class Streams:
         if n:
             stream.owed = min(stream.owed + n, SATURATED)
             stream.rate(id in self._partials)
-            self.out.queue_credit(id, RequestN(stream=id, n=n).encode(prefixed=True))
+            self.out.queue_credit(id, self._wire.RequestN(stream=id, n=n).encode(prefixed=True))
 
     def cancel(self, id: int) -> None:
         """See core.engine.Engine.cancel."""
@@ -475,9 +481,13 @@ class Streams:
             whole = reassembly.add(id, frame, last, room)
         except Violation as violation:
             if violation.rule == "R-34":
-                self._fragment_refused(id, request, not last, StreamInput.MALFORMED, violation.reason, Code.INVALID)
+                self._fragment_refused(
+                    id, request, not last, StreamInput.MALFORMED, violation.reason, self._codes.Code.INVALID
+                )
             else:
-                self._fragment_refused(id, request, not last, StreamInput.TOO_BIG, violation.reason, Code.REJECTED)
+                self._fragment_refused(
+                    id, request, not last, StreamInput.TOO_BIG, violation.reason, self._codes.Code.REJECTED
+                )
             return
         if whole is None:
             if reassembly.small(id, 3 + frame.encoded_size):
@@ -501,7 +511,7 @@ class Streams:
             stream.late = self.limits.fragments if more else 0
             self._step(stream, input, (reason, code))
         else:
-            self._refuse(id, code, reason, more, silent=isinstance(request, RequestFnf))
+            self._refuse(id, code, reason, more, silent=isinstance(request, self._wire.RequestFnf))
 
     def _accept(self, frame: RequestFrame, payload: Payload, complete: bool) -> None:
         id = frame.stream
@@ -532,7 +542,7 @@ class Streams:
     def _step(self, stream: Stream, input: StreamInput, argument: Any = None) -> None:
         step = stream.table.steps[stream.state][input]
         stream.state = step.next
-        _ACTIONS[step.action](self, stream, argument)
+        ACTIONS[step.action](self, stream, argument)
         self._settle(stream)
 
     def _settle(self, stream: Stream) -> None:
@@ -590,9 +600,9 @@ class Streams:
         reason = "more items than the credit granted"
         self._charge(50, stream.id, "R-27", reason)  # first of all: when it ends the connection, that is the one end
         if stream.requester:
-            self._abandon(stream, Cancel(stream=stream.id).encode(prefixed=True))  # FC-04
+            self._abandon(stream, self._wire.Cancel(stream=stream.id).encode(prefixed=True))  # FC-04
         else:
-            self._abandon_with_error(stream, Code.CANCELED, reason)  # FC-05
+            self._abandon_with_error(stream, self._codes.Code.CANCELED, reason)  # FC-05
         self.events.append(Failed(stream.id, RemoteProtocolError(reason, stream=stream.id, rule="R-27")))
 
     def _grant(self, stream: Stream, n: int) -> None:
@@ -600,8 +610,8 @@ class Streams:
         self.events.append(Granted(stream.id, n))
 
     def _zero(self, stream: Stream, argument: Any) -> None:
-        self._abandon_with_error(stream, Code.INVALID, "request-n-zero")
-        error = RemoteProtocolError("a credit of zero", code=Code.INVALID, stream=stream.id, rule="FC-02")
+        self._abandon_with_error(stream, self._codes.Code.INVALID, "request-n-zero")
+        error = RemoteProtocolError("a credit of zero", code=self._codes.Code.INVALID, stream=stream.id, rule="FC-02")
         self.events.append(Failed(stream.id, error))
 
     def _stop_out(self, stream: Stream, argument: Any) -> None:
@@ -620,11 +630,11 @@ class Streams:
     def _refuse_fragment(self, stream: Stream, argument: tuple[str, Code]) -> None:
         reason, code = argument
         if stream.requester:
-            self._abandon(stream, Cancel(stream=stream.id).encode(prefixed=True))
+            self._abandon(stream, self._wire.Cancel(stream=stream.id).encode(prefixed=True))
         else:
             self._abandon_with_error(stream, code, reason)
         error: Error
-        if code == Code.INVALID:
+        if code == self._codes.Code.INVALID:
             error = RemoteProtocolError(reason, code=code, stream=stream.id, rule="R-34")
         else:
             error = LimitExceeded(f"{reason}: the payload is dropped", stream=stream.id, rule=reason)
@@ -636,14 +646,14 @@ class Streams:
     def _send_failure(self, stream: Stream, error: Exception) -> None:
         self.out.drop(stream.id)
         self._give_up(stream)
-        code, text = code_for(error, self.limits)
+        code, text = self._codes.code_for(error, self.limits)
         self._send_error(stream.id, code, text)
 
     def _send_cancel(self, stream: Stream, argument: Any) -> None:
         if stream.requester:
-            self._abandon(stream, Cancel(stream=stream.id).encode(prefixed=True))
+            self._abandon(stream, self._wire.Cancel(stream=stream.id).encode(prefixed=True))
         else:
-            self.out.frame(stream.id, Cancel(stream=stream.id).encode(prefixed=True))
+            self.out.frame(stream.id, self._wire.Cancel(stream=stream.id).encode(prefixed=True))
             self._give_up(stream)
 
     # -- sending --------------------------------------------------------------------------------------------
@@ -653,8 +663,8 @@ class Streams:
         id = frame.stream
         self._charge(1, id, "REJECTED", reason)
         self._late.given_up(id, self.limits.fragments if frame.follows else self.limits.cancel_race_frames)
-        if not isinstance(frame, RequestFnf):  # D-11: a refused REQUEST_FNF is dropped silently
-            self._send_error(id, Code.REJECTED, reason)
+        if not isinstance(frame, self._wire.RequestFnf):  # D-11: a refused REQUEST_FNF is dropped silently
+            self._send_error(id, self._codes.Code.REJECTED, reason)
 
     def _refuse(self, id: int, code: Code, reason: str, more: bool, silent: bool = False) -> None:
         """Refuse a request that breaks a rule: it counts as a cancel of the peer (FL-02)."""
@@ -682,7 +692,7 @@ class Streams:
         self._count_cancel()
 
     def _send_error(self, id: int, code: int, text: str) -> None:
-        self.out.frame(id, ErrorFrame(stream=id, code=code, data=text.encode()).encode(prefixed=True))
+        self.out.frame(id, self._wire.ErrorFrame(stream=id, code=code, data=text.encode()).encode(prefixed=True))
 
     def _count_cancel(self) -> None:
         if self._cancels is None:
@@ -694,7 +704,7 @@ class Streams:
         self.delivered += len(payload)
 
 
-_ACTIONS: dict[StreamAction, Callable[[Streams, Stream, Any], None]] = {
+ACTIONS: dict[StreamAction, Callable[[Streams, Stream, Any], None]] = {
     StreamAction.IGNORE: Streams._ignore,
     StreamAction.RACE: Streams._race,
     StreamAction.NOTHING: Streams._nothing,

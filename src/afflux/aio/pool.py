@@ -1,0 +1,110 @@
+"""Several connections to one address: a request goes to one that has room, and again only when that is safe."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from types import TracebackType
+from typing import Any
+
+from afflux.aio.client import connect
+from afflux.aio.peer import Peer
+from afflux.backoff import Backoff
+from afflux.core.errors import ConnectionClosed, Error
+from afflux.core.payload import Payload, PayloadLike
+
+__all__ = ["Pool"]
+
+_RETRY = Backoff(first=0.05, most=1.0, tries=3)
+
+
+class Pool:
+    """Connections to one address, made when they are needed. ``async with`` closes them.
+
+    A request that fails is sent again only when the error says that nothing of it can have been processed
+    (``may_have_been_processed`` is False): each request is processed at most once, whatever is lost.
+
+    Args:
+        uri: the address.
+        most: connections at a time.
+        retry: how often to try again, and how long to wait before; 3 tries if None.
+        options: what ``afflux.connect`` takes.
+    """
+
+    def __init__(self, uri: str, *, most: int = 4, retry: Backoff | None = None, **options: Any) -> None:
+        if most < 1:
+            raise ValueError(f"a pool has 1 connection or more, not {most}")
+        self.uri = uri
+        "Whom it is connected to."
+        self._most = most
+        self._retry = retry or _RETRY
+        self._options = options
+        self._peers: list[Peer] = []
+        self._load: dict[Peer, int] = {}
+        self._turn = asyncio.Lock()
+        self._random = Random()
+        self._over = False
+
+    @property
+    def connections(self) -> tuple[Peer, ...]:
+        """Those that are open now."""
+        self._peers = [peer for peer in self._peers if not peer.closed]
+        return tuple(self._peers)
+
+    async def request(self, data: PayloadLike = b"", **call: Any) -> Payload:
+        """As ``Peer.request``.
+
+        Raises:
+            Error: that of the last try; ``may_have_been_processed`` tells whether it may be sent once more.
+        """
+        waits = self._retry.waits(self._random)
+        while True:
+            try:
+                return await self._try(data, call)
+            except Error as error:
+                wait = None if error.may_have_been_processed or self._over else next(waits, None)
+                if wait is None:
+                    raise
+            await asyncio.sleep(wait)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self._over = True
+        async with self._turn:
+            peers, self._peers = self._peers, []
+        await asyncio.gather(*(peer.close() for peer in peers))
+
+    async def __aenter__(self) -> Pool:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _try(self, data: PayloadLike, call: dict[str, Any]) -> Payload:
+        peer = await self._pick()
+        self._load[peer] = self._load.get(peer, 0) + 1
+        try:
+            return await peer.request(data, **call)
+        finally:
+            self._load[peer] -= 1
+            if not self._load[peer]:
+                del self._load[peer]
+
+    async def _pick(self) -> Peer:
+        """The connection with the fewest requests; another one, when all of them have as many as they may have."""
+        async with self._turn:
+            if self._over:
+                error = ConnectionClosed("the pool is closed")
+                error.may_have_been_processed = False
+                raise error
+            peers = self.connections
+            least = min(peers, key=self._requests, default=None)
+            if least is None or (self._requests(least) >= least.limits.sessions and len(peers) < self._most):
+                least = await connect(self.uri, **self._options)
+                self._peers.append(least)
+            return least
+
+    def _requests(self, peer: Peer) -> int:
+        return self._load.get(peer, 0)

@@ -1,0 +1,213 @@
+"""Sessions of bytes under asyncio (Jmux): a stream of bytes each way. Who waits for what; rations are the engine's."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import TYPE_CHECKING, cast
+
+from afflux.core.errors import Canceled, Error, LimitExceeded, LocalProtocolError
+from afflux.core.payload import payload_of
+
+if TYPE_CHECKING:
+    from afflux.aio.driver import Driver
+    from afflux.core.events import Acknowledged, Readable
+    from afflux.protocols.jmux.engine import Engine
+
+__all__ = ["Session"]
+
+
+# long: what a handler or a client calls, and what the driver tells
+class Session:
+    """One session, as ``peer.session()`` opens it or a handler's ``session`` method gets it.
+
+    Leaving its ``async with`` gives up what has not ended. One task may read and one may write at a time. What fails
+    says with ``error.may_have_been_processed`` whether it is safe to try again.
+    """
+
+    def __init__(self, driver: Driver, stream: int) -> None:
+        self._driver = driver
+        self._engine = cast("Engine", driver.engine)
+        self.stream = stream
+        "Its number at this connection; the id on the wire, which comes again, is ``id``."
+        self.error: BaseException | None = None
+        "Why it ended, if not in order."
+        self.heard = False
+        "Somebody waited when it failed, and hears it so."
+        self._complete = False
+        self._unwanted = False
+        self._finished = False
+        self._asked = False
+        self._positive: bool | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+        self._listener: asyncio.Future[None] | None = None
+        driver.sessions[stream] = self
+
+    @property
+    def id(self) -> int | None:
+        """Its id on the wire; None while it waits for one, and when it is over."""
+        return self._engine.session_id(self.stream)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all that the peer says has arrived; it may not have been read."""
+        return self._complete
+
+    async def write(self, data: bytes | bytearray | memoryview | str) -> None:
+        """Send bytes, however many. Returns when all are queued, which waits for the peer's ration.
+
+        What the peer does not want any more is dropped without a word: its response stays valid.
+
+        Raises:
+            LocalProtocolError: the session was finished.
+            Error: the session has failed.
+        """
+        if self._finished:
+            raise LocalProtocolError("the session was finished: nothing can follow", stream=self.stream, rule="R-20")
+        rest = memoryview(payload_of(data).data)
+        while rest:
+            self._check()
+            if self._unwanted:
+                return
+            size = min(len(rest), self._engine.credit(self.stream), self._driver.loop_bytes)
+            if not size:
+                await self._wait("_writer")
+            elif self._driver.room() <= 0:
+                await self._driver.writable()
+            else:
+                self._engine.write(self.stream, bytes(rest[:size]))
+                rest = rest[size:]
+                self._driver.flush_soon()
+
+    def finish(self, *, acknowledge: bool = False, drop: bool = False) -> None:
+        """No more bytes. A server may want to be told that the client has processed the response (``acknowledge``, then
+        ``acknowledged`` waits for it), and take no more of the request (``drop``)."""
+        self._engine.finish(self.stream, ack=acknowledge, drop=drop)
+        self._finished, self._asked = True, acknowledge
+        self._driver.flush_soon()
+
+    async def read(self, limit: int | None = None) -> bytes:
+        """What has arrived, at most ``limit`` bytes of it; waits until there is something. b"" at the end.
+
+        Raises:
+            Error: the session failed before the end.
+        """
+        while not (data := self._engine.read(self.stream, limit)):
+            if self._complete:
+                return b""
+            self._check()
+            await self._wait("_reader")
+        self._driver.flush_soon()
+        return data
+
+    async def read_all(self, most: int | None = None) -> bytes:
+        """All that the peer says, at most ``most`` bytes (``limits.payload_bytes`` if None).
+
+        Raises:
+            LimitExceeded: it is more; the session is aborted.
+            Error: the session failed before the end.
+        """
+        most = self._engine.limits.payload_bytes if most is None else most
+        parts = bytearray()
+        while data := await self.read():
+            parts += data
+            if len(parts) > most:
+                self.abort("payload-too-large")
+                raise LimitExceeded(f"more than {most} bytes", stream=self.stream, rule="payload_bytes")
+        return bytes(parts)
+
+    def abort(self, reason: str = "") -> None:
+        """End the session in both directions. Twice does no harm."""
+        self._engine.abort(self.stream, reason)
+        self._forget()
+        self._unwanted = True
+        if self.error is None and not self._complete:
+            self.error = Canceled("this side has aborted the session", stream=self.stream)
+        self.wake()
+        self._driver.flush_soon()
+
+    def acknowledge(self) -> None:
+        """At a client, opened with ``acknowledge=False``: the response was processed. Says so if the server asked."""
+        self._engine.acknowledge(self.stream)
+        self._driver.flush_soon()
+
+    async def acknowledged(self) -> bool:
+        """At a server, after ``finish(acknowledge=True)``: whether the client has processed the response. False when it
+        says that it has not, or nothing in time."""
+        if not self._asked:
+            raise LocalProtocolError("finish(acknowledge=True) asks for it", stream=self.stream, rule="R-42")
+        while self._positive is None:
+            if self.error is not None:
+                return False
+            await self._wait("_listener")
+        return self._positive
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up what has not ended."""
+        if self._finished and self._complete:
+            self._forget()
+        else:
+            self.abort()
+
+    # -- what the driver calls ----------------------------------------------------------------------------------
+
+    def readable(self, event: Readable) -> None:
+        """Bytes have arrived."""
+        self._complete = event.complete
+        self.wake()
+
+    def told(self, event: Acknowledged) -> None:
+        """The acknowledgement has come, or never will."""
+        self._positive = event.positive
+        self._forget()
+        self.wake()
+
+    def failed(self, error: BaseException) -> bool:
+        """The session has failed, or the connection is over; what is complete stays so. Whether somebody hears it."""
+        if self._reader or self._writer or self._listener:
+            self.heard = True
+        if self.error is None and not self._complete:
+            self.error = error
+        self.stop()
+        return self.heard
+
+    def stop(self) -> None:
+        """The peer wants nothing more."""
+        self._unwanted = True
+        self.wake()
+
+    def wake(self) -> None:
+        """There may be something to do for who waits."""
+        for waiter in (self._reader, self._writer, self._listener):
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self.error is not None:
+            raise self.error.again() if isinstance(self.error, Error) else self.error
+
+    def _forget(self) -> None:
+        """The driver has nothing more to tell, unless it is an acknowledgement."""
+        if not self._asked or self._positive is not None:
+            self._driver.sessions.pop(self.stream, None)
+
+    async def _wait(self, who: str) -> None:
+        if getattr(self, who) is not None:
+            raise RuntimeError("another task waits for the same of this session")
+        waiter = self._driver.loop.create_future()
+        setattr(self, who, waiter)
+        try:
+            await waiter
+        finally:
+            setattr(self, who, None)

@@ -1,0 +1,69 @@
+"""How a call fails, and whether it may have been processed. The promise of Jmux is at most once: only a failure that
+says ``may_have_been_processed = False`` may be tried again. Details of messages are cut and read here too.
+"""
+
+from __future__ import annotations
+
+from afflux.core.errors import Canceled, ConnectionClosed, Error, LimitExceeded, Rejected, Violation
+from afflux.core.limits import Limits
+
+__all__ = [
+    "GENERIC_TEXT",
+    "LARGEST_DETAIL",
+    "NoSession",
+    "SessionAborted",
+    "SessionLost",
+    "SessionRejected",
+    "detail_of",
+    "encoded",
+    "text_for",
+    "violation",
+]
+
+LARGEST_DETAIL = 0xFFFF
+"Bytes that the length of a detail can say (R-15)."
+GENERIC_TEXT = "application error"
+"What a peer is told about an exception that was not meant for it."
+
+
+class SessionRejected(Rejected):
+    """The server has processed nothing of the call, or nothing of it was written: it is safe to try again."""
+
+
+class NoSession(LimitExceeded):
+    """Nothing was sent: every session is in use, or too much of earlier responses was not read. Open another
+    connection."""
+
+    may_have_been_processed = False
+
+
+class SessionAborted(Canceled):
+    """The session ended before its response; the call may have been processed, in part or as a whole."""
+
+
+class SessionLost(ConnectionClosed):
+    """The connection ended before the response did; the call may have been processed."""
+
+
+def violation(reason: str, rule: str) -> Violation:
+    """A rule that the peer has broken."""
+    return Violation(reason, rule=rule)
+
+
+def encoded(text: str, limit: int) -> bytes:
+    """A detail: UTF-8 of at most ``limit`` bytes, and of no more than fit, cut at a character boundary (R-15, D-5)."""
+    limit = min(limit, LARGEST_DETAIL)
+    data = text[:limit].encode("utf-8", "replace")
+    return data if len(data) <= limit else data[:limit].decode("utf-8", "ignore").encode()
+
+
+def detail_of(data: bytes, limits: Limits) -> str:
+    """The text of a detail that arrived: cut to ``error_text_bytes``, U+FFFD for what is not UTF-8 (R-15, JA-11)."""
+    limit = limits.error_text_bytes[1]
+    text = data[:limit].decode("utf-8", "replace")
+    return text[:-1] if len(data) > limit and text.endswith("\ufffd") else text
+
+
+def text_for(error: BaseException) -> str:
+    """What the peer is told of an error that ended a session: the text of one of ours, of any other nothing."""
+    return str(error) if isinstance(error, Error) else GENERIC_TEXT

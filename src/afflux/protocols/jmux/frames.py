@@ -1,0 +1,385 @@
+"""The messages of Jmux, declared once each, in the order of the specification.
+
+``decode`` reads one message and dispatches on its first byte, ``size_at`` says how long one is; ``data_head`` is the
+sender's short way. Which message is legal when belongs to ``states.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Annotated, Any, ClassVar, Self
+
+from afflux.core import dissect
+from afflux.core.fields import U16, Flag, Sized, TypeWord, UInt
+from afflux.core.frame import Frame, Malformed, frame
+
+__all__ = [
+    "ACK_REQUIRED",
+    "CLOSE",
+    "EOF",
+    "FRAMES",
+    "HEADER_BYTES",
+    "MAGIC",
+    "OPEN",
+    "STEPS_256",
+    "UNPACK",
+    "Abort",
+    "Acknowledgment",
+    "ClientConnectionHeader",
+    "Close",
+    "ConnectionHeader",
+    "Data",
+    "ErrorMessage",
+    "IncrementRation",
+    "JmuxFrame",
+    "NoOperation",
+    "Ping",
+    "PingAck",
+    "ServerConnectionHeader",
+    "Shutdown",
+    "data_head",
+    "decode",
+    "decode_header",
+    "increments",
+    "kind_of",
+    "log_line",
+    "record",
+    "size_at",
+]
+
+MAGIC = b"Jmux"
+"The first four bytes of both sides."
+HEADER_BYTES = 8
+"Bytes of a connection header."
+STEPS_256 = 256
+"The unit of the initial ration (R-4)."
+LARGEST_INCREMENT = 0xFFFF
+LARGEST_SHIFT = 7
+
+OPEN, CLOSE, EOF, ACK_REQUIRED = 0x10, 0x08, 0x04, 0x02
+"Flags of Data."
+
+UNPACK = Struct(">BBH").unpack_from
+"The header of every message: first byte, session or reserved byte, length or value."
+_PACK = Struct(">BBH").pack
+
+Reserved8 = Annotated[int, UInt(8, at_most=0, rule="R-10")]
+Reserved16 = Annotated[int, UInt(16, at_most=0, rule="R-10")]
+SessionId = Annotated[int, UInt(8, column="stream", rule="R-11")]
+Detail = Annotated[bytes, Sized(16, column="data", rule="R-15")]
+Bytes = Annotated[bytes, Sized(16, column="data")]
+Value = Annotated[int, UInt(16, column="n")]
+
+
+class JmuxFrame(Frame):
+    """What all messages and both connection headers have in common."""
+
+    __slots__ = ()
+
+    PROTOCOL = "jmux"
+    LARGEST = 0x10003
+
+
+# -- connection headers ---------------------------------------------------------------------------------------
+
+
+class ConnectionHeader(JmuxFrame):
+    """What each side says first, once."""
+
+    __slots__ = ()
+
+    magic: ClassVar[Annotated[int, TypeWord(32, shift=0)]]
+    version: Annotated[int, UInt(8)] = 1
+    "The version; 1."
+    initial_ration: U16
+    "What the receiver may send on each new session, in steps of 256 bytes; 0 is without end (R-4)."
+    reserved: Annotated[int, UInt(8)] = 0
+    "0; in a client's header bit 0x01 is tolerated (D-1)."
+
+
+@frame(0x4A6D7578, "ClientConnectionHeader")
+class ClientConnectionHeader(ConnectionHeader):
+    """The client's first words, and its only ones before the server has answered (R-1)."""
+
+
+@frame(0x4A6D7578, "ServerConnectionHeader")
+class ServerConnectionHeader(ConnectionHeader):
+    """The server's answer (R-2)."""
+
+
+# -- messages about the connection ----------------------------------------------------------------------------
+
+
+@frame(0x00, "NoOperation")
+class NoOperation(JmuxFrame):
+    """Nothing; whoever receives it skips it (R-12)."""
+
+    kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
+    reserved: Reserved8 = 0
+    "0."
+    data: Bytes = b""
+    "To be skipped."
+
+
+@frame(0x02, "Shutdown")
+class Shutdown(JmuxFrame):
+    """The server's last word: nothing of the unfinished sessions was processed (R-7, R-30)."""
+
+    kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
+    reserved: Reserved8 = 0
+    "0."
+    detail: Detail = b""
+    "UTF-8 text for people."
+
+
+@frame(0x04, "Ping")
+class Ping(JmuxFrame):
+    """Asks for a sign of life."""
+
+    kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
+    reserved: Reserved8 = 0
+    "0."
+    cookie: Value
+    "What the answer repeats."
+
+
+@frame(0x06, "PingAck")
+class PingAck(JmuxFrame):
+    """The answer to a Ping (R-13, R-14)."""
+
+    kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
+    reserved: Reserved8 = 0
+    "0."
+    cookie: Value
+    "The cookie of the Ping."
+
+
+@frame(0x08, "Error")
+class ErrorMessage(JmuxFrame):
+    """The sender's last word: the receiver has broken a rule (R-7)."""
+
+    kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
+    reserved: Reserved8 = 0
+    "0."
+    detail: Detail = b""
+    "UTF-8 text for people."
+
+
+# -- messages about a session ---------------------------------------------------------------------------------
+
+
+@frame(0x01, "IncrementRation")
+class IncrementRation(JmuxFrame):
+    """The receiver may send more bytes on a session. The three bits of the shift are declared one by one (D-13)."""
+
+    kind: ClassVar[Annotated[int, TypeWord(8, shift=4)]]
+    shift_4: Annotated[bool, Flag("4", 0x08)] = False
+    "The shift has a 4."
+    shift_2: Annotated[bool, Flag("2", 0x04)] = False
+    "The shift has a 2."
+    shift_1: Annotated[bool, Flag("1", 0x02)] = False
+    "The shift has a 1."
+    session: SessionId
+    "The session."
+    increment: Value
+    "How much, before it is shifted."
+
+    @classmethod
+    def of(cls, session: int, increment: int, shift: int = 0) -> Self:
+        """With a shift of 0 to 7."""
+        one, two, four = (bool(shift & bit) for bit in (1, 2, 4))
+        return cls(session=session, increment=increment, shift_1=one, shift_2=two, shift_4=four)
+
+    @property
+    def shift(self) -> int:
+        """The three bits as a number; one of it is two places (D-14)."""
+        return 4 * self.shift_4 + 2 * self.shift_2 + self.shift_1
+
+    @property
+    def size(self) -> int:
+        """Bytes that are added to the ration."""
+        return self.increment << 2 * self.shift
+
+
+@frame(0x08, "Abort")
+class Abort(JmuxFrame):
+    """The session is over for the sender, who says no more about it (R-28, R-29)."""
+
+    kind: ClassVar[Annotated[int, TypeWord(8, shift=2)]]
+    partial: Annotated[bool, Flag("p", 0x02)] = False
+    "Server only: the request may have been processed (R-30)."
+    session: SessionId
+    "The session."
+    detail: Detail = b""
+    "UTF-8 text for people."
+
+
+@frame(0x30, "Close")
+class Close(JmuxFrame):
+    """The server is done with a session that it has finished (R-26)."""
+
+    kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
+    session: SessionId
+    "The session."
+    reserved: Reserved16 = 0
+    "0."
+
+
+@frame(0x40, "Acknowledgment")
+class Acknowledgment(JmuxFrame):
+    """The client has processed the whole response (R-42, R-43)."""
+
+    kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
+    session: SessionId
+    "The session."
+    reserved: Reserved16 = 0
+    "0."
+
+
+@frame(0x04, "Data")
+class Data(JmuxFrame):
+    """The next bytes of a request or a response."""
+
+    kind: ClassVar[Annotated[int, TypeWord(8, shift=5)]]
+    open: Annotated[bool, Flag("o", OPEN)] = False
+    "Client only: a new session (R-17, R-19)."
+    close: Annotated[bool, Flag("c", CLOSE)] = False
+    "Server only, with eof: as if Close followed (R-18, R-24)."
+    eof: Annotated[bool, Flag("e", EOF)] = False
+    "The sender has finished."
+    ack_required: Annotated[bool, Flag("a", ACK_REQUIRED)] = False
+    "Server only, with eof: an Acknowledgment is wanted (R-18)."
+    session: SessionId
+    "The session."
+    data: Bytes = b""
+    "The bytes (R-16: 0 of them are allowed)."
+
+
+FRAMES: dict[int, type[JmuxFrame]] = {
+    kind.TYPE << kind.WORD.shift: kind
+    for kind in (
+        NoOperation,
+        Shutdown,
+        Ping,
+        PingAck,
+        ErrorMessage,
+        IncrementRation,
+        Abort,
+        Close,
+        Acknowledgment,
+        Data,
+    )
+}
+"Every message by its first byte with all flags clear."
+
+_SIZED = (NoOperation, Shutdown, ErrorMessage, Abort, Data)
+"Messages whose last two header bytes are a length."
+
+
+def _by_first_byte() -> list[type[JmuxFrame] | None]:
+    """The message that each first byte begins: the bit patterns rule, not the ranges (R-9, D-4)."""
+    known: list[type[JmuxFrame] | None] = [None] * 256
+    for first, kind in FRAMES.items():
+        flags = sum(flag.bit for flag, _ in kind.FLAGS)
+        for byte in range(256):
+            if byte & ~flags == first:
+                known[byte] = kind
+    return known
+
+
+_KINDS = _by_first_byte()
+
+
+def kind_of(first: int) -> type[JmuxFrame] | None:
+    """The message that a first byte begins, or None."""
+    return _KINDS[first]
+
+
+def size_at(buffer: bytes, start: int = 0) -> int | None:
+    """Bytes of the message at ``start``, its header included; None while its header is not there.
+
+    Raises Malformed for a first byte that no message has (R-9).
+    """
+    if len(buffer) - start < 4:
+        return None
+    first, _, length = UNPACK(buffer, start)
+    kind = _KINDS[first]
+    if kind is None:
+        raise _malformed(f"no message begins with 0x{first:02X}", "R-9")
+    return 4 + length if kind in _SIZED else 4
+
+
+def decode(buffer: bytes, start: int = 0, end: int | None = None) -> JmuxFrame:
+    """Read the message at ``buffer[start:end]``, whoever sent it.
+
+    Raises Malformed for a first byte that no message has (R-9), a reserved byte that is not 0 (R-10), and a length
+    that is not what is there.
+    """
+    if end is None:
+        end = len(buffer)
+    size = size_at(buffer[: start + 4], start) if end - start >= 4 else None
+    if size is None or start + size > end:
+        raise _malformed(f"a message of {end - start} bytes is cut short", "truncated")
+    kind = _KINDS[buffer[start]]
+    decoder: Callable[[bytes, int, int], JmuxFrame] = kind.decode  # type: ignore[union-attr]  # size_at has looked
+    decoded = decoder(buffer, start, end)
+    if getattr(decoded, "reserved", 0):
+        raise _malformed(f"{decoded.NAME}: a reserved byte is not 0", "R-10")
+    return decoded
+
+
+def decode_header(data: bytes, *, client: bool) -> ConnectionHeader:
+    """Read a connection header. Only the magic has to be right; the rest is the engine's to judge."""
+    if len(data) != HEADER_BYTES or data[:4] != MAGIC:
+        raise _malformed(f"a connection header is 8 bytes that begin with Jmux, not {data[:8]!r}", "R-3")
+    kind: type[ConnectionHeader] = ClientConnectionHeader if client else ServerConnectionHeader
+    return kind.decode(data, 0, HEADER_BYTES)
+
+
+def _malformed(reason: str, rule: str) -> Malformed:
+    return Malformed(reason, rule=rule)
+
+
+def record(source: bytes | JmuxFrame, *, payload: dissect.PayloadForm = "none", **where: Any) -> dict[str, Any]:
+    """The frame record of a message, or of its bytes.
+
+    ``where`` may give ``ts``, ``conn``, ``dir``, ``offset`` and ``length``. Bytes that are no message do not raise:
+    they give a record with ``error``.
+    """
+    if isinstance(source, JmuxFrame):
+        return dissect.record(source, payload=payload, **where)
+    where = {"length": len(source)} | where
+    try:
+        return dissect.record(decode(source), payload=payload, **where)
+    except Malformed as malformed:
+        kind = _KINDS[source[0]] if source else None
+        name = kind.NAME if kind else f"0x{source[0]:02X}" if source else None
+        return dissect.broken(malformed, protocol=JmuxFrame.PROTOCOL, type=name, payload=payload, **where)
+
+
+def log_line(source: bytes | JmuxFrame, *, payload: dissect.PayloadForm = "none", **where: Any) -> str:
+    """The frame record as one line of text, control characters escaped."""
+    return dissect.line(record(source, payload=payload, **where))
+
+
+# -- the sender's short way -----------------------------------------------------------------------------------
+
+
+def data_head(flags: int, session: int, length: int) -> bytes:
+    """The header of one Data message; its bytes follow."""
+    return _PACK(0x80 | flags, session, length)
+
+
+def increments(session: int, size: int) -> bytes:
+    """IncrementRation messages that add exactly ``size``: without shift where it fits, else the smallest shift that
+    does, and what that leaves in another message (D-10)."""
+    parts: list[bytes] = []
+    while size:
+        shift = 0
+        while shift < LARGEST_SHIFT and size >> 2 * shift > LARGEST_INCREMENT:
+            shift += 1
+        value = min(size >> 2 * shift, LARGEST_INCREMENT)
+        parts.append(_PACK(0x10 | shift << 1, session, value))
+        size -= value << 2 * shift
+    return b"".join(parts)

@@ -1,0 +1,157 @@
+"""The pass over received bytes: from a block of bytes to messages. What they mean is connection.py's and sessions.py's.
+
+A connection header is judged at its first wrong byte (R-3, D-1), a message by its four header bytes, before its
+data is there (R-9, R-10, R-11): what is refused is never waited for. Nothing waits here for an application (R-40).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from afflux.core.buffer import ReceiveBuffer
+from afflux.core.errors import Violation
+from afflux.protocols.jmux import frames
+from afflux.protocols.jmux.errors import violation
+from afflux.protocols.jmux.sessions import Sessions
+from afflux.protocols.jmux.states import ConnectionInput, SessionInput, inputs_from
+
+__all__ = ["Inbound", "wrong_header"]
+
+_LARGEST = 4 + 0xFFFF
+_HEADER, _BAD_HEADER = ConnectionInput.HEADER, ConnectionInput.BAD_HEADER
+_PINGS = (ConnectionInput.PING, ConnectionInput.PING_ACK)
+_WITHOUT_VALUE = (SessionInput.CLOSE, SessionInput.ACKNOWLEDGMENT)
+_WITHOUT_DATA = (*_WITHOUT_VALUE, SessionInput.INCREMENT)
+_TOLERATED = 0x01
+"A flag in byte 7 of a client's header that the Java original calls negotiate."
+
+Treat = Callable[[ConnectionInput, int, bytes], None]
+
+
+def wrong_header(data: bytes, client: bool) -> str:
+    """What is wrong with a connection header, or with as much of it as there is; "" for nothing (R-3, D-1)."""
+    magic = data[:4]
+    if magic != frames.MAGIC[: len(magic)]:
+        return f"a connection begins with Jmux, not with {magic!r}"
+    reserved = data[7] if len(data) > 7 else None
+    if len(data) > 4 and data[4] != 1:
+        newer = client and data[4] > 1
+        if not newer or (reserved is not None and reserved != _TOLERATED):
+            return f"version {data[4]} is not spoken here, 1 is"
+    if reserved and not (client and reserved == _TOLERATED):
+        return f"byte 7 of the header is 0x{reserved:02X}, not 0"
+    return ""
+
+
+class Inbound:
+    """What has been received and not yet treated.
+
+    ``treat(input, value, data)`` is the connection's: it hears of the header and of what is not about a session.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_from_client",
+        "_inputs",
+        "_last_id",
+        "_sessions",
+        "_treat",
+        "established",
+        "incomplete_since",
+        "over",
+    )
+
+    def __init__(
+        self, from_client: bool, sessions: Sessions, treat: Treat, largest_id: int, lenient_partial: bool
+    ) -> None:
+        self._buffer = ReceiveBuffer(2 * _LARGEST)
+        self._from_client = from_client
+        self._inputs = inputs_from(from_client, lenient_partial)
+        self._sessions = sessions
+        self._treat = treat
+        self._last_id = largest_id
+        self.established = False
+        "The header has come."
+        self.over = False
+        "The connection has ended, or the peer's half: drop the rest."
+        self.incomplete_since: float | None = None
+        "When the unfinished message at the end began to arrive."
+
+    def close(self) -> None:
+        """Nothing more is taken."""
+        self.over = True
+        self.incomplete_since = None
+        self._buffer.clear()
+
+    def receive(self, data: bytes | memoryview, now: float) -> None:
+        """Take received bytes and treat every message that is whole by now.
+
+        Raises:
+            Violation: the peer broke a rule; what came before it has been treated.
+        """
+        block = self._buffer.feed(data)
+        if block is None:
+            return
+        position, need = self._parse(block)
+        if self.over:
+            return
+        if position == len(block):
+            self.incomplete_since = None
+            return
+        self._buffer.keep(block, position, need)
+        if position or self.incomplete_since is None:
+            self.incomplete_since = now
+
+    def _parse(self, block: bytes) -> tuple[int, int]:
+        """Treat whole messages. How far that went, and how many bytes the next one has."""
+        position = 0
+        if not self.established:
+            position = self._header(block)
+            if not position:
+                return 0, len(block) + 1
+        end, unpack, inputs = len(block), frames.UNPACK, self._inputs
+        sessions = self._sessions
+        while end - position >= 4 and not self.over:
+            first, id, value = unpack(block, position)
+            input = inputs[first]
+            if isinstance(input, SessionInput):
+                self._check_session(input, id, value)
+                step = sessions.judge(input, id, first, value)
+                stop = position + 4 if input in _WITHOUT_DATA else position + 4 + value
+                if stop > end:
+                    return position, stop - position
+                sessions.act(step, input, id, first, value, block[position + 4 : stop])
+            elif isinstance(input, tuple):
+                raise violation(input[1], input[0])
+            else:
+                if id:
+                    raise violation(f"{input.name}: byte 1 is 0x{id:02X}, not 0", "R-10")
+                stop = position + 4 if input in _PINGS else position + 4 + value
+                if stop > end:
+                    return position, stop - position
+                self._treat(input, value, block[position + 4 : stop])
+            position = stop
+        return position, 4
+
+    def _header(self, block: bytes) -> int:
+        """The connection header, judged as far as it is there. Its length, or 0 while it is not whole."""
+        if wrong := wrong_header(block[: frames.HEADER_BYTES], self._from_client):
+            self._treat(_BAD_HEADER, 0, wrong.encode())  # it raises
+        elif len(block) >= frames.HEADER_BYTES:
+            self.established = True
+            self._treat(_HEADER, int.from_bytes(block[5:7], "big") * frames.STEPS_256, block[: frames.HEADER_BYTES])
+            return frames.HEADER_BYTES
+        return 0
+
+    def _check_session(self, input: SessionInput, id: int, value: int) -> None:
+        if id > self._last_id:
+            raise violation(f"session {id}: the last is {self._last_id}", "R-11")
+        if value and input in _WITHOUT_VALUE:
+            raise violation(f"{input.name} of session {id}: bytes 2 and 3 are 0x{value:04X}, not 0", "R-10")
+
+    def late(self, now: float, seconds: float) -> Violation | None:
+        """A message that has been under way for too long (FR-05)."""
+        since = self.incomplete_since
+        if since is None or not self.established or now < since + seconds:
+            return None
+        return violation("frame-timeout", "frame_s")

@@ -1,0 +1,142 @@
+"""What waits to be written, and whose turn it is. What a session may say is decided in client.py and server.py.
+
+1. Connection messages, Abort, Close, Acknowledgment and IncrementRation go first, in their order.
+2. Sessions with something to send stand in a ring. A turn is worth 16 KiB; output is cut into Data of at most
+   ``fragment`` bytes, so that no session waits long for another (R-41, D-11).
+3. A Data message is made when it leaves, and its session makes the step of its table then: what is ordered on the
+   wire is ordered in the tables. Control goes first and in full, so no step is overtaken.
+4. A session that has used up its ration leaves the ring, and others do not notice (R-33, R-40).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from afflux.protocols.jmux.frames import data_head
+from afflux.protocols.jmux.session import Session
+
+__all__ = ["INFINITE", "SHARE", "Outbound"]
+
+SHARE = 0x4000
+"Bytes that a turn is worth."
+INFINITE = 1 << 62
+"An outbound ration without end: it is never decremented, and increments are ignored (R-36)."
+
+Stuck = Callable[[Session], None]
+"Hears that a session has bytes and no ration for any."
+Flags = Callable[[Session, bool], int]
+"Makes the step of a session's next Data (True: the last) and says which flags it has."
+
+
+class Outbound:
+    """The queue of one connection."""
+
+    __slots__ = (
+        "_control",
+        "_ring",
+        "_stuck",
+        "control_size",
+        "flags",
+        "fragment",
+        "pending",
+        "ready",
+    )
+
+    def __init__(self, fragment: int, flags: Flags, stuck: Stuck) -> None:
+        self.fragment = fragment
+        "The most bytes of one Data."
+        self.flags = flags
+        self._stuck = stuck
+        self._control: deque[bytes] = deque()
+        self.control_size = 0
+        "Bytes of messages that are no Data."
+        self._ring: deque[Session] = deque()
+        self.ready = 0
+        "Bytes of sessions that may leave now."
+        self.pending = 0
+        "Bytes of all sessions, those that wait for ration included."
+
+    @property
+    def replies(self) -> int:
+        """Messages that are no Data."""
+        return len(self._control)
+
+    @property
+    def size(self) -> int:
+        """Bytes that take would hand over now."""
+        return self.control_size + self.ready + 4 * len(self._ring)
+
+    def control(self, message: bytes) -> None:
+        """Queue a message, or several, before all Data."""
+        self._control.append(message)
+        self.control_size += len(message)
+
+    def put(self, session: Session, data: bytes) -> None:
+        """Let a session's bytes wait; ``look`` says that it may have something to send now."""
+        session.put(data)
+        self.pending += len(data)
+
+    def look(self, session: Session) -> None:
+        """Put a session into the ring if it can send something."""
+        sendable = min(session.waiting, session.allowed)
+        self.ready += sendable - session.ready
+        session.ready = sendable
+        due = sendable or not session.written or (session.finishing and not session.waiting and not session.out_done)
+        if due and not session.in_ring:
+            session.in_ring = True
+            self._ring.append(session)
+        elif not due and session.waiting:
+            self._stuck(session)
+
+    def drop(self, session: Session) -> None:
+        """Forget all that a session still wanted to send."""
+        self.ready -= session.ready
+        self.pending -= session.waiting
+        session.ready = 0
+        session.clear()
+        if session.in_ring:
+            session.in_ring = False
+            self._ring.remove(session)
+
+    def take(self, limit: int) -> bytes:
+        """Bytes to write now, about ``limit`` at most: whole messages, at least one if there is any."""
+        chunks: list[bytes | memoryview] = []
+        left, control, ring = limit, self._control, self._ring
+        while control and left > 0:
+            chunks.append(control.popleft())
+            left -= len(chunks[-1])
+        self.control_size -= limit - left
+        while ring and left > 0:
+            session = ring[0]
+            left -= self._turn(session, min(left, SHARE), chunks)
+            if session.in_ring:
+                ring.rotate(-1)
+        return b"".join(chunks)
+
+    def _turn(self, session: Session, share: int, chunks: list[bytes | memoryview]) -> int:
+        """One turn of a session: Data of about ``share`` bytes. It leaves the ring when it has nothing more to say."""
+        taken = 0
+        while True:
+            size = min(session.waiting, session.allowed, self.fragment)
+            last = session.finishing and size == session.waiting
+            at = len(chunks)
+            chunks.append(b"")
+            session.take(size, chunks)
+            session.ready -= size
+            self.ready -= size
+            self.pending -= size
+            if session.allowed < INFINITE:
+                session.allowed -= size
+            id = session.id
+            # The step may end the session, and give its id to another.
+            chunks[at] = data_head(self.flags(session, last), id, size)
+            taken += size + 4
+            if last or not session.ready:
+                session.in_ring = False
+                self._ring.popleft()
+                if session.waiting:
+                    self._stuck(session)
+                return taken
+            if taken >= share:
+                return taken

@@ -1,0 +1,6 @@
+"""ReactiveSocket of 2015: frames, codes, tables and a sans-IO engine. Sockets and clocks belong to the drivers."""
+
+from afflux.protocols.reactivesocket.dialect import Dialect
+from afflux.protocols.reactivesocket.engine import Engine
+
+__all__ = ["Dialect", "Engine"]

@@ -1,0 +1,60 @@
+"""Numbers and words of reactive-streams-io: versions, extensions, the largest demand, and errors as text.
+
+The wire has no error codes: onError and goodbye carry text. What answers which broken rule is said in states.py.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from afflux.core.errors import ApplicationError, Canceled, Error, Invalid, Rejected
+from afflux.core.limits import REASONS, Limits
+
+__all__ = ["GENERIC_TEXT", "UNBOUNDED", "VERSION", "Extension", "cut", "error_for", "text_for"]
+
+VERSION = 0
+"The only version of the protocol that there is."
+
+UNBOUNDED = 2**63 - 1
+"The most that can be demanded; demand adds up to it and is then never used up (R-24)."
+
+GENERIC_TEXT = "application error"
+"What a peer is told about an exception that was not meant for it."
+
+_TOLD = (ApplicationError, Rejected, Canceled, Invalid)
+_REFUSALS = frozenset((REASONS["publisher_bytes"], REASONS["streams"]))
+
+
+class Extension(IntEnum):
+    """What both hellos may list. No draft numbers them: each has the number of its first message."""
+
+    SPLIT_MESSAGES = 12
+    "A large element may come in parts: onNextPart and onNextLastPart."
+    GOODBYE_ACK = 14
+    "goodbye is answered by goodbyeAck."
+
+
+def error_for(text: str, stream: int) -> Error:
+    """The error that onError becomes: not raised, for the event that carries it.
+
+    Only the two words by which afflux itself refuses are known to mean that nothing was done; any other text may have
+    been written by an application that had begun.
+    """
+    if text in _REFUSALS:
+        return Rejected(text, stream=stream, rule=text)
+    return ApplicationError(message=text, stream=stream)
+
+
+def text_for(error: BaseException, limits: Limits) -> str:
+    """The text of onError for an error that ended a publisher.
+
+    Errors that are meant for the peer keep their text; that of any other may hold what the peer must not see.
+    """
+    text = str(error) if isinstance(error, _TOLD) else GENERIC_TEXT
+    return cut(text, limits.error_text_bytes[0])
+
+
+def cut(text: str, limit: int) -> str:
+    """The text without lone surrogates, cut at a character boundary so that UTF-8 takes at most ``limit`` bytes."""
+    data = text[:limit].encode("utf-8", "replace")
+    return data[:limit].decode("utf-8", "ignore")

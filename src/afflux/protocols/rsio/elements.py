@@ -1,0 +1,146 @@
+"""Elements that arrive: from a block of received bytes straight to events, within the demand.
+
+Theory of operation. Elements are most of all traffic, so they go round the table of states.py (there the same step is
+ACTIVE/NEXT): a run of equal messages is one event without an object for each element, as core.payload.Run. Whatever is
+not plain, an id above 16,383, no demand left, a message that is not whole, is left to the parser in inbound.py.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from afflux.core.events import Block, Items
+from afflux.core.payload import Payload, Run
+from afflux.protocols.rsio.frames import OnNext, OnNextPacked
+from afflux.protocols.rsio.shared import Shared
+from afflux.protocols.rsio.subscription import Subscription
+
+__all__ = ["Elements"]
+
+_NEXT, _PACKED = OnNext.TYPE, OnNextPacked.TYPE
+_MANY = 8
+"Fewer messages are looked at one by one."
+
+
+class Elements:
+    """The ids of one side, and what comes for them."""
+
+    __slots__ = ("records", "shared")
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+        self.records: dict[int, Subscription] = {}
+        "By id: those that are live, and those that were canceled and may still have something under way."
+
+    def take(self, block: bytes, position: int, end: int) -> int:
+        """Treat plain elements from ``position`` on; return where they end, which is where they begin if there are
+        none. The caller has seen that onNext or onNextPacked begins there."""
+        while end - position >= 3:
+            code, low, at = block[position], block[position + 1], position + 2
+            if low > 0x7F:
+                high = block[at]
+                if high > 0x7F:
+                    break
+                low += (high << 7) - 0x80
+                at += 1
+            subscription = self.records.get(low)
+            if subscription is None or not subscription.hot:
+                break
+            if code == _NEXT:
+                after = self._take_next(subscription, block, position, at, end)
+            elif code == _PACKED and subscription.size:
+                after = self._take_packed(subscription, block, at, end)
+            else:
+                break
+            if not after:
+                break
+            position = after
+        return position
+
+    def _take_next(self, subscription: Subscription, block: bytes, position: int, at: int, end: int) -> int:
+        """A run of onNext with elements of one size; where it ends, or 0."""
+        size = subscription.size
+        if not size:
+            size, at = _number(block, at, end)
+        stop = at + size
+        if not at or stop > end or size > self.shared.limits.payload_bytes:
+            return 0
+        head, stride, count = at - position, stop - position, 1
+        most = min(subscription.owed, (end - position) // stride)
+        if most >= _MANY:
+            count = _alike(block, position, stride, head, most)
+        subscription.take(count)
+        subscription.rate()
+        self._emit(subscription, block, position, head, size, count)
+        return position + count * stride
+
+    def _take_packed(self, subscription: Subscription, block: bytes, at: int, end: int) -> int:
+        """One onNextPacked; where it ends, or 0."""
+        count, at = _number(block, at, end)
+        size = count * subscription.size
+        stop = at + size
+        fits = at and stop <= end and size <= self.shared.limits.payload_bytes
+        if not (fits and 0 < count <= subscription.owed):
+            return 0
+        subscription.take(count)
+        subscription.rate()
+        self._emit(subscription, block, at, 0, subscription.size, count)
+        return stop
+
+    def _emit(self, subscription: Subscription, block: bytes, start: int, head: int, size: int, count: int) -> None:
+        """Hand over ``count`` times ``head`` bytes that are no element and ``size`` that are."""
+        shared = self.shared
+        shared.delivered += size * count
+        shared.objects += count
+        stride = head + size
+        stop = start + stride * count
+        if count > 1 and (stop - start) * 2 < len(block):
+            block, start, stop = block[start:stop], 0, stop - start  # what waits does not keep alive what does not
+        if subscription.columnar:
+            starts = array("q", range(start + head, stop + head, stride)) if stride else array("q", [start] * count)
+            ends = array("q", range(start + stride, stop + stride, stride)) if stride else starts
+            shared.events.append(Block(subscription.stream, block, starts[:count], ends[:count]))
+        elif count > 1 and size:
+            shared.events.append(Items(subscription.stream, Run(block, start, head, size, count)))
+        else:
+            self._append(subscription.stream, [Payload(block[start + head : start + stride])] * count)
+
+    def _append(self, stream: int, payloads: list[Payload]) -> None:
+        """Elements one by one: those of one pass are one event."""
+        events = self.shared.events
+        last = events[-1] if events else None
+        if isinstance(last, Items) and last.stream == stream and isinstance(last.payloads, list):
+            last.payloads += payloads
+        else:
+            events.append(Items(stream, payloads))
+
+
+def _number(block: bytes, at: int, end: int) -> tuple[int, int]:
+    """A number of at most four bytes and where it ends; (0, 0) when it is not whole, or longer."""
+    value = shift = 0
+    for place in range(at, min(end, at + 4)):
+        octet = block[place]
+        value |= (octet & 0x7F) << shift
+        if octet < 0x80:
+            return value, place + 1
+        shift += 7
+    return 0, 0
+
+
+def _alike(block: bytes, position: int, stride: int, head: int, most: int) -> int:
+    """How many messages of ``stride`` bytes follow each other with one and the same ``head`` bytes in front, from 1 to
+    ``most``."""
+    alike, tried = 1, 2 * _MANY
+    while alike < most:
+        # The same byte of all heads is a column; what is equal at its beginning can be stripped off.
+        base = position + (alike - 1) * stride  # the last one that is known to be like the first
+        count = wanted = min(tried, most - alike + 1)
+        stop = base + wanted * stride
+        for offset in range(head):
+            column = block[base + offset : stop : stride]
+            count = min(count, wanted - len(column.lstrip(column[:1])))
+        alike += count - 1
+        if count < wanted:
+            break
+        tried *= 4
+    return alike

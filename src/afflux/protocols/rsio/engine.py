@@ -1,0 +1,247 @@
+"""One end of a reactive-streams-io connection, by the contract of core.engine: what a driver calls.
+
+A stream of the contract is a subscription. The application's numbers for streams are never used twice: odd ones are
+subscriptions of this side, even ones those of the peer. The ids on the wire are another matter (subscriptions.py).
+
+``receive`` never raises for what the peer does. Time is what the caller says: every method that needs it takes
+``now`` in monotonic seconds. What happens on the connection is in connection.py.
+"""
+
+# long: the contract alone is thirty methods.
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from afflux.core.credit import SATURATED, Ledger, Unit
+from afflux.core.errors import ConnectionClosed, LocalProtocolError, Unsupported, Violation
+from afflux.core.events import Event, Verb
+from afflux.core.payload import Payload, PayloadLike, payload_of
+from afflux.protocols.rsio.connection import DEFAULT_MTU, Connection
+from afflux.protocols.rsio.states import ConnectionInput, ConnectionState
+
+__all__ = ["DEFAULT_MTU", "Engine"]
+
+_S, _I = ConnectionState, ConnectionInput
+_OPEN, _DRAINING, _CLOSED = ConnectionState.OPEN, ConnectionState.DRAINING, ConnectionState.CLOSED
+
+
+# long: see the top of the file
+class Engine(Connection):
+    """See core.engine.Engine for the contract.
+
+    Args:
+        role: "client" (it has connected) or "server".
+        limits: the bounds; ``Limits.server()`` if None.
+        decide: a server waits for ``accept`` or ``refuse`` after Established instead of accepting at once, and says
+            hello only then (R-10).
+        now: the time at birth, in monotonic seconds: the handshake's time starts here.
+        mtu: bytes of a part, where elements may be split; 64 or more.
+        extensions: what this side knows beyond version 0, of codes.Extension; in use is what both sides list.
+        sizes: how large the elements of a publisher here are; without it they have any size.
+    """
+
+    __slots__ = ()
+
+    most_credit = SATURATED
+    "The most that one request may demand (R-24)."
+
+    # -- the driver's side ----------------------------------------------------------------------------------
+
+    def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
+        """Take bytes that arrived at ``now``; return what they mean."""
+        if self._state is _CLOSED:
+            return []
+        if self._full:
+            self._hold(now)
+        self._now = self._quiet = now
+        events = self._run(self._receive, data, now)
+        self._full = not self.wants_read
+        return events
+
+    def receive_eof(self, now: float) -> list[Event]:
+        """The transport ended (SL-03)."""
+        self._now = now
+        return self._run(self._step, _I.LOST, None)
+
+    def tick(self, now: float) -> list[Event]:
+        """Time passed: give up a silent peer, a message that never ends, or an answer that does not come."""
+        self._now = now
+        if self._state is _CLOSED:
+            return []
+        full = not self.wants_read
+        if full or self._full:
+            self._hold(now)
+        self._full = full
+        return self._run(self._tick, now)
+
+    @property
+    def deadline(self) -> float | None:
+        """When tick is next wanted."""
+        if self._state is _CLOSED:
+            return None
+        live = self._live
+        if self._shared.events or (self._busy and not live) or (self._state is _DRAINING and not live):
+            return self._now  # a verb has something to tell, or has ended the last subscription
+        return self._due()
+
+    def outgoing(self, limit: int = 0x10000) -> bytes:
+        """Bytes to write now."""
+        return self._out.take(limit)
+
+    @property
+    def queued(self) -> int:
+        """Bytes waiting for outgoing."""
+        return self._out.size
+
+    @property
+    def wants_read(self) -> bool:
+        """False while more input could not be taken within the limits."""
+        limits, shared = self.limits, self._shared
+        if self._in.held and self._in.pending >= limits.first_frame_bytes:
+            return False
+        delivered = shared.delivered + shared.objects * limits.object_overhead_bytes
+        if delivered and delivered + self._subscriptions.parts.size > limits.connection_bytes:
+            return False
+        most = limits.outbound_high_bytes + limits.payload_bytes
+        return self._out.size <= most and self._out.frames < limits.outbound_high_frames + limits.control_replies
+
+    @property
+    def closed(self) -> bool:
+        """True once Closed was returned."""
+        return self._state is _CLOSED
+
+    def room(self, unsent: int) -> int:
+        """Bytes that may still be queued, 0 when there are too many messages."""
+        if self._out.frames >= self.limits.outbound_high_frames:
+            return 0
+        return max(0, self.limits.outbound_high_bytes - self._out.size - unsent)
+
+    def consumed(self, size: int, items: int = 0) -> None:
+        """The application took names or elements of ``size`` bytes in all."""
+        self._shared.delivered = max(0, self._shared.delivered - size)
+        self._shared.objects = max(0, self._shared.objects - items)
+
+    # -- the application's side -----------------------------------------------------------------------------
+
+    def accept(self, now: float) -> list[Event]:
+        """Accept the peer; what it sent meanwhile is treated now."""
+        self._check_deciding()
+        self._now = now
+        return self._run(self._accept)
+
+    def refuse(self, reason: str, now: float, code: int | None = None) -> list[Event]:
+        """Refuse the peer with goodbye; there are no codes in this protocol."""
+        self._check_deciding()
+        self._now = now
+        return self._run(self._step, _I.APP_REFUSE, Violation(reason, rule="3.1"))
+
+    def open(
+        self,
+        verb: Verb,
+        payload: PayloadLike,
+        *,
+        credit: int = 0,
+        complete: bool = False,
+        columnar: bool = False,
+        now: float | None = None,
+    ) -> int:
+        """Subscribe: the verb is "stream" and the data of the payload the publisher's name; ``credit`` is the first
+        demand, 0 or more. See ``subscribe``."""
+        if verb != "stream":
+            raise _lacks(verb)
+        asked = payload_of(payload)
+        if asked.metadata:
+            raise Unsupported("a subscription of reactive-streams-io is a publisher's name: it has no metadata")
+        return self.subscribe(asked.data.decode("utf-8", "surrogateescape"), credit, columnar=columnar)
+
+    def subscribe(self, publisher: str, demand: int = 0, *, columnar: bool = False) -> int:
+        """Subscribe to a publisher of the peer; return the stream's number. A client need not wait for hello (R-11).
+
+        Raises:
+            ConnectionClosed: no new subscription can be made.
+            LimitExceeded: the name is longer than a peer takes.
+            LocalProtocolError: the demand is negative, or the name is not text.
+        """
+        if self._draining is not None or not (self._state is _OPEN or (self._client and self._state is _S.WAIT)):
+            state = self._state if self._draining is None else _DRAINING
+            raise ConnectionClosed(f"no new subscriptions while the connection is {state.name}", rule="3.1")
+        return self._subscriptions.subscribe(publisher, demand, columnar)
+
+    def element_size(self, stream: int) -> int | None:
+        """Bytes of each element of a subscription of either side; 0 for any size, None when it is over or not known."""
+        subscription = self._subscriptions.live.get(stream)
+        if subscription is not None:
+            return subscription.size if subscription.streaming and not subscription.awaiting else None
+        publication = self._publications.live.get(stream)
+        return None if publication is None else publication.size
+
+    def ask(self, payloads: Sequence[Payload]) -> list[int]:
+        """There are no requests in this protocol."""
+        raise _lacks("request")
+
+    def answer(self, streams: Sequence[int], payloads: Sequence[Payload]) -> None:
+        """There are no requests in this protocol."""
+        raise _lacks("request")
+
+    def send(self, stream: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
+        """Send elements to a subscriber."""
+        self._check_publishes(stream)
+        self._publications.send(stream, payloads, complete)
+
+    def complete(self, stream: int) -> None:
+        """There are no more elements."""
+        self._check_publishes(stream)
+        self._publications.complete(stream)
+
+    def fail(self, stream: int, error: Exception) -> None:
+        """End the stream with an error; towards a publisher there is only cancel (D-9)."""
+        self._publications.fail(stream, error)
+        self._subscriptions.cancel(stream)
+
+    def request(self, stream: int, n: int) -> None:
+        """Demand ``n`` more; more than 2^63-1 in all is without bound. 0 or less cancels the subscription and ends it
+        with an error, as rule 3.9 of Reactive Streams asks (D-12); the next ``tick`` tells it."""
+        self._subscriptions.request(stream, n)
+
+    def cancel(self, stream: int) -> None:
+        """Take no more elements."""
+        self._subscriptions.cancel(stream)
+
+    def push(self, metadata: bytes) -> None:
+        """There is no metadata in this protocol."""
+        raise _lacks("push")
+
+    def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
+        """Say goodbye, at once or when the live subscriptions have ended. Closed comes with the answer, or after
+        ``goodbye_s``: from ``receive`` or ``tick``."""
+        self._now = now
+        return self._run(self._step, _I.APP_DRAIN if drain else _I.APP_CLOSE, Violation(reason, rule="3.1"))
+
+    def release(self, stream: int) -> None:
+        """The handler of a subscription of the peer has really returned."""
+        self._publications.handlers.discard(stream)
+
+    def credit(self, stream: int) -> int:
+        """How many elements the subscriber will still take; 2^63-1 is without bound (R-24)."""
+        publication = self._publications.live.get(stream)
+        return 0 if publication is None else publication.demand
+
+    def ledger(self, stream: int, unsent: int = 0) -> Ledger:
+        """What may be sent on ``stream`` now, and which bound is the smallest; ``unsent`` as for ``room``."""
+        ledger = Ledger(Unit.ITEMS)
+        ledger.application.add(SATURATED if stream in self._publications.live else 0)
+        ledger.peer.add(self.credit(stream))
+        ledger.transport = self.room(unsent)
+        ledger.budget = max(0, self.limits.connection_bytes - self._out.size - unsent)
+        return ledger
+
+    @staticmethod
+    def _check_publishes(stream: int) -> None:
+        if stream & 1:
+            raise LocalProtocolError("a subscriber sends no elements", stream=stream, rule="3.2")
+
+
+def _lacks(verb: str) -> Unsupported:
+    there = 'stream (a subscription: the publisher\'s name is the data), or subscribe("publisher")'
+    return Unsupported(f"reactive-streams-io has no {verb}; it has: {there}")

@@ -1,0 +1,196 @@
+"""The pass over received bytes: from blocks of bytes to messages, field by field (section 3.4).
+
+Theory of operation. Nothing says how long a message is, so it is read field by field, and what was read stays read
+when the bytes end (R-8): a message that comes byte by byte costs one look at its last field for each byte. A field is
+judged by its length before anything is stored for it (R-7), and what nobody wants to have is passed over without being
+stored. Plain elements do not come this way: ``run`` takes them where they lie.
+
+What cannot be read ends the reading for good (R-17): nobody knows where the next message begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from afflux.core.buffer import ReceiveBuffer
+from afflux.core.errors import Violation
+from afflux.core.limits import Limits
+from afflux.protocols.rsio.frames import (
+    FRAMES,
+    ClientHello,
+    Goodbye,
+    GoodbyeAck,
+    Message,
+    OnNext,
+    OnNextLastPart,
+    OnNextPacked,
+    OnNextPart,
+    ServerHello,
+)
+from afflux.protocols.rsio.kinds import Cursor, NotYet
+
+__all__ = ["Inbound"]
+
+_FAR = 1 << 62
+_EXTENDED = frozenset((OnNextPart.TYPE, OnNextLastPart.TYPE, GoodbyeAck.TYPE))
+_FIRST = frozenset((ClientHello.TYPE, ServerHello.TYPE, Goodbye.TYPE))
+_PLAIN = frozenset((OnNext.TYPE, OnNextPacked.TYPE))
+
+
+class Inbound:
+    """What has been received and not yet treated.
+
+    Args:
+        limits: the bounds.
+        sizes: bytes of the elements of an id, 0 when each has its length, None for an unknown id.
+        run: treats plain elements that begin at a position, and returns where they end.
+        treat: treats one message. It never raises.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_cursor",
+        "_field",
+        "_kind",
+        "_now",
+        "_run",
+        "_treat",
+        "_values",
+        "first",
+        "held",
+        "incomplete_since",
+        "known",
+        "over",
+    )
+
+    def __init__(
+        self,
+        limits: Limits,
+        sizes: Callable[[int], int | None],
+        run: Callable[[bytes, int, int], int],
+        treat: Callable[[Any], None],
+    ) -> None:
+        self._buffer = ReceiveBuffer(limits.connection_bytes + limits.frame_bytes)
+        self._cursor = Cursor(limits, sizes)
+        self._run = run
+        self._treat = treat
+        self._now = 0.0
+        self._kind: type[Message] | None = None
+        "The message that has begun."
+        self._values: dict[str, Any] = {}
+        self._field = 0
+        self.known: frozenset[int] = frozenset(FRAMES) - _EXTENDED
+        "The types that may come: those of extensions only when both sides know them (R-14)."
+        self.first = True
+        "The first message is still to come (R-9)."
+        self.held = False
+        "Stop after the current message and keep the rest: the application is deciding."
+        self.over = False
+        "Nothing more is read."
+        self.incomplete_since: float | None = None
+        "When the unfinished message at the end began to arrive."
+
+    @property
+    def pending(self) -> int:
+        """Bytes kept."""
+        return self._buffer.pending
+
+    def receive(self, data: bytes | memoryview, now: float) -> None:
+        """Take received bytes and treat every message that is whole by now.
+
+        Raises:
+            Violation: what came cannot be read; what came before it has been treated.
+        """
+        self._now = now
+        if not self.over and (block := self._buffer.feed(data)) is not None:
+            self._parse(block)
+
+    def resume(self, now: float) -> None:
+        """The application has decided: treat what was held."""
+        self._now = now
+        self.held = False
+        self._parse(self._buffer.take())
+
+    def hold(self, now: float) -> None:
+        """The time until ``now`` does not count for the unfinished message: this side did not read."""
+        if self.incomplete_since is not None:
+            self.incomplete_since = now
+
+    def close(self) -> None:
+        """Read nothing more."""
+        self.over = True
+        self.incomplete_since = None
+        self._values = {}
+        self._buffer.clear()
+
+    def _parse(self, block: bytes) -> None:
+        cursor = self._cursor
+        cursor.block, cursor.at, cursor.end = block, 0, len(block)
+        need, done = 0, False
+        try:
+            while cursor.at < cursor.end and not (self.held or self.over):
+                if self._kind is None and not cursor.skip and block[cursor.at] in _PLAIN:
+                    at, cursor.at = cursor.at, self._run(block, cursor.at, cursor.end)
+                    if cursor.at > at:
+                        done = True
+                        continue
+                done = self._read() or done
+        except NotYet as rest:
+            need = rest.need - cursor.at
+        cursor.block = b""
+        if self.over:
+            self._buffer.clear()
+            return
+        partial = self._kind is not None or cursor.skip or cursor.at < cursor.end
+        if not partial or self.held:
+            self.incomplete_since = None
+        elif done or self.incomplete_since is None:
+            self.incomplete_since = self._now
+        self._buffer.keep(block, cursor.at, _FAR if self.held else need)
+
+    def _read(self) -> bool:
+        """Read on in a message; whether it is whole now, and was treated."""
+        cursor = self._cursor
+        if cursor.skip and self._pass_over(cursor):
+            return False
+        kind = self._kind
+        if kind is None:
+            kind = self._kind = self._kind_of(cursor.varint())
+            self._values = {}
+            self._field = 0
+        fields = kind.KINDS
+        while self._field < len(fields):
+            name, field = fields[self._field]
+            start = cursor.at
+            try:
+                self._values[name] = field.read(cursor, self._values)
+            except NotYet:
+                cursor.at = start
+                raise
+            self._field += 1
+            if cursor.skip and self._field < len(fields) and self._pass_over(cursor):
+                return False
+        values, self._kind, self._values = self._values, None, {}
+        self._treat(kind.received(values))
+        return True
+
+    def _kind_of(self, code: int) -> type[Message]:
+        """The message of a type.
+
+        Raises:
+            Violation: there is none, or it may not come now.
+        """
+        if code not in self.known:
+            raise Violation(f"a message of the unknown type {code}", rule="R-17")
+        if self.first and code not in _FIRST:
+            raise Violation(f"the first message is {FRAMES[code].NAME}, not a hello", rule="R-9")
+        return FRAMES[code]
+
+    @staticmethod
+    def _pass_over(cursor: Cursor) -> bool:
+        """Pass over bytes that nobody wants; whether more of them are still to come."""
+        size = min(cursor.skip, cursor.end - cursor.at)
+        cursor.at += size
+        cursor.skip -= size
+        return cursor.skip > 0

@@ -1,0 +1,340 @@
+"""The publishers of this side: what subscribers' messages and the application's verbs do to them.
+
+Theory of operation. A message or a verb is first classified as one input of the table PUBLISHER in states.py; the
+table says the next state and the action; the action is a method of the same name here.
+
+The application's number of a publication is never used twice, the subscriber's id may be: a handler that still runs
+for a canceled subscription has nothing to do with the next one of that id (R-34).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from afflux.core.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, Unsupported, Violation
+from afflux.core.events import Canceled, Failed, Granted, Ignored, Opened
+from afflux.core.limits import REASONS
+from afflux.core.payload import Payload, PayloadLike, payload_of
+from afflux.protocols.rsio.codes import GENERIC_TEXT, UNBOUNDED, text_for
+from afflux.protocols.rsio.frames import Cancel, OnComplete, OnError, OnNext, Request, Subscribe, Subscribed
+from afflux.protocols.rsio.kinds import varint
+from afflux.protocols.rsio.shared import Shared
+from afflux.protocols.rsio.states import PUBLISHER, PublisherAction, PublisherInput, PublisherState
+
+__all__ = ["Publication", "Publications", "Sizes"]
+
+_I = PublisherInput
+_FREE = PublisherState.FREE
+
+Sizes = Callable[[str], int]
+"""How large the elements of a publisher are: bytes of each, 0 for any size. It may raise an afflux error to refuse the
+subscription."""
+
+_NEXT = bytes((OnNext.TYPE,))
+_RUN = 0x10000
+"Bytes of small messages that are queued as one object."
+_SMALL = 0x1000
+_RULE_3_9 = "a demand is 1 to 2^63-1 (Reactive Streams 3.9)"
+
+
+class Publication:
+    """One subscription of the peer."""
+
+    __slots__ = ("demand", "head", "id", "parts", "size", "state", "stream")
+
+    def __init__(self, id: int, size: int) -> None:
+        self.id = id
+        "What the subscriber calls it."
+        self.head = varint(id)
+        self.stream = 0
+        "What the application calls it."
+        self.state = _FREE
+        self.demand = 0
+        self.size = size
+        "Bytes of each element; 0 for any size."
+        self.parts = 0
+        "Elements that were sent in parts."
+
+
+class Publications:  # long: one method for each message, verb and action of the table
+    """All subscriptions of the peer."""
+
+    __slots__ = (
+        "_credit_frames",
+        "_ended",
+        "_newest",
+        "_opened",
+        "_sizes",
+        "by_id",
+        "handlers",
+        "items_sent",
+        "live",
+        "shared",
+    )
+
+    def __init__(self, shared: Shared, sizes: Sizes | None) -> None:
+        self.shared = shared
+        self.by_id: dict[int, Publication] = {}
+        self.live: dict[int, Publication] = {}
+        "The same by the application's number."
+        self.handlers: set[int] = set()
+        "Those whose handler has not returned (robustness.md, rule 2)."
+        self.items_sent = 0
+        self._sizes = sizes
+        self._newest = 0
+        self._opened = 0
+        self._credit_frames = 0
+        self._ended = 0
+        "Publications that this side ended, and whose cancel may be under way."
+
+    # -- what the subscribers' messages do ------------------------------------------------------------------
+
+    def on_subscribe(self, message: Subscribe, refusal: str = "") -> None:
+        """A subscription; ``refusal`` is why none is taken any more."""
+        taken = self.by_id.get(message.subscriber)
+        if taken is None:
+            self._begin(message, refusal)
+        else:
+            self._step(taken, _I.SUBSCRIBE, message)
+
+    def _begin(self, message: Subscribe, refusal: str) -> None:
+        id = message.subscriber
+        # R-34: the subscriber has canceled, or it could not use the id again: what is left of it is not wanted
+        self.shared.out.drop(id)
+        refusal = refusal or self._judge(message)
+        size = 0
+        if not refusal:
+            size, refusal = self._choose_size(message.publisher)
+        publication = Publication(id, size)
+        if refusal:
+            self._step(publication, _I.SUBSCRIBE_BAD, refusal)
+        else:
+            self._step(publication, _I.SUBSCRIBE, message)
+
+    def _judge(self, message: Subscribe) -> str:
+        """Why a subscription is refused; nothing when it is not."""
+        limits, name = self.shared.limits, message.publisher
+        if message.initial_demand > UNBOUNDED:
+            return _RULE_3_9  # R-5
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError:  # R-6
+            return f"{REASONS['publisher_bytes']}: its name is not UTF-8"
+        if size > limits.publisher_bytes:
+            return REASONS["publisher_bytes"]
+        return REASONS["streams"] if len(self.handlers) >= limits.streams else ""
+
+    def _choose_size(self, name: str) -> tuple[int, str]:
+        """How large the elements are to be, and why the subscription is refused after all."""
+        if self._sizes is None:
+            return 0, ""
+        try:
+            size = self._sizes(name)
+        except Exception as error:
+            return 0, text_for(error, self.shared.limits)
+        return size, "" if 0 <= size <= self.shared.limits.payload_bytes else GENERIC_TEXT
+
+    def on_request(self, message: Request) -> None:
+        """More demand."""
+        publication, n = self.by_id.get(message.subscriber), message.demand
+        self._credit_frames += 1
+        if self._credit_frames > self.shared.limits.credit_frames(self._opened, self.items_sent):
+            self.shared.charge(1, message.subscriber, "credit_frames", "more requests than elements need")
+        if publication is None:
+            self._unknown(message.subscriber, "request")
+        else:
+            self._step(publication, _I.REQUEST if 0 < n <= UNBOUNDED else _I.REQUEST_BAD, n)
+
+    def on_cancel(self, message: Cancel) -> None:
+        """The subscriber wants no more."""
+        publication = self.by_id.get(message.subscriber)
+        if publication is not None:
+            self._step(publication, _I.CANCEL, None)
+            return
+        self.shared.out.drop(message.subscriber)  # R-29: not even what has ended
+        if self._ended:
+            self._ended -= 1
+            self._unknown(message.subscriber, "cancel")
+        else:
+            self.shared.charge(1, message.subscriber, "R-30", "cancel for an unknown id")
+
+    # -- what the application's verbs do --------------------------------------------------------------------
+
+    def send(self, stream: int, payloads: Sequence[PayloadLike], complete: bool) -> None:
+        """Send elements within the demand.
+
+        Raises:
+            LocalProtocolError: more than was demanded, and nothing is sent; or one of a size that is not the fixed one:
+                those before it are sent, then onError.
+            LimitExceeded: one is larger than a peer takes; nothing is sent.
+            Unsupported: one has metadata.
+        """
+        publication = self.live.get(stream)
+        if publication is None:
+            return
+        if len(payloads) > publication.demand:
+            text = f"{len(payloads)} elements with a demand for {publication.demand}"
+            raise LocalProtocolError(text, stream=stream, rule="R-23")
+        elements = [self._element(item, stream) for item in payloads]
+        size = publication.size
+        wrong = next((i for i, data in enumerate(elements) if len(data) != size), -1) if size else -1
+        good = elements if wrong < 0 else elements[:wrong]
+        if good:
+            self._step(publication, _I.APP_ITEM, good)
+        if wrong >= 0:
+            text = f"an element of {len(elements[wrong])} bytes where each has {size}"
+            self._step(publication, _I.APP_ITEM_BAD, GENERIC_TEXT)
+            raise LocalProtocolError(text, stream=stream, rule="3.3")
+        if complete:
+            self._step(publication, _I.APP_COMPLETE, None)
+
+    def _element(self, item: PayloadLike, stream: int) -> bytes:
+        if type(item) is bytes:
+            data = item
+        else:
+            payload = payload_of(item)
+            if payload.metadata is not None:
+                raise Unsupported("an element of reactive-streams-io has no metadata, only data", stream=stream)
+            data = payload.data
+        if len(data) > self.shared.limits.payload_bytes:
+            text = f"an element of {len(data)} bytes: a peer takes {self.shared.limits.payload_bytes}"
+            raise LimitExceeded(text, stream=stream, rule=REASONS["payload_bytes"])
+        return data
+
+    def complete(self, stream: int) -> None:
+        """There are no more elements."""
+        publication = self.live.get(stream)
+        if publication is not None:
+            self._step(publication, _I.APP_COMPLETE, None)
+
+    def fail(self, stream: int, error: BaseException) -> None:
+        """The publisher has failed."""
+        publication = self.live.get(stream)
+        if publication is not None:
+            self._step(publication, _I.APP_FAIL, error)
+
+    def end_all(self) -> None:
+        """The connection is over, or will be: each publisher sees a cancel (R-45)."""
+        for stream in self.live:
+            self.shared.events.append(Canceled(stream, True))
+        self.live.clear()
+        self.by_id.clear()
+
+    # -- steps ----------------------------------------------------------------------------------------------
+
+    def _step(self, publication: Publication, input: PublisherInput, argument: Any) -> None:
+        before = publication.state
+        step = PUBLISHER.steps[before][input]
+        publication.state = step.next
+        if step.next is _FREE and before is not _FREE:
+            del self.by_id[publication.id], self.live[publication.stream]
+        _ACTIONS[step.action](self, publication, argument)
+
+    def _unknown(self, id: int, name: str) -> None:
+        """Of an id in FREE; ``credit_frames`` and the publications that ended bound how many (R-30)."""
+        self.shared.events.append(Ignored(id, "R-30", f"{name} for a subscription that is over", 0))
+
+    def _fatal(self, publication: Publication, argument: Any) -> None:
+        raise Violation(f"subscribe with id {publication.id}, which is in use", rule="SI-29")
+
+    def _open(self, publication: Publication, message: Subscribe) -> None:
+        self._newest += 2
+        self._opened += 1
+        publication.stream = self._newest
+        publication.demand = message.initial_demand
+        self.by_id[publication.id] = self.live[publication.stream] = publication
+        self.handlers.add(publication.stream)
+        self._answer(publication.id, publication.size)
+        name = Payload(message.publisher.encode())
+        self.shared.delivered += len(name)
+        self.shared.events.append(Opened(publication.stream, "stream", name, message.initial_demand, False))
+
+    def _refuse(self, publication: Publication, reason: str) -> None:
+        self.shared.charge(1, publication.id, "R-20", reason)
+        self._ended += 1
+        self._answer(publication.id, 0)
+        self.shared.out.control(OnError(subscriber=publication.id, error=reason).encode())
+
+    def _grant(self, publication: Publication, n: int) -> None:
+        publication.demand = min(publication.demand + n, UNBOUNDED)
+        self.shared.events.append(Granted(publication.stream, n))
+
+    def _refuse_demand(self, publication: Publication, n: int) -> None:
+        self.shared.out.drop(publication.id)
+        self._end(publication, OnError(subscriber=publication.id, error=_RULE_3_9).encode())
+        error = RemoteProtocolError(f"a demand of {n}", stream=publication.stream, rule="R-26")
+        self.shared.events.append(Failed(publication.stream, error))
+        self.shared.count_cancel()
+
+    def _canceled(self, publication: Publication, argument: Any) -> None:
+        self.shared.out.drop(publication.id)
+        self.shared.events.append(Canceled(publication.stream, True))
+        self.shared.count_cancel()
+
+    def _answer(self, id: int, size: int) -> None:
+        """R-21: once for each subscribe, before anything else, so that subscribers can count the answers (R-36)."""
+        self.shared.out.control(Subscribed(subscriber=id, element_size=size).encode())
+
+    def _send(self, publication: Publication, elements: list[bytes]) -> None:
+        if publication.demand != UNBOUNDED:
+            publication.demand -= len(elements)
+        self.items_sent += len(elements)
+        if publication.size:
+            self.shared.out.fixed(publication.id, publication.head, elements, publication.size)
+        else:
+            self._send_varying(publication, elements)
+
+    def _send_varying(self, publication: Publication, elements: list[bytes]) -> None:
+        """Queue elements that have a length each: small ones together, large ones in parts where both sides can."""
+        out, id = self.shared.out, publication.id
+        split = out.part if self.shared.split else self.shared.limits.payload_bytes
+        small = min(_SMALL, split)
+        chunks: list[bytes] = []
+        size, length, head = 0, -1, b""
+        for data in elements:
+            if len(data) != length:
+                length = len(data)
+                head = b"".join((_NEXT, publication.head, varint(length)))
+            if length > small or size > _RUN:
+                if chunks:
+                    out.put(id, b"".join(chunks))
+                    chunks, size = [], 0
+                if length > split:
+                    out.parts(id, publication.head, publication.parts, data)
+                    publication.parts += 1
+                    continue
+            chunks += (head, data)
+            size += length + len(head)
+        if chunks:
+            out.put(id, b"".join(chunks))
+
+    def _wrong_size(self, publication: Publication, text: str) -> None:
+        self._end(publication, OnError(subscriber=publication.id, error=text).encode())
+
+    def _complete(self, publication: Publication, argument: Any) -> None:
+        self._end(publication, OnComplete(subscriber=publication.id).encode())
+
+    def _fail(self, publication: Publication, error: BaseException) -> None:
+        text = text_for(error, self.shared.limits)
+        self._end(publication, OnError(subscriber=publication.id, error=text).encode())
+
+    def _end(self, publication: Publication, message: bytes) -> None:
+        """The last message of a subscription, behind its elements (R-28)."""
+        self._ended += 1
+        self.shared.out.put(publication.id, message)
+
+
+_A = PublisherAction
+_ACTIONS: dict[PublisherAction, Callable[[Publications, Publication, Any], None]] = {
+    _A.FATAL: Publications._fatal,
+    _A.OPEN: Publications._open,
+    _A.REFUSE: Publications._refuse,
+    _A.GRANT: Publications._grant,
+    _A.REFUSE_DEMAND: Publications._refuse_demand,
+    _A.CANCELED: Publications._canceled,
+    _A.SEND: Publications._send,
+    _A.WRONG_SIZE: Publications._wrong_size,
+    _A.COMPLETE: Publications._complete,
+    _A.FAIL: Publications._fail,
+}

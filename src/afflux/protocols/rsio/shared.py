@@ -1,0 +1,57 @@
+"""What both sides of the subscriptions of one connection share: limits, queue, budget, and what bad manners cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from afflux.core.bucket import Bucket
+from afflux.core.errors import Violation
+from afflux.core.events import Ignored
+from afflux.core.limits import REASONS, Limits
+from afflux.protocols.rsio.outbound import Outbound
+
+__all__ = ["Shared"]
+
+
+class Shared:
+    """The books of one connection. Buckets are full at first, so each is made when something is first taken."""
+
+    __slots__ = ("_cancels", "_glitches", "delivered", "events", "limits", "now", "objects", "out", "split")
+
+    def __init__(self, limits: Limits, out: Outbound) -> None:
+        self.limits = limits
+        self.out = out
+        self.now = 0.0
+        self.events: list[Any] = []
+        "What is to be told: of the current pass, and of verbs since the last one."
+        self.delivered = 0
+        "Bytes handed to the application and not consumed."
+        self.objects = 0
+        "How many elements they are."
+        self.split = False
+        "Both sides know split messages."
+        self._glitches: Bucket | None = None
+        self._cancels: Bucket | None = None
+
+    def charge(self, price: int, id: int, rule: str, reason: str) -> None:
+        """Drop a message and take its price.
+
+        Raises:
+            Violation: the bucket is empty.
+        """
+        self.events.append(Ignored(id, rule, reason, price))
+        if self._glitches is None:
+            self._glitches = Bucket(*self.limits.glitch_bucket)
+        if not self._glitches.take(price, self.now):
+            raise Violation(REASONS["glitch_bucket"], rule="glitch_bucket")
+
+    def count_cancel(self) -> None:
+        """The peer made a publisher stop, by a cancel or by what is answered with onError.
+
+        Raises:
+            Violation: it does so too often.
+        """
+        if self._cancels is None:
+            self._cancels = Bucket(*self.limits.cancel_bucket)
+        if not self._cancels.take(1, self.now):
+            raise Violation(REASONS["cancel_bucket"], rule="cancel_bucket")

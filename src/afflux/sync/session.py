@@ -1,0 +1,137 @@
+"""Sessions of bytes for blocking programs (Jmux): one stream of bytes each way. Bytes move while a call waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, cast
+
+from afflux.core.errors import Canceled, Error, LimitExceeded, LocalProtocolError
+from afflux.core.payload import payload_of
+from afflux.sync.driver import Driver, Inbox
+
+if TYPE_CHECKING:
+    from afflux.protocols.jmux.engine import Engine
+
+__all__ = ["Session"]
+
+
+class Session:
+    """One session, as ``peer.session()`` opens it; ``with`` gives up what has not ended.
+
+    What fails says with ``error.may_have_been_processed`` whether it is safe to try again. What times out raises
+    ``TimeoutError``; the session goes on.
+    """
+
+    def __init__(self, driver: Driver, stream: int, timeout: float | None) -> None:
+        self._driver = driver
+        self._engine = cast("Engine", driver.engine)
+        self._timeout = timeout
+        self._inbox = driver.inboxes[stream] = Inbox()
+        self._finished = False
+        self.stream = stream
+        "Its number at this connection; the id on the wire, which comes again, is ``id``."
+
+    @property
+    def id(self) -> int | None:
+        """Its id on the wire; None while it waits for one, and when it is over."""
+        return self._engine.session_id(self.stream)
+
+    def write(self, data: bytes | bytearray | memoryview | str) -> None:
+        """Send bytes, however many. Returns when all are queued, which waits for the peer's ration.
+
+        What the peer does not want any more is dropped without a word: its response stays valid.
+
+        Raises:
+            LocalProtocolError: the session was finished.
+            Error: the session has failed.
+        """
+        if self._finished:
+            raise LocalProtocolError("the session was finished: nothing can follow", stream=self.stream, rule="R-20")
+        engine, driver = self._engine, self._driver
+        rest = memoryview(payload_of(data).data)
+        while rest:
+            self._wait(lambda: not engine.takes(self.stream) or (engine.credit(self.stream) > 0 < driver.room()))
+            self._check()
+            size = min(len(rest), engine.credit(self.stream), engine.limits.loop_bytes)
+            if not size:
+                return
+            engine.write(self.stream, bytes(rest[:size]))
+            rest = rest[size:]
+            driver.write()
+
+    def finish(self) -> None:
+        """No more bytes."""
+        self._engine.finish(self.stream)
+        self._finished = True
+        self._driver.write()
+
+    def read(self, limit: int | None = None) -> bytes:
+        """What has arrived, at most ``limit`` bytes of it; waits until there is something. b"" at the end.
+
+        Raises:
+            Error: the session failed before the end.
+        """
+        found = [b""]
+
+        def some() -> bool:
+            found[0] = found[0] or self._engine.read(self.stream, limit)  # it is asked more than once
+            return bool(found[0]) or self._inbox.ended
+
+        self._wait(some)
+        if found[0]:
+            self._driver.write()
+        else:
+            self._check()
+        return found[0]
+
+    def read_all(self, most: int | None = None) -> bytes:
+        """All that the peer says, at most ``most`` bytes (``limits.payload_bytes`` if None).
+
+        Raises:
+            LimitExceeded: it is more; the session is aborted.
+            Error: the session failed before the end.
+        """
+        most = self._engine.limits.payload_bytes if most is None else most
+        parts = bytearray()
+        while data := self.read():
+            parts += data
+            if len(parts) > most:
+                self.abort("payload-too-large")
+                raise LimitExceeded(f"more than {most} bytes", stream=self.stream, rule="payload_bytes")
+        return bytes(parts)
+
+    def abort(self, reason: str = "") -> None:
+        """End the session in both directions. Twice does no harm."""
+        self._engine.abort(self.stream, reason)
+        self._driver.inboxes.pop(self.stream, None)
+        self._inbox.finish(Canceled("this side has aborted the session", stream=self.stream))
+        self._driver.write()
+
+    def acknowledge(self) -> None:
+        """For a session opened with ``acknowledge=False``: the response was processed. Says so if the server asked."""
+        self._engine.acknowledge(self.stream)
+        self._driver.write()
+
+    def close(self) -> None:
+        """Give up what has not ended."""
+        if not (self._finished and self._inbox.ended):
+            self.abort()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        error = self._inbox.error
+        if error is not None:
+            raise error.again() if isinstance(error, Error) else error
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        in_time = self._driver.wait(lambda: self._inbox.error is not None or done(), self._timeout)
+        if not in_time and not self._driver.over:
+            raise TimeoutError(f"nothing within {self._timeout:g} s")
