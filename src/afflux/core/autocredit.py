@@ -42,7 +42,7 @@ _STEADY = 1.25
 "Covers that a grant is made for several items together."
 _GROWING = 3.0
 "The rate lags a round trip behind the window: so it doubles in about one and a half."
-_LEAST_S = 0.0025
+_LEAST_S = 0.0015
 "What two busy event loops may need for a turn,"
 _FEW = 4
 "but for so many items of it: a turn is shorter than the time of an item then."
