@@ -51,7 +51,7 @@ class Asked:
     "Of 64 KiB items, and of large payloads, in one measurement; one payload at least."
     big: int = 256 * _MI
     "The payload beside fast streams."
-    beside: int = 100_000
+    beside: int = 500_000
     "Items of fast streams in one measurement."
     items: Sequence[int] = (10_000, 100_000, 1_000_000, 10_000_000)
     streams: Sequence[int] = (1, 10, 100, 1_000, 10_000)
@@ -175,7 +175,7 @@ async def _growth(asked: Asked, back: int, found: Samples) -> None:
             times = max(1, min(50, max(asked.items) // 10 // n))
             found.setdefault(("of items", n), []).append(await both.do("items", 64, n, n=n, times=times))
         for streams in asked.streams[::back]:
-            sample = await both.do("many", 64, n=max(asked.among, 10 * streams), streams=streams, credit=256)
+            sample = await both.do("many", 64, n=max(asked.among, 100 * streams), streams=streams, credit=256)
             found.setdefault(("of streams", streams), []).append(sample)
 
 
