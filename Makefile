@@ -7,7 +7,7 @@ ROWS ?=
 OUT ?= build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types tests optimized compiled docs bench bench-smoke interop interop-smoke lock clean
+.PHONY: help setup demo test lint types tests optimized compiled docs bench bench-smoke bench-many bench-scale interop interop-smoke lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -55,6 +55,12 @@ bench: $(VENV)/bench-ready ## the workloads, peers beside us, into benchmarks/re
 
 bench-smoke: $(VENV)/bench-ready ## the workloads, very short: do they still run, is all counted?
 	@$(BIN)/python -m benchmarks --smoke
+
+bench-many: setup ## 10,000 connections, 10,000 streams, several workers, into benchmarks/many.json and docs (three minutes)
+	@$(BIN)/python -m benchmarks.many
+
+bench-scale: setup ## large payloads, streams beside others, work that grows, into benchmarks/scale.json and docs (three minutes)
+	@$(BIN)/python -m benchmarks.scale
 
 $(VENV)/bench-ready: $(VENV)/ready requirements/bench.txt
 	@echo "setup: what only the measuring needs: grpcio, and altair for the picture"

@@ -42,6 +42,8 @@ class Compiled(BuildHookInterface):  # type: ignore[type-arg]
             sys.stderr.writelines(told)
             _say(f"not compiled, the wheel is pure Python: {reason.strip()}")
             return
+        for line in done.stderr.splitlines():
+            _say(line)
         folder = Path(self._folder.name)
         made = [path for path in folder.rglob("*") if path.is_file()]
         build_data["force_include"] |= {str(path): str(path.relative_to(folder)) for path in made}

@@ -75,8 +75,8 @@ MISSING: Final = {
     "Jmux echo 64 B, 64 at once": "there is no Jmux engine yet",
     "Jmux 1 MiB both ways": "there is no Jmux engine yet",
     "bridge between two protocols": "there is one protocol yet, and no bridge",
-    "idle connections": "a measurement of its own: python -m benchmarks.idle",
-    "slow streams among fast ones, cost as work grows": "a measurement of its own: python -m benchmarks.scale",
+    "idle connections": "a measurement of its own: make bench-many",
+    "slow streams among fast ones, cost as work grows": "a measurement of its own: make bench-scale",
 }
 "What is aimed at and not measured here, and why."
 

@@ -125,9 +125,10 @@ def workloads() -> dict[str, Callable[[], int]]:
 def measured(turn: Callable[[], int]) -> float:
     """CPU time of one item, in nanoseconds."""
     turn()
-    count, start = 0, time.process_time()
-    while (spent := time.process_time() - start) < SECONDS:
+    count, spent, start = 0, 0.0, time.process_time()
+    while spent < SECONDS:
         count += turn()
+        spent = time.process_time() - start
     return spent / count * 1e9
 
 

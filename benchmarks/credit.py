@@ -33,10 +33,12 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any, Final, NamedTuple
 
-__all__ = ["SETTINGS", "WORKLOADS", "Workload", "main", "score"]
+from benchmarks.credit_page import PAGE, rewritten
+
+__all__ = ["RESULTS", "SETTINGS", "WORKLOADS", "Workload", "main", "page_of", "score"]
 
 _ROOT = Path(__file__).resolve().parent.parent
-_RESULTS = _ROOT / "benchmarks" / "credit.json"
+RESULTS = _ROOT / "benchmarks" / "credit.json"
 
 SETTINGS: Final[dict[str, int | str]] = {
     **{str(n): n for n in (1, 8, 32, 64, 256, 1024, 4096)},
@@ -46,6 +48,7 @@ SETTINGS: Final[dict[str, int | str]] = {
 "What ``credit=`` may be, by its name in the tables."
 
 WIN, LOSS = 1.02, 0.95
+_KEPT = ("rate", "age", "age_p99", "score", "peak")
 _REST_S = 0.5
 _RESTS = 30
 WEIGHT = 0.25
@@ -262,6 +265,24 @@ def verdict(samples: dict[str, Any], weight: float = WEIGHT) -> list[str]:
     return lines
 
 
+def page_of(page: str, samples: dict[str, Any]) -> str:
+    """The page about credit with these figures; of the six workloads only."""
+    six = {one.name: samples[one.name] for one in WORKLOADS if one.name in samples}
+    return rewritten(page, {one.name: one.title for one in WORKLOADS}, six, verdict(six)[:2])
+
+
+def _as_text(samples: dict[str, Any]) -> str:
+    """One line for each measurement, with what is looked at again."""
+    lines = []
+    for name, by_setting in samples.items():
+        settings = []
+        for setting, answers in by_setting.items():
+            kept = [{key: float(f"{one[key]:.5g}") for key in _KEPT} for one in answers]
+            settings.append(f"  {json.dumps(setting)}: [\n   " + ",\n   ".join(map(json.dumps, kept)) + "\n  ]")
+        lines.append(f" {json.dumps(name)}: {{\n" + ",\n".join(settings) + "\n }")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.credit", description=__doc__.split("\n\n")[0])
@@ -278,17 +299,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add("--weights", action="store_true", help="also with other exponents of the age")
     add("--read", type=Path, metavar="FILE", help="measure nothing; show this file again")
+    add("--page", action="store_true", help="write the table of docs/credit.md")
     add("--out", type=Path, metavar="FILE", help="where the figures go; those of other workloads in it stay")
     asked = parser.parse_args(arguments)
-    if asked.read:
-        samples = json.loads(asked.read.read_text())
-    else:
+    if not asked.read:
         chosen = [one for one in (*WORKLOADS, *OTHERS) if one.name in asked.only]
         samples = asyncio.run(run(chosen, asked.credit, asked.runs, asked.seconds, asked.rest))
         if asked.out:
             before = json.loads(asked.out.read_text()) if asked.out.exists() else {}
-            asked.out.write_text(json.dumps(before | samples, indent=1) + "\n")
+            asked.out.write_text(_as_text(before | samples))
+    else:
+        samples = json.loads(asked.read.read_text())
     print(tables(samples))
+    if asked.page:
+        PAGE.write_text(page_of(PAGE.read_text(encoding="utf-8"), samples), encoding="utf-8")
     if asked.weights:
         for weight in (0.0, 0.125, 0.5, 1.0):
             print(f"\nwith an exponent of {weight:g}:", *verdict(samples, weight), sep="\n")

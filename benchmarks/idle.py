@@ -1,30 +1,26 @@
-"""What many cost: ``python -m benchmarks.idle``. 10,000 connections that do nothing, 10,000 streams on one connection.
+"""What is measured of a crowd: connections that do nothing, streams on one connection. The command is many.py's.
 
-Server and client are two processes on loopback, crowd.py's; this one tells them what to do, and sets the table. Memory
-is what is resident (``/proc``), above what each process had before; what the kernel keeps for its sockets is not in
-it. CPU time is user and system. A count that is wrong, or a connection that is missing, is a failure.
+Server and client are two processes on loopback, crowd.py's; this one tells them what to do. Memory is what is resident
+(``/proc``), above what each process had before; what the kernel keeps for its sockets is not in it. CPU time is user
+and system. A count that is wrong, or a connection that is missing, is a failure.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, NamedTuple
 
-from benchmarks.crowd import room
 from benchmarks.pairs import End, Failure
 
-__all__ = ["connections", "main", "streams"]
+__all__ = ["Cost", "Idle", "Open", "connections", "streams"]
 
-_LOOPS: Final = ("asyncio", "uvloop")
 _ROOT = Path(__file__).resolve().parent.parent
 _KI, _MI = 1024, 1024 * 1024
 _ITEMS = 6
@@ -225,95 +221,3 @@ async def _round(both: Ends, n: int) -> Open:
 
 def _median(costs: Iterable[Cost]) -> Cost:
     return Cost(*map(median, zip(*costs, strict=True)))
-
-
-# -- the command ----------------------------------------------------------------------------------------------
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; 0 when all could be measured."""
-    asked = _parser().parse_args(arguments)
-    if not Path("/proc/self/statm").exists():
-        print("memory is read from /proc, which is not here", file=sys.stderr)
-        return 1
-    n, counts = asked.connections, sorted({min(100, asked.streams), min(1000, asked.streams), asked.streams})
-    seconds, rounds = asked.seconds, 5
-    if asked.smoke:
-        n, counts, seconds, rounds = 50, [50], 0.0, 1
-    if (most := room(n)) < n:
-        print(f"{most} connections, not {n}: the limit of open files (ulimit -Hn) is in the way", file=sys.stderr)
-        n = most
-    figures: dict[str, Any] = {}
-    try:
-        for loop in asked.loops:
-            _tell(f"{loop}: {n} connections, then {seconds:g} s of nothing")
-            idle = asyncio.run(connections(loop, n, seconds, asked.keepalive))
-            print("\n".join(_about_connections(loop, idle, timed=bool(seconds))), flush=True)
-            found = []
-            for count in counts:
-                _tell(f"{loop}: {count} streams")
-                found.append(asyncio.run(streams(loop, count, rounds)))
-            print("\n".join(_about_streams(loop, found)), flush=True)
-            figures[loop] = {"connections": asdict(idle), "streams": [asdict(one) for one in found]}
-    except Failure as failure:
-        print(failure, file=sys.stderr)
-        return 1
-    if asked.out is not None:
-        asked.out.write_text(json.dumps(figures, indent=1) + "\n")
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.idle", description="What many cost.")
-    add = parser.add_argument
-    add("--connections", type=int, default=10_000, metavar="N", help="connections of one client process (10,000)")
-    add("--streams", type=int, default=10_000, metavar="N", help="streams on one connection (10,000)")
-    add("--seconds", type=float, default=40.0, metavar="S", help="how long nothing happens (40: two keepalives)")
-    add("--keepalive", type=float, default=20.0, metavar="S", help="seconds between keepalives (20)")
-    add("--loops", nargs="+", choices=_LOOPS, default=_LOOPS, metavar="LOOP", help="asyncio, uvloop, or both")
-    add("--smoke", action="store_true", help="50 of each: does it run, is all counted?")
-    add("--out", type=Path, metavar="FILE", help="write the figures there too, as JSON")
-    return parser
-
-
-def _about_connections(loop: str, idle: Idle, *, timed: bool) -> list[str]:
-    head = f"{loop}: {idle.n:,} connections of one client process, made at {idle.per_second:,.0f} a second"
-    rows = [
-        ("memory of a connection that has done nothing, KiB", idle.fresh, ".2f"),
-        ("memory of one that has had a request, KiB", idle.worked, ".2f"),
-        ("memory of the whole process, MiB", idle.total, ".0f"),
-        ("CPU time to make one, µs", idle.connect, ".0f"),
-    ]
-    if timed:
-        rows.append(("CPU time of an idle minute of all of them, s", idle.minute, ".2f"))
-    lines = [f"  {name:<54}{cost.server:>10{form}}{cost.client:>10{form}}" for name, cost, form in rows]
-    return [head, f"  {'':<54}{'server':>10}{'client':>10}", *lines, ""]
-
-
-def _about_streams(loop: str, found: Sequence[Open]) -> list[str]:
-    rows = [
-        ("memory of a stream that waits for credit, KiB", "memory", ".2f"),
-        ("CPU time to open one, with its first item, µs", "open", ".1f"),
-        ("CPU time of one more item on each, µs", "item", ".1f"),
-        ("CPU time of the last item and the end of each, µs", "end", ".1f"),
-        ("CPU time of a request beside them all, µs", "beside", ".1f"),
-    ]
-    lines = [
-        f"{loop}: streams open at once on one connection",
-        "  " + " " * 54 + "".join(f"{f'{one.n:,}':>20}" for one in found),
-    ]
-    lines.append("  " + " " * 54 + f"{'server':>10}{'client':>10}" * len(found))
-    for name, field, form in rows:
-        costs = [getattr(one, field) for one in found]
-        lines.append(f"  {name:<54}" + "".join(f"{cost.server:>10{form}}{cost.client:>10{form}}" for cost in costs))
-    return [*lines, ""]
-
-
-def _tell(line: str) -> None:
-    """Progress, in place on a terminal."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,14 +8,12 @@ from typing import Any, Final
 
 from benchmarks import words
 from benchmarks.bars import JUDGED, OURSELVES
+from benchmarks.marks import between
 from benchmarks.peers import LOOPS, NODE, PEERS
 
 __all__ = ["PAGE", "rewritten", "section"]
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
-
-_BEGIN = "<!-- made of benchmarks/results.json by make bench: begin -->\n"
-_END = "<!-- end -->\n"
 
 
 def rewritten(page: str, figures: dict[str, Any]) -> str:
@@ -24,11 +22,7 @@ def rewritten(page: str, figures: dict[str, Any]) -> str:
     Raises:
         ValueError: the marks are not there.
     """
-    before, begin, rest = page.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not begin or not end:
-        raise ValueError(f"docs/benchmarks.md has no lines {_BEGIN.strip()!r} and {_END.strip()!r}")
-    return before + begin + "\n" + section(figures) + "\n" + end + after
+    return between(page, "benchmarks/results.json", "make bench", section(figures))
 
 
 def section(figures: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import IO, Any
 from benchmarks.peers import Contender
 from benchmarks.workloads import Workload
 
-__all__ = ["Failure", "Pair", "Sample", "pair"]
+__all__ = ["End", "Failure", "Pair", "Sample", "pair", "start"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 _GRACE_S = 1.0
@@ -146,11 +146,11 @@ async def pair(contender: Contender, large: bool = False) -> AsyncIterator[Pair]
     """
     with tempfile.TemporaryFile() as server_errors, tempfile.TemporaryFile() as client_errors:
         settings = "large" if large else "default"
-        ends = [server := await _start(contender.command("server", settings), server_errors)]
+        ends = [server := await start(contender.command("server", settings), server_errors)]
         try:
             listening = await server.hear()
             command = contender.command("client", settings, str(listening["port"]))
-            ends.insert(0, client := await _start(command, client_errors))
+            ends.insert(0, client := await start(command, client_errors))
             connected = await client.hear()
             yield Pair(server, client, (listening["peak"], connected["peak"]))
         finally:
@@ -158,7 +158,8 @@ async def pair(contender: Contender, large: bool = False) -> AsyncIterator[Pair]
                 await end.end()
 
 
-async def _start(command: list[str], errors: IO[bytes]) -> End:
+async def start(command: list[str], errors: IO[bytes]) -> End:
+    """A process that listens to what it is told; it belongs to the caller, who ends it."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=errors, cwd=_ROOT)
     return End(process, errors)

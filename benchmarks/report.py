@@ -12,7 +12,7 @@ from benchmarks import words
 from benchmarks.bars import JUDGED, OURSELVES
 from benchmarks.peers import LOOPS
 
-__all__ = ["not_run", "report"]
+__all__ = ["not_run", "report", "table"]
 
 
 def report(figures: dict[str, Any]) -> str:
@@ -60,7 +60,7 @@ def _block(workload: dict[str, Any], runs: int) -> str:
                 *(words.times(ratios.get(loop)) for loop in LOOPS),
             ]
         )
-    return _table(header, rows)
+    return table(header, rows)
 
 
 def _targets(figures: dict[str, Any]) -> str:
@@ -97,10 +97,10 @@ def _targets(figures: dict[str, Any]) -> str:
                 words.times(entry["ratios"].get(other)),
             ]
         )
-    return _table(header, rows)
+    return table(header, rows)
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as they need; the first is text, the others are figures."""
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
     lines = []

@@ -1,4 +1,6 @@
-"""What ``afflux serve --workers`` gives: ``python -m benchmarks.workers``. Real commands, real clients, one machine.
+"""What ``afflux serve --workers`` gives. Real commands, real clients, one machine. The command is many.py's.
+
+This module is a client's process too: ``python -m benchmarks.workers URI request|stream CONNECTIONS SECONDS``.
 
 The same load, from the same client processes, on servers of one and of several workers, in turn. Clients take their
 share of the same cores: on a small machine a second worker gets what they leave, and no more. So beside the rate stands
@@ -8,7 +10,6 @@ itself costs something. And how evenly the system spreads connections is counted
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -16,27 +17,40 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import afflux
 from benchmarks.pairs import End, Failure
 from benchmarks.peers.base import loop_factory
 
-__all__ = ["Responder", "Sample", "main", "measure", "served", "spread"]
+__all__ = [
+    "AT_ONCE",
+    "KINDS",
+    "SPREAD",
+    "Compared",
+    "Load",
+    "Responder",
+    "Sample",
+    "Served",
+    "compare",
+    "measure",
+    "served",
+    "spread",
+]
 
 Kind = Literal["request", "stream"]
+KINDS: Final[tuple[Kind, ...]] = ("request", "stream")
 
 _ROOT = Path(__file__).resolve().parent.parent
 _SIZE = 64
-_AT_ONCE = 16
+AT_ONCE = 16
 "Requests under way on each connection."
-_CONNECTIONS = 64
-"For counting how they are spread."
+SPREAD = 64
+"Connections, for counting how they are spread."
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -76,6 +90,49 @@ class Sample(NamedTuple):
     def worth(self) -> float:
         """Requests or items for a second of the workers' CPU time."""
         return self.rate / self.server if self.server else 0.0
+
+
+class Load(NamedTuple):
+    """How much is asked of a server, and how often."""
+
+    runs: int = 5
+    "Alternating runs of everything."
+    seconds: float = 2.0
+    "How long each load lasts."
+    clients: int = 2
+    "Client processes."
+    connections: int = 16
+    "Connections of each of them."
+    rounds: int = 9
+    "How often the spreading is counted."
+
+
+class Compared(NamedTuple):
+    """What came of it all."""
+
+    samples: dict[tuple[Kind, int], list[Sample]]
+    "By what was asked for, and how many workers."
+    shares: dict[int, list[float]]
+    "By how many workers: see ``spread``."
+
+
+async def compare(counts: Sequence[int], load: Load, told: Callable[[str], None]) -> Compared:
+    """The same load on servers of so many workers, in turn.
+
+    Raises:
+        Failure: a server or a client has failed.
+    """
+    found = Compared({}, {})
+    for run in range(load.runs):
+        for workers in counts if run % 2 == 0 else counts[::-1]:
+            async with served(workers) as server:
+                for kind in KINDS:
+                    told(f"run {run + 1} of {load.runs}: {workers} workers, {kind}")
+                    sample = await measure(server, kind, load.clients, load.connections, load.seconds)
+                    found.samples.setdefault((kind, workers), []).append(sample)
+                if run == 0:
+                    found.shares[workers] = await spread(server, load.rounds, SPREAD)
+    return found
 
 
 @asynccontextmanager
@@ -142,7 +199,7 @@ async def measure(server: Served, kind: Kind, clients: int, connections: int, se
 @asynccontextmanager
 async def _client(uri: str, kind: Kind, connections: int, seconds: float) -> AsyncIterator[End]:
     pipe = asyncio.subprocess.PIPE
-    command = (sys.executable, "-m", "benchmarks.workers", "--client", uri, kind, str(connections), str(seconds))
+    command = (sys.executable, "-m", "benchmarks.workers", uri, kind, str(connections), str(seconds))
     with tempfile.TemporaryFile() as errors:
         process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=errors, cwd=_ROOT)
         end = End(process, errors)
@@ -177,7 +234,7 @@ async def _load(uri: str, kind: Kind, connections: int, seconds: float) -> None:
         if kind == "stream":
             works = [_take(peer, until) for peer in peers]
         else:
-            works = [_request(peer, until) for peer in peers for _ in range(_AT_ONCE)]
+            works = [_request(peer, until) for peer in peers for _ in range(AT_ONCE)]
         count = sum(await asyncio.gather(*works))
         took = time.perf_counter() - start
         _say({"count": count, "seconds": took, "cpu": time.process_time() - busy})
@@ -204,92 +261,7 @@ def _say(answer: dict[str, Any]) -> None:
     print(json.dumps(answer), flush=True)
 
 
-# -- the command ------------------------------------------------------------------------------------------------
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; 0 when all could be measured."""
-    asked = _parser().parse_args(arguments)
-    if asked.client:
-        uri, kind, connections, seconds = asked.client
-        loop = "uvloop" if find_spec("uvloop") else "asyncio"
-        with asyncio.Runner(loop_factory=loop_factory(loop)) as runner:
-            runner.run(_load(uri, kind, int(connections), float(seconds)))
-        return 0
-    if asked.smoke:
-        asked.runs, asked.seconds, asked.connections, asked.rounds = 1, 0.2, 4, 1
-    try:
-        asyncio.run(_measure_all(asked))
-    except Failure as failure:
-        print(failure, file=sys.stderr)
-        return 1
-    return 0
-
-
-async def _measure_all(asked: argparse.Namespace) -> None:
-    samples: dict[tuple[Kind, int], list[Sample]] = {}
-    shares: dict[int, list[float]] = {}
-    for run in range(asked.runs):
-        for workers in asked.workers if run % 2 == 0 else asked.workers[::-1]:
-            async with served(workers) as server:
-                for kind in ("request", "stream"):
-                    _tell(f"run {run + 1} of {asked.runs}: {workers} workers, {kind}")
-                    sample = await measure(server, kind, asked.clients, asked.connections, asked.seconds)
-                    samples.setdefault((kind, workers), []).append(sample)
-                if run == 0:
-                    shares[workers] = await spread(server, asked.rounds, _CONNECTIONS)
-    _tell("")
-    print("\n".join(_report(asked, samples, shares)))
-    if asked.out is not None:
-        rows = [{"kind": kind, "workers": n, "runs": found} for (kind, n), found in samples.items()]
-        asked.out.write_text(json.dumps({"rates": rows, "spread": shares}, indent=1) + "\n")
-
-
-def _report(
-    asked: argparse.Namespace, samples: dict[tuple[Kind, int], list[Sample]], shares: dict[int, list[float]]
-) -> list[str]:
-    cores = len(os.sched_getaffinity(0))
-    lines = [
-        f"{asked.clients} client processes with {asked.connections} connections each; medians of {asked.runs} runs, on"
-        f" {cores} cores, which clients and workers share",
-        f"{'':34}{'a second':>12}{'CPU workers':>14}{'CPU clients':>14}{'for each CPU s of workers':>28}",
-    ]
-    names = {"request": f"requests, {_AT_ONCE} at once on each", "stream": "items, a stream on each"}
-    for (kind, workers), runs in sorted(samples.items()):
-        rate, server, clients, worth = (
-            median(values) for values in zip(*((*one, one.worth) for one in runs), strict=True)
-        )
-        name = f"{names[kind]}, {workers}"
-        lines.append(f"{name:34}{rate:>12,.0f}{server:>14.2f}{clients:>14.2f}{worth:>28,.0f}")
-    for workers, found in sorted(shares.items()):
-        even = 1 / workers
-        lines.append(
-            f"{_CONNECTIONS} connections over {workers}: the busiest worker has {median(found):.0%} of them,"
-            f" {found[-1]:.0%} at worst of {len(found)} times ({even:.0%} would be even)"
-        )
-    return lines
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.workers", description="What several workers give.")
-    add = parser.add_argument
-    add("--workers", type=int, nargs="+", default=[1, 2], metavar="N", help="how many, one after the other (1 2)")
-    add("--clients", type=int, default=2, metavar="N", help="client processes (2)")
-    add("--connections", type=int, default=16, metavar="N", help="connections of each client (16)")
-    add("--runs", type=int, default=5, metavar="N", help="alternating runs of everything (5)")
-    add("--seconds", type=float, default=2.0, metavar="S", help="how long each load lasts (2)")
-    add("--rounds", type=int, default=9, metavar="N", help="how often the spreading is counted (9)")
-    add("--smoke", action="store_true", help="very short: does it run?")
-    add("--out", type=Path, metavar="FILE", help="write the figures there too, as JSON")
-    add("--client", nargs=4, metavar=("URI", "KIND", "CONNECTIONS", "SECONDS"), help=argparse.SUPPRESS)
-    return parser
-
-
-def _tell(line: str) -> None:
-    """Progress, in place on a terminal."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    _, uri, kind, connections, seconds = sys.argv
+    with asyncio.Runner(loop_factory=loop_factory("uvloop" if find_spec("uvloop") else "asyncio")) as runner:
+        runner.run(_load(uri, "stream" if kind == "stream" else "request", int(connections), float(seconds)))

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from benchmarks.__main__ import main
 from benchmarks.pairs import Failure, Pair, Sample, pair
-from benchmarks.peers import CONTENDERS, PEERS, Contender, chosen, node
+from benchmarks.peers import PEERS, Contender, chosen, node
 from benchmarks.runner import Plan, measure_all, smoke_all
 from benchmarks.workloads import WORKLOADS, Workload
 
-QUICK = tuple(workload for workload in WORKLOADS if workload.name != "payload-256m")
-"""All but the one that takes gigabytes; `make bench-smoke` has it."""
+SMALL = tuple(workload for workload in WORKLOADS if not workload.large)
+SIXTEEN = next(workload for workload in WORKLOADS if workload.name == "payload-16m")
+ONCE = chosen(PEERS, ["uvloop"])
+"""Every peer on one loop. `make bench-smoke` has them all on all loops, and the workloads that take gigabytes."""
 
 
 def plan(*contenders: Contender, workloads: tuple[Workload, ...] = WORKLOADS, runs: int = 1) -> Plan:
@@ -27,17 +29,29 @@ def quiet(line: str) -> None:
     """Progress is for terminals."""
 
 
-@pytest.mark.parametrize("contender", CONTENDERS, ids=str)
-async def test_every_workload_runs_and_is_counted_exactly(contender: Contender) -> None:
-    if reason := contender.why_not():
-        pytest.skip(reason)
-    results = await smoke_all(plan(contender, workloads=QUICK), quiet)
+async def counted_exactly(contender: Contender, workloads: tuple[Workload, ...]) -> None:
+    results = await smoke_all(plan(contender, workloads=workloads), quiet)
     assert results.failures == {}
-    mine = [workload for workload in QUICK if PEERS[contender.peer].why_not(workload) is None]
+    mine = [workload for workload in workloads if PEERS[contender.peer].why_not(workload) is None]
     assert [name for name, _ in results.samples] == [workload.name for workload in mine]
     for workload in mine:
         (sample,) = results.samples[workload.name, contender]
         assert (sample.amount, sample.bytes) == (workload.smoke, workload.smoke * workload.size)
+
+
+def test_every_peer_is_tried() -> None:
+    assert sorted(contender.peer for contender in ONCE) == sorted(PEERS)
+
+
+@pytest.mark.parametrize("contender", ONCE, ids=str)
+async def test_every_workload_runs_and_is_counted_exactly(contender: Contender) -> None:
+    if reason := contender.why_not():
+        pytest.skip(reason)
+    await counted_exactly(contender, SMALL)
+
+
+async def test_a_large_payload_is_counted_exactly() -> None:
+    await counted_exactly(Contender("afflux", "asyncio"), (SIXTEEN,))
 
 
 async def test_rounds_repeat_the_same_amount_of_work() -> None:
@@ -94,7 +108,7 @@ async def test_what_compiles_while_it_runs_is_warmed_up(monkeypatch: pytest.Monk
 
 
 async def test_memory_is_told_from_where_it_began() -> None:
-    large = next(workload for workload in WORKLOADS if workload.name == "payload-16m")
+    large = SIXTEEN
     async with pair(Contender("skeleton", "asyncio"), large=True) as processes:
         sample = await processes.measure(large, 2)
     assert sample.client_peak - sample.client_idle >= large.size  # a whole payload has been in its hands

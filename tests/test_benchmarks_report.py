@@ -216,11 +216,6 @@ def test_doubts_stand_with_the_figures() -> None:
         assert "The cat slept on it." in text
 
 
-def test_a_page_without_marks_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"docs/benchmarks.md has no lines .*begin"):
-        page.rewritten("# Benchmarks\n", figures({}))
-
-
 def test_results_of_a_part_are_not_published(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,7 +6,9 @@ file proves that it is in use, and otherwise that the source is.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -20,9 +22,11 @@ import pytest
 
 import afflux
 from afflux.core import buffer
+from afflux.core.frame import Frame
 from afflux.protocols.rsocket import frames
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "how-to" / "compiled.md").read_text(encoding="utf-8")
 COMPILED = os.environ.get("AFFLUX_EXPECT_COMPILED") == "1"
 EXTENSION = sysconfig.get_config_var("EXT_SUFFIX")
 PURE = f"afflux-{afflux.__version__}-py3-none-any.whl"
@@ -86,6 +90,23 @@ def test_when_compiling_fails_a_wheel_is_pure_and_the_last_line_says_so(tmp_path
     assert "afflux: not compiled, the wheel is pure Python: compiling failed\n" in told
 
 
+@source_only
+def test_pip_builds_what_the_page_says(tmp_path: Path) -> None:
+    """The first command of docs/how-to/compiled.md, without fetching anything, and without a compiler."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-v", "--no-deps"]
+    done = subprocess.run(
+        [*pip, "--no-build-isolation", "--target", str(tmp_path), "."],
+        cwd=ROOT,
+        env=os.environ | {"AFFLUX_MYPYC": "1", "CC": "no-such-compiler"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "afflux: not compiled, the wheel is pure Python: there is no C compiler" in done.stdout + done.stderr
+    assert (tmp_path / "afflux" / "core" / "buffer.py").exists()
+
+
 def test_without_mypy_the_tool_says_so() -> None:
     bare = [sys.executable, "-I", "-S", "tools/compiled.py", "nowhere"]
     done = subprocess.run(bare, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -100,15 +121,58 @@ def test_the_source_distribution_has_what_compiling_needs(tmp_path: Path) -> Non
     assert {"hatch_build.py", "tools/compiled.py", "pyproject.toml", "src/afflux/core/buffer.py"} <= names
 
 
+def test_every_command_of_the_page_is_tried() -> None:
+    """What the tests of the documentation do not run, because it installs or measures, is tried in this file."""
+    tried = {
+        "AFFLUX_MYPYC=1 pip install -v .": test_pip_builds_what_the_page_says,
+        "AFFLUX_MYPYC=0 pip install --force-reinstall --no-deps .": test_nought_is_no,
+        "python -m benchmarks.compiled": test_the_gain_is_measured_as_the_page_says,
+    }
+    assert re.findall(r"^```sh\n(.*)\n```$", PAGE, re.MULTILINE) == list(tried)
+
+
+def test_the_gain_is_measured_as_the_page_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measuring = import_module("benchmarks.compiled")
+    monkeypatch.setattr(measuring, "SECONDS", 1e-9)
+    monkeypatch.setattr(sys, "argv", ["compiled", "--once"])
+    measuring.main()
+    told = json.loads(capsys.readouterr().out)
+    assert all(nanoseconds > 0 for nanoseconds in told.values())
+    assert re.findall(r"^\| (.*?) \| [\d,]+ \|", PAGE, re.MULTILINE) == list(told)
+
+
 def test_what_stays_interpreted_exists_and_has_a_reason() -> None:
-    for name, reason in tool().INTERPRETED.items():
-        assert (ROOT / "src" / "afflux" / f"{name}.py").exists(), name
+    for pattern, reason in tool().INTERPRETED.items():
+        assert list((ROOT / "src" / "afflux").rglob(f"{pattern}.py")), pattern
         assert reason
+
+
+def test_a_new_package_is_found_and_its_declarations_are_not_compiled(tmp_path: Path) -> None:
+    package = tmp_path / "afflux" / "protocols" / "new" / "inner"
+    package.mkdir(parents=True)
+    for name in ("__init__", "engine", "frames", "_codecs"):
+        for folder in (package, package.parent):
+            (folder / f"{name}.py").touch()
+    found = {Path(path).relative_to("afflux/protocols/new").as_posix() for path in tool().compiled(tmp_path)}
+    assert found == {"engine.py", "_codecs.py", "inner/engine.py", "inner/_codecs.py"}
+
+
+def test_what_mypyc_refuses_is_told_from_what_the_compiler_does() -> None:
+    told = "afflux/protocols/new/engine.py:12: error: no\nafflux/core/ids.py:3: note: see\ngcc: error: none\n"
+    assert tool().REFUSED.findall(told) == [("afflux/protocols/new/engine.py", "no")]
 
 
 def modules() -> list[str]:
     """The modules that are compiled, without those that only the build writes."""
     return [path.removesuffix(".py").replace("/", ".") for path in tool().compiled(ROOT / "src")]
+
+
+def declaring() -> list[str]:
+    """The modules that declare frames."""
+    found = (ROOT / "src" / "afflux" / "protocols").rglob(tool().DECLARING)
+    return [".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in found]
 
 
 @source_only
@@ -127,10 +191,14 @@ def test_every_module_is_the_compiled_one() -> None:
 
 @compiled_only
 def test_the_codecs_are_the_written_ones() -> None:
-    for frame in frames.FRAMES.values():
-        codec = frame.__mro__[1]
-        assert codec.__module__ == "afflux.protocols.rsocket._codecs", frame
-        assert str(sys.modules[codec.__module__].__file__).endswith(EXTENSION)
+    """Those of every protocol that declares frames."""
+    assert frames.__name__ in declaring()
+    for name in declaring():
+        for frame in vars(import_module(name)).values():
+            if isinstance(frame, type) and issubclass(frame, Frame) and hasattr(frame, "__source__"):
+                codec = frame.__mro__[1]
+                assert codec.__module__ == f"{name.rpartition('.')[0]}._codecs", frame
+                assert str(sys.modules[codec.__module__].__file__).endswith(EXTENSION)
 
 
 @compiled_only

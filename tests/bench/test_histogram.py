@@ -36,7 +36,7 @@ def ours(values: Sequence[int], lowest: int, highest: int, digits: int) -> Histo
     return histogram
 
 
-def compare(values: Sequence[int], layout: tuple[int, int, int]) -> None:
+def compare(values: Sequence[int], layout: tuple[int, int, int]) -> tuple[Histogram, Any]:
     """Theirs rounds the rank of a percentile to the nearest, ours up: so theirs is asked for the rank itself."""
     mine, other = ours(values, *layout), theirs(values, *layout)
     counts = mine.counts()
@@ -48,6 +48,7 @@ def compare(values: Sequence[int], layout: tuple[int, int, int]) -> None:
     assert mine.percentiles(PERCENTS) == expected
     assert mine.mean == pytest.approx(min(max(other.get_mean_value(), min(values)), max(values)), rel=1e-12)
     assert (mine.min, mine.max) == (min(values), max(values))
+    return mine, other
 
 
 SHAPES: dict[str, Callable[[random.Random], float]] = {
@@ -64,8 +65,7 @@ SHAPES: dict[str, Callable[[random.Random], float]] = {
 def test_it_counts_as_hdrhistogram_does(shape: str, layout: tuple[int, int, int]) -> None:
     chance = random.Random(shape)
     values = [min(layout[1], max(0, int(SHAPES[shape](chance)))) for _ in range(2000)]
-    compare(values, layout)
-    mine, other = ours(values, *layout), theirs(values, *layout)
+    mine, other = compare(values, layout)
     assert mine.stddev == pytest.approx(other.get_stddev(), rel=1e-9)
 
 

@@ -88,7 +88,8 @@ def test_one_run_is_a_page() -> None:
 def test_several_runs_are_a_table() -> None:
     text = shown(part(verb="stream", credit=8), part(2, verb="stream", credit="auto"))
     rows = [line.split() for line in text.splitlines() if line.startswith(("credit ", "8 ", "auto "))]
-    assert [row[0] for row in rows] == ["credit", "8", "auto"]
+    assert [row[0] for row in rows] == ["credit", "8", "auto"] * 2
+    assert max(map(len, text.splitlines())) <= 80
     assert "1 connection × 1 · 2 runs · round trip" in text
     assert "25.0 %" in text
     assert text.count("Rejected") == 2

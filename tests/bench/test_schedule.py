@@ -52,11 +52,21 @@ def test_looking_late_changes_no_moment(waits: list[float], rate: float) -> None
 
 
 def test_none_is_forgotten_and_none_comes_twice() -> None:
-    """However the clock is looked at, an hour at 1,234.5 a second is an hour at 1,234.5 a second."""
-    schedule = arrivals(1234.5, seconds=3600, patience=7200)
-    count = sum(len(all_of(schedule, 100 + now)) for now in (0.1, 0.1001, 59.9, 60, 1800, 3599.999, 3600, 4000))
-    assert count == round(1234.5 * 3600)
+    """However the clock is looked at, a minute at 1,234.5 a second is a minute at 1,234.5 a second."""
+    schedule = arrivals(1234.5, seconds=60, patience=7200)
+    count = sum(len(all_of(schedule, 100 + now)) for now in (0.1, 0.1001, 0.9, 1, 30, 59.999, 60, 70))
+    assert count == round(1234.5 * 60)
     assert not schedule.left
+
+
+@settings(deadline=None)
+@given(st.floats(0.01, 1e5), st.floats(0, 1e6), st.integers(1, 10**9), st.floats(-0.4, 0.4))
+def test_so_many_are_due_as_had_their_moment(rate: float, start: float, number: int, beside: float) -> None:
+    """Near any moment of hours, where division rounds: none is due before it, and none is still not due behind it."""
+    schedule = arrivals(rate, patience=1e18, start=start)
+    for now in (schedule.moment(number), schedule.moment(number) + beside / rate):
+        due = schedule.due(now)
+        assert schedule.moment(due - 1) <= now < schedule.moment(due)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])

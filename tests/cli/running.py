@@ -51,10 +51,12 @@ def on_a_terminal(command: str) -> str:
 
 
 class Server:
-    """``afflux serve`` on a free port; ``uri`` is the address it printed."""
+    """``afflux serve`` on a free port; ``uri`` is the address it printed. ``before``: what a shell does first."""
 
-    def __init__(self, *options: str, uri: str = "tcp://127.0.0.1:0") -> None:
+    def __init__(self, *options: str, uri: str = "tcp://127.0.0.1:0", before: str = "") -> None:
         self._command = [*COMMAND, "serve", uri, *options]
+        if before:
+            self._command = ["sh", "-c", f"{before}; exec {shlex.join(self._command)}"]
 
     def __enter__(self) -> Server:
         self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

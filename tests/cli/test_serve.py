@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from afflux.cli.serve import OPEN_FILES
 from tests.cli.running import COMMAND, Server, afflux
 
 
@@ -43,6 +44,26 @@ def test_the_collector_leaves_alone_what_was_there_before(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     with Server("--handler", "tell:Tell") as server:
         assert afflux(f"request {server.uri} -o raw").stdout == "True True 10000"
+
+
+@pytest.mark.parametrize(("before", "after"), [((256, 2048), 2048), ((256, None), OPEN_FILES), ((512, 512), 512)])
+def test_it_may_have_as_many_open_files_as_connections(
+    before: tuple[int, int | None], after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 connections do not fit under the usual soft limit; the hard one is the operator's word, and stays."""
+    resource = pytest.importorskip("resource", reason="this system has no limits of processes")
+    (tmp_path / "tell.py").write_text(
+        "import resource\nclass Tell:\n    async def request(self, payload):\n"
+        "        return str(resource.getrlimit(resource.RLIMIT_NOFILE))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    soft, hard = before
+    if hard is None:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        after = after if hard == resource.RLIM_INFINITY else min(after, hard)
+    limited = f"ulimit -Sn {soft}; ulimit -Hn {'unlimited' if hard == resource.RLIM_INFINITY else hard}"
+    with Server("--handler", "tell:Tell", before=limited) as server:
+        assert afflux(f"request {server.uri} -o raw").stdout == str((after, hard))
 
 
 def test_a_file_is_a_stream_of_its_lines(tmp_path: Path) -> None:

@@ -149,7 +149,8 @@ def show(results: Sequence[Result], console: Console) -> None:
                 console.print(part)
                 console.print()
     else:
-        console.print(tables.sweep(results))
-        console.print()
+        for table in tables.sweep(results):
+            console.print(table)
+            console.print()
     if any(result.failures for result in results):
         console.print(tables.failures(results))

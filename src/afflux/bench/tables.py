@@ -138,25 +138,25 @@ def words(result: Result) -> Iterator[Text]:
         yield Text(f"{achieved}; {late}; {result.backlog:,} waited at most", style="" if result.kept_up else "yellow")
 
 
-def sweep(results: Sequence[Result]) -> Table:
-    """One row for each run."""
-    table = _table("credit", "a second", "items/s", "received/s", "p50", "p99", "max", "first item")
-    for heading in ("stall", "peer", "client", "failed"):
-        table.add_column(heading, justify="right")
+def sweep(results: Sequence[Result]) -> Iterator[Table]:
+    """One row for each run, in two tables: together they would be wider than a terminal."""
+    flow = _table("credit", "a second", "items/s", "received/s", "stall", "peer", "client", "failed")
+    times = _table("credit", "p50", "p90", "p99", "max", "first item")
     for result in results:
-        latency, first = result.latency, result.series("first_item")
+        name = str(result.record()["credit"])
         stall = result.stall or {}
-        table.add_row(
-            str(result.record()["credit"]),
+        flow.add_row(
+            name,
             f"{result.requests_per_s:,.1f}",
             f"{result.items_per_s:,.0f}",
             _bytes(result.bytes_per_s),
-            *(_time(latency, figure) if latency else "" for figure in ("p50", "p99", "max")),
-            _time(first, "p50") if first else "",
             *(_percent(stall[cause]) if stall else "" for cause in ("credit", "peer", "application")),
             Text(f"{result.tally.failed:,}", style="red" if result.tally.failed else ""),
         )
-    return table
+        latency, first = result.latency, result.series("first_item")
+        shown = (_time(latency, figure) if latency else "" for figure in ("p50", "p90", "p99", "max"))
+        times.add_row(name, *shown, _time(first, "p50") if first else "")
+    yield from (flow, times)
 
 
 def failures(results: Sequence[Result]) -> Table:

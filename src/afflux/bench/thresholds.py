@@ -60,7 +60,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
-_WRITTEN = re.compile(r"\s*([A-Za-z][\w./]*)\s*(>=|<=|>|<)\s*(\S+)\s*")
+_WRITTEN = re.compile(r"\s*([A-Za-z][\w./]*)\s*(>=|<=|>|<)\s*(\S+(?: ?[A-Za-zµ%/]+)?)\s*")
 _PERCENTILE = re.compile(r"p(\d{1,2}\.\d+|\d{1,2}|9\d{2,5})")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ%]*)(/s)?")
 _UNITS: dict[Kind, dict[str, float]] = {
@@ -177,12 +177,18 @@ def _metric(name: str) -> tuple[str, str, Kind]:
         return series, metric, "time"
     kind = METRICS.get(metric)
     if kind is None or (metric != name and kind != "time"):
-        near = get_close_matches(name, METRICS, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        if re.fullmatch(r"p\d+", metric):
-            hint = "; p100 is called max, and a part of a percent has a dot: p12.5"
-        raise ValueError(f"there is no metric {name!r}{hint} There are: {', '.join(METRICS)}")
+        raise ValueError(f"there is no metric {name!r}; {_hint(name, metric)}")
     return series, metric, kind
+
+
+def _hint(name: str, metric: str) -> str:
+    """What may have been meant."""
+    if metric == "p100":
+        return "p100 is called max"
+    if re.fullmatch(r"p\d+", metric):
+        return "a percentile is below 100, and a part of a percent has a dot: p12.5"
+    near = get_close_matches(name.lower(), METRICS, 1)
+    return f"{f'did you mean {near[0]}? ' if near else ''}there are {', '.join(METRICS)}"
 
 
 def _limit(name: str, compare: str, amount: str, kind: Kind) -> float:

@@ -240,6 +240,8 @@ def _bench(
 
     if hdr is not None and not hdr.absolute().parent.is_dir():
         usage(f"there is no folder {str(hdr.parent)!r} for --hdr")
+    if hdr is not None and hdr.is_dir():
+        usage(f"--hdr is a file, and {str(hdr)!r} is a folder")
     chosen = output or (Format.table if sys.stdout.isatty() else Format.ndjson)
     results: list[Result] = []
     failure: Error | OSError | None = None

@@ -28,6 +28,9 @@ GRACE = 5.0
 
 MOST_WORKERS = 1024
 
+OPEN_FILES = 10_240
+"What a server of 10,000 connections, the default limit, needs: each takes one, and some are the process's own."
+
 LINE_LIMIT = 0x100_0000
 "The longest line of --file: 16 MiB."
 
@@ -210,6 +213,7 @@ async def _serve(
 
     told: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
     listen_for_signals(told)
+    _allow_open_files()
     async with contextlib.AsyncExitStack() as stack:
         if journal is not None:
             from afflux.journal import Journalled
@@ -226,6 +230,18 @@ async def _serve(
         number = await told
         await server.close(drain=GRACE, keep=terms["store"] is not None)
         return number
+
+
+def _allow_open_files() -> None:
+    """Raise this process's own limit of open files to ``OPEN_FILES``, or as far as it may: 1,024 is usual, and then the
+    1,025th client would wait until another one goes."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # not on Windows; a system may know better
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _spare_collector() -> None:

@@ -6,8 +6,9 @@ Here is arithmetic only, as in credit.py, which has the fixed window. All that i
    It measures the round trip (to the arrival of that item), the rate at which the application took items, and how
    long it waited for them meanwhile. One flight at a time.
 2. The **round trip** is the least that was measured: more is a queue. It is forgotten after ``_REMEMBERED_S`` or
-   ``_REMEMBERED`` round trips unless it is confirmed, and when one flight after the other takes much longer while the application waits: the way has
-   become longer. Then the window is halved for one flight, so that what is measured anew is not our own queue.
+   ``_REMEMBERED`` round trips unless it is confirmed, and when one flight after the other takes much longer while
+   the application waits: the way has become longer. Then the window is halved for one flight, so that what is
+   measured anew is not our own queue.
 3. The **rate** is the greatest of the last few flights while the application waits for items, for a network that
    hiccups is not slow. While items wait for the application only the last two count: it has become slow.
 4. The **window** is rate × round trip × ``_STEADY``, or what is taken in ``_LEAST_S`` where that is more, and one item
@@ -41,8 +42,12 @@ _STEADY = 1.25
 "Covers that a grant is made for several items together."
 _GROWING = 3.0
 "The rate lags a round trip behind the window: so it doubles in about one and a half."
-_LEAST_S = 0.001
-"What two busy event loops may need for a turn."
+_LEAST_S = 0.0015
+"What two busy event loops may need for a turn,"
+_FEW = 4
+"but for so many items of it: a turn is shorter than the time of an item then."
+_SHORT = 0.25
+"Of the time of an item: to wait so long for the next costs less than one more that waits would."
 _REMEMBERED_S = 5.0
 _REMEMBERED = 64
 "Round trips, where that is longer: to measure one costs half of one."
@@ -197,7 +202,7 @@ class AutoWindow(Window):
         rate, way = max(self._rates), self._base + min(2 * self._jitter, self._base / 4)
         self._enough = _MOST if self._growing else 1 + ceil(rate * way * 1.125)
         rate *= _GROWING if self._growing else _STEADY
-        wanted = 1 + max(ceil(rate * way), int(rate * _LEAST_S))
+        wanted = 1 + max(ceil(rate * way - _SHORT), int(rate * _LEAST_S) - _FEW)
         if self._waiting > 2:
             wanted = max(wanted, min(_BURST, _BURST_BYTES * self._items // max(1, self._bytes)))
         self.size = max(1, min(_MOST, wanted))
@@ -248,7 +253,7 @@ class AutoWindow(Window):
         self._rates = [*self._rates[1 - _RATES :], rate]
 
 
-def check_kept(credit: Kept) -> None:
+def check_kept(credit: object) -> None:
     """What an application may give as ``credit=``.
 
     Raises:

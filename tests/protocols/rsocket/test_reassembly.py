@@ -1,0 +1,70 @@
+"""Payloads put together: small ones joined, large ones in place. What limits them is in test_streams.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from afflux.core.errors import Violation
+from afflux.core.limits import Limits
+from afflux.core.payload import Payload
+from afflux.protocols.rsocket.frames import PayloadFrame
+from afflux.protocols.rsocket.reassembly import Reassembly
+
+MI = 1 << 20
+LIMITS = Limits.trusted()
+
+
+def piece(data: bytes = b"", metadata: bytes | None = None) -> PayloadFrame:
+    return PayloadFrame(stream=1, next=True, data=data, metadata=metadata)
+
+
+def begun(*pieces: PayloadFrame) -> Reassembly:
+    reassembly = Reassembly(LIMITS)
+    reassembly.begin(1, None, 0.0)
+    for one in pieces:
+        assert reassembly.add(1, one, False, LIMITS.connection_bytes) is None
+    return reassembly
+
+
+def ended(reassembly: Reassembly, last: bytes) -> Payload:
+    whole = reassembly.add(1, piece(last), True, LIMITS.connection_bytes)
+    assert whole is not None
+    assert (reassembly.size, reassembly.partials) == (0, {})
+    return whole.payload()
+
+
+def numbered(count: int) -> list[bytes]:
+    """Pieces that are all different."""
+    return [number.to_bytes(2, "big") * (MI // 4) for number in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 20, 72])
+def test_a_payload_is_whole_whatever_its_size(count: int) -> None:
+    """Joined below 4 MiB, in place from there; 72 of half a MiB are more than the space of the beginning."""
+    data = numbered(count)
+    whole = ended(begun(piece(b"", b"about"), *map(piece, data)), b"last")
+    assert whole.metadata == b"about"
+    assert type(whole.data) is bytes
+    assert whole.data == b"".join(data) + b"last"
+
+
+@pytest.mark.parametrize("count", [3, 9])
+def test_metadata_after_data_is_refused(count: int) -> None:
+    reassembly = begun(*map(piece, numbered(count)))
+    with pytest.raises(Violation, match="metadata after data"):
+        reassembly.add(1, piece(b"", b"late"), False, LIMITS.connection_bytes)
+    assert (reassembly.size, reassembly.partials) == (0, {})
+
+
+@pytest.mark.parametrize("count", [3, 9])
+def test_a_state_is_taken_in_the_middle_and_changes_nothing(count: int) -> None:
+    data = numbered(count)
+    first = begun(*map(piece, data))
+    state = first.state()
+    second = Reassembly(LIMITS)
+    second.restore(state, 1.0)
+    assert second.size == first.size
+    for reassembly in (first, second):
+        assert reassembly.add(1, piece(b"more"), False, LIMITS.connection_bytes) is None
+        assert ended(reassembly, b"last").data == b"".join(data) + b"morelast"
+    assert state[0][-1] == b"".join(data)
