@@ -77,5 +77,5 @@ lock: ## raise requirements/lock.txt to the newest versions allowed
 	@PYTHON=$(PYTHON) tools/lock.sh
 
 clean: ## take away all that was made here
-	rm -rf $(VENV) build dist interop/node_modules interop/js?/node_modules benchmarks/peers/js/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) build dist interop/node_modules interop/js?/node_modules benchmarks/peers/js/node_modules benchmarks/peers/jeri/classes .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -68,13 +68,20 @@ BARS: Final = (
     Bar("payload-256m", OURSELVES, bar=0.5, other="stream-64k", measure="bytes"),
     Bar("payload-256m", OURSELVES, bar=3, measure="memory"),
     Bar("stream-1k", OURSELVES, bar=1, ours="afflux-sync"),
+    Bar("request-256", OURSELVES, bar=0.8, ours="afflux-reactivesocket"),
+    Bar("stream-64", OURSELVES, bar=0.8, ours="afflux-reactivesocket"),
+    Bar("stream-64-credit-256", OURSELVES, bar=0.8, ours="afflux-reactivesocket"),
+    Bar("stream-1k", OURSELVES, bar=0.8, ours="afflux-reactivesocket"),
+    Bar("stream-64", OURSELVES, bar=0.8, ours="afflux-rsio"),
+    Bar("stream-64-credit-256", OURSELVES, bar=0.8, ours="afflux-rsio"),
+    Bar("stream-1k", OURSELVES, bar=0.8, ours="afflux-rsio"),
+    Bar("request-64", "jeri", bar=2, ambition=4, ours="afflux-jmux"),
+    Bar("session-1m", "jeri", bar=3, ambition=10, ours="afflux-jmux"),
 )
 "Every bar, workload by workload."
 
 MISSING: Final = {
-    "Jmux echo 64 B, 64 at once": "there is no Jmux engine yet",
-    "Jmux 1 MiB both ways": "there is no Jmux engine yet",
-    "bridge between two protocols": "there is one protocol yet, and no bridge",
+    "bridge between two protocols": "there is no bridge yet",
     "idle connections": "a measurement of its own: make bench-many",
     "slow streams among fast ones, cost as work grows": "a measurement of its own: make bench-scale",
 }

@@ -4,7 +4,7 @@ It reads commands from standard input, a JSON object a line, and answers each wi
 its end. Before that it says one line of its own: what it has used when it listens (with its port) or is connected.
 Then a server's answer to anything is what it has used so far. A client does the work that the command names and
 answers what it counted, how long that took and what it has used. SETTINGS is "large" when payloads may be large, or
-"default". peers/js/child.js speaks the same.
+"default". peers/js/child.js and peers/jeri/Child.java speak the same.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import resource
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.peers import load
-from benchmarks.peers.base import Client, loop_factory
+from benchmarks.peers.base import Client, Sessions, loop_factory
 
 __all__ = ["main"]
 
@@ -68,6 +68,8 @@ def _work(client: Client) -> None:
         busy, start = time.process_time(), time.perf_counter()
         if command["do"] == "request":
             count = client.request_response(command["n"], command["concurrency"])
+        elif command["do"] == "session":
+            count = cast("Sessions", client).exchange(command["n"], command["size"])
         else:
             count = client.stream(command["items"], command["size"], command["credit"])
         seconds = time.perf_counter() - start

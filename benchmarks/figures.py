@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.bars import MISSING, OURSELVES, targets
 from benchmarks.pairs import Sample
-from benchmarks.peers import LOOPS, NODE, PEERS, Contender, node
+from benchmarks.peers import JAVA, LOOPS, NODE, PEERS, Contender, java, node
 from benchmarks.runner import Plan, Results
 from benchmarks.workloads import Workload
 
@@ -113,13 +113,16 @@ def _not_run(plan: Plan, results: Results) -> Iterator[str]:
         together.setdefault(reason, []).append(f"{contender} {name}")
     for reason, which in together.items():
         yield f"{reason}: {', '.join(which)}"
+    lacks: dict[tuple[str, str], list[str]] = {}
     for peer in dict.fromkeys(one.peer for one in plan.contenders):
-        lacks: dict[str, list[str]] = {}
+        missing: dict[str, list[str]] = {}
         for workload in plan.workloads:
-            if missing := PEERS[peer].why_not(workload):
-                lacks.setdefault(missing, []).append(workload.name)
-        for reason, names in lacks.items():
-            yield f"{peer}, {', '.join(names)}: {reason}"
+            if reason := PEERS[peer].why_not(workload):
+                missing.setdefault(reason, []).append(workload.name)
+        for reason, names in missing.items():
+            lacks.setdefault((reason, ", ".join(names)), []).append(peer)
+    for (reason, which), peers in lacks.items():
+        yield f"{', '.join(peers)}, {which}: {reason}"
     for what, reason in MISSING.items():
         yield f"{what}: {reason}"
 
@@ -155,6 +158,8 @@ def _versions(plan: Plan) -> dict[str, str]:
             found[name] = "from the source tree" if name == "afflux" else "not installed"
     if any(one.loop == NODE for one in plan.contenders):
         found.update(node.versions())
+    if any(one.loop == JAVA and one.why_not() is None for one in plan.contenders):
+        found.update(java.versions())
     return found
 
 

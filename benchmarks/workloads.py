@@ -6,9 +6,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 __all__ = ["LARGE_BYTES", "REQUEST_BYTES", "UNBOUNDED", "WORKLOADS", "Kind", "Workload"]
 
-Kind = Literal["request", "stream", "credit", "payload"]
+Kind = Literal["request", "stream", "credit", "payload", "session"]
 """``request``: request/response. ``stream``: one stream, all credit at once. ``credit``: one stream within a window.
-``payload``: a stream of items so large that RSocket has to send them in fragments."""
+``payload``: a stream of items so large that RSocket has to send them in fragments. ``session``: a session of bytes,
+whose peer says all that it has heard; only Jmux has them."""
 
 UNBOUNDED: Final = 0x7FFFFFFF
 "The most credit that one frame grants: as good as no limit."
@@ -43,6 +44,8 @@ class Workload(NamedTuple):
             return f"request/response {_size(self.size)}, {self.concurrency} at once"
         if self.kind == "payload":
             return f"payload of {_size(self.size)}, fragmented"
+        if self.kind == "session":
+            return f"session of {_size(self.size)} both ways, one at a time"
         credit = "unbounded credit" if self.credit == UNBOUNDED else f"credit {self.credit}"
         return f"stream {_size(self.size)}, {credit}"
 
@@ -65,6 +68,8 @@ class Workload(NamedTuple):
         """What a client process is told to do."""
         if self.kind == "request":
             return {"do": "request", "n": amount, "concurrency": self.concurrency}
+        if self.kind == "session":
+            return {"do": "session", "n": amount, "size": self.size}
         return {"do": "stream", "items": amount, "size": self.size, "credit": self.credit}
 
 
@@ -87,5 +92,6 @@ WORKLOADS: Final = (
     Workload("stream-64k-credit-256", "credit", size=0x10000, credit=256, smoke=300),
     Workload("payload-16m", "payload", size=16 * _MIB, smoke=2),
     Workload("payload-256m", "payload", size=256 * _MIB, smoke=1),
+    Workload("session-1m", "session", size=_MIB, smoke=3),
 )
 "Every workload, in the order of the tables."

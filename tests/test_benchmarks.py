@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from benchmarks.__main__ import main
 from benchmarks.pairs import Failure, Pair, Sample, pair
-from benchmarks.peers import PEERS, Contender, chosen, node
+from benchmarks.peers import PEERS, Contender, chosen, java, node
 from benchmarks.runner import Plan, measure_all, smoke_all
 from benchmarks.workloads import WORKLOADS, Workload
 
@@ -131,6 +131,32 @@ def test_without_node_the_reason_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     reason = node.installed(tmp_path)
     assert reason == "there is no node here: install Node.js 18 or newer (Debian: apt-get install nodejs npm)"
+
+
+def test_without_the_java_original_the_reason_says_where_to_name_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for tool in ("java", "javac"):
+        (tmp_path / tool).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(java.RIVER, raising=False)
+    told = "Apache River is not here: name its jars (jsk-platform, jsk-lib; from Maven Central) in AFFLUX_RIVER"
+    assert Contender("jeri", "java").why_not() == told
+
+
+def test_without_java_the_reason_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv(java.RIVER, str(tmp_path / "a.jar"))
+    told = "there is no java here: install a JDK, 11 or newer (Debian: apt-get install default-jdk-headless)"
+    assert Contender("jeri", "java").why_not() == told
+
+
+@pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK")
+def test_jars_of_something_else_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(java.RIVER, str(tmp_path))
+    assert Contender("jeri", "java").why_not() == (
+        "javac fails with the jars of AFFLUX_RIVER (package net.jini.core.constraint does not exist)"
+    )
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="needs npm: install Node.js 18 or newer")

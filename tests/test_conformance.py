@@ -23,14 +23,23 @@ from tools.conformance import (
 )
 
 PAGES = pages()
-RULES = {rule.id: rule for rule in rules("rsocket")}
-CODE, TESTS = in_code("rsocket"), in_tests("rsocket")
-BUILT = [rule for rule in RULES.values() if not rule.not_built]
-NOT_BUILT = [rule for rule in RULES.values() if rule.not_built]
+RULES = {protocol: {rule.id: rule for rule in rules(protocol)} for protocol in protocols()}
+CODE = {protocol: in_code(protocol) for protocol in RULES}
+TESTS = {protocol: in_tests(protocol) for protocol in RULES}
+EVERY = [(protocol, rule) for protocol, found in RULES.items() for rule in found.values()]
+BUILT = [(protocol, rule) for protocol, rule in EVERY if not rule.not_built]
+NOT_BUILT = [(protocol, rule) for protocol, rule in EVERY if rule.not_built]
+COUNTS = {
+    "jmux": (45, 15, 14),
+    "reactive-streams-io": (46, 13, 6),
+    "reactivesocket": (51, 16, 12),
+    "rsocket": (69, 13, 11),
+}
+"How many rules, decisions and points of interoperability each specification has."
 
 
-def ids(rule: Rule) -> str:
-    return rule.id
+def ids(value: str | Rule) -> str:
+    return value if isinstance(value, str) else value.id
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -49,37 +58,37 @@ def test_the_tool_writes_every_page(tmp_path: Path) -> None:
     assert {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "conformance").iterdir()} == PAGES
 
 
-def test_every_rule_is_there_once() -> None:
-    every = [rule.id for rule in rules("rsocket")]
-    assert every == [
-        *(f"R-{number}" for number in range(1, 70)),
-        *(f"D-{number}" for number in range(1, 14)),
-        *(f"I-{number}" for number in range(1, 12)),
+def test_every_protocol_has_its_rules() -> None:
+    assert set(RULES) == set(COUNTS)
+
+
+@pytest.mark.parametrize("protocol", COUNTS)
+def test_every_rule_is_there_once(protocol: str) -> None:
+    found = rules(protocol)
+    assert [rule.id for rule in found] == [
+        f"{kind}-{number + 1}" for kind, count in zip("RDI", COUNTS[protocol], strict=True) for number in range(count)
     ]
-    assert {rule.level for rule in RULES.values() if rule.id.startswith("R-")} == {
-        "MUST",
-        "MUST NOT",
-        "SHOULD",
-        "SHOULD NOT",
-        "MAY",
-    }
-    assert [rule.id for rule in RULES.values() if not rule.text.endswith(".")] == []
+    levels = {rule.level for rule in found if rule.id.startswith("R-")}
+    assert levels <= {"MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY"}
+    assert [rule.id for rule in found if not rule.text.endswith(".")] == []
 
 
-@pytest.mark.parametrize("rule", BUILT, ids=ids)
-def test_a_rule_that_is_kept_has_code_and_a_test(rule: Rule) -> None:
-    assert CODE.get(rule.id), f"no line of src/afflux cites {rule.id}: {rule.text}"
-    assert TESTS.get(rule.id), f"no test cites {rule.id}: {rule.text}"
+@pytest.mark.parametrize(("protocol", "rule"), BUILT, ids=ids)
+def test_a_rule_that_is_kept_has_code_and_a_test(protocol: str, rule: Rule) -> None:
+    assert CODE[protocol].get(rule.id), f"no line of {protocol} in src/afflux cites {rule.id}: {rule.text}"
+    assert TESTS[protocol].get(rule.id), f"no test of {protocol} cites {rule.id}: {rule.text}"
 
 
-@pytest.mark.parametrize("rule", NOT_BUILT, ids=ids)
-def test_a_rule_that_is_not_built_has_neither(rule: Rule) -> None:
-    cited = [*CODE.get(rule.id, ()), *TESTS.get(rule.id, ())]
+@pytest.mark.parametrize(("protocol", "rule"), NOT_BUILT, ids=ids)
+def test_a_rule_that_is_not_built_has_neither(protocol: str, rule: Rule) -> None:
+    cited = [*CODE[protocol].get(rule.id, ()), *TESTS[protocol].get(rule.id, ())]
     assert cited == [], f"{rule.id} is cited, so it is built: take away its not_built in docs/conformance"
 
 
-def test_nothing_cites_what_is_no_rule() -> None:
-    unknown = {id: places for found in (CODE, TESTS) for id, places in found.items() if id not in RULES}
+@pytest.mark.parametrize("protocol", COUNTS)
+def test_nothing_cites_what_is_no_rule(protocol: str) -> None:
+    found = (CODE[protocol], TESTS[protocol])
+    unknown = {id: places for cited in found for id, places in cited.items() if id not in RULES[protocol]}
     assert unknown == {}
 
 
@@ -97,7 +106,7 @@ def test_links_lead_to_symbols_that_exist(page: str) -> None:
 
 def test_the_tests_on_the_page_are_tests_that_run() -> None:
     """A test counts when pytest would collect it: a function of that name in a module of that name."""
-    for place in {place for places in TESTS.values() for place in places}:
+    for place in {place for found in TESTS.values() for places in found.values() for place in places}:
         assert Path(place.path).name.startswith("test_")
         assert place.symbol.rpartition(".")[2].startswith("test_")
 
@@ -178,6 +187,32 @@ def test_a_citation_belongs_to_the_symbol_around_it(tmp_path: Path, monkeypatch:
         "R-7": [place],
         "R-10": [method],
     }
+
+
+@pytest.mark.parametrize(
+    ("path", "owner"),
+    [
+        ("protocols/jmux/engine.py", "jmux"),
+        ("protocols/rsio/engine.py", "reactive-streams-io"),
+        ("protocols/reactivesocket/test_frames.py", "reactivesocket"),
+        ("aio/session.py", "jmux"),
+        ("aio/flow.py", "rsocket"),
+        ("core/credit.py", "rsocket"),
+        ("protocols/test_shared.py", ""),
+    ],
+)
+def test_every_number_is_of_one_protocol(
+    path: str, owner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has rules of the same numbers: whose a citation is depends on where it stands."""
+    import tools.conformance as tool
+
+    module = tmp_path / "src" / path
+    module.parent.mkdir(parents=True)
+    module.write_text("# R-5")
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    monkeypatch.setattr(tool, "SOURCE", tmp_path / "src")
+    assert [protocol for protocol in COUNTS if tool.in_code(protocol)] == [owner] * bool(owner)
 
 
 def test_the_root_is_the_project() -> None:

@@ -32,6 +32,8 @@ PRINTS = {
     "leases": ("request 0\nrequest 1\nrequest 2: no lease is left to send a request under\nwith patience: 0 1 2 3 4\n"),
     "unix_socket": "0 1 4 9 16\n",
     "websocket": "tick 0\ntick 1\ntick 2\n",
+    "at_most_once": "done: pay 10\npay nobody: look whether it was done\npay 20: safe to send again\n",
+    "subscription": "EUR 100\nEUR 101\nEUR 102\nEUR 103\n",
     "publishers": "10 11 12 13 14 15 16 17 18 19\n['warm', 'warmer still']\nrefused: unknown-publisher\n",
     "reactive_streams": "".join(f"number {i}\n" for i in range(5)),
 }

@@ -17,6 +17,13 @@ def test_every_public_name_is_there() -> None:
     assert set(afflux.__all__) <= set(dir(afflux))
 
 
+def test_the_blocking_side() -> None:
+    for name in afflux.sync.__all__:
+        assert getattr(afflux.sync, name) is not None
+    assert afflux.sync.Session is not afflux.Session
+    assert {"Pool", "Session"} <= set(afflux.__all__)
+
+
 def test_every_error_is_public() -> None:
     assert {name for name in errors.__all__ if name != "Violation"} <= set(afflux.__all__)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -9,11 +10,12 @@ import pytest
 
 pytest.importorskip("typer", reason="the reference has the exit codes of the command line: the extra cli")
 
-from tools.reference import FOLDER, pages, unused_limits, write
+from tools.reference import FOLDER, JMUX, REACTIVESOCKET, RSIO, Wire, pages, unused_limits, write
 
 import afflux
 from afflux.core import engine, events
 from afflux.core.limits import ROWS
+from afflux.core.machine import Table
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.frames import FRAMES
 from afflux.protocols.rsocket.states import CLIENT, REQUESTER, RESPONDER, SERVER
@@ -54,6 +56,29 @@ def test_the_page_of_rsocket_is_complete() -> None:
 )
 def test_a_code_has_its_meaning_its_error_and_its_exit_code(row: str) -> None:
     assert row in PAGES["rsocket.md"]
+
+
+@pytest.mark.parametrize("wire", [JMUX, REACTIVESOCKET, RSIO], ids=lambda wire: wire.package)
+def test_the_page_of_another_wire_is_complete(wire: Wire) -> None:
+    page = PAGES[f"{wire.title.lower() if wire is RSIO else wire.package}.md"]
+    assert [frame.NAME for frame in wire.frames.values() if f"\n## {frame.NAME} (0x" not in page] == []
+    assert [table.name for table, _ in wire.tables if table.markdown() not in page] == []
+    states = import_module(f"afflux.protocols.{wire.package}.states")
+    tables = {value.name for name, value in vars(states).items() if isinstance(value, Table) and name[0] != "_"}
+    assert {table.name for table, _ in wire.tables} == tables
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("reactivesocket.md", "| 0x22 | REJECTED | "),
+        ("jmux.md", "| `SessionRejected` | The server has processed nothing of the call"),
+        ("reactive-streams-io.md", "| 12 | SPLIT_MESSAGES | "),
+        ("reactive-streams-io.md", "| `element` | bytes: as many as elements have"),
+    ],
+)
+def test_the_page_of_another_wire_has(name: str, row: str) -> None:
+    assert row in PAGES[name]
 
 
 def test_the_page_of_limits_is_complete() -> None:

@@ -4,12 +4,16 @@ A rule is a number, such as R-27, with a sentence: docs/conformance/<protocol>.t
 the number where they keep or try the rule: in a comment, a docstring, a string, or the name of a test. This tool
 collects the citations and names the function, class or table around each. The pages name symbols and not lines, so
 that they change only when a symbol does.
+
+Every protocol numbers its rules from 1. In the package of a protocol, in its tests and in the files that its .toml
+names, a number is of that protocol; everywhere else it is RSocket's.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -40,6 +44,9 @@ OWN_TEST = "test_conformance.py"
 
 _CITED = re.compile(r"(?<!such as )(?<!such as ``)(?<![\w-])([RDI])-(\d+)(?![\w-])(?: to \1-(\d+)(?![\w-]))?")
 "One rule, or two with all between them: R-33 to R-36. What is only an example follows the words ``such as``."
+DEFAULT = "rsocket"
+"The protocol whose rules everything cites that is no protocol's own."
+
 _NAMED = re.compile(r"_([RDI])_(\d+)(?=_|$)")
 "The rule in a test's name: test_R_31_..."
 
@@ -150,12 +157,21 @@ def in_tests(protocol: str) -> dict[str, list[Place]]:
 
 
 def _files(folder: Path, protocol: str) -> Iterator[Path]:
-    """Every module but those of other protocols, whose rules have the same numbers."""
+    """The modules whose numbers are rules of ``protocol``."""
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(folder).parts
-        of_another = len(parts) > 2 and parts[0] == "protocols" and parts[1] != protocol
-        if not of_another and parts != (OWN_TEST,):
+        if parts != (OWN_TEST,) and _owner(parts) == protocol:
             yield path
+
+
+def _owner(parts: tuple[str, ...]) -> str:
+    """The protocol whose rules a module cites: RSocket's, unless it is another's; none beside the packages, where tests
+    of several protocols stand together and a number says nothing."""
+    for protocol in protocols():
+        data = _data(protocol)
+        if parts[:2] == ("protocols", data["package"]) or "/".join(parts) in data.get("files", ()):
+            return protocol
+    return "" if parts[0] == "protocols" else DEFAULT
 
 
 def _add(places: dict[str, list[Place]], id: str, path: Path, symbol: str) -> None:
@@ -170,6 +186,7 @@ def _around(known: Iterable[Symbol], line: int) -> Symbol | None:
     return max(around, key=lambda symbol: (symbol.first, -symbol.last), default=None)
 
 
+@cache
 def symbols(path: Path) -> list[Symbol]:
     """The functions, classes and top-level names of a module, in order."""
     text = path.read_text(encoding="utf-8")
@@ -211,11 +228,10 @@ def write(folder: Path = FOLDER) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-_ABOUT = """\
-The rules of the specification by their numbers; code, errors and tests cite these. "Kept by" is where the code keeps
-the rule, "tried by" the tests that would fail if it did not. A source that begins with P is a section of the protocol
-text, S of the extensible draft that has the drawings of the frames, X a text of an extension, D a decision below.
-"""
+_ABOUT = (
+    'The rules of the specification by their numbers; code, errors and tests cite these. "Kept by" is where the code '
+    'keeps the rule, "tried by" the tests that would fail if it did not. In what stands in brackets, {letters}.'
+)
 
 _ABOUT_DECISIONS = """\
 Where the specification leaves something open, or contradicts itself.
@@ -231,7 +247,8 @@ def page(protocol: str) -> str:
     every, kept, tried = rules(protocol), in_code(protocol), in_tests(protocol)
     rules_of = f"[{protocol}.toml]({protocol}.toml)"
     note = f"Written by `python -m tools.conformance` from {rules_of}, the source and the tests."
-    parts = [f"# Conformance: {_data(protocol)['title']}", note, _ABOUT, _totals(every, tried)]
+    about = textwrap.fill(_ABOUT.format(letters=_data(protocol)["about"]), 118)
+    parts = [f"# Conformance: {_data(protocol)['title']}", note, about, _totals(every, tried)]
     for section in dict.fromkeys(rule.section for rule in every):
         about = {"Decisions": _ABOUT_DECISIONS, "Interoperability": _ABOUT_POINTS}.get(section, "")
         inside = [rule for rule in every if rule.section == section]

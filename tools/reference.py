@@ -10,21 +10,33 @@ import ast
 import inspect
 import re
 import textwrap
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import afflux
 from afflux.cli.exits import code_of
 from afflux.core import limits
 from afflux.core.errors import RemoteProtocolError
+from afflux.core.frame import Frame
 from afflux.core.machine import Table
-from afflux.core.reference import reference_page
+from afflux.core.reference import field_docs, frame_page, reference_page
+from afflux.protocols.jmux import errors as jmux_errors
+from afflux.protocols.jmux import frames as jmux_frames
+from afflux.protocols.jmux import states as jmux_states
+from afflux.protocols.reactivesocket import codes as reactivesocket_codes
+from afflux.protocols.reactivesocket import frames as reactivesocket_frames
+from afflux.protocols.reactivesocket import states as reactivesocket_states
+from afflux.protocols.rsio import frames as rsio_frames
+from afflux.protocols.rsio import states as rsio_states
+from afflux.protocols.rsio.codes import Extension
+from afflux.protocols.rsocket import codes as rsocket_codes
 from afflux.protocols.rsocket import states
-from afflux.protocols.rsocket.codes import FIRST_APPLICATION_CODE, LAST_APPLICATION_CODE, Code, error_for
+from afflux.protocols.rsocket.codes import FIRST_APPLICATION_CODE, LAST_APPLICATION_CODE, Code
 from afflux.protocols.rsocket.frames import FRAMES
 
 __all__ = ["FOLDER", "pages", "unused_limits", "write"]
@@ -120,6 +132,9 @@ def pages() -> dict[str, str]:
         "limits.md": _limits(),
         "modules.md": _modules(),
         "rsocket.md": _rsocket(),
+        "jmux.md": _wire(JMUX),
+        "reactivesocket.md": _wire(REACTIVESOCKET),
+        "reactive-streams-io.md": _wire(RSIO),
     }
 
 
@@ -160,6 +175,8 @@ def _index() -> str:
 - [engine.md](engine.md): engines and their events, for drivers of your own and for tests.
 - [rsocket.md](rsocket.md): RSocket 1.0. Every frame with its bits and fields, the error codes, the states of
   connections and streams.
+- [jmux.md](jmux.md), [reactivesocket.md](reactivesocket.md), [reactive-streams-io.md](reactive-streams-io.md): the
+  same of the other wires.
 - [limits.md](limits.md): every limit, its values in three profiles, the word that says it was reached.
 """
 
@@ -279,9 +296,9 @@ _TABLES: tuple[tuple[Table[Any, Any, Any], str], ...] = (
 )
 
 
-def _frame_index() -> str:
+def _frame_index(frames: Mapping[int, type[Frame]] = FRAMES) -> str:
     rows = ["| Type | Frame | |", "|---|---|---|"]
-    for code, frame in FRAMES.items():
+    for code, frame in frames.items():
         anchor = f"{frame.NAME.lower()}-0x{code:02x}"
         about = inspect.cleandoc(frame.__doc__ or "").splitlines()[0]
         rows.append(f"| 0x{code:02X} | [{frame.NAME}](#{anchor}) | {about} |")
@@ -300,12 +317,12 @@ def _codes() -> str:
     return "\n".join(rows) + "\n"
 
 
-def _code_row(shown: str, name: str, about: str, code: int) -> str:
+def _code_row(shown: str, name: str, about: str, code: int, known: ModuleType = rsocket_codes) -> str:
     """A code as it arrives where it belongs: on a stream if it may come there, else on the connection."""
     bounds = limits.Limits.server()
-    error = error_for(code, b"", 1, bounds)
-    if isinstance(error, RemoteProtocolError) and code in set(Code):
-        error = error_for(code, b"", 0, bounds)
+    error = known.error_for(code, b"", 1, bounds)
+    if isinstance(error, RemoteProtocolError) and code in set(known.Code):
+        error = known.error_for(code, b"", 0, bounds)
     return f"| {shown} | {name} | {about} | `{type(error).__name__}` | {code_of(error)} |"
 
 
@@ -314,17 +331,20 @@ def _table(table: Table[Any, Any, Any], about: str) -> str:
     return f"### {name}\n\n{about}\n\n```mermaid\n{table.mermaid()}```\n\n{table.markdown()}"
 
 
-def _names() -> str:
+def _names(*kinds: type[Enum]) -> str:
     """The sentences that stand under members of the states, inputs and actions."""
     rows = ["| Name | |", "|---|---|"]
     said = set()
-    for kind in (states.ConnectionInput, states.ConnectionAction, states.StreamInput, states.StreamAction):
+    for kind in kinds or _RSOCKET_KINDS:
         for name, text in _member_docs(kind).items():
             row = f"| {name} | {text} |"
             if row not in said:
                 said.add(row)
                 rows.append(row)
     return "\n".join(rows) + "\n"
+
+
+_RSOCKET_KINDS = (states.ConnectionInput, states.ConnectionAction, states.StreamInput, states.StreamAction)
 
 
 def _member_docs(kind: type[Enum]) -> dict[str, str]:
@@ -336,6 +356,211 @@ def _member_docs(kind: type[Enum]) -> dict[str, str]:
             case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(text))):
                 docs[name] = inspect.cleandoc(text)
     return docs
+
+
+# -- the other wires ------------------------------------------------------------------------------------------
+
+
+class Wire(NamedTuple):
+    """What the page of a protocol is made of."""
+
+    title: str
+    package: str
+    about_frames: str
+    frames: Mapping[int, type[Frame]]
+    draw: Callable[[type[Frame]], str]
+    codes: str
+    "The section about errors, written."
+    about_states: str
+    tables: tuple[tuple[Table[Any, Any, Any], str], ...]
+    kinds: tuple[type[Enum], ...]
+    "The enums whose members have sentences."
+
+
+def _wire(wire: Wire) -> str:
+    folder = f"src/afflux/protocols/{wire.package}"
+    return "\n".join(
+        [
+            f"# {wire.title}",
+            "",
+            _note(f"the declarations in `{folder}`"),
+            "[Frames](#frames) · [Errors](#errors) · [States](#states)",
+            "",
+            "## Frames",
+            "",
+            wire.about_frames,
+            _frame_index(wire.frames),
+            *(wire.draw(frame) for frame in wire.frames.values()),
+            "## Errors",
+            "",
+            wire.codes,
+            "## States",
+            "",
+            wire.about_states,
+            *(_table(table, about) for table, about in wire.tables),
+            "### What the names mean",
+            "",
+            _names(*wire.kinds),
+        ]
+    )
+
+
+def _fields_page(frame: type[Frame]) -> str:
+    """A message whose fields have no fixed size: nothing to draw."""
+    docs = field_docs(frame)
+    kinds: Iterable[tuple[str, object]] = frame.KINDS  # type: ignore[attr-defined]  # messages have them
+    rows = [f"| `{name}` | {_KINDS[type(kind).__name__]} | {docs.get(name, '')} |" for name, kind in kinds]
+    head = f"## {frame.NAME} (0x{frame.TYPE:02X})\n\n{inspect.cleandoc(frame.__doc__ or '')}\n"
+    return "\n".join([head, "| Field | Type | Meaning |", "|---|---|---|", *rows, ""])
+
+
+_KINDS = {
+    "Varint": "varint",
+    "Text": "varint length, UTF-8",
+    "Octets": "varint length, bytes",
+    "Ids": "varint count, then varints",
+    "Element": "bytes: as many as elements have, or behind a varint length",
+    "Elements": "count × size bytes",
+}
+
+
+def _codes_of_2015() -> str:
+    docs = _member_docs(reactivesocket_codes.Code)
+    rows = ["| Code | Name | Meaning | Arrives as | Exit |", "|---|---|---|---|---|"]
+    for code in reactivesocket_codes.Code:
+        rows.append(_code_row(f"0x{code:02X}", code.name, docs[code.name], code, reactivesocket_codes))
+    return _ABOUT_CODES_2015 + "\n" + "\n".join(rows) + "\n"
+
+
+def _errors_of(module: ModuleType, about: str) -> str:
+    """The exceptions that a module declares."""
+    kinds: list[Any] = [
+        thing for thing in vars(module).values() if inspect.isclass(thing) and thing.__module__ == module.__name__
+    ]
+    rows = ["| Error | | Exit |", "|---|---|---|"]
+    rows += [f"| `{kind.__name__}` | {_first_sentence(kind)} | {code_of(kind('x'))} |" for kind in kinds]
+    return about + "\n" + "\n".join(rows) + "\n"
+
+
+def _extensions() -> str:
+    docs = _member_docs(Extension)
+    rows = ["| Extension | Name | |", "|---|---|---|"]
+    rows += [f"| {each.value} | {each.name} | {docs[each.name]} |" for each in Extension]
+    return _ABOUT_ERRORS_RSIO + "\n" + "\n".join(rows) + "\n"
+
+
+_ABOUT_FRAMES_2015 = """\
+All numbers are big endian. On a byte stream, such as TCP, each frame follows its length: 32 bits, which count
+themselves too and are not drawn below. Then come eight bytes that every frame has: 16 bits of type, 16 flag bits, and
+the stream's id (0 is the connection). A metadata length counts its own four bytes as well.
+
+Words such as R-27 and D-5 are numbers of [the rules](../conformance/reactivesocket.md) that afflux keeps.
+"""
+_ABOUT_CODES_2015 = """\
+What an ERROR frame says. "Arrives as" is the exception that the application sees; "exit" is how the command `afflux`
+ends with it. The numbers are those of 2015; the dialect `codes-0.1` has others on the wire.
+"""
+_ABOUT_STATES_2015 = """\
+The engine is RSocket's with these tables and frames put in: inputs that only RSocket has, such as those of resumption,
+change nothing here. Inputs whose names begin with APP are wishes of the application.
+"""
+_ABOUT_FRAMES_JMUX = """\
+All numbers are big endian. Each side begins with a header of eight bytes: `4A 6D 75 78` ("Jmux"), the version 1, its
+initial ration in steps of 256 bytes (two bytes, 0 for no end), and a 0. Messages follow each other; each has four
+bytes, and as many more as its length says. The low bits of the first byte are flags.
+
+Words such as R-27 and D-5 are numbers of [the rules](../conformance/jmux.md) that afflux keeps.
+"""
+_ABOUT_ERRORS_JMUX = """\
+Jmux has no codes: Error, Shutdown and Abort carry text. What a caller has to know is whether its call may have been
+processed, and the type says so.
+"""
+_ABOUT_STATES_JMUX = """\
+The engine steps through these tables and the tests walk over every cell. What is not listed is a violation: Error is
+sent, and the connection is over. Inputs whose names begin with APP are wishes of the application.
+"""
+_ABOUT_FRAMES_RSIO = """\
+A message is its type and its fields, one after the other, without lengths or tags. A varint has seven bits a byte, the
+least significant first; the high bit says that another byte follows.
+
+Words such as R-27 and D-5 are numbers of [the rules](../conformance/reactive-streams-io.md) that afflux keeps.
+"""
+_ABOUT_ERRORS_RSIO = """\
+There are no codes: onError and goodbye carry text, and onError arrives as `ApplicationError`. What both hellos list may
+be used beside version 0:
+"""
+_ABOUT_STATES_RSIO = """\
+The engine steps through these tables and the tests walk over every cell. FATAL is goodbye with a reason, and the end of
+all subscriptions. Inputs whose names begin with APP are wishes of the application.
+"""
+
+REACTIVESOCKET = Wire(
+    "ReactiveSocket of 2015",
+    "reactivesocket",
+    _ABOUT_FRAMES_2015,
+    reactivesocket_frames.FRAMES,
+    frame_page,
+    _codes_of_2015(),
+    _ABOUT_STATES_2015,
+    (
+        (reactivesocket_states.CLIENT, "The side that connected. It sends SETUP, and may ask at once."),
+        (reactivesocket_states.SERVER, "The side that was connected to. In DECIDING its application may refuse."),
+        (reactivesocket_states.REQUESTER, "The side that opened the stream."),
+        (reactivesocket_states.RESPONDER, "The side that answers. Its end ends both directions of a channel."),
+        (reactivesocket_states.HALF_REQUESTER, "The same in the dialect `half-close`: each direction ends alone."),
+        (reactivesocket_states.HALF_RESPONDER, "The responder in the dialect `half-close`."),
+    ),
+    _RSOCKET_KINDS,
+)
+JMUX = Wire(
+    "Jmux",
+    "jmux",
+    _ABOUT_FRAMES_JMUX,
+    jmux_frames.FRAMES,
+    frame_page,
+    _errors_of(jmux_errors, _ABOUT_ERRORS_JMUX),
+    _ABOUT_STATES_JMUX,
+    (
+        (jmux_states.CLIENT, "The side that connected. It sends its header, and waits for the other's."),
+        (jmux_states.SERVER, "The side that was connected to."),
+        (jmux_states.CLIENT_SESSION, "A session at the client, which opened it."),
+        (jmux_states.SERVER_SESSION, "A session at the server. Its record stays until the id is opened again."),
+    ),
+    (
+        jmux_states.ConnectionState,
+        jmux_states.ConnectionInput,
+        jmux_states.ConnectionAction,
+        jmux_states.SessionState,
+        jmux_states.SessionInput,
+        jmux_states.SessionAction,
+    ),
+)
+RSIO = Wire(
+    "reactive-streams-io",
+    "rsio",
+    _ABOUT_FRAMES_RSIO,
+    rsio_frames.FRAMES,
+    _fields_page,
+    _extensions(),
+    _ABOUT_STATES_RSIO,
+    (
+        (rsio_states.CLIENT, "The side that connected. It need not wait for the server's hello."),
+        (rsio_states.SERVER, "The side that was connected to. In DECIDING its application may refuse the client."),
+        (rsio_states.SUBSCRIBER, "A subscription at the side that asked for it."),
+        (rsio_states.PUBLISHER, "A subscription at the side that publishes."),
+    ),
+    (
+        rsio_states.ConnectionState,
+        rsio_states.ConnectionInput,
+        rsio_states.ConnectionAction,
+        rsio_states.SubscriberState,
+        rsio_states.SubscriberInput,
+        rsio_states.SubscriberAction,
+        rsio_states.PublisherState,
+        rsio_states.PublisherInput,
+        rsio_states.PublisherAction,
+    ),
+)
 
 
 def _wrapped(text: str) -> str:

@@ -1,5 +1,5 @@
-"""The contenders: a file for each peer, all with the interface of base.py, and js/ for the one on Node. Nothing is
-measured here.
+"""The contenders: a file for each peer, all with the interface of base.py, js/ for the one on Node and jeri/ for
+the one on Java. Nothing is measured here.
 
 A contender is a peer on an event loop. A peer that can not run here says why (``why_not``), and so does one that has
 no way to do a workload (``Entry.lacks``).
@@ -13,11 +13,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final, NamedTuple, cast
 
-from benchmarks.peers import node
+from benchmarks.peers import java, node
 from benchmarks.peers.base import Peer
 from benchmarks.workloads import Workload
 
-__all__ = ["CONTENDERS", "LOOPS", "NODE", "PEERS", "Contender", "Entry", "chosen", "load"]
+__all__ = ["CONTENDERS", "JAVA", "LOOPS", "NODE", "PEERS", "Contender", "Entry", "chosen", "load"]
 
 LOOPS: Final = ("asyncio", "uvloop")
 "Event loops of Python. A blocking client has none; there it is the server's."
@@ -25,12 +25,15 @@ LOOPS: Final = ("asyncio", "uvloop")
 NODE: Final = "node"
 "The event loop of JavaScript."
 
+JAVA: Final = "java"
+"The selector and the threads of the Java original."
+
 
 class Entry(NamedTuple):
     """What is known of a peer without importing it."""
 
     module: str
-    "Where it is, inside this package; empty for the one in js/."
+    "Where it is, inside this package; empty for those that are no Python."
     imports: str
     "The module that must be there."
     about: str
@@ -43,11 +46,19 @@ class Entry(NamedTuple):
     "Seconds of work before it is as fast as it gets: what compiles while it runs needs them."
     lacks: Mapping[str, str] = {}
     "Why it has no part in something: the reason, by name or by kind of a workload."
+    sessions: bool = False
+    "It has sessions of bytes."
 
     def why_not(self, workload: Workload) -> str | None:
         """Why it has no part in a workload; None if it has."""
+        if workload.kind == "session" and not self.sessions:
+            return "only Jmux has sessions of bytes"
         return self.lacks.get(workload.name) or self.lacks.get(workload.kind)
 
+
+_NO_ITEMS: Final = dict.fromkeys(("stream", "credit", "payload"), "Jmux has bytes, and no items")
+_NO_ROOM: Final = {"request-256": "a connection has 128 sessions"}
+_ONCE: Final = {"payload": "the large payloads are those of RSocket"}
 
 PEERS: Final = {
     "skeleton": Entry(
@@ -86,6 +97,27 @@ PEERS: Final = {
         "the blocking client, item by item",
         lacks=dict.fromkeys(("request-64", "request-256"), "a blocking call makes one request at a time"),
     ),
+    "afflux-reactivesocket": Entry(
+        "afflux_reactivesocket", "afflux.aio.client", "ReactiveSocket of 2015, item by item", lacks=_ONCE
+    ),
+    "afflux-rsio": Entry(
+        "afflux_rsio",
+        "afflux.aio.client",
+        "reactive-streams-io, item by item",
+        lacks={**_ONCE, "request": "it has subscriptions, and no requests"},
+    ),
+    "afflux-jmux": Entry(
+        "afflux_jmux", "afflux.aio.client", "Jmux: requests and sessions", lacks=_NO_ITEMS | _NO_ROOM, sessions=True
+    ),
+    "jeri": Entry(
+        "",
+        "",
+        "Jmux by its Java original, Apache River, client and server",
+        loops=(JAVA,),
+        warm_s=3.0,
+        lacks=_NO_ITEMS | _NO_ROOM,
+        sessions=True,
+    ),
 }
 "Every peer, in the order of the tables."
 
@@ -103,6 +135,8 @@ class Contender(NamedTuple):
         """Why it can not run on this machine, and what would change that; None if it can. May install from npm."""
         if self.loop == NODE:
             return node.why_not()
+        if self.loop == JAVA:
+            return java.why_not()
         entry = PEERS[self.peer]
         for module, extra in ((entry.imports, entry.extra), (self.loop, "make setup")):
             try:
@@ -117,11 +151,13 @@ class Contender(NamedTuple):
         """What starts one end of it: ``role`` is server or client."""
         if self.loop == NODE:
             return ["node", str(node.HOME / "child.js"), role, *arguments]
+        if self.loop == JAVA:
+            return ["java", "-cp", java.classes(), "Child", role, *arguments]
         return [sys.executable, "-m", "benchmarks.child", role, *self, *arguments]
 
 
 CONTENDERS: Final = tuple(
-    Contender(peer, loop) for loop in (*LOOPS, NODE) for peer in PEERS if loop in PEERS[peer].loops
+    Contender(peer, loop) for loop in (*LOOPS, NODE, JAVA) for peer in PEERS if loop in PEERS[peer].loops
 )
 
 

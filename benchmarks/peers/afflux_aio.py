@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import afflux
 from benchmarks.peers.base import HOST, AsyncClient, Count, asked, in_turns, item_of, stream_request
 from benchmarks.workloads import LARGE_BYTES, REQUEST_BYTES
 
-__all__ = ["Client", "limits", "serve"]
+__all__ = ["Client", "Handler", "limits", "serve", "serving"]
 
 
 def limits(large: bool) -> afflux.Limits | None:
@@ -36,18 +36,26 @@ class Handler:
 
 
 @asynccontextmanager
-async def serve(port: int, loop: asyncio.AbstractEventLoop, large: bool) -> AsyncIterator[int]:
-    """See base.Peer."""
-    async with afflux.serve(f"tcp://{HOST}:{port}", Handler(), limits=limits(large)) as server:
+async def serving(uri: str, large: bool) -> AsyncIterator[int]:
+    """The server at an address; gives its port."""
+    async with afflux.serve(uri, Handler(), limits=limits(large)) as server:
         yield int(server.uri.rpartition(":")[2])
+
+
+def serve(port: int, loop: asyncio.AbstractEventLoop, large: bool) -> AbstractAsyncContextManager[int]:
+    """See base.Peer."""
+    return serving(f"tcp://{HOST}:{port}", large)
 
 
 class Client(AsyncClient):
     """See base.Client."""
 
+    scheme = "tcp"
+    "What its address begins with."
+
     async def open(self, port: int, large: bool) -> None:
         """Connect."""
-        self._peer = await self.enter(afflux.connect(f"tcp://{HOST}:{port}", limits=limits(large)))
+        self._peer = await self.enter(afflux.connect(f"{self.scheme}://{HOST}:{port}", limits=limits(large)))
 
     async def requests(self, n: int, concurrency: int) -> Count:
         """See base.Client."""

@@ -15,6 +15,7 @@ __all__ = [
     "Client",
     "Count",
     "Peer",
+    "Sessions",
     "asked",
     "in_turns",
     "item_of",
@@ -50,6 +51,13 @@ class Client(Protocol):
 
     def close(self) -> None:
         """End the connection."""
+
+
+class Sessions(Protocol):
+    """What a client has besides, where the protocol has sessions of bytes."""
+
+    def exchange(self, n: int, size: int) -> Count:
+        """Have ``n`` sessions, one after the other: say ``size`` bytes, take as many back."""
 
 
 class Peer(Protocol):

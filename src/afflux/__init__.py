@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from afflux.aio.client import connect
     from afflux.aio.flow import ItemStream
     from afflux.aio.peer import Peer, current_peer
+    from afflux.aio.pool import Pool
     from afflux.aio.server import Server, serve
+    from afflux.aio.session import Session
     from afflux.backoff import Backoff
     from afflux.broker import Broker
     from afflux.calls import compose, entries, reply
@@ -89,6 +91,7 @@ __all__ = [
     "MissingExtra",
     "Payload",
     "Peer",
+    "Pool",
     "Processor",
     "ProtocolError",
     "Publisher",
@@ -98,6 +101,7 @@ __all__ = [
     "RateLease",
     "Router",
     "Server",
+    "Session",
     "SetupRefused",
     "Simple",
     "Subscriber",
@@ -141,11 +145,13 @@ _LATER = {
     "Middleware": "afflux.middleware",
     "MimeType": "afflux.protocols.rsocket.metadata",
     "Peer": "afflux.aio.peer",
+    "Pool": "afflux.aio.pool",
     "Processor": "afflux.reactive.contracts",
     "Publisher": "afflux.reactive.contracts",
     "Route": "afflux.protocols.rsocket.metadata",
     "Router": "afflux.router",
     "Server": "afflux.aio.server",
+    "Session": "afflux.aio.session",
     "Simple": "afflux.protocols.rsocket.metadata",
     "Subscriber": "afflux.reactive.contracts",
     "Subscription": "afflux.reactive.contracts",

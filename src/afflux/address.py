@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from afflux.core.errors import AddressError
+from afflux.core.terms import Terms
 from afflux.registry import PROTOCOLS, TRANSPORTS, ProtocolEntry, TransportEntry, nearest
 
 __all__ = ["Address", "parse"]
 
 _DEFAULT_PROTOCOL = "rsocket"
+_SHARED = frozenset(field.name for field in fields(Terms))
 _AS_IN_A_BROWSER = {"http": "ws", "https": "wss"}
 
 
@@ -44,9 +46,12 @@ class Address:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """The options that are the protocol's: fields of Terms. The others are the transport's."""
+        """The options that are the protocol's, as fields of Terms: ``own`` has those that only it knows. The others are
+        the transport's."""
         known = dict(self.entry.options)
-        return {name: value for name, value in self.options.items() if name in known}
+        given = {name: value for name, value in self.options.items() if name in known}
+        own = {name: given.pop(name) for name in tuple(given) if name not in _SHARED}
+        return given | {"own": own} if own else given
 
     def at(self, *, host: str | None = None, port: int | None) -> Address:
         """The same address at another port, and perhaps host: what a listener is really bound to."""

@@ -28,12 +28,12 @@ from afflux.aio.server import OnSetup, Server, serve
 from afflux.core.errors import Error
 from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
+from afflux.registry import PROTOCOLS
 from afflux.transports.ws_rules import (
     FOREIGN,
     MESSAGE_TOO_BIG,
     NORMAL,
     POLICY,
-    SUBPROTOCOLS,
     TRY_AGAIN_LATER,
     UNSUPPORTED_DATA,
     Refusal,
@@ -65,8 +65,8 @@ class App:
     def __init__(self, server: Server, protocol: str, path: str | None) -> None:
         self.server = server
         "The server behind it: its connections, its limits. It listens nowhere."
-        self._protocol = protocol
-        self._framing = Address(protocol=protocol, transport="mem").entry.framing
+        entry = PROTOCOLS[protocol]
+        self._framing, self._subprotocol = entry.framing, entry.subprotocol
         self._path = path
 
     async def close(self, *, drain: bool | float = False) -> None:
@@ -95,7 +95,7 @@ class App:
             await _refuse(scope, send, 403, FOREIGN)
             return
         try:
-            subprotocol = chosen(SUBPROTOCOLS.get(self._protocol), scope.get("subprotocols") or ())
+            subprotocol = chosen(self._subprotocol, scope.get("subprotocols") or ())
         except Refusal as refusal:
             await _refuse(scope, send, 400, str(refusal))
             return

@@ -39,7 +39,6 @@ from afflux.aio.serving import verbs_of
 from afflux.calls import entries
 from afflux.core.errors import Error, Rejected
 from afflux.core.limits import REASONS, Limits
-from afflux.core.payload import Payload
 from afflux.failures import GRAIN as _GRAIN
 from afflux.failures import Failures
 from afflux.failures import address_of as _address
@@ -107,7 +106,8 @@ def at_setup(
     gate = _Gate(check, failures, clock, sleep)
 
     async def on_setup(setup: Any, peer: Peer) -> None:
-        peer.principal = await gate.admit(setup.metadata, setup.metadata_mime, peer)
+        metadata, mime = getattr(setup, "metadata", None), getattr(setup, "metadata_mime", None)
+        peer.principal = await gate.admit(metadata, mime, peer)
 
     return on_setup
 
@@ -124,6 +124,7 @@ def per_request(
 
     Who is refused gets REJECTED, a fire or a push no answer. The first item of a channel decides for all of it. In
     ``handler``, :func:`current_principal` is what the check returned. Extension frames are no requests: gate the setup.
+    Where a protocol has no metadata (jmux, rsio) there are no credentials: a check can go by the peer's certificate.
 
     Args:
         handler: any handler, or a Router.
@@ -135,11 +136,16 @@ def per_request(
     Raises:
         TypeError: ``handler`` has no verbs.
     """
-    return _Gated(verbs_of(handler), _Gate(check, failures, clock, sleep))
+    gated = _Gated(verbs_of(handler), _Gate(check, failures, clock, sleep))
+    if (sizes := getattr(handler, "element_size", None)) is not None:
+        gated.element_size = sizes
+    return gated
 
 
 class _Gated:
     """A handler behind a gate. It has exactly the verbs that the inner one has."""
+
+    element_size: Callable[[str], int]
 
     def __init__(self, verbs: Mapping[str, Callable[..., Any]], gate: _Gate) -> None:
         self._gate = gate
@@ -148,8 +154,8 @@ class _Gated:
 
     def _caller(self, verb: str, inner: Callable[..., Any]) -> Callable[[Any], Awaitable[Any]]:
         async def call(argument: Any) -> Any:
-            payload: Payload = argument.first if verb == "channel" else argument
-            await self._admit(payload.metadata)
+            first = argument.first if verb == "channel" else argument
+            await self._admit(getattr(first, "metadata", None))  # a session has none: its peer's certificate may do
             answer = inner(argument)
             return await answer if isawaitable(answer) else answer
 
@@ -169,7 +175,7 @@ class _Gated:
 
     async def _admit(self, metadata: bytes | None) -> None:
         peer = current_peer()
-        mime = None if peer.setup is None else peer.setup.metadata_mime
+        mime = getattr(peer.setup, "metadata_mime", None)
         _principal.set(await self._gate.admit(metadata, mime, peer))
 
 

@@ -5,56 +5,23 @@ A protocol that is named but not built yet has no ``make``; asking for it raises
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from afflux.core.errors import AddressError, LocalProtocolError, Unsupported, Violation
+from afflux.core.errors import AddressError, Unsupported
 from afflux.core.framing import LengthPrefix
+from afflux.core.terms import Terms
 
 if TYPE_CHECKING:
+    from afflux.core.dissector import MakeDissector
     from afflux.core.engine import Engine
-    from afflux.core.limits import Limits
-    from afflux.core.payload import Payload
-    from afflux.protocols.rsocket.frames import Setup
     from afflux.transports.base import Transport
 
 __all__ = ["PROTOCOLS", "TRANSPORTS", "EngineFactory", "ProtocolEntry", "Terms", "TransportEntry", "nearest"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What the side that connects proposes."""
-
-    payload: Payload | None = None
-    "The payload of the setup."
-    metadata_mime: str | None = None
-    "MIME type of all metadata; None means the protocol's default."
-    data_mime: str | None = None
-    "MIME type of all data; None means the protocol's default."
-    keepalive: float = 20.0
-    "Seconds between keepalives."
-    lifetime: float = 90.0
-    "Seconds without a sign of life after which the peer counts as dead."
-    mtu: int | None = None
-    "Largest frame to send, in bytes; longer payloads are fragmented. None means the engine's default."
-    leases: bool = False
-    "The side that connects wants leases."
-    lease: Any = None
-    "What this side grants (a LeasePolicy); None for nothing in particular."
-    token: bytes | None = None
-    "What the session is to be resumed by; None for one that ends with its transport."
-    sessions: Any = None
-    "Where the side that listens keeps sessions that can be resumed; None for none."
-    extensions: Collection[int] = ()
-    "The extended types that the application knows."
-    sizes: Callable[[str], int] | None = None
-    "How large the elements of a publisher here are, by its name, for protocols that have elements of one size."
-    dialect: Any = None
-    "In which ways the peer is not by the protocol's text, for protocols that know several; None for none."
-    handled: Collection[str] = ()
-    "The verbs that the application answers, where it listens."
-
+_VERBS_OF_ITS_OWN: Final = ("session", "subscribe")
+"Features that are called as verbs are."
 
 TOKEN_BYTES: Final = 32
 "Random bytes in the token of a session that is to be resumed."
@@ -67,6 +34,13 @@ def _seconds(text: str) -> float:
     value = float(text)
     if not 0 < value <= 86_400:
         raise ValueError("seconds, above 0 and at most a day")
+    return value
+
+
+def _wait(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 86_400:
+        raise ValueError("seconds, 0 to a day")
     return value
 
 
@@ -107,11 +81,33 @@ class ProtocolEntry:
     verbs: tuple[str, ...] = ()
     "The verbs that it has."
     options: tuple[tuple[str, Callable[[str], Any]], ...] = ()
-    "What an address may set: fields of Terms, and how to read each."
+    "What an address may set, and how to read each: fields of Terms, the others are its own (``Terms.own``)."
     features: tuple[str, ...] = ()
-    "What it has beyond the verbs: lease, resume, extensions."
+    "What it has beyond the verbs: lease, resume, extensions, session, subscribe."
     framing: LengthPrefix | None = None
     "How its frames stand in a stream of bytes, for transports of messages; None for a protocol that is one stream."
+    subprotocol: str | None = None
+    "What it is called in a WebSocket's handshake; None for a protocol that says nothing there."
+
+    def check(self, verb: str) -> None:
+        """Raise unless the protocol has a verb.
+
+        Raises:
+            Unsupported: it does not; the text has what it offers instead.
+        """
+        if verb not in self.verbs:
+            beyond = (name for name in self.features if name in _VERBS_OF_ITS_OWN and name not in self.verbs)
+            raise Unsupported(f'{self.name} has no "{verb}"; it offers: {", ".join((*self.verbs, *beyond))}')
+
+    @property
+    def keepalives(self) -> bool:
+        """Whether it has something that every peer answers at once, by which a connection is known to live."""
+        return any(name == "keepalive" for name, _ in self.options)
+
+    @property
+    def subscribes(self) -> Literal["stream", "subscribe"]:
+        """The verb by which a subscription is opened, in a protocol that has them: its own, or stream."""
+        return "subscribe" if "subscribe" in self.verbs else "stream"
 
     def built(self) -> EngineFactory:
         """The engine factory.
@@ -122,6 +118,18 @@ class ProtocolEntry:
         if self.make is None:
             raise Unsupported(f'protocol "{self.name}" is not built yet; there is: {_built(PROTOCOLS.values())}')
         return self.make
+
+    def dissector(self) -> MakeDissector:
+        """What makes frame records of its bytes: ``dissector`` of the module of that name in its package.
+
+        Raises:
+            Unsupported: this version of afflux does not have the protocol.
+        """
+        from importlib import import_module
+
+        self.built()
+        make: MakeDissector = import_module(f"afflux.protocols.{self.name}.dissector").dissector
+        return make
 
     def require(self, feature: str) -> None:
         """Raise unless the protocol has a feature.
@@ -189,131 +197,45 @@ def _built(entries: Iterable[ProtocolEntry] | Iterable[TransportEntry]) -> str:
     return ", ".join(entry.name for entry in entries if entry.make is not None)
 
 
-def _rsocket(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
-    from afflux.protocols.rsocket.engine import DEFAULT_MTU
-    from afflux.protocols.rsocket.engine import Engine as RSocket
+def _late(module: str, name: str) -> Callable[..., Any]:
+    """A function of a module that is imported when it is first called: who speaks one protocol loads one."""
 
-    mtu = terms.mtu or DEFAULT_MTU
-    return RSocket(
-        role,
-        setup=_setup(terms) if role == "client" else None,
-        limits=limits,
-        decide=decide,
-        now=now,
-        mtu=mtu,
-        lease=terms.lease,
-        sessions=terms.sessions,
-        extensions=terms.extensions,
-    )
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        from importlib import import_module
+
+        return getattr(import_module(module), name)(*arguments, **keywords)
+
+    return call
 
 
-def _setup(terms: Terms) -> Setup:
-    """What a client asks for."""
-    from afflux.protocols.rsocket.frames import Setup
-
-    payload = terms.payload
-    try:
-        return Setup(
-            stream=0,
-            keepalive_ms=round(terms.keepalive * 1000),
-            lifetime_ms=round(terms.lifetime * 1000),
-            metadata_mime=terms.metadata_mime or "message/x.rsocket.composite-metadata.v0",
-            data_mime=terms.data_mime or "application/octet-stream",
-            lease=terms.leases,
-            token=terms.token,
-            metadata=None if payload is None else payload.metadata,
-            data=b"" if payload is None else payload.data,
-        )
-    except Violation as violation:
-        raise LocalProtocolError(violation.reason, rule=violation.rule) from None
-
-
-def _jmux(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
-    from afflux.protocols.jmux.engine import DEFAULT_FRAGMENT
-    from afflux.protocols.jmux.engine import Engine as Jmux
-
-    if decide or terms.payload is not None:
-        raise Unsupported("a jmux connection has no setup: there is nothing to send with it, and nothing to decide by")
-    return Jmux(
-        role,
-        limits=limits,
-        now=now,
-        sessions="session" in terms.handled,
-        fragment=terms.mtu or DEFAULT_FRAGMENT,
-        max_wait_for_id=limits.abort_answer_s,
-        ping_interval=terms.keepalive,
-    )
-
-
-def _rsio(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
-    from afflux.protocols.rsio.codes import Extension
-    from afflux.protocols.rsio.engine import DEFAULT_MTU
-    from afflux.protocols.rsio.engine import Engine as Rsio
-
-    mtu = terms.mtu or DEFAULT_MTU
-    return Rsio(role, limits=limits, decide=decide, now=now, mtu=mtu, extensions=tuple(Extension), sizes=terms.sizes)
-
-
-def _reactivesocket(
-    role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float
-) -> Engine:
-    from afflux.protocols.reactivesocket.engine import DEFAULT_MTU
-    from afflux.protocols.reactivesocket.engine import Engine as ReactiveSocket
-    from afflux.protocols.reactivesocket.frames import Setup
-
-    payload, setup = terms.payload, None
-    if role == "client":
-        try:
-            setup = Setup(
-                keepalive_ms=round(terms.keepalive * 1000),
-                lifetime_ms=round(terms.lifetime * 1000),
-                metadata_mime=terms.metadata_mime or "message/x.rsocket.composite-metadata.v0",
-                data_mime=terms.data_mime or "application/octet-stream",
-                lease=terms.leases,
-                metadata=None if payload is None else payload.metadata,
-                data=b"" if payload is None else payload.data,
-            )
-        except Violation as violation:
-            raise LocalProtocolError(violation.reason, rule=violation.rule) from None
-    return ReactiveSocket(
-        role,
-        setup=setup,
-        limits=limits,
-        decide=decide,
-        now=now,
-        mtu=terms.mtu or DEFAULT_MTU,
-        lease=terms.lease,
-        extensions=terms.extensions,
-        dialect=terms.dialect,
-    )
-
-
-def _dialect(text: str) -> object:
-    from afflux.protocols.reactivesocket.dialect import Dialect
-
-    return Dialect.of(text)
+def _make(package: str) -> EngineFactory:
+    return _late(f"afflux.protocols.{package}.entry", "make")
 
 
 _TERMS: Final = (("keepalive", _seconds), ("lifetime", _seconds), ("mtu", _size))
 _TLS: Final = tuple((name, _text) for name in ("ca", "cert", "key", "name", "client_ca"))
 _FIVE: Final = ("request", "fire", "stream", "channel", "push")
 
+
+def _dialect(package: str) -> tuple[str, Callable[[str], Any]]:
+    return "dialect", _late(f"afflux.protocols.{package}.entry", "dialect")
+
+
+_JMUX: Final = (_TERMS[0], ("mtu", _fragment), ("max_wait_for_id", _wait), _dialect("jmux"))
+_OLD: Final = (*_TERMS, _dialect("reactivesocket"))
+_RSOCKET: Final = ("lease", "resume", "extensions")
+_SUB: Final = ("lease", "extensions", "subscribe")
+_THREE, _FOUR = LengthPrefix(3), LengthPrefix(4, inclusive=True, reserved=0x80000000)
+
 PROTOCOLS: Final = {
     entry.name: entry
     for entry in (
-        ProtocolEntry("rsocket", _rsocket, _FIVE, _TERMS, ("lease", "resume", "extensions"), LengthPrefix(3)),
+        ProtocolEntry("rsocket", _make("rsocket"), _FIVE, _TERMS, _RSOCKET, _THREE, "rsocket"),
         ProtocolEntry("rsocket-draft"),
-        ProtocolEntry(
-            "reactivesocket",
-            _reactivesocket,
-            _FIVE,
-            (*_TERMS, ("dialect", _dialect)),
-            ("lease", "extensions"),
-            LengthPrefix(4, inclusive=True),
-        ),
+        ProtocolEntry("reactivesocket", _make("reactivesocket"), (*_FIVE, "subscribe"), _OLD, _SUB, _FOUR),
         ProtocolEntry("limit"),
-        ProtocolEntry("jmux", _jmux, ("request",), (("keepalive", _seconds), ("mtu", _fragment)), ("session",)),
-        ProtocolEntry("rsio", _rsio, ("stream",), _TERMS[2:], ("subscribe",)),
+        ProtocolEntry("jmux", _make("jmux"), ("request",), _JMUX, ("session",)),
+        ProtocolEntry("rsio", _make("rsio"), ("stream",), _TERMS[2:], ("subscribe",)),
     )
 }
 "Every protocol that an address may name."

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from afflux.protocols.jmux import frames as jmux
+from afflux.protocols.reactivesocket import frames as old
+from afflux.protocols.rsio import frames as rsio
 from afflux.protocols.rsocket import frames as wire
-from tests.cli.running import afflux
+from tests.cli.running import afflux, here
 
 CANCEL = wire.Cancel(stream=5).encode()
 GRANT = wire.RequestN(stream=5, n=3).encode()
@@ -87,6 +90,84 @@ def test_a_malformed_frame_is_a_record_and_strict_makes_it_an_error(data: bytes)
     assert len(records("--strict", "--hex", prefixed(GRANT).hex())) == 1
 
 
+# -- every protocol, and both sides -------------------------------------------------------------------------------
+
+BOTH: dict[str, tuple[list[bytes], list[bytes], list[str]]] = {
+    "rsocket": ([prefixed(FIRE)], [prefixed(GRANT)], ["REQUEST_FNF", "REQUEST_N"]),
+    "reactivesocket": (
+        [old.RequestStream(stream=2, initial_n=3, data=b"x").encode(prefixed=True)],
+        [old.Response(stream=2, data=b"y").encode(prefixed=True)],
+        ["REQUEST_STREAM", "RESPONSE"],
+    ),
+    "jmux": (
+        [bytes.fromhex("4a6d757801008000"), jmux.Data(session=0, open=True, eof=True, data=b"x").encode()],
+        [bytes.fromhex("4a6d757801008000"), jmux.Data(session=0, eof=True, close=True, data=b"y").encode()],
+        ["ClientConnectionHeader", "Data", "ServerConnectionHeader", "Data"],
+    ),
+    "rsio": (
+        [rsio.ClientHello().encode(), rsio.Subscribe(publisher="p", subscriber=1, initial_demand=5).encode()],
+        [
+            rsio.ServerHello().encode(),
+            rsio.Subscribed(subscriber=1, element_size=2).encode(),
+            rsio.OnNextPacked(subscriber=1, count=2, elements=b"abcd", element_size=2).encode(),
+        ],
+        ["clientHello", "subscribe", "serverHello", "subscribed", "onNextPacked"],
+    ),
+}
+
+
+def read(*words: str, code: int = 0) -> list[dict[str, Any]]:
+    ran = here("decode", *words)
+    assert ran.code == code, ran.errors
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_both_sides_of_every_protocol(protocol: str, tmp_path: Path) -> None:
+    """From a dump of each side, from hexadecimal that says which side it is, and from lines of it."""
+    ours, theirs, names = BOTH[protocol]
+    files = [tmp_path / "ours", tmp_path / "theirs"]
+    for path, data in zip(files, (ours, theirs), strict=True):
+        path.write_bytes(b"".join(data))
+    found = read("--protocol", protocol, *map(str, files))
+    assert [made["type"] for made in found] == names
+    assert [made["dir"] for made in found] == [">"] * len(ours) + ["<"] * len(theirs)
+    assert {(made["protocol"], made["error"]) for made in found} == {(protocol, None)}
+    assert [made["dir"] for made in read("--protocol", protocol, "--role", "server", str(files[1]))] == ["<"] * len(
+        theirs
+    )
+    words = [">" + b"".join(ours).hex(), "<", *(data.hex() for data in theirs)]
+    assert read("--protocol", protocol, "--hex", *words) == found
+    lines = tmp_path / "lines"
+    width = {"rsocket": 3, "reactivesocket": 4}.get(protocol, 0)
+    marked = [f"> {data[width:].hex(' ')}" for data in ours] + [f"< {data[width:].hex()}" for data in theirs]
+    lines.write_text("\n\n".join(marked))
+    bare = read("--protocol", protocol, "--framing", "none", str(lines))
+    assert [(made["dir"], made["type"], made["fields"]) for made in bare] == [
+        (made["dir"], made["type"], made["fields"]) for made in found
+    ]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "text", "shown", "rule"),
+    [
+        ("reactivesocket", "00000002 0000000c 000a0000 00000002", 0, "R-2"),
+        ("reactivesocket", "0000000c 00630000 00000002 0000000c 000a0000 00000002", 1, "R-9"),
+        ("jmux", "4a6d757801008000 30010000 05000000 30010000", 2, "R-9"),
+        ("jmux", "4a6d757801008000 30010001 30010000", 2, "R-10"),
+        ("rsio", "010000 0501 0f", 2, "R-17"),
+        ("rsio", "010000 0501 0a0102 61626364", 2, "R-39"),
+        ("rsio", "010000 0401", 1, "truncated"),
+    ],
+)
+def test_a_wrong_byte_of_every_protocol(protocol: str, text: str, shown: int, rule: str) -> None:
+    found = read("--protocol", protocol, "--hex", text)
+    wrong = [made for made in found if made["error"]]
+    assert [made["error"]["rule"] for made in wrong] == [rule]
+    assert len(found) - len(wrong) == shown
+    assert read("--strict", "--protocol", protocol, "--hex", text, code=5) == found
+
+
 def test_other_outputs() -> None:
     words = ("decode", "--framing", "none", "--hex", CANCEL.hex())
     assert "CANCEL" in afflux([*words, "-o", "table"]).stdout
@@ -99,9 +180,10 @@ def test_other_outputs() -> None:
     [
         (["--hex", "0g"], "not hexadecimal"),
         (["/no/such/file"], "there is no file"),
-        (["a", "b"], "one file"),
+        (["a", "b", "c"], "one file, or one of each side"),
+        (["a", "b"], "there is no file 'a'"),
         (["--protocol", "rsockt", "--hex", "00"], "rsocket"),
-        (["--protocol", "jmux", "--hex", "00"], "not built yet"),
+        (["--protocol", "limit", "--hex", "00"], "not built yet"),
         (["--where", "n < 4", "--hex", "00"], "--where comes with a later version"),
         ([], "FILE | HEX"),
     ],

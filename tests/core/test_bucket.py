@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afflux.core.bucket import Bucket
+from afflux.core.bucket import Bucket, spend
+from afflux.core.errors import Violation
+from afflux.core.limits import Limits
 
 
 def test_burst_is_allowed_and_one_more_is_not() -> None:
@@ -87,3 +89,14 @@ def test_never_more_than_burst_and_refill(burst: int, rate: int, takes: list[tup
             assert bucket.level(now) == before < n
         assert 0 <= bucket.level(now) <= burst
         assert taken <= burst + rate * highest
+
+
+def test_the_bucket_of_a_limit_is_made_when_something_is_taken() -> None:
+    limits = Limits(cancel_bucket=(2, 1))
+    bucket = spend(None, limits, "cancel_bucket", 1, 0.0)
+    assert (bucket.burst, bucket.per_second, bucket.level(0.0)) == (2, 1, 1)
+    assert spend(bucket, limits, "cancel_bucket", 1, 0.0) is bucket
+    with pytest.raises(Violation) as broken:
+        spend(bucket, limits, "cancel_bucket", 1, 0.5)
+    assert (broken.value.reason, broken.value.rule) == ("cancel-flood", "cancel_bucket")
+    assert spend(bucket, limits, "cancel_bucket", 1, 1.5) is bucket

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from afflux.core import errors
-from afflux.core.errors import ApplicationError, Error, MissingExtra, Rejected, Unsupported, Violation
+from afflux.core.errors import ApplicationError, ConnectionClosed, Error, MissingExtra, Rejected, Unsupported, Violation
 
 
 def test_all_is_the_module() -> None:
@@ -30,7 +30,7 @@ def test_what_an_error_carries() -> None:
 
 
 def test_application_errors_choose_their_code() -> None:
-    assert ApplicationError().code == 0x201
+    assert ApplicationError().code is None  # the protocol's own
     assert ApplicationError(0x1234, "mine", stream=3).message == "mine"
 
 
@@ -58,3 +58,11 @@ def test_an_error_is_raised_again_as_a_copy() -> None:
     assert not first.again().__suppress_context__
     first.__cause__ = cause = OSError()
     assert first.again().__cause__ is cause
+
+
+def test_what_ends_a_connection_is_about_each_of_its_streams() -> None:
+    error = ConnectionClosed("gone", code=1, stream=0, rule="SL-03")
+    one = error.about(5)
+    assert (type(one), one.message, one.code, one.stream, one.rule) == (ConnectionClosed, "gone", 1, 5, "SL-03")
+    assert one.__cause__ is error
+    assert error.stream == 0

@@ -18,14 +18,14 @@ from afflux.aio.serving import Serving
 from afflux.aio.session import Session
 from afflux.calls import Cursor, Metadata, call_payload
 from afflux.core.autocredit import Kept, check_kept
-from afflux.core.errors import Error, Unsupported
+from afflux.core.errors import Error
+from afflux.core.events import Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.registry import ProtocolEntry
 
 if TYPE_CHECKING:
-    from afflux.core.engine import Extending, Leasing
-    from afflux.protocols.jmux.engine import Engine as SessionEngine
+    from afflux.core.engine import Carrying, Extending, Leasing
     from afflux.protocols.rsocket.lease import Lease
     from afflux.resume.store import Store
 
@@ -122,14 +122,14 @@ class Peer:  # long: the five verbs, leases and the connection's life
     ) -> None:
         """Send without an answer. Returns when it is queued, which waits for the transport's room."""
         payload = call_payload(data, metadata, route, cursor)
-        self._check("fire")
+        self._protocol.check("fire")
         driver = await self._writable(len(payload))
         driver.open("fire", payload)
         driver.flush_soon()
 
     async def push(self, metadata: bytes) -> None:
         """Send metadata about the connection. Returns when it is queued."""
-        self._check("push")
+        self._protocol.check("push")
         driver = await self._writable()
         driver.engine.push(metadata)
         driver.flush_soon()
@@ -150,27 +150,26 @@ class Peer:  # long: the five verbs, leases and the connection's life
                 that it follows the round trip and the consumer. Fewer are granted when items are large: all that waits
                 has to fit a quarter of ``connection_bytes``.
         """
-        payload = call_payload(data, metadata, route, cursor)
-        inbound = self._inbound("stream", credit)
-        inbound.asked = len(payload)
+        return self._items("stream", call_payload(data, metadata, route, cursor), credit)
 
-        def opener(n: int) -> None:
-            driver = inbound.driver
-            driver.check()
-            stream = inbound.id = driver.open("stream", payload, inbound.first_grant(n))
-            driver.inbounds[stream] = inbound
-            driver.flush_soon()
+    def subscribe(
+        self,
+        publisher: PayloadLike,
+        *,
+        metadata: Metadata = None,
+        route: str | None = None,
+        cursor: Cursor | None = None,
+        credit: Kept = DEFAULT_CREDIT,
+    ) -> ItemStream:
+        """Subscribe to a publisher of the peer; nothing is sent before the first use. In ``rsio`` that is a stream by
+        the publisher's name, without metadata; in ``reactivesocket`` a stream that never completes.
 
-        return ItemStream(inbound, opener=opener, stop=lambda: self._cancel(inbound))
-
-    def subscribe(self, publisher: str, *, credit: Kept = DEFAULT_CREDIT) -> ItemStream:
-        """Subscribe to a publisher of the peer, in a protocol that has them (``rsio``): ``stream`` with its name.
-
-        Raises:
-            Unsupported: the protocol has no publishers.
+        Raises Unsupported where the protocol has no subscriptions.
         """
         self._protocol.require("subscribe")
-        return self.stream(publisher, credit=credit)
+        return self._items(self._protocol.subscribes, call_payload(publisher, metadata, route, cursor), credit)
+
+    subscription = subscribe  # what ReactiveSocket calls it
 
     async def session(self, data: bytes | str = b"", *, finish: bool = False, acknowledge: bool = True) -> Session:
         """Open a session of bytes, in a protocol that has them (``jmux``): ``async with await peer.session() as one``.
@@ -189,7 +188,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
         self._protocol.require("session")
         first = payload_of(data).data
         driver = await self._writable(len(first))
-        engine = cast("SessionEngine", driver.engine)
+        engine = cast("Carrying", driver.engine)
         session = Session(driver, engine.open_session(auto_ack=acknowledge, now=monotonic()))
         driver.flush_soon()
         if first:
@@ -352,7 +351,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
             driver.ask_all()
         if driver.crowded or size > driver.loop_bytes:
             await driver.turn_to_ask(size)
-        self._check("request")
+        self._protocol.check("request")
         driver.check()
         return driver
 
@@ -374,9 +373,23 @@ class Peer:  # long: the five verbs, leases and the connection's life
             if driver.record is not None:
                 driver.forget(stream)
 
+    def _items(self, verb: Verb, payload: Payload, credit: Kept) -> ItemStream:
+        """The items of what is asked with ``payload``; it opens on first use."""
+        inbound = self._inbound(verb, credit)
+        inbound.asked = len(payload)
+
+        def opener(n: int) -> None:
+            driver = inbound.driver
+            driver.check()
+            stream = inbound.id = driver.open(verb, payload, inbound.first_grant(n))
+            driver.inbounds[stream] = inbound
+            driver.flush_soon()
+
+        return ItemStream(inbound, opener=opener, stop=lambda: self._cancel(inbound))
+
     def _inbound(self, verb: str, credit: Kept) -> Inbound:
         check_kept(credit)
-        self._check(verb)
+        self._protocol.check(verb)
         if self._driver.renew is None:
             self._driver.check()
         return Inbound(self._driver, credit)
@@ -388,11 +401,6 @@ class Peer:  # long: the five verbs, leases and the connection's life
             driver = await driver.renew()
         await driver.writable(size)
         return driver
-
-    def _check(self, verb: str) -> None:
-        if verb not in self._protocol.verbs:
-            there = ", ".join(self._protocol.verbs)
-            raise Unsupported(f'{self._protocol.name} has no "{verb}"; it offers: {there}')
 
     def _cancel(self, inbound: Inbound) -> None:
         driver = inbound.driver

@@ -180,8 +180,8 @@ class Server:  # long: the listener's admission is part of it
         self._terms = replace(
             extras.terms(limits),
             sizes=getattr(handler, "element_size", None),
-            dialect=address.terms.get("dialect"),
             handled=tuple(self._verbs),
+            **{"keepalive": limits.keepalive_s, "lifetime": limits.lifetime_s, **address.terms},
         )
         self._store: Store | None = None
         self._replays = replays_of(handler)

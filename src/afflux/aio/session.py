@@ -11,8 +11,8 @@ from afflux.core.payload import payload_of
 
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
+    from afflux.core.engine import Carrying
     from afflux.core.events import Acknowledged, Readable
-    from afflux.protocols.jmux.engine import Engine
 
 __all__ = ["Session"]
 
@@ -27,7 +27,7 @@ class Session:
 
     def __init__(self, driver: Driver, stream: int) -> None:
         self._driver = driver
-        self._engine = cast("Engine", driver.engine)
+        self._engine = cast("Carrying", driver.engine)
         self.stream = stream
         "Its number at this connection; the id on the wire, which comes again, is ``id``."
         self.error: BaseException | None = None

@@ -120,7 +120,9 @@ def _notes(result: Result) -> Iterator[str]:
         more = "use --workers, or another machine" if plan.connections > 1 else "use more connections, and --workers"
         yield f"this client used {result.cpu:.0%} of a processor, and may be what limits the load: {more}"
     if result.trip is None:
-        yield "the server answers no KEEPALIVE: the round trip is not known, nor what credit costs"
+        entry = plan.address.entry
+        why = "the server answers no KEEPALIVE" if entry.keepalives else f"{entry.name} has no KEEPALIVE"
+        yield f"{why}: the round trip is not known, nor what credit costs"
     if tally.cut:
         yield f"{tally.cut:,} streams without an end were cut when the time was over; they have no latency"
     if result.interrupted and tally.unfinished:

@@ -1,4 +1,4 @@
-"""How long a round trip to a server takes, by KEEPALIVE, which every RSocket peer answers at once. No load lives here.
+"""How long a round trip to a server takes, by KEEPALIVE or Ping, which every peer answers at once. No load lives here.
 
 It is measured on a connection of its own that asks for nothing, before the load begins. What it tells is the network
 and two event loops; the part of a stream's time that is due to credit is worked out from it (see ``meter``).
@@ -14,7 +14,7 @@ from afflux.aio.driver import Driver, Listening
 from afflux.bench.plan import Plan
 from afflux.calls import terms_of
 from afflux.core.errors import Error
-from afflux.core.events import Event
+from afflux.core.events import Established, Event
 from afflux.transports.security import settled
 
 __all__ = ["round_trip"]
@@ -31,16 +31,20 @@ class _Breath(Driver):
     """A connection that hears whether anything comes."""
 
     heard: asyncio.Future[None] | None = None
+    greeted = False
 
     def dispatch(self, events: list[Event]) -> None:
         """Something has come: on a connection that asks for nothing it is the answer, which is no event."""
         if self.heard is not None and not self.heard.done():
             self.heard.set_result(None)
+        self.greeted = self.greeted or any(isinstance(event, Established) for event in events)
         super().dispatch(events)
 
 
 async def round_trip(plan: Plan, clock: Callable[[], float]) -> float | None:
     """Seconds of a round trip: the least of a few. None where it can not be told."""
+    if not plan.address.entry.keepalives:
+        return None
     try:
         async with asyncio.timeout(_PATIENCE):
             return await _measured(plan, clock)
@@ -57,6 +61,8 @@ async def _measured(plan: Plan, clock: Callable[[], float]) -> float:
     driver = _Breath(engine, Listening(), expects=address.protocol)
     try:
         await address.carrier.built().open(address, lambda: driver, settled(None, address))
+        if "session" in address.entry.features and not driver.greeted:
+            await _heard(driver)  # in Jmux nothing may be sent before the server's header (R-1)
         return min([await _breathed(driver, clock) for _ in range(_TIMES)])
     finally:
         driver.close()
@@ -68,7 +74,12 @@ async def _breathed(driver: _Breath, clock: Callable[[], float]) -> float:
     driver.check()
     start = clock()
     driver.run(driver.engine.tick, driver.engine.deadline)
+    await _heard(driver)
+    return clock() - start
+
+
+async def _heard(driver: _Breath) -> None:
+    """Wait until something comes."""
     driver.heard = asyncio.get_running_loop().create_future()
     await asyncio.wait((driver.heard, driver.closed), return_when=asyncio.FIRST_COMPLETED)
     driver.check()
-    return clock() - start

@@ -1,4 +1,7 @@
-"""``afflux decode``: frames as JSON lines, from hexadecimal or from a dump. What a frame says is not known here."""
+"""``afflux decode``: frames as JSON lines, from hexadecimal or from dumps, of one side of a connection or both.
+
+What a frame is and where it ends is not known here: each protocol has a dissector (core.dissector).
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -17,7 +21,10 @@ from afflux.cli.exits import MALFORMED, usage
 from afflux.cli.output import Format, printer
 from afflux.core.payload import Payload
 
-__all__ = ["Framing", "Shown", "decode", "frames"]
+if TYPE_CHECKING:
+    from afflux.core.dissector import MakeDissector
+
+__all__ = ["Framing", "Shown", "Side", "decode"]
 
 CAPTURES = {
     bytes.fromhex("a1b2c3d4"),
@@ -28,10 +35,10 @@ CAPTURES = {
 }
 "How pcap and pcapng files start."
 
-PREFIX = 3
+CHUNK = 0x1_0000
 
-Piece = tuple[int, bytes, int]
-"Where a frame starts, its bytes, and how many of them are missing."
+Piece = tuple[bool, bytes]
+"Whether the client sent it, and bytes: the next ones of that side, or one bare frame."
 
 
 class Framing(StrEnum):
@@ -57,7 +64,13 @@ class Side(StrEnum):
 
 
 def decode(
-    words: Annotated[list[str], typer.Argument(metavar="FILE | HEX…", help="A dump, - for stdin, or hex with --hex.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE | HEX…",
+            help="A dump of each side, - for stdin; or hex with --hex, each side's behind > or <.",
+        ),
+    ],
     as_hex: Annotated[bool, typer.Option("--hex", help="The arguments are bytes in hexadecimal.")] = False,
     framing: Annotated[
         Framing,
@@ -65,7 +78,9 @@ def decode(
     ] = Framing.length,
     payload: Annotated[Shown, typer.Option("--payload", help="Show metadata and data.")] = Shown.none,
     protocol: Annotated[str, typer.Option("--protocol", metavar="NAME", help="Which wire it is.")] = "rsocket",
-    role: Annotated[Side, typer.Option("--role", help="Which side sent the bytes.")] = Side.client,
+    role: Annotated[
+        Side, typer.Option("--role", help="Which side sent the bytes, or those of the first file.")
+    ] = Side.client,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 5 when a frame is malformed.")] = False,
     where: Annotated[str | None, typer.Option("--where", hidden=True)] = None,
     output: Annotated[
@@ -78,37 +93,45 @@ def decode(
         usage("--where comes with a later version of afflux")
     if output in (Format.raw, Format.hex):
         usage(f"decode has no output {output.value}; it has ndjson, json, table, csv")
-    _known(protocol)
+    make = _dissector(protocol)
+    client = role is Side.client
     if as_hex:
-        found = _from_hex(words, framing)
-    elif len(words) > 1:
-        usage("decode reads one file; several arguments go with --hex")
+        found = _from_hex(words, client)
+    elif len(words) > 2:
+        usage("decode reads one file, or one of each side; more arguments go with --hex")
     else:
-        found = _from_file(words[0], framing)
-    wrong = _print(found, payload, role, output)
+        found = _from_files(words, framing, client)
+    wrong = _print(_records(found, make, framing, payload), output)
     if strict and wrong:
         typer.echo(f"afflux: malformed frames: {wrong}", err=True)
         raise typer.Exit(MALFORMED)
 
 
-def _known(protocol: str) -> None:
+def _dissector(protocol: str) -> MakeDissector:
     from afflux.registry import PROTOCOLS, nearest
 
     if protocol not in PROTOCOLS:
         raise nearest("protocol", protocol, PROTOCOLS)
-    PROTOCOLS[protocol].built()
+    return PROTOCOLS[protocol].dissector()
 
 
-def _print(found: Iterator[Piece], payload: Shown, role: Side, output: Format | None) -> int:
+def _records(found: Iterator[Piece], make: MakeDissector, framing: Framing, payload: Shown) -> Iterator[dict[str, Any]]:
+    """The records of what both sides sent, in the order in which it is given."""
+    sides = {client: make(client, payload.value) for client in (True, False)}
+    for client, data in found:
+        if framing is Framing.none:
+            yield sides[client].bare(data)
+        else:
+            yield from sides[client].feed(data)
+    for side in sides.values():
+        yield from side.end()
+
+
+def _print(records: Iterator[dict[str, Any]], output: Format | None) -> int:
     """Print every frame; how many were malformed."""
-    from afflux.protocols.rsocket.frames import record
-
     show = _Records(output)
     wrong = 0
-    for offset, data, missing in found:
-        made = record(data, offset=offset, payload=payload.value, dir=">" if role is Side.client else "<")
-        if missing:
-            made["error"] = {"rule": "R-2", "reason": f"cut off: {missing} bytes are missing"}
+    for made in records:
         wrong += made["error"] is not None
         show.record(made)
     show.end()
@@ -141,27 +164,37 @@ class _Records:
             self._items.end()
 
 
-def _from_hex(words: list[str], framing: Framing) -> Iterator[Piece]:
-    """Bare frames, one an argument; or all arguments together as one piece of a byte stream."""
-    pieces = [_bytes(word) for word in words]
-    if framing is Framing.none:
-        return _bare(pieces)
-    return frames(io.BytesIO(b"".join(pieces)))
+def _from_hex(words: Iterable[str], client: bool) -> Iterator[Piece]:
+    """The bytes of each word. Behind a > they are the client's, behind a < the server's; that holds for the words which
+    follow."""
+    for word in words:
+        text = word.strip()
+        if text[:1] in (">", "<"):
+            client, text = text[0] == ">", text[1:]
+        if data := _bytes(text):
+            yield client, data
 
 
-def _from_file(name: str, framing: Framing) -> Iterator[Piece]:
-    if name == "-":
-        file: BinaryIO = sys.stdin.buffer
-    elif Path(name).is_file():
-        file = Path(name).open("rb")  # noqa: SIM115 -- read to its end by the iterator, then the process ends
-    else:
-        usage(f"there is no file {name!r}; bytes in hexadecimal go with --hex")
-    if framing is Framing.none:
-        return _bare(_bytes(line.decode("ascii", "replace")) for line in file if line.strip())
+def _from_files(names: list[str], framing: Framing, client: bool) -> Iterator[Piece]:
+    """What stands in a file of each side: bytes, or with bare frames one a line in hexadecimal."""
+    for name in names:
+        if name != "-" and not Path(name).is_file():
+            usage(f"there is no file {name!r}; bytes in hexadecimal go with --hex")
+    for side, name in zip((client, not client), names, strict=False):
+        with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
+            _check(file)
+            if framing is Framing.none:
+                yield from _from_hex((line.decode("ascii", "replace") for line in file), side)
+            else:
+                while data := file.read(CHUNK):
+                    yield side, data
+
+
+def _check(file: BinaryIO) -> None:
+    """A capture is no dump."""
     start = file.peek(4)[:4] if isinstance(file, io.BufferedReader) else b""
     if start in CAPTURES:
         usage("captures (pcap, pcapng) come with a later version of afflux")
-    return frames(file)
 
 
 def _bytes(text: str) -> bytes:
@@ -170,26 +203,3 @@ def _bytes(text: str) -> bytes:
         return bytes.fromhex(digits)
     except ValueError:
         usage(f"this is not hexadecimal: {text[:40]!r}")
-
-
-def _bare(pieces: Any) -> Iterator[Piece]:
-    offset = 0
-    for piece in pieces:
-        yield offset, piece, 0
-        offset += len(piece)
-
-
-def frames(file: BinaryIO) -> Iterator[Piece]:
-    """Each frame behind its 24-bit length, with the offset at which the frame itself starts.
-
-    What the end cuts off comes with the number of bytes that are missing.
-    """
-    offset = 0
-    while prefix := file.read(PREFIX):
-        if len(prefix) < PREFIX:
-            yield offset, prefix, PREFIX - len(prefix)
-            return
-        size = int.from_bytes(prefix, "big")
-        data = file.read(size)
-        yield offset + PREFIX, data, size - len(data)
-        offset += PREFIX + len(data)

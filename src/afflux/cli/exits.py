@@ -49,7 +49,21 @@ BY_WIRE_CODE = {
     0x004: 71,  # REJECTED_RESUME
     0x101: 72,  # CONNECTION_ERROR
     0x102: 73,  # CONNECTION_CLOSE
+    # The same by the numbers of ReactiveSocket; RSocket has nothing there.
+    0x021: 64,
+    0x022: 65,
+    0x023: 66,
+    0x024: 67,
+    0x011: 72,
 }
+
+BY_KIND = (
+    (errors.ApplicationError, 64),
+    (errors.Rejected, 65),
+    (errors.Canceled, 66),
+    (errors.Invalid, 67),
+)
+"Where the protocol has no codes."
 
 _P = ParamSpec("_P")
 
@@ -64,7 +78,7 @@ def code_of(error: BaseException) -> int:
         return HANDSHAKE
     if isinstance(error, TimeoutError):
         return TIMEOUT
-    return FAILED
+    return next((code for kind, code in BY_KIND if isinstance(error, kind)), FAILED)
 
 
 def _tls(error: BaseException | None) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Bucket"]
+from afflux.core.errors import Violation
+from afflux.core.limits import REASONS, Limits
+
+__all__ = ["Bucket", "spend"]
 
 _GRAIN = 1e-9
 "A billionth of a token is forgiven, so that seconds in floating point are exact at the limit."
@@ -53,3 +56,17 @@ class Bucket:
         if n > self.burst or not self.per_second:
             return None
         return missing / self.per_second
+
+
+def spend(bucket: Bucket | None, limits: Limits, limit: str, price: int, now: float) -> Bucket:
+    """Take ``price`` tokens from the bucket of a limit, and return it: None is one that nothing was taken from yet, as
+    most connections have them.
+
+    Raises:
+        Violation: there are not enough; its reason word is the limit's.
+    """
+    if bucket is None:
+        bucket = Bucket(*getattr(limits, limit))
+    if not bucket.take(price, now):
+        raise Violation(REASONS[limit], rule=limit)
+    return bucket

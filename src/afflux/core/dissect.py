@@ -49,7 +49,9 @@ def record(frame: Frame, *, flags: int | None = None, payload: PayloadForm = "no
     metadata. A secret is shown by its length only, except with ``payload="hex"``.
     """
     bits = frame.flags() if flags is None else flags
-    row = _row(where, length=frame.encoded_size, protocol=frame.PROTOCOL, type=frame.NAME)
+    if "length" not in where:
+        where["length"] = frame.encoded_size
+    row = _row(where, protocol=frame.PROTOCOL, type=frame.NAME)
     row["flags"] = [flag.letter for flag, _ in frame.FLAGS if flag.bit & bits]
     fields: dict[str, Any] = row["fields"]
     shown: dict[str, str | None] = {}

@@ -21,7 +21,7 @@ from afflux.core.events import Event, Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike
 
-__all__ = ["Engine", "Extending", "Fair", "Lasting", "Leasing", "Resumable"]
+__all__ = ["Carrying", "Engine", "Extending", "Fair", "Lasting", "Leasing", "Resumable"]
 
 
 class Engine(Protocol):
@@ -213,3 +213,34 @@ class Extending(Engine, Protocol):
 
     def extend(self, type: int, body: bytes, *, stream: int = 0, ignore: bool = True) -> None:
         """Send a frame of an extension."""
+
+
+class Carrying(Engine, Protocol):
+    """An engine whose protocol has sessions: bytes in both directions, on streams that only the client opens."""
+
+    def open_session(
+        self, data: bytes = b"", *, finish: bool = False, auto_ack: bool | None = None, now: float | None = None
+    ) -> int:
+        """Open a session and return its number; ``data`` are its first bytes, ``finish`` says that they are all, and
+        ``auto_ack`` that a response is acknowledged when it was read."""
+
+    def session_id(self, stream: int) -> int | None:
+        """The id that a session has on the wire, if it has one now."""
+
+    def takes(self, stream: int) -> bool:
+        """Whether what is written on a session may still reach the peer."""
+
+    def write(self, stream: int, data: bytes) -> None:
+        """Send bytes, within ``credit(stream)``."""
+
+    def finish(self, stream: int, *, ack: bool = False, drop: bool = False) -> None:
+        """No more bytes. A server may ask for an acknowledgement (``ack``), and ``drop`` the rest of the request."""
+
+    def read(self, stream: int, limit: int | None = None) -> bytes:
+        """Take bytes that have arrived, which makes room for more."""
+
+    def abort(self, stream: int, detail: str = "", *, untouched: bool = False) -> None:
+        """End a session in both directions; ``untouched``: no handler has seen it."""
+
+    def acknowledge(self, stream: int) -> None:
+        """The response was processed."""

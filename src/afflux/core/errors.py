@@ -64,6 +64,13 @@ class Error(Exception):
         copy.__cause__, copy.__suppress_context__ = self.__cause__, self.__suppress_context__
         return copy
 
+    def about(self, stream: int) -> Self:
+        """The connection's error as one of its streams sees it."""
+        copy = self.again()
+        copy.stream = stream
+        copy.__cause__ = self
+        return copy
+
     def __repr__(self) -> str:
         parts = [repr(self.message)]
         if self.code is not None:
@@ -130,12 +137,18 @@ class Invalid(Error):
 class ApplicationError(Error):
     """An error of the application at the other end.
 
-    A handler raises it to send ``code`` and ``message`` as they are. ``code`` is APPLICATION_ERROR (0x201)
-    or in the application's own range, 0x301 to 0xFFFFFFFE.
+    A handler raises it to send ``code`` and ``message`` as they are. ``code`` is in the application's own range (of
+    RSocket 0x301 to 0xFFFFFFFE, of ReactiveSocket 0x25 to 0x2F); None is the protocol's own code for it (0x201, 0x21).
+    Where a protocol has no codes, as reactive-streams-io, only the text goes.
     """
 
     def __init__(
-        self, code: int = 0x201, message: str = "", *, stream: int | None = None, rule: str | None = None
+        self,
+        code: int | None = None,
+        message: str = "",
+        *,
+        stream: int | None = None,
+        rule: str | None = None,
     ) -> None:
         super().__init__(message, code=code, stream=stream, rule=rule)
 

@@ -46,8 +46,9 @@ __all__ = [
     "singly",
 ]
 
-Verb = Literal["request", "fire", "stream", "channel"]
-"The four kinds of request; the fifth verb, push, has no stream."
+Verb = Literal["request", "fire", "stream", "channel", "subscribe"]
+"""The kinds of request; the verb push has no stream. ``subscribe`` asks for a stream that never completes, in a
+protocol that has a request of its own for it; where it arrives it is a stream."""
 
 
 @dataclass(slots=True)

@@ -18,11 +18,19 @@ class LengthPrefix:
     "Bytes of the length field."
     inclusive: bool = False
     "The length counts its own field too."
+    reserved: int = 0
+    "Bits of the length that are no part of the number: whoever reads it leaves them out."
 
     @property
     def most(self) -> int:
         """The longest frame that has a length, in bytes without the prefix."""
-        return (1 << 8 * self.width) - 1 - (self.width if self.inclusive else 0)
+        return (1 << 8 * self.width) - 1 - self.reserved - (self.width if self.inclusive else 0)
+
+    def size(self, data: bytes | memoryview, at: int = 0) -> int:
+        """The length at ``at``, which is whole: bytes of the frame behind it; negative for one that is too small to
+        count its own bytes."""
+        length = int.from_bytes(data[at : at + self.width], "big") & ~self.reserved
+        return length - self.width if self.inclusive else length
 
     def split(self, data: bytes) -> Iterator[memoryview]:
         """The frames in ``data``, without their prefixes. What an engine hands out is always whole frames."""

@@ -140,7 +140,7 @@ class _WrappedHandler:
         self._target = target
         self.pattern: Pattern = target.pattern if isinstance(target, Router | _WrappedHandler) else _no_pattern
         for verb, method in verbs_of(target).items():
-            if layers := layers_of(middleware, verb):
+            if verb != "session" and (layers := layers_of(middleware, verb)):
                 answer = answering(verb, method, layers, partial(self._called, verb))
                 answer.__dict__.update(getattr(method, "__dict__", {}))  # such as replays, for a journal
                 setattr(self, verb, answer)

@@ -21,5 +21,6 @@ from __future__ import annotations
 from afflux.sync.client import connect
 from afflux.sync.flow import ItemStream
 from afflux.sync.peer import Peer
+from afflux.sync.session import Session
 
-__all__ = ["ItemStream", "Peer", "connect"]
+__all__ = ["ItemStream", "Peer", "Session", "connect"]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from afflux.calls import Cursor, Metadata, call_payload
 from afflux.core.autocredit import Kept, check_kept
-from afflux.core.errors import Error, Unsupported
+from afflux.core.errors import Error
+from afflux.core.events import Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.registry import ProtocolEntry
@@ -18,8 +19,7 @@ from afflux.sync.flow import ItemStream, payloads_of
 from afflux.sync.session import Session
 
 if TYPE_CHECKING:
-    from afflux.core.engine import Leasing
-    from afflux.protocols.jmux.engine import Engine as SessionEngine
+    from afflux.core.engine import Carrying, Leasing
     from afflux.protocols.rsocket.lease import Lease
 
 __all__ = ["DEFAULT_CREDIT", "Peer"]
@@ -121,26 +121,29 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
                 has to fit a quarter of ``connection_bytes``.
             timeout: the longest wait for the next item.
         """
-        payload = call_payload(data, metadata, route, cursor)
-        driver = self._driver
-        self._check_credit("stream", credit)
+        return self._items("stream", call_payload(data, metadata, route, cursor), credit, timeout)
 
-        def opener(inbox: Inbox, grant: int, columnar: bool) -> int:
-            self._wait_for_room(timeout)
-            stream = driver.open("stream", payload, credit=grant, columnar=columnar)
-            driver.inboxes[stream] = inbox
-            return stream
-
-        return ItemStream(driver, credit, opener, timeout)
-
-    def subscribe(self, publisher: str, *, credit: Kept = DEFAULT_CREDIT, timeout: float | None = None) -> ItemStream:
-        """Subscribe to a publisher of the peer, in a protocol that has them (``rsio``): ``stream`` with its name.
+    def subscribe(
+        self,
+        publisher: PayloadLike,
+        *,
+        metadata: Metadata = None,
+        route: str | None = None,
+        cursor: Cursor | None = None,
+        credit: Kept = DEFAULT_CREDIT,
+        timeout: float | None = None,
+    ) -> ItemStream:
+        """Subscribe to a publisher of the peer; nothing is sent before the first use. In ``rsio`` that is a stream by
+        the publisher's name, without metadata; in ``reactivesocket`` a stream that never completes.
 
         Raises:
-            Unsupported: the protocol has no publishers.
+            Unsupported: the protocol has no subscriptions.
         """
         self._protocol.require("subscribe")
-        return self.stream(publisher, credit=credit, timeout=timeout)
+        payload = call_payload(publisher, metadata, route, cursor)
+        return self._items(self._protocol.subscribes, payload, credit, timeout)
+
+    subscription = subscribe  # what ReactiveSocket calls it
 
     def session(
         self, data: bytes | str = b"", *, finish: bool = False, acknowledge: bool = True, timeout: float | None = None
@@ -160,7 +163,7 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
         """
         self._protocol.require("session")
         self._driver.check()
-        engine = cast("SessionEngine", self._driver.engine)
+        engine = cast("Carrying", self._driver.engine)
         session = Session(self._driver, engine.open_session(auto_ack=acknowledge, now=monotonic()), timeout)
         if data:
             session.write(data)
@@ -257,10 +260,21 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
 
     # -- inside -----------------------------------------------------------------------------------------------
 
+    def _items(self, verb: Verb, payload: Payload, credit: Kept, timeout: float | None) -> ItemStream:
+        """The items of what is asked with ``payload``; it opens on first use."""
+        driver = self._driver
+        self._check_credit(verb, credit)
+
+        def opener(inbox: Inbox, grant: int, columnar: bool) -> int:
+            self._wait_for_room(timeout)
+            stream = driver.open(verb, payload, credit=grant, columnar=columnar)
+            driver.inboxes[stream] = inbox
+            return stream
+
+        return ItemStream(driver, credit, opener, timeout)
+
     def _check(self, verb: str) -> None:
-        if verb not in self._protocol.verbs:
-            there = ", ".join(self._protocol.verbs)
-            raise Unsupported(f'{self._protocol.name} has no "{verb}"; it offers: {there}')
+        self._protocol.check(verb)
         self._driver.check()
 
     def _check_credit(self, verb: str, credit: Kept) -> None:

@@ -11,7 +11,7 @@ from afflux.core.payload import payload_of
 from afflux.sync.driver import Driver, Inbox
 
 if TYPE_CHECKING:
-    from afflux.protocols.jmux.engine import Engine
+    from afflux.core.engine import Carrying
 
 __all__ = ["Session"]
 
@@ -25,7 +25,7 @@ class Session:
 
     def __init__(self, driver: Driver, stream: int, timeout: float | None) -> None:
         self._driver = driver
-        self._engine = cast("Engine", driver.engine)
+        self._engine = cast("Carrying", driver.engine)
         self._timeout = timeout
         self._inbox = driver.inboxes[stream] = Inbox()
         self._finished = False

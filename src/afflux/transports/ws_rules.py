@@ -16,7 +16,6 @@ __all__ = [
     "FOREIGN",
     "NORMAL",
     "POLICY",
-    "SUBPROTOCOLS",
     "TRY_AGAIN_LATER",
     "UNSUPPORTED_DATA",
     "Refusal",
@@ -28,9 +27,6 @@ __all__ = [
     "printable",
     "text_message",
 ]
-
-SUBPROTOCOLS: Final = {"rsocket": "rsocket"}
-"The WebSocket subprotocol of each protocol that has one."
 
 NORMAL: Final = 1000
 GOING_AWAY: Final = 1001

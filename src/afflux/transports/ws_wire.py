@@ -27,7 +27,6 @@ from afflux.transports.ws_rules import (
     MESSAGE_TOO_BIG,
     NORMAL,
     POLICY,
-    SUBPROTOCOLS,
     UNSUPPORTED_DATA,
     Refusal,
     chosen,
@@ -271,7 +270,7 @@ class ServerWire(Wire):
 
     def __init__(self, address: Address, limits: Limits, origins: frozenset[str] | None = None) -> None:
         self._server = _Server(max_size=limits.frame_bytes)
-        self._server.wanted = SUBPROTOCOLS.get(address.protocol)
+        self._server.wanted = address.entry.subprotocol
         super().__init__(self._server, address, limits)
         self._path = address.path or "/"
         self._origins = origins
@@ -336,7 +335,7 @@ class ClientWire(Wire):
     """The end that connects. Its request is ready to be written."""
 
     def __init__(self, address: Address, limits: Limits, *, secure: bool) -> None:
-        name = SUBPROTOCOLS.get(address.protocol)
+        name = address.entry.subprotocol
         uri = WebSocketURI(secure, _ascii(address.host), address.port or 0, quote(address.path), "")
         offers: Any = None if name is None else [name]
         self._client = ClientProtocol(uri, subprotocols=offers, max_size=limits.frame_bytes)

@@ -164,7 +164,7 @@ def test_a_conversation(mode: str) -> None:
 
 
 def test_a_session_that_says_nothing_first() -> None:
-    """Section 6: an empty Data open, if the application reads first."""
+    """I-6: an empty Data open, if the application reads first."""
     play = client().do(lambda engine: engine.open_session()) << opening()
     play >> data(b"hello") << Readable(1, 5)
 
@@ -222,6 +222,7 @@ def test_JA_04_the_server_aborts(partial: bool, mode: str) -> None:
 
 
 def test_an_abort_without_words() -> None:
+    """I-8."""
     asking() >> abort() << failed(1, SessionRejected, message="the server has aborted the session") << abort()
 
 
@@ -251,6 +252,7 @@ def test_SI_22_an_abort_is_not_answered() -> None:
 
 
 def test_D_15_the_ration_counts_after_an_abort(mode: str) -> None:
+    """I-13."""
     play = talking(mode).do(lambda engine: engine.abort(1)) << abort()
     play >> (data(b"x" * 32_767), data())
     play >> data(b"xx") << closed(RemoteProtocolError, rule="R-33") << ErrorMessage
@@ -305,7 +307,7 @@ def test_what_nobody_asked_for_is_not_acknowledged() -> None:
 
 
 def test_ack_owed_and_the_application_aborts(mode: str) -> None:
-    """Section 6: Abort, which is a negative acknowledgement."""
+    """I-12: Abort, which is a negative acknowledgement."""
     play = asking(mode, auto_ack=False) >> data(b"a", eof=True, close=True, ack=True) << ev.Items
     play.do(lambda engine: engine.abort(1)) << abort()
     assert play.engine._sessions.live == 0

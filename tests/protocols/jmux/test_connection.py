@@ -76,7 +76,7 @@ BAD = ["00", "4b", "4a6d7579", "4a6d757800", "4a6d7578010080 02", "4a6d757801008
 
 @pytest.mark.parametrize("bad", BAD)
 def test_R_3_a_bad_client_header(bad: str, mode: str) -> None:
-    """R-3, D-1, HS-19: header, Error, close; at the first wrong byte."""
+    """R-3, D-1, I-1, HS-19: header, Error, close; at the first wrong byte."""
     play = Playbook(Engine("server"), mode) >> bytes.fromhex(bad)
     play << closed(RemoteProtocolError, rule="R-3") << WELCOME << ErrorMessage
 
@@ -91,6 +91,7 @@ def test_HS_20_a_bad_server_header(bad: str, mode: str) -> None:
 
 @pytest.mark.parametrize("good", ["4a6d757801008001", "4a6d757802008001", "4a6d7578ff000001"])
 def test_D_1_negotiation_is_tolerated(good: str, mode: str) -> None:
+    """I-4."""
     play = Playbook(Engine("server"), mode) >> bytes.fromhex(good) << WELCOME << ev.Established
     assert not play.engine.closed
 
@@ -133,7 +134,7 @@ def test_NoOperation_is_bounded() -> None:
 
 
 def test_own_NoOperation() -> None:
-    """Section 6: with data only where it was asked for."""
+    """I-10: with data only where it was asked for."""
     play = client().do(lambda engine: engine.no_operation()) << NoOperation()
     with pytest.raises(LocalProtocolError, match="noop_data"):
         play.engine.no_operation(b"x")
@@ -187,7 +188,7 @@ def test_R_14_an_answer_without_a_question(mode: str) -> None:
 
 
 def test_silence_is_asked_after() -> None:
-    """3.1: Ping on idleness, and the answer shows life."""
+    """3.1, I-5: Ping on idleness, and the answer shows life."""
     play = client()
     assert play.engine.deadline == 20
     play.at(19).quiet().at(20) << Ping(cookie=1)
@@ -276,7 +277,7 @@ def test_JA_02_the_server_finds_an_error(mode: str) -> None:
 
 
 def test_JA_03_the_connection_is_lost() -> None:
-    """JA-03, 3.5, section 6: a bare close is not more than that."""
+    """JA-03, 3.5, I-3: a bare close is not more than that."""
     asking().eof() << failed(1, SessionLost, may_have_been_processed=True) << closed(ConnectionClosed, rule="3.5")
 
 
@@ -337,7 +338,7 @@ def test_a_client_drains() -> None:
 
 
 def test_SL_03_the_client_ends_its_half() -> None:
-    """SL-03, 3.2: the responses are finished, incomplete requests are over."""
+    """SL-03, 3.2, I-2: the responses are finished, incomplete requests are over."""
     play = server() >> (opening(b"q", eof=True), opening(b"q", id=1), opening(b"q", id=2, eof=True))
     play.forget().do(lambda engine: engine.finish(3)).forget()
     play.eof() << failed(2, SessionAborted) << abort(1, True, "the client has ended its half")
@@ -406,7 +407,7 @@ def test_bad_messages(bad: str, rule: str, mode: str) -> None:
 
 
 def test_ids_up_to_255() -> None:
-    """Section 6: JGDMS."""
+    """I-14: JGDMS."""
     play = server(max_session_id=255) >> opening(id=255)
     assert not play.engine.closed
     assert play.engine.session_id(1) == 255

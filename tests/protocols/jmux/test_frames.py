@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,59 +11,10 @@ from afflux.core.limits import Limits
 from afflux.protocols.jmux import frames
 from afflux.protocols.jmux.errors import GENERIC_TEXT, detail_of, encoded, text_for
 from afflux.protocols.jmux.errors import SessionRejected as Refused
-from afflux.protocols.jmux.frames import FRAMES, ConnectionHeader, Data, IncrementRation, JmuxFrame
+from afflux.protocols.jmux.frames import FRAMES, Data, IncrementRation, JmuxFrame
 from tests.strategies.frames import frames_of
 
 from .playbook import data, more
-
-VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "vectors" / "jmux.json").read_text())
-IDS = [vector["id"] for vector in VECTORS]
-NAMES = {"session": "session_id", "detail": "detail", "cookie": "cookie", "increment": "increment"}
-
-
-def read(raw: bytes) -> JmuxFrame:
-    if raw.startswith(frames.MAGIC):
-        return frames.decode_header(raw, client=False)
-    return frames.decode(raw)
-
-
-def described(message: JmuxFrame) -> dict[str, Any]:
-    """The message as the vectors write it."""
-    row: dict[str, Any] = {"message": message.NAME}
-    if isinstance(message, ConnectionHeader):
-        ration = message.initial_ration
-        return {
-            "version": message.version,
-            "initial_ration_field": ration,
-            "ration": ration * frames.STEPS_256,
-            "reserved": message.reserved,
-        }
-    for name in ("session", "cookie", "increment", "open", "close", "eof", "ack_required", "partial"):
-        if hasattr(message, name):
-            row[NAMES.get(name, name)] = getattr(message, name)
-    if isinstance(message, IncrementRation):
-        row |= {"shift": message.shift, "bytes": message.size}
-    if (detail := getattr(message, "detail", None)) is not None:
-        row |= {"length": len(detail), "detail": detail.decode()}
-    if (body := getattr(message, "data", None)) is not None:
-        row |= {"length": len(body), "data_hex": body.hex()}
-    return row
-
-
-@pytest.mark.parametrize("vector", VECTORS, ids=IDS)
-def test_a_vector_is_read_as_published(vector: dict[str, Any]) -> None:
-    """2.1, 2.2, R-4."""
-    message = read(bytes.fromhex(vector["hex"]))
-    wanted = dict(vector["decoded"])
-    if isinstance(message, ConnectionHeader):
-        del wanted["message"]  # the two headers are alike but for who says them
-    assert described(message) == wanted
-
-
-@pytest.mark.parametrize("vector", VECTORS, ids=IDS)
-def test_a_vector_is_written_as_published(vector: dict[str, Any]) -> None:
-    raw = bytes.fromhex(vector["hex"])
-    assert read(raw).encode() == raw
 
 
 @given(st.one_of([frames_of(kind) for kind in FRAMES.values()]))

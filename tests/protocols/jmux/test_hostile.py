@@ -44,18 +44,6 @@ def test_every_split_means_the_same(role: Any, said: list[Any], draw: st.DataObj
         assert told[0][1] == told[1][1] == told[2][1]
 
 
-@given(st.sampled_from(["client", "server"]), st.booleans(), st.binary(max_size=200))
-def test_garbage(role: Any, greeted: bool, raw: bytes) -> None:
-    """It never raises, and it ends at most once."""
-    engine = Engine(role, limits=Limits.tiny())
-    events = engine.receive((WELCOME if role == "client" else HELLO).encode(), 0.0) if greeted else []
-    events += engine.receive(raw, 0.0)
-    events += engine.receive_eof(1.0)
-    events += engine.receive_eof(1.0)
-    assert [type(event) for event in events].count(ev.Closed) == 1
-    assert engine.closed
-
-
 WISH = st.tuples(st.integers(0, 11), st.integers(0, 5), st.integers(0, 700))
 
 

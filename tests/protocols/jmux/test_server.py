@@ -63,7 +63,7 @@ def test_JA_06_a_handler_that_fails(mode: str) -> None:
 
 
 def test_R_30_a_request_that_nobody_has_seen(mode: str) -> None:
-    """R-30: p=0 only when nothing was processed."""
+    """R-30, I-9: p=0 only when nothing was processed."""
     play = talking(mode).do(lambda engine: engine.abort(1, "no", untouched=True)) << abort(detail="no")
     play >> data(b"late", eof=True)
     play.do(lambda engine: engine.abort(1)).quiet()
@@ -158,7 +158,7 @@ def test_dropping_while_answering(mode: str) -> None:
 
 
 def test_aborting_after_finishing_is_a_close() -> None:
-    """Section 6, 3.4: the client keeps the response."""
+    """I-7, 3.4: the client keeps the response."""
     talking().do(lambda engine: engine.finish(1)).forget().do(lambda engine: engine.abort(1)) << CLOSE
 
 
@@ -286,7 +286,7 @@ def test_violations_of_a_client(said: Abort, rule: str, mode: str) -> None:
 
 
 def test_lenient_partial() -> None:
-    """Section 6: the Java original."""
+    """I-11: the Java original."""
     talking(lenient_partial=True) >> abort(partial=True) << ev.Failed << abort(partial=True)
 
 

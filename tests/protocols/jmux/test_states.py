@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from afflux.core.machine import Table
+from afflux.core.limits import Limits
 from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.frames import JmuxFrame, NoOperation
+from afflux.protocols.jmux.session import Session
 from afflux.protocols.jmux.sessions import Sessions, numbered
 from afflux.protocols.jmux.states import (
     CLIENT,
@@ -41,140 +42,6 @@ from .playbook import (
     ping,
     server,
 )
-
-# One line an input, one letter a state: the next state, "." where it stays, "!" where it is a violation.
-CONNECTION_LETTERS = {"S": "START", "W": "WAIT_HEADER", "O": "OPEN", "D": "DRAINING", "H": "HALF_CLOSED", "C": "CLOSED"}
-CLIENT_GRID = """
-               S W O D C
-HEADER         ! O ! ! .
-BAD_HEADER     ! C ! ! .
-NO_OPERATION   ! ! . . .
-PING           ! ! . . .
-PING_ACK       ! ! . . .
-SHUTDOWN       ! ! C C .
-ERROR          ! ! C C .
-SESSION        ! ! . . .
-APP_START      W . . . .
-APP_DRAIN      . C D . .
-APP_CLOSE      . C C C .
-SESSIONS_ENDED . . . C .
-EOF            . C C C .
-SILENT         . C C C .
-IDLE           . . . . .
-"""
-SERVER_GRID = """
-               W O D H C
-HEADER         O ! ! . .
-BAD_HEADER     C ! ! . .
-NO_OPERATION   ! . . . .
-PING           ! . . . .
-PING_ACK       ! . . . .
-SHUTDOWN       ! ! ! . .
-ERROR          ! C C . .
-SESSION        ! . . . .
-APP_START      . . . . .
-APP_DRAIN      C D . . .
-APP_CLOSE      C C C C .
-SESSIONS_ENDED . . C C .
-EOF            C H H C .
-SILENT         C C C C .
-IDLE           . C . . .
-"""
-SESSION_LETTERS = {
-    "F": "FREE",
-    "O": "OPEN",
-    "U": "OUT_FIN",
-    "I": "IN_FIN",
-    "B": "BOTH_FIN",
-    "A": "ABORTED",
-    "D": "ACK_DUE",
-    "C": "CLOSED",
-    "E": "CLOSED_EARLY",
-    "f": "ABORTED_FIN",
-}
-CLIENT_SESSION_GRID = """
-                   F O U I B A D
-DATA_OPEN          ! ! ! ! ! ! !
-DATA_OPEN_EOF      ! ! ! ! ! ! !
-DATA               ! . . ! ! . !
-DATA_EOF           ! I B ! ! . !
-DATA_EOF_CLOSE     ! F F ! ! F !
-DATA_EOF_CLOSE_ACK ! F D ! ! F !
-CLOSE              ! ! ! F F F !
-CLOSE_ACK          ! ! ! F D F !
-ABORT              ! F F F F F !
-INCREMENT          ! . . . . . !
-ACKNOWLEDGMENT     ! ! ! ! ! ! !
-APP_OPEN           O . . . . . .
-APP_OPEN_EOF       U . . . . . .
-APP_DATA           . . . . . . .
-APP_EOF            . U . B . . .
-APP_EOF_DROP       . . . . . . .
-APP_DROP           . . . . . . .
-APP_ABORT          . A A A A . F
-APP_ACK            . . . . . . F
-"""
-SERVER_SESSION_GRID = """
-                   F O U I C E A f
-DATA_OPEN          O ! ! ! O ! ! O
-DATA_OPEN_EOF      I ! ! ! I ! ! I
-DATA               ! . . ! ! . . .
-DATA_EOF           ! I C ! ! C f .
-DATA_EOF_CLOSE     ! ! ! ! ! ! ! !
-DATA_EOF_CLOSE_ACK ! ! ! ! ! ! ! !
-CLOSE              ! ! ! ! ! ! ! !
-CLOSE_ACK          ! ! ! ! ! ! ! !
-ABORT              ! F F F F F F F
-INCREMENT          ! . . . . . . .
-ACKNOWLEDGMENT     ! ! . ! . . ! !
-APP_OPEN           . . . . . . . .
-APP_OPEN_EOF       . . . . . . . .
-APP_DATA           . . . . . . . .
-APP_EOF            . U . C . . . .
-APP_EOF_DROP       . E . C . . . .
-APP_DROP           . . E . . . . .
-APP_ABORT          . A E f . . . .
-APP_ACK            . . . . . . . .
-"""
-
-
-def grid(text: str, letters: dict[str, str]) -> dict[tuple[str, str], str]:
-    """(state, input) to the next state, by name."""
-    head, *lines = text.strip().splitlines()
-    states = [letters[letter] for letter in head.split()]
-    cells = {}
-    for line in lines:
-        input, *nexts = line.split()
-        for state, next in zip(states, nexts, strict=True):
-            cells[state, input] = state if next == "." else next if next == "!" else letters[next]
-    return cells
-
-
-@pytest.mark.parametrize(
-    ("table", "text", "letters"),
-    [
-        (CLIENT, CLIENT_GRID, CONNECTION_LETTERS),
-        (SERVER, SERVER_GRID, CONNECTION_LETTERS),
-        (CLIENT_SESSION, CLIENT_SESSION_GRID, SESSION_LETTERS),
-        (SERVER_SESSION, SERVER_SESSION_GRID, SESSION_LETTERS),
-    ],
-    ids=["client", "server", "client-session", "server-session"],
-)
-def test_every_cell(table: Table[Any, Any, Any], text: str, letters: dict[str, str]) -> None:
-    """Sections 3.1 to 3.4."""
-    violations = (ConnectionAction.VIOLATION, SessionAction.VIOLATION)
-    cells = {
-        (state.name, input.name): "!" if any(step.action is action for action in violations) else step.next.name
-        for state, input, step in table.cells()
-    }
-    assert cells == grid(text, letters)
-
-
-def test_tables_can_be_drawn() -> None:
-    for table in (CLIENT, SERVER, CLIENT_SESSION, SERVER_SESSION):
-        assert table.mermaid().startswith("stateDiagram-v2")
-        assert "|" in table.markdown()
-
 
 # -- the engine does what the cell of a session says ----------------------------------------------------------
 
@@ -395,14 +262,16 @@ def test_D_12_lenient() -> None:
 
 def test_what_the_roles_fill_in() -> None:
     """What is common to both roles is nothing without one of them."""
-    nothing: Any = None
+    actions = numbered({})
+    both = Sessions(CLIENT_SESSION, Limits.tiny(), 127, 1024, lambda price, stream, rule, reason: None, actions)
+    session = Session(1, True, 0, 0)
     for missing in (
-        lambda: Sessions.opened(nothing, 0),
-        lambda: Sessions.deliver(nothing, nothing, b""),
-        lambda: Sessions.refuse(nothing, nothing, "", ""),
-        lambda: Sessions.leave(nothing, nothing, True),
-        lambda: Sessions.due(nothing, nothing),
-        lambda: numbered({})[0](nothing, nothing, 0, 0, b""),
+        lambda: both.opened(0),
+        lambda: both.deliver(session, b""),
+        lambda: both.refuse(session, "", ""),
+        lambda: both.leave(session, True),
+        lambda: both.due(session),
+        lambda: actions[0](both, session, 0, 0, b""),
     ):
         with pytest.raises(NotImplementedError):
             missing()

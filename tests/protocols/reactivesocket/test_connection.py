@@ -38,7 +38,7 @@ def client(**options: Any) -> Playbook:
 
 
 def test_a_client_says_setup_at_once_and_may_ask_at_once() -> None:
-    """R-14, R-17, R-24: SETUP on stream 0, a keepalive every 500 ms, requests right behind."""
+    """R-14, R-17, R-24, D-14: SETUP on stream 0, a keepalive every 500 ms, requests right behind."""
     play = client() << frames.Setup(keepalive_ms=500, lifetime_ms=90_000)
     play.do(lambda engine: engine.open("request", b"q")) << REQUEST
     play >> frames.Response(stream=2, complete=True, data=b"a") << ev.Established
@@ -73,7 +73,7 @@ def test_a_client_says_setup_at_once_and_may_ask_at_once() -> None:
     ids=str,
 )
 def test_anything_before_setup_is_an_invalid_setup(mode: Any, frame: Any) -> None:
-    """R-15, R-18, HS-02, HS-03: nothing is kept or served."""
+    """R-15, R-18, D-14, HS-02, HS-03: nothing is kept or served."""
     play = Playbook(Engine("server"), mode)
     play >> frame << error(0, 0x01) << closed(RemoteProtocolError, code=1)
     play.quiet()
@@ -146,7 +146,7 @@ def test_a_connection_error_ends_everything(code: int) -> None:
 
 
 def test_keepalive_is_answered_with_the_same_data(mode: Any) -> None:
-    """R-25, KA-01; R-26: one on a stream is ignored."""
+    """R-25, KA-01; R-26, D-6: one on a stream is ignored."""
     for play in (responder(mode), requester(mode)):
         play >> KEEPALIVE << frames.Keepalive(data=b"k")
         play >> frames.Keepalive(data=b"k")
@@ -307,7 +307,7 @@ def test_with_leases_both_sides_grant_and_wait() -> None:
 
 
 def test_a_request_beyond_the_lease() -> None:
-    """R-47, LE-10: of any type; only the first frame of a channel counts (3.5)."""
+    """R-47, D-10, LE-10: of any type; only the first frame of a channel counts (3.5)."""
     play = Playbook(Engine("server", lease=GRANTS)) >> setup(lease=True) << ev.Established << frames.Lease
     play >> frames.RequestChannel(stream=2, initial_n=1, data=b"1") << ev.Opened
     play.do(lambda engine: engine.request(2, 3)) << frames.RequestN(stream=2, n=2)
@@ -383,7 +383,7 @@ def test_a_policy_that_fails_ends_the_connection() -> None:
 
 
 def test_java_has_its_own_flags_of_setup() -> None:
-    """Section 6: early Java says L and S by 0x20 and 0x10."""
+    """I-3: early Java says L and S by 0x20 and 0x10."""
     java = Dialect(java_compat=True)
     sent = Engine("client", setup=setup(lease=True, strict=True), dialect=java).outgoing()
     assert sent[6:8] == b"\x30\x30"

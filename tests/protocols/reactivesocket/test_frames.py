@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +25,6 @@ from afflux.protocols.reactivesocket.frames import FRAMES, Malformed, ReactiveSo
 from tests.protocols.reactivesocket.playbook import raw
 from tests.strategies.frames import frames_of
 
-VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "vectors" / "reactivesocket.json").read_text())
 LIMITS = Limits.server()
 
 
@@ -35,29 +32,12 @@ def any_frame() -> st.SearchStrategy[ReactiveSocketFrame]:
     return st.one_of([frames_of(frame) for frame in FRAMES.values()])
 
 
-def value_of(frame: ReactiveSocketFrame, name: str) -> Any:
-    """What a vector calls ``name``."""
-    if name == "stream_id":
-        return frame.stream  # type: ignore[attr-defined]
-    if name == "data_hex" and isinstance(frame, frames.Ext):
-        return frame.body.hex()
-    if name.endswith("_hex"):
-        value = getattr(frame, name.removesuffix("_hex"))
-        return None if value is None else value.hex()
-    return getattr(frame, name)
-
-
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["id"])
-def test_vectors_both_ways(vector: dict[str, Any]) -> None:
-    """R-1, R-2, R-5: byte order, a length that counts itself, a metadata length that does too."""
-    data, expected = bytes.fromhex(vector["hex"]), dict(vector["decoded"])
-    assert int.from_bytes(data[:4], "big") == expected.pop("frame_length") == len(data)
-    frame = decode(data[4:])
-    assert expected.pop("frame") == frame.NAME
-    assert frame.flags() == expected.pop("flags")
-    assert {name: value_of(frame, name) for name in expected} == expected
-    assert frame.encode(prefixed=True) == data  # R-3: on TCP
-    assert frame.encode() == data[4:]  # R-3: on WebSocket
+def test_the_layout_of_a_frame() -> None:
+    """R-1, R-2, R-3, R-5, D-1: big endian, a length that counts itself, on TCP alone; so does that of metadata."""
+    frame = frames.RequestResponse(stream=0x0102, metadata=b"md", data=b"d")
+    body = bytes.fromhex("0004 4000 00000102 00000006 6d64 64")
+    assert frame.encode() == body
+    assert frame.encode(prefixed=True) == bytes.fromhex("00000013") + body
 
 
 @given(any_frame())
@@ -110,7 +90,9 @@ def test_metadata_that_is_empty_is_not_none() -> None:
 
 
 def test_flags_that_are_not_assigned_are_ignored() -> None:
-    """R-7."""
+    """R-7, I-2: that of N included, where N is always there."""
+    data = raw(6, 0x0800, 2, b"\0\0\0\x07d")[4:]
+    assert decode(data) == frames.RequestStream(stream=2, initial_n=7, data=b"d")
     assert decode(raw(9, 0xF7FF, 2, b"\0\0\0\x07")[4:]) == frames.RequestN(stream=2, n=7)
     assert frames.RequestN(stream=2, n=7).flags() == 0
 
@@ -192,7 +174,7 @@ def test_what_an_error_sends() -> None:
 
 
 def test_the_text_of_an_error() -> None:
-    """R-49: written to the data without NUL; read from there, else from the metadata, one NUL at the end stripped."""
+    """R-49, D-11: written to the data without NUL; read from there, else from metadata, without a NUL at the end."""
     assert code_for(Rejected("a\0b"), LIMITS) == (0x22, "ab")
     assert text_of(frames.ErrorFrame(stream=2, code=0x21, metadata=b"m", data=b"d\0")) == b"d"
     assert text_of(frames.ErrorFrame(stream=2, code=0x22, metadata=b"m\0\0")) == b"m\0"

@@ -43,7 +43,7 @@ def asked(verb: str, play: Any = None, **options: Any) -> Playbook:
     [("client", "even", 2), ("server", "even", 1), ("client", "odd", 1), ("server", "odd", 2)],
 )
 def test_parities(role: str, parity: Any, first: int) -> None:
-    """R-11, and client_parity."""
+    """R-11, D-2, I-4: client_parity."""
     play = (requester if role == "client" else responder)(dialect=Dialect(client_parity=parity))
     play.do(lambda engine: engine.open("request", b"q")) << frames.RequestResponse(stream=first, data=b"q")
     play.do(lambda engine: engine.open("request", b"q")) << frames.RequestResponse(stream=first + 2, data=b"q")
@@ -52,7 +52,7 @@ def test_parities(role: str, parity: Any, first: int) -> None:
 
 
 def test_ids_of_the_peer_come_in_any_order(mode: Any) -> None:
-    """R-12, R-13, SI-17: free, of its parity, not 0; also again, and above 2^31."""
+    """R-12, R-13, D-2, SI-17: free, of its parity, not 0; also again, and above 2^31."""
     play = responder(mode)
     for id in (8, 2, 0xFFFFFFFE):
         play >> frames.RequestResponse(stream=id) << ev.Opened(id, "request", P(), 1, False)
@@ -68,7 +68,7 @@ def test_ids_of_the_peer_come_in_any_order(mode: Any) -> None:
 @pytest.mark.parametrize("complete", [True, False])
 @pytest.mark.parametrize("payload", [P(), P(b"a"), P(b"", b""), P(b"a", b"m")], ids=repr)
 def test_a_response_completes_with_c_or_without(mode: Any, complete: bool, payload: Payload) -> None:
-    """R-28, R-29, SI-11: an empty one is an empty item."""
+    """R-28, R-29, D-8, SI-11: an empty one is an empty item."""
     play = asked("request", requester(mode))
     play >> frames.Response(stream=2, complete=complete, metadata=payload.metadata, data=payload.data)
     play << ev.Items(2, [payload], True)
@@ -141,7 +141,7 @@ def test_unknown_streams_are_ignored() -> None:
 
 @pytest.mark.parametrize("columnar", [False, True])
 def test_a_stream_within_credit(mode: Any, columnar: bool) -> None:
-    """R-30, R-38, R-39: items, credit, the end with content and without."""
+    """R-30, R-38, R-39, D-8: items, credit, the end with content and without."""
     play = asked("stream", requester(mode), credit=20, columnar=columnar)
     items = [frames.Response(stream=2, data=b"%02d" % n) for n in range(11)] + [frames.Response(stream=2, data=b"x")]
     play >> tuple(items)
@@ -194,7 +194,7 @@ def test_errors_of_a_stream() -> None:
 
 @pytest.mark.parametrize("kind", [frames.RequestStream, frames.RequestSub])
 def test_serving_a_stream(mode: Any, kind: Any) -> None:
-    """R-37, R-38, R-41: credit is masked, adds up, saturates; 0 is ignored; no credit is no fault."""
+    """R-37, R-38, R-41, I-7: credit is masked, adds up, saturates; 0 is ignored; no credit is no fault."""
     play = responder(mode) >> kind(stream=2, initial_n=1, data=b"q") << ev.Opened(2, "stream", P(b"q"), 1, False)
     with pytest.raises(LocalProtocolError) as caught:
         play.engine.send(2, [b"1", b"2"])
@@ -244,7 +244,7 @@ def test_a_subscription_does_not_complete() -> None:
 
 
 def test_a_subscription_may_complete_by_a_switch() -> None:
-    """sub_complete."""
+    """I-10: sub_complete."""
     play = responder(dialect=Dialect(sub_complete="pass")) >> frames.RequestSub(stream=2, initial_n=1) << ev.Opened
     play.do(lambda engine: engine.send(2, [b"1"], complete=True)) << frames.Response(stream=2, data=b"1")
     play << frames.Response(stream=2, complete=True)
@@ -354,7 +354,7 @@ def test_a_responder_stops_taking_without_a_word() -> None:
 
 
 def test_half_close() -> None:
-    """D-16: RSocket's rows, with RESPONSE C and REQUEST_CHANNEL C."""
+    """D-16, I-11: RSocket's rows, with RESPONSE C and REQUEST_CHANNEL C."""
     play = asked("channel", half(requester, mtu=64)) >> frames.RequestN(stream=2, n=9) << ev.Granted
     play >> frames.Response(stream=2, complete=True) << ev.Completed(2)
     play.do(lambda engine: engine.send(2, [b"2"], complete=True))
@@ -545,7 +545,7 @@ def test_asking_stops_where_ids_do() -> None:
 
 
 def test_java_writes_n_always() -> None:
-    """java_compat: N in every REQUEST_CHANNEL both ways, and 4 stray bytes in a bare completion."""
+    """I-1, java_compat: N in every REQUEST_CHANNEL both ways, and 4 stray bytes in a bare completion."""
     java = Dialect(java_compat=True)
     play = asked("channel", requester(dialect=java, mtu=64)) >> frames.RequestN(stream=2, n=9) << ev.Granted
     play.do(lambda engine: engine.send(2, [b"2", b"3"])) << frames.RequestChannel(stream=2, initial_n=0, data=b"2")
@@ -562,7 +562,7 @@ def test_java_writes_n_always() -> None:
 
 
 def test_numbers_of_errors() -> None:
-    """error_codes."""
+    """I-5: error_codes."""
     later = Dialect(error_codes="0.1")
     play = responder(dialect=later) >> frames.RequestResponse(stream=2) << ev.Opened
     play.do(lambda engine: engine.fail(2, Rejected("no"))) << error(2, 0x202)
@@ -577,7 +577,7 @@ def test_numbers_of_errors() -> None:
 
 @pytest.mark.parametrize("verb", ["request", "fire", "stream", "subscribe", "channel"])
 def test_requests_in_fragments(verb: str) -> None:
-    """fragment_requests: frames of the same type."""
+    """I-6, fragment_requests: frames of the same type."""
     later = Dialect(fragment_requests=True)
     play = requester(dialect=later, mtu=64)
     credit = 0 if verb in ("request", "fire") else 2

@@ -45,7 +45,7 @@ class Reader:
     def __init__(self, limits: Limits | None = None) -> None:
         self.messages: list[Any] = []
         self.sizes: dict[int, int] = {}
-        self._in = Inbound(limits or Limits.trusted(), self.sizes.get, lambda block, at, end: at, self._take)
+        self._in = Inbound(limits or Limits.trusted(), self.sizes.get, lambda cursor: 0, self._take)
         self._in.known = frozenset(FRAMES)
         self._in.first = False
 

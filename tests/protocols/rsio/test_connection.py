@@ -137,7 +137,7 @@ def test_R_14_messages_of_an_extension_that_is_not_in_use(mode: Mode, message: f
 
 
 def test_R_14_nothing_of_an_extension_is_sent_before_hello() -> None:
-    """What is large goes whole to a peer that cannot put it together."""
+    """I-5: what is large goes whole to a peer that cannot put it together."""
     play = Playbook(Engine("server", extensions=BOTH, mtu=64)).forget() >> ClientHello() << ev.Established
     play >> ask(demand=5) << ev.Opened << answer()
     play.do(lambda engine: engine.send(2, [b"x" * 1000])) << item(b"x" * 1000)
@@ -225,7 +225,7 @@ def test_a_goodbye_without_words_is_an_end_in_order(mode: Mode) -> None:
 
 
 def test_goodbye_is_acknowledged_by_an_extension(mode: Mode) -> None:
-    """D-11, part 6: goodbyeAck, where both sides know it."""
+    """D-11, I-4: goodbyeAck, where both sides know it."""
     play = server(mode, extensions=BOTH) >> bye() << ev.Closed(None) << GoodbyeAck(message="")
     play = server(mode, extensions=BOTH).do(lambda engine: engine.close(0.0)) << bye()
     play >> GoodbyeAck(message="thanks") << ev.Closed(None)

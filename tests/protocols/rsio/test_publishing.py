@@ -282,7 +282,7 @@ def splitting(demand: int = 99, size: int = 0) -> Playbook:
 
 
 def test_large_elements_go_in_parts() -> None:
-    """Part 6, split_messages: only what is larger than a part, and a small one may go between those of another id."""
+    """I-3, split_messages: only what is larger than a part, and a small one may go between those of another id."""
     play = splitting().do(lambda engine: engine.send(2, [b"s", b"x" * 150, b"y" * 64, b"z" * 65]))
     play << item(b"s") << part(0, b"x" * 64) << part(0, b"x" * 64) << part(0, b"x" * 22, last=True)
     play << item(b"y" * 64) << part(1, b"z" * 64) << part(1, b"z", last=True)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from afflux.core.errors import Rejected
-from afflux.core.machine import Table
 from afflux.protocols.rsio import Engine, frames
 from afflux.protocols.rsio.states import (
     CLIENT,
@@ -27,128 +26,11 @@ from afflux.protocols.rsio.states import (
 
 from .playbook import BOTH, Playbook, answer, ask, bye, cancel, complete, error, item, request
 
-# One line an input, one letter a state: the next state, "." where it stays, "!" where the connection ends.
-CONNECTION_LETTERS = {
-    "S": "START",
-    "W": "WAIT",
-    "D": "DECIDING",
-    "O": "OPEN",
-    "d": "DRAINING",
-    "G": "CLOSING",
-    "C": "CLOSED",
-}
-CLIENT_GRID = """
-             S W O d G C
-HELLO        G O G G . .
-HELLO_OTHER  G C G G . .
-HELLO_WRONG  G G G G . .
-SIGNAL       G G . . . .
-GOODBYE      G C C C C .
-GOODBYE_ACK  G G G G C .
-BROKEN       G G G G . .
-APP_START    W . . . . .
-APP_ACCEPT   . . . . . .
-APP_REFUSE   . . . . . .
-APP_DRAIN    . . d . . .
-APP_CLOSE    . G G G . .
-LAST_ENDED   . . . G . .
-SILENT       . C . . . .
-REPLY_LATE   . . . . C .
-LOST         C C C C C .
-"""
-SERVER_GRID = """
-             S W D O d G C
-HELLO        G D . G G . .
-HELLO_OTHER  G C . G G . .
-HELLO_WRONG  G G . G G . .
-SIGNAL       G G . . . . .
-GOODBYE      G C . C C C .
-GOODBYE_ACK  G G . G G C .
-BROKEN       G G C G G . .
-APP_START    W . . . . . .
-APP_ACCEPT   . . O . . . .
-APP_REFUSE   . C C . . . .
-APP_DRAIN    . C C d . . .
-APP_CLOSE    . C C G G . .
-LAST_ENDED   . . . . G . .
-SILENT       . C C . . . .
-REPLY_LATE   . . . . . C .
-LOST         C C C C C C .
-"""
-SUBSCRIBER_LETTERS = {"F": "FREE", "P": "PENDING", "A": "ACTIVE", "C": "CANCELLED", "R": "REUSED"}
-SUBSCRIBER_GRID = """
-                 F P A C R
-SUBSCRIBED       . A ! . A
-SUBSCRIBED_BIG   . C ! . C
-SUBSCRIBED_OLD   . ! ! . .
-NEXT             . ! . . .
-NEXT_EXCESS      . ! C . .
-NEXT_BIG         . ! C . .
-COMPLETE         . ! F F .
-ERROR            . F F F F
-OLD_ENDED        . ! ! . .
-APP_SUBSCRIBE    P . . R .
-APP_REQUEST      . . . . .
-APP_REQUEST_BAD  . C C . C
-APP_CANCEL       . C C . C
-"""
-PUBLISHER_LETTERS = {"F": "FREE", "A": "ACTIVE"}
-PUBLISHER_GRID = """
-               F A
-SUBSCRIBE      A !
-SUBSCRIBE_BAD  . !
-REQUEST        . .
-REQUEST_BAD    . F
-CANCEL         . F
-APP_ITEM       . .
-APP_ITEM_BAD   . F
-APP_COMPLETE   . F
-APP_FAIL       . F
-"""
-
-
-def grid(text: str, letters: dict[str, str]) -> dict[tuple[str, str], str]:
-    """(state, input) to the next state, by name."""
-    head, *lines = text.strip().splitlines()
-    states = [letters[letter] for letter in head.split()]
-    cells = {}
-    for line in lines:
-        input, *nexts = line.split()
-        for state, next in zip(states, nexts, strict=True):
-            cells[state, input] = state if next == "." else next if next == "!" else letters[next]
-    return cells
-
-
-@pytest.mark.parametrize(
-    ("table", "text", "letters"),
-    [
-        (CLIENT, CLIENT_GRID, CONNECTION_LETTERS),
-        (SERVER, SERVER_GRID, CONNECTION_LETTERS),
-        (SUBSCRIBER, SUBSCRIBER_GRID, SUBSCRIBER_LETTERS),
-        (PUBLISHER, PUBLISHER_GRID, PUBLISHER_LETTERS),
-    ],
-    ids=["client", "server", "subscriber", "publisher"],
-)
-def test_every_cell(table: Table[Any, Any, Any], text: str, letters: dict[str, str]) -> None:
-    """R-28: nothing leads out of a closed connection, and out of FREE only a subscribe."""
-    fatal = (SubscriberAction.FATAL, PublisherAction.FATAL)
-    cells = {
-        (state.name, input.name): "!" if any(step.action is action for action in fatal) else step.next.name
-        for state, input, step in table.cells()
-    }
-    assert cells == grid(text, letters)
-
 
 def test_what_does_nothing_changes_nothing() -> None:
     for state, _, step in (*SUBSCRIBER.cells(), *PUBLISHER.cells()):
         if step.action.name in ("IGNORE", "DROP", "REMEMBER", "NOTHING", "FATAL", "GRANT", "REQUEST"):
             assert step.next == state
-
-
-def test_tables_can_be_drawn() -> None:
-    for table in (CLIENT, SERVER, SUBSCRIBER, PUBLISHER):
-        assert table.mermaid().startswith("stateDiagram-v2")
-        assert "|" in table.markdown()
 
 
 # -- the engine does what the cell of a connection says -------------------------------------------------------

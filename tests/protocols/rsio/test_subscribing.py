@@ -274,7 +274,7 @@ def split(demand: int = 5, size: int = 0, mode: Mode = "whole", limits: Limits |
 
 
 def test_elements_in_parts(mode: Mode) -> None:
-    """Part 6: reading is mandatory when split messages are on. Elements in parts may be mixed; each costs one."""
+    """I-3: reading is mandatory when split messages are on. Elements in parts may be mixed; each costs one."""
     play = split(3, mode=mode)
     play >> (part(0, b"a" * 100), part(1, b"b" * 100), item(b"c"), part(1, b"B", last=True), part(0, b"A", last=True))
     assert got(play) == [b"c", b"b" * 100 + b"B", b"a" * 100 + b"A"]

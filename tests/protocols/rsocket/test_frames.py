@@ -41,80 +41,30 @@ from afflux.protocols.rsocket.frames import (
 )
 from tests.strategies.frames import frames_of, rsocket_frames
 
+from .wire import NOT_FRAMES, ODD_FLAGS, WIRE
+
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "vectors" / "rsocket.json").read_text())
-
-NOT_FRAMES = ("composite", "routing_tags", "auth", "zipkin", "broker")
-"""What a vector decodes to when it is the content of metadata: test_metadata.py has those."""
-
-ODD_FLAGS = {
-    "v1-lease-metadata": "M is clear although there is metadata; we set it (part 6)",
-    "v1-metadata-push-text": "M is clear; we always set it (2.3)",
-    "v1-metadata-push-binary": "M is clear; we always set it (2.3)",
-    "v1-resume": "M and 0x040 are set, which RESUME does not have; we send them 0 (R-4)",
-}
-"""Vectors that test decoding, not flag policy: encoded again they differ in these flags and in nothing else."""
-
-
-def frame_vectors() -> list[tuple[str, bytes, dict[str, Any]]]:
-    """(id, bare frame, what it decodes to) for every frame of every vector."""
-    found = []
-    for vector in VECTORS:
-        decoded = vector["decoded"]
-        if any(key in decoded for key in NOT_FRAMES):
-            continue
-        data = bytes.fromhex(vector["hex"])
-        for number, expected in enumerate(decoded.get("frames", [decoded])):
-            size = len(data)
-            if "frame_length" in expected:
-                size = expected["frame_length"]
-                assert int.from_bytes(data[:3], "big") == size
-                data = data[3:]
-            found.append((f"{vector['id']}{f'-{number}' if number else ''}", data[:size], expected))
-            data = data[size:]
-        assert data == b""
-    return found
-
-
-def described(frame: RSocketFrame) -> dict[str, Any]:
-    """The frame as the vectors write it, flags left out."""
-    row: dict[str, Any] = {"frame": frame.NAME}
-    for field in frame.FIELDS:
-        value = getattr(frame, field.name)
-        name = "stream_id" if field.name == "stream" else field.name
-        if field.kind.arrow == "binary":
-            row[f"{name}_hex"] = None if value is None else value.hex()
-        else:
-            row[name] = value
-    return row
-
-
-@pytest.mark.parametrize(("id", "data", "expected"), frame_vectors(), ids=lambda value: str(value)[:40])
-def test_a_vector_is_read_as_published(id: str, data: bytes, expected: dict[str, Any]) -> None:
-    flags = expected["flags"]
-    frame = decode(data)
-    assert described(frame) == {k: v for k, v in expected.items() if k not in ("flags", "frame_length")}
-    known = sum(flag.bit for flag, _ in frame.FLAGS)
-    assert trailing(frame, 0, len(data)) == 0
-    assert (frame.flags() == flags & known) is (id not in ODD_FLAGS or id == "v1-resume")
-
-
-@pytest.mark.parametrize(("id", "data", "expected"), frame_vectors(), ids=lambda value: str(value)[:40])
-def test_a_vector_is_written_as_published(id: str, data: bytes, expected: dict[str, Any]) -> None:
-    frame = decode(data)
-    written = frame.encode()
-    assert frame.encode(prefixed=True) == len(written).to_bytes(3, "big") + written
-    if id in ODD_FLAGS:
-        assert written != data
-        assert (written[:4], written[4] & 0xFC, written[6:]) == (data[:4], data[4] & 0xFC, data[6:])
-    else:
-        assert written == data
+IDS = [vector["id"] for vector in VECTORS]
 
 
 def test_every_vector_is_used_somewhere() -> None:
-    used = {id for id, _, _ in frame_vectors()}
+    """Those that are frames in tests/protocols/generic, the content of metadata in test_metadata*.py."""
+    used = {id.rpartition("-")[0] if id[-1].isdecimal() and id not in IDS else id for id, _, _ in WIRE.vectors.every()}
     elsewhere = {v["id"] for v in VECTORS if any(key in v["decoded"] for key in NOT_FRAMES)}
-    assert {v["id"] for v in VECTORS} <= used | elsewhere
-    assert set(ODD_FLAGS) <= used
+    assert set(IDS) == used | elsewhere
+
+
+@pytest.mark.parametrize(("id", "data", "meaning"), WIRE.vectors.every(), ids=lambda value: str(value)[:40])
+def test_the_flags_of_a_vector(id: str, data: bytes, meaning: dict[str, Any]) -> None:
+    """They are read as far as the frame has them; written again, odd ones differ in their flags and in nothing else."""
+    frame = decode(data)
+    known = sum(flag.bit for flag, _ in frame.FLAGS)
+    flags = int.from_bytes(data[4:6], "big") & 0x3FF
+    assert trailing(frame, 0, len(data)) == 0
+    assert (frame.flags() == flags & known) is (id not in ODD_FLAGS or id == "v1-resume")
+    written = frame.encode()
+    assert frame.encode(prefixed=True) == len(written).to_bytes(3, "big") + written
+    assert (written[:4], written[4] & 0xFC, written[6:]) == (data[:4], data[4] & 0xFC, data[6:])
 
 
 @given(rsocket_frames())

@@ -28,8 +28,8 @@ from afflux.protocols.rsocket import Engine
 from afflux.protocols.rsocket.resume import Sessions
 from afflux.transports.memory import End, Link, World
 
+from .pair import Pair, Side
 from .playbook import TOKEN, setup
-from .test_pair import Pair, Side
 
 EXHAUSTIVE = bool(os.environ.get("AFFLUX_EXHAUSTIVE"))
 STRIDE = 1 if EXHAUSTIVE else 7
@@ -486,7 +486,7 @@ def lose_at_the_client(session: Session) -> None:
 
 
 class Cut(Pair):
-    """The applications and the network of test_pair.py, and a session that outlives its transports."""
+    """The applications and the network of pair.py, and a session that outlives its transports."""
 
     @initialize(mtu=st.sampled_from([64, 100, 1000]), store=st.sampled_from([1000, 1 << 20]))
     def start(self, mtu: int, store: int) -> None:

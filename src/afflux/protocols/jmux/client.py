@@ -33,7 +33,7 @@ class ClientSessions(Sessions):
     def __init__(
         self, limits: Limits, largest_id: int, fragment: int, charge: Charge, max_wait_for_id: float, auto_ack: bool
     ) -> None:
-        super().__init__(CLIENT_SESSION, limits, largest_id, fragment, charge)
+        super().__init__(CLIENT_SESSION, limits, largest_id, fragment, charge, _ACTIONS)
         self._free = (1 << largest_id + 1) - 1
         "A bit for each id that is free."
         self._established = False
@@ -203,7 +203,8 @@ class ClientSessions(Sessions):
         return flags
 
     def abort(self, session: Session, detail: str) -> None:
-        """The application gives a session up; of one that was never written nothing is said."""
+        """The application gives a session up, also one that owes an Acknowledgment (I-12); of one that was never
+        written nothing is said."""
         if not session.written:
             if session.id < 0:
                 self.waiting_for_id.remove(session)
@@ -289,18 +290,19 @@ class ClientSessions(Sessions):
             self.fail(session, failure)
         self.waiting_for_id.clear()
 
-    actions = numbered(
-        {
-            _A.DELIVER: _deliver,
-            _A.DELIVER_LAST: _deliver_last,
-            _A.DELIVER_EARLY: _deliver_early,
-            _A.STOP: _stop,
-            _A.FREE: _free_now,
-            _A.NOTHING: _close_ack,
-            _A.INCREASE: Sessions.increase,
-            _A.IGNORE: Sessions.ignore,
-            _A.ABORT_BACK: _abort_back,
-            _A.DISCARD: Sessions.discard,
-            _A.ENDED: _finished_by_peer,
-        }
-    )
+
+_ACTIONS = numbered(
+    {
+        _A.DELIVER: ClientSessions._deliver,
+        _A.DELIVER_LAST: ClientSessions._deliver_last,
+        _A.DELIVER_EARLY: ClientSessions._deliver_early,
+        _A.STOP: ClientSessions._stop,
+        _A.FREE: ClientSessions._free_now,
+        _A.NOTHING: ClientSessions._close_ack,
+        _A.INCREASE: Sessions.increase,
+        _A.IGNORE: Sessions.ignore,
+        _A.ABORT_BACK: ClientSessions._abort_back,
+        _A.DISCARD: Sessions.discard,
+        _A.ENDED: ClientSessions._finished_by_peer,
+    }
+)

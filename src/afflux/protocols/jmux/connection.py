@@ -13,7 +13,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, Literal
 
-from afflux.core.bucket import Bucket
+from afflux.core.bucket import Bucket, spend
 from afflux.core.errors import ConnectionClosed, Error, LocalProtocolError, RemoteProtocolError, Violation
 from afflux.core.events import Closed, Draining, Established, Event, Ignored
 from afflux.core.limits import Limits
@@ -150,10 +150,7 @@ class Connection:
     def _charge(self, price: int, stream: int, rule: str, reason: str) -> None:
         """Take the price of something that was dropped; an empty bucket ends the connection."""
         self._events.append(Ignored(stream, rule, reason, price))
-        if self._glitches is None:
-            self._glitches = Bucket(*self.limits.glitch_bucket)
-        if not self._glitches.take(price, self._now):
-            raise violation("protocol-abuse", "glitch_bucket")
+        self._glitches = spend(self._glitches, self.limits, "glitch_bucket", price, self._now)
 
     # -- establishment --------------------------------------------------------------------------------------
 
@@ -247,6 +244,7 @@ class Connection:
         self._sessions.half_close()  # type: ignore[union-attr]  # it is a server
 
     def _lose(self, value: int, data: bytes) -> None:
+        """It is over without a word, which is no fault (I-3)."""
         self._end(ConnectionClosed(data.decode(), stream=0, rule="3.5"))
 
     def _break_off(self, broken: Violation) -> None:

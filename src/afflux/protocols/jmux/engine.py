@@ -47,10 +47,10 @@ class Engine(Connection):
         max_wait_for_id: how many seconds a session may wait for an id; 0 for none: then ``open`` raises.
         auto_ack: a client acknowledges a response that was read to its end, and that of a request when it is handed
             over. Otherwise ``acknowledge`` has to be called.
-        ping_interval: seconds of silence before a Ping; ``limits.keepalive_s`` if None, 0 for never.
-        noop_data: NoOperation may carry data. The Java original fails at it.
-        lenient_partial: a client may say partial, as the Java original lets it (D-12).
-        max_session_id: 255 for the peers that use twice as many ids.
+        ping_interval: seconds of silence before a Ping; ``limits.keepalive_s`` if None, 0 for never (I-5).
+        noop_data: NoOperation may carry data. The Java original fails at it (I-10).
+        lenient_partial: a client may say partial, as the Java original lets it (D-12, I-11).
+        max_session_id: 255 for the peers that use twice as many ids (I-14).
     """
 
     __slots__ = ()
@@ -246,7 +246,8 @@ class Engine(Connection):
     def open_session(
         self, data: bytes = b"", *, finish: bool = False, auto_ack: bool | None = None, now: float | None = None
     ) -> int:
-        """Open a session of bytes and return its number; ``data`` are its first, ``finish`` says that they are all.
+        """Open a session of bytes and return its number; ``data`` are its first, which may be none (I-6);
+        ``finish`` says that they are all.
         ``auto_ack`` is that of the engine if None.
         ``credit`` says how many more may be written, Granted when there are more, Readable when some have come.
 

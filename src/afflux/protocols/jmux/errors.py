@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from afflux.core.errors import Canceled, ConnectionClosed, Error, LimitExceeded, Rejected, Violation
 from afflux.core.limits import Limits
+from afflux.core.texts import GENERIC_TEXT, clean_text, cut
 
 __all__ = [
     "GENERIC_TEXT",
@@ -22,8 +23,6 @@ __all__ = [
 
 LARGEST_DETAIL = 0xFFFF
 "Bytes that the length of a detail can say (R-15)."
-GENERIC_TEXT = "application error"
-"What a peer is told about an exception that was not meant for it."
 
 
 class SessionRejected(Rejected):
@@ -52,16 +51,12 @@ def violation(reason: str, rule: str) -> Violation:
 
 def encoded(text: str, limit: int) -> bytes:
     """A detail: UTF-8 of at most ``limit`` bytes, and of no more than fit, cut at a character boundary (R-15, D-5)."""
-    limit = min(limit, LARGEST_DETAIL)
-    data = text[:limit].encode("utf-8", "replace")
-    return data if len(data) <= limit else data[:limit].decode("utf-8", "ignore").encode()
+    return cut(text, min(limit, LARGEST_DETAIL)).encode()
 
 
 def detail_of(data: bytes, limits: Limits) -> str:
     """The text of a detail that arrived: cut to ``error_text_bytes``, U+FFFD for what is not UTF-8 (R-15, JA-11)."""
-    limit = limits.error_text_bytes[1]
-    text = data[:limit].decode("utf-8", "replace")
-    return text[:-1] if len(data) > limit and text.endswith("\ufffd") else text
+    return clean_text(data, limits.error_text_bytes[1])
 
 
 def text_for(error: BaseException) -> str:

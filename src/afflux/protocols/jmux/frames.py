@@ -212,7 +212,7 @@ class Abort(JmuxFrame):
     session: SessionId
     "The session."
     detail: Detail = b""
-    "UTF-8 text for people."
+    "UTF-8 text for people; it may be missing (I-8)."
 
 
 @frame(0x30, "Close")

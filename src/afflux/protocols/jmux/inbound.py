@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from afflux.core.alike import MANY, alike
 from afflux.core.buffer import ReceiveBuffer
 from afflux.core.errors import Violation
 from afflux.protocols.jmux import frames
@@ -22,6 +23,7 @@ _HEADER, _BAD_HEADER = ConnectionInput.HEADER, ConnectionInput.BAD_HEADER
 _PINGS = (ConnectionInput.PING, ConnectionInput.PING_ACK)
 _WITHOUT_VALUE = (SessionInput.CLOSE, SessionInput.ACKNOWLEDGMENT)
 _WITHOUT_DATA = (*_WITHOUT_VALUE, SessionInput.INCREMENT)
+_DATA = SessionInput.DATA
 _TOLERATED = 0x01
 "A flag in byte 7 of a client's header that the Java original calls negotiate."
 
@@ -29,7 +31,7 @@ Treat = Callable[[ConnectionInput, int, bytes], None]
 
 
 def wrong_header(data: bytes, client: bool) -> str:
-    """What is wrong with a connection header, or with as much of it as there is; "" for nothing (R-3, D-1)."""
+    """What is wrong with a connection header, or with as much as is there; "" for nothing (R-3, D-1, I-1, I-4)."""
     magic = data[:4]
     if magic != frames.MAGIC[: len(magic)]:
         return f"a connection begins with Jmux, not with {magic!r}"
@@ -120,7 +122,13 @@ class Inbound:
                 stop = position + 4 if input in _WITHOUT_DATA else position + 4 + value
                 if stop > end:
                     return position, stop - position
-                sessions.act(step, input, id, first, value, block[position + 4 : stop])
+                data = block[position + 4 : stop]
+                if input is _DATA and end - stop >= MANY * (4 + value) and (more := sessions.alike(step, id, value)):
+                    count = alike(block, position, end, 4 + value, more, 4)
+                    if count:  # fragments of one session in a row: one step
+                        stop = position + count * (4 + value)
+                        data = b"".join([block[at + 4 : at + 4 + value] for at in range(position, stop, 4 + value)])
+                sessions.act(step, input, id, first, value, data)
             elif isinstance(input, tuple):
                 raise violation(input[1], input[0])
             else:

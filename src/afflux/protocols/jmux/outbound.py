@@ -116,7 +116,7 @@ class Outbound:
 
     def _turn(self, session: Session, share: int, chunks: list[bytes | memoryview]) -> int:
         """One turn of a session: Data of about ``share`` bytes. It leaves the ring when it has nothing more to say."""
-        taken = 0
+        taken = self._run(session, share, chunks) if session.written else 0
         while True:
             size = min(session.waiting, session.allowed, self.fragment)
             last = session.finishing and size == session.waiting
@@ -140,3 +140,23 @@ class Outbound:
                 return taken
             if taken >= share:
                 return taken
+
+    def _run(self, session: Session, share: int, chunks: list[bytes | memoryview]) -> int:
+        """Many Data of one size, none of them the first or the last: a head before each, no step (measured: a third of
+        what one at a time costs)."""
+        fragment = self.fragment
+        count = min(session.ready - 1, share - fragment) // fragment
+        if count < 2:
+            return 0
+        size = count * fragment
+        parts: list[bytes | memoryview] = []
+        session.take(size, parts)
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        head = data_head(0, session.id, fragment)
+        chunks.append(head.join([b"", *[data[at : at + fragment] for at in range(0, size, fragment)]]))
+        session.ready -= size
+        self.ready -= size
+        self.pending -= size
+        if session.allowed < INFINITE:
+            session.allowed -= size
+        return size + 4 * count

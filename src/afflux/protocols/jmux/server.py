@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import inf
 
-from afflux.core.bucket import Bucket
+from afflux.core.bucket import Bucket, spend
 from afflux.core.errors import Canceled, Error
 from afflux.core.events import Acknowledged, Opened, SessionOpened
 from afflux.core.limits import Limits
@@ -34,7 +34,7 @@ class ServerSessions(Sessions):
     __slots__ = ("_cancels", "_whole", "closing", "half_closed", "handlers")
 
     def __init__(self, limits: Limits, largest_id: int, fragment: int, charge: Charge, whole: bool) -> None:
-        super().__init__(SERVER_SESSION, limits, largest_id, fragment, charge)
+        super().__init__(SERVER_SESSION, limits, largest_id, fragment, charge, _ACTIONS)
         self._whole = whole
         self._cancels: Bucket | None = None
         self.handlers: set[int] = set()
@@ -155,10 +155,7 @@ class ServerSessions(Sessions):
 
     def _count_cancel(self) -> None:
         """What the client gives up, or makes this side give up, is bounded (FL-07)."""
-        if self._cancels is None:
-            self._cancels = Bucket(*self.limits.cancel_bucket)
-        if not self._cancels.take(1, self.now):
-            raise violation("cancel-flood", "cancel_bucket")
+        self._cancels = spend(self._cancels, self.limits, "cancel_bucket", 1, self.now)
 
     def refuse(self, session: Session, reason: str, rule: str) -> None:
         """A request that can not be kept: nothing was done for it."""
@@ -200,7 +197,8 @@ class ServerSessions(Sessions):
         self.settle(session)
 
     def abort(self, session: Session, detail: str, untouched: bool = False) -> None:
-        """End a session at once. After its response is finished that is a Close; the client keeps the response."""
+        """End a session at once. After its response is finished that is a Close; the client keeps the response
+        (I-7). Whoever was not told of it has not touched it (I-9)."""
         action = self.step(session, _I.APP_ABORT)
         partial = session.entered and not untouched
         self.give_up(session)
@@ -273,7 +271,7 @@ class ServerSessions(Sessions):
             self.handlers.discard(session.stream)
 
     def half_close(self) -> None:
-        """The client says nothing more: what it has not finished is over, the rest goes on (3.2)."""
+        """The client says nothing more: what it has not finished is over, the rest goes on (3.2, I-2)."""
         self.half_closed = self.closing = True
         for session in self.timed():
             if session.state in _WAITING_FOR_CLIENT:
@@ -309,27 +307,25 @@ class ServerSessions(Sessions):
         """The connection has ended: every session that a handler may know fails, every Acknowledgment is negative."""
         for session in list(self.by_stream.values()):
             if session.entered and not (session.in_done and session.out_done):
-                copy = error.again()
-                copy.stream = session.stream
-                copy.__cause__ = error
-                self.fail(session, copy)
+                self.fail(session, error.about(session.stream))
             elif not session.entered:
                 self.give_up(session)
                 self.handlers.discard(session.stream)
         for session in self.timed():
             self._tell_ack(session, False)
 
-    actions = numbered(
-        {
-            _A.OPEN: _open,
-            _A.DELIVER: _deliver,
-            _A.DELIVER_LAST: _deliver_last,
-            _A.CLOSE_BACK: _close_back,
-            _A.INCREASE: Sessions.increase,
-            _A.IGNORE: Sessions.ignore,
-            _A.ABORT_BACK: _abort_back,
-            _A.DISCARD: _discard_some,
-            _A.ENDED: _ended,
-            _A.ACKNOWLEDGED: _acknowledged,
-        }
-    )
+
+_ACTIONS = numbered(
+    {
+        _A.OPEN: ServerSessions._open,
+        _A.DELIVER: ServerSessions._deliver,
+        _A.DELIVER_LAST: ServerSessions._deliver_last,
+        _A.CLOSE_BACK: ServerSessions._close_back,
+        _A.INCREASE: Sessions.increase,
+        _A.IGNORE: Sessions.ignore,
+        _A.ABORT_BACK: ServerSessions._abort_back,
+        _A.DISCARD: ServerSessions._discard_some,
+        _A.ENDED: ServerSessions._ended,
+        _A.ACKNOWLEDGED: ServerSessions._acknowledged,
+    }
+)

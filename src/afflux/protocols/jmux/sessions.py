@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 from afflux.core.errors import Error, LocalProtocolError
 from afflux.core.events import Failed, Granted, Readable
@@ -50,6 +50,7 @@ class Sessions:
     """What is known of all sessions of one connection."""
 
     __slots__ = (
+        "_actions",
         "_empty",
         "_fresh",
         "_numbers",
@@ -68,8 +69,18 @@ class Sessions:
         "rations",
     )
 
-    def __init__(self, table: SessionTable, limits: Limits, largest_id: int, fragment: int, charge: Charge) -> None:
+    def __init__(
+        self,
+        table: SessionTable,
+        limits: Limits,
+        largest_id: int,
+        fragment: int,
+        charge: Charge,
+        actions: list[Act],
+    ) -> None:
+        """``actions`` are what each action does in this role, by ``numbered``."""
         self._steps = table.steps
+        self._actions = actions
         self.limits = limits
         ids = largest_id + 1
         # The limit counts ids; at the format's own most it means all of them, also where there are more.
@@ -124,16 +135,20 @@ class Sessions:
                 raise violation(f"the ration of session {id} would be {session.allowed + size}", "R-35")
         return step
 
+    def alike(self, step: SessionStep, id: int, value: int) -> int:
+        """How many messages like one that was judged, a plain Data of ``value`` bytes, are one step together."""
+        session = self.by_id[id]
+        if session is None or not value or step.next is not session.state:
+            return 0
+        return session.owed // value
+
     def act(self, step: SessionStep, input: SessionInput, id: int, first: int, value: int, data: bytes) -> None:
         """Make a step that was judged."""
         session = self.by_id[id]
         if session is None or step.action is _OPEN:
             session = self.opened(id)
         session.state = step.next
-        self.actions[step.action](self, session, first, value, data)
-
-    actions: ClassVar[list[Act]]
-    "What each action does, of a role."
+        self._actions[step.action](self, session, first, value, data)
 
     def opened(self, id: int) -> Session:
         """The peer opens a session under an id."""
@@ -146,7 +161,7 @@ class Sessions:
         if session.since is not None:
             session.since = self.now
         if not data and not last:
-            self.waste(_EMPTY)  # R-16: allowed, and no more
+            self.waste(_EMPTY)  # R-16, D-6: allowed, and no more
         elif session.over or session.dropping:
             return
         elif session.whole:
@@ -175,7 +190,10 @@ class Sessions:
             self.refuse(session, "payload-too-large", "payload_bytes")
             return
         if last:
-            payload = bytes(session.inbox + data) if session.inbox else data
+            if session.inbox:
+                session.inbox += data
+                data = bytes(session.inbox)
+            payload = data
             session.inbox = None
             self.rations.deliver(session, len(payload))
             self.deliver(session, payload)
@@ -200,7 +218,7 @@ class Sessions:
             self.out.control(increments(session.id, more))
 
     def discard(self, session: Session, first: int, value: int, data: bytes) -> None:
-        """What comes after this side has ended the session counts, and is not looked at (D-15, SI-19)."""
+        """What comes after this side has ended the session counts, and is not looked at (D-15, I-13, SI-19)."""
         session.owed -= len(data)
         if not data:
             self.waste(_EMPTY)

@@ -100,7 +100,7 @@ _COMMON = [
     Row(_S.WAIT_HEADER, (_I.SILENT, _I.EOF), _A.LOSE, _S.CLOSED, "R-8"),
     Row(_S.WAIT_HEADER, (_I.APP_CLOSE, _I.APP_DRAIN), _A.SHUT_DOWN, _S.CLOSED, "3.1"),
     Row(_BOTH, _I.NO_OPERATION, _A.SKIP, same, "R-12"),
-    Row(_BOTH, _I.PING, _A.ANSWER_PING, same, "R-13"),
+    Row(_BOTH, _I.PING, _A.ANSWER_PING, same, "R-13"),  # also right behind the header
     Row(_BOTH, _I.PING_ACK, _A.PEER_ALIVE, same, "R-14"),
     Row(_BOTH, _I.ERROR, _A.PEER_FAILED, _S.CLOSED, "R-7"),
     Row(_BOTH, _I.SESSION, _A.SESSION, same, "3.1"),

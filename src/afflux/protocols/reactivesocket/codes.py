@@ -18,8 +18,8 @@ from afflux.core.errors import (
     SetupRefused,
 )
 from afflux.core.limits import Limits
+from afflux.core.texts import GENERIC_TEXT, clean_text, cut
 from afflux.protocols.reactivesocket.frames import ErrorFrame
-from afflux.protocols.rsocket.codes import GENERIC_TEXT, clean_text, cut
 
 __all__ = ["LAST_SETUP_CODE", "Code", "code_for", "error_for", "name_of", "of_wire", "on_wire", "text_of"]
 
@@ -28,7 +28,7 @@ class Code(IntEnum):
     """The codes that the specification names (2.4)."""
 
     INVALID_SETUP = 0x01
-    "Stream 0: the SETUP breaks a rule, a version other than 0 included (R-19)."
+    "Stream 0: the SETUP breaks a rule, a version other than 0 included (R-19, D-4)."
     UNSUPPORTED_SETUP = 0x02
     "Stream 0: the SETUP asks for something that this server does not do."
     REJECTED_SETUP = 0x03
@@ -38,7 +38,7 @@ class Code(IntEnum):
     APPLICATION_ERROR = 0x21
     "A stream: the application failed."
     REJECTED = 0x22
-    "A stream: refused before it was processed; the lease is used up (R-47)."
+    "A stream: refused before it was processed; the lease is used up (R-47, D-10)."
     CANCELED = 0x23
     "A stream: given up after processing may have begun."
     INVALID = 0x24
@@ -88,7 +88,7 @@ def name_of(code: int) -> str:
 
 
 def text_of(frame: ErrorFrame) -> bytes:
-    """The text of an ERROR frame: its data, or else its metadata, without one NUL at the end (R-49)."""
+    """The text of an ERROR frame: its data, or else its metadata, without one NUL at the end (R-49, D-11)."""
     return (frame.data or frame.metadata or b"").removesuffix(b"\0")
 
 

@@ -59,7 +59,7 @@ _STREAM_ZERO: dict[type, ConnectionInput] = {
     Keepalive: _I.KEEPALIVE,
     frames.MetadataPush: _I.METADATA_PUSH,
 }
-"Frames that belong on stream 0; on another they are ignored (R-26, R-36)."
+"Frames that belong on stream 0; on another they are ignored (R-26, R-36, D-6)."
 
 _UNDERSTOOD = frozenset(
     (
@@ -170,7 +170,7 @@ class Connection(RSocket):
         return self._dialect.encode_setup(setup)
 
     def _start(self, setup: Any, now: float) -> None:
-        super()._start(setup, now)
+        super()._start(setup, now)  # without leases, requests may follow at once (R-17, D-14)
         if not self._lifetime:
             self._lifetime = inf
 

@@ -8,8 +8,9 @@ code of an engine of its own, with one place for each limit; nothing that RSocke
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from afflux.core.dialect import Words, said, understood
 from afflux.protocols.reactivesocket.codes import of_wire, text_of
 from afflux.protocols.reactivesocket.frames import (
     ErrorFrame,
@@ -26,15 +27,14 @@ from afflux.protocols.reactivesocket.frames import (
 __all__ = ["RULES", "Dialect"]
 
 _PLAIN = (RequestResponse, RequestFnf, RequestStream, RequestSub)
-_WORDS: dict[str, dict[str, Any]] = {
-    "java": {"java_compat": True},
-    "odd-client": {"client_parity": "odd"},
-    "codes-0.1": {"error_codes": "0.1"},
-    "fragment-requests": {"fragment_requests": True},
-    "sub-complete": {"sub_complete": "pass"},
-    "half-close": {"channel_half_close": True},
+_WORDS: Words = {
+    "java": ("java_compat", True),
+    "odd-client": ("client_parity", "odd"),
+    "codes-0.1": ("error_codes", "0.1"),
+    "fragment-requests": ("fragment_requests", True),
+    "sub-complete": ("sub_complete", "pass"),
+    "half-close": ("channel_half_close", True),
 }
-_SWITCHES = [(word, list(values.items())) for word, values in _WORDS.items()]
 _EARLY_LEASE, _EARLY_STRICT = 0x20, 0x10
 
 
@@ -43,17 +43,17 @@ class Dialect:
     """What to expect of a peer that is not by the text of 2015. Both ends need the same."""
 
     java_compat: bool = False
-    "The Java implementation: N in every REQUEST_CHANNEL, stray bytes in a bare completion, early flags of SETUP."
+    "The Java implementation: N in every REQUEST_CHANNEL, stray bytes in a bare completion (I-1), early flags of SETUP (I-3)."
     client_parity: Literal["even", "odd"] = "even"
-    "The ids of the client's streams; those of 2017 are odd."
+    "The ids of the client's streams; those of 2017 are odd (I-4)."
     error_codes: Literal["2015", "0.1"] = "2015"
-    "The numbers of the error codes on the wire."
+    "The numbers of the error codes on the wire (I-5)."
     fragment_requests: bool = False
-    "Every request may be fragmented, not only channels."
+    "Every request may be fragmented, not only channels (I-6)."
     sub_complete: Literal["error", "pass"] = "error"
-    "What becomes of a subscription that the application completes: ERROR[APPLICATION_ERROR], or a completion."
+    "What becomes of a subscription that the application completes: ERROR[APPLICATION_ERROR], or a completion (I-10)."
     channel_half_close: bool = False
-    "The two directions of a channel end each on its own."
+    "The two directions of a channel end each on its own (I-11)."
 
     @classmethod
     def of(cls, text: str) -> Dialect:
@@ -62,17 +62,11 @@ class Dialect:
         Raises:
             ValueError: a word is not known.
         """
-        values: dict[str, Any] = {}
-        for word in text.split(","):
-            if word not in _WORDS:
-                raise ValueError(f"words of {', '.join(_WORDS)}, with commas between them")
-            values |= _WORDS[word]
-        return cls(**values)
+        return cls(**understood(text, _WORDS))
 
     def __str__(self) -> str:
         """As an address says it."""
-        said = [word for word, [(name, value)] in _SWITCHES if getattr(self, name) == value]
-        return ",".join(said)
+        return said(self, _WORDS)
 
     @property
     def later_codes(self) -> bool:

@@ -49,8 +49,8 @@ __all__ = [
     "trailing",
 ]
 
-PREFIX: Final = LengthPrefix(4, inclusive=True)
-"The length of a frame counts its own four bytes (R-2)."
+PREFIX: Final = LengthPrefix(4, inclusive=True, reserved=0x80000000)
+"The length of a frame counts its own four bytes (R-2). A transport that keeps messages apart has none (R-3)."
 HEADER_SIZE: Final = 8
 "Bytes of the header without the length: type, flags, stream id (2.1)."
 LARGEST_FRAME: Final = 0x7FFFFFFF - 4
@@ -93,7 +93,7 @@ class ReactiveSocketFrame(Frame):
 
     @classmethod
     def malformed(cls, reason: str, buffer: bytes, start: int, end: int) -> Malformed:
-        """R-6: the whole frame is ignored, whatever its I flag says."""
+        """R-6, D-3: the whole frame is ignored, whatever its I flag says."""
         return Malformed(reason, rule="R-6", stream=_stream_of(buffer, start, end), ignorable=True)
 
 
@@ -192,7 +192,7 @@ class RequestStream(StreamFrame):
     """Ask for a stream of items."""
 
     initial_n: Demand
-    "Items granted at once; 0 is refused (FC-12)."
+    "Items granted at once, with no flag that says so (I-2); 0 is refused (FC-12)."
     follows: Follows = False
     "More fragments follow; only later 0.1 texts have it (section 6)."
     metadata: Metadata = None
@@ -203,7 +203,7 @@ class RequestStream(StreamFrame):
 
 @frame(0x0007)
 class RequestSub(StreamFrame):
-    """Ask for a stream that never completes (R-35)."""
+    """Ask for a stream that never completes (R-35, D-9)."""
 
     initial_n: Demand
     "Items granted at once; 0 is refused (FC-12)."
@@ -236,7 +236,7 @@ class RequestN(StreamFrame):
     """Grant the peer more items on one stream (R-38)."""
 
     n: Demand
-    "How many more; 0 is ignored (R-37)."
+    "How many more; 0 is ignored (R-37, I-7)."
 
 
 @frame(0x000A)
@@ -319,6 +319,7 @@ FRAMES: dict[int, type[ReactiveSocketFrame]] = {
 "Every frame by its type."
 
 _HEADER = Struct(">HHI")
+"Numbers are big endian (R-1, D-1)."
 
 
 def decode(buffer: bytes, start: int = 0, end: int | None = None) -> ReactiveSocketFrame:

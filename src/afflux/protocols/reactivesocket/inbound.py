@@ -9,16 +9,18 @@ A length is judged as soon as its four bytes are there (R-10); nothing is alloca
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import Final
 
+from afflux.core.alike import MANY, alike
 from afflux.core.errors import Violation
 from afflux.core.events import Block, Items
+from afflux.core.limits import Limits
 from afflux.core.payload import Payload, Run
 from afflux.protocols.reactivesocket.codes import Code
 from afflux.protocols.reactivesocket.frames import FLAG_COMPLETE, FLAG_METADATA, RequestResponse, Setup
 from afflux.protocols.reactivesocket.outbound import CHANNEL, HEADER, HEADER_SIZE, RESPONSE
 from afflux.protocols.reactivesocket.streams import Streams
-from afflux.protocols.rsocket.inbound import MANY, alike
 from afflux.protocols.rsocket.inbound import Inbound as RSocketInbound
 from afflux.protocols.rsocket.stream import Stream
 from afflux.protocols.rsocket.streams import CLOSED
@@ -35,9 +37,12 @@ _RESERVED: Final = 0x80000000
 class Inbound(RSocketInbound):
     """What has been received and not yet treated."""
 
-    __slots__ = ()
+    __slots__ = ("_own",)
 
-    _streams: Streams
+    def __init__(self, limits: Limits, streams: Streams, treat: Callable[[bytes, int, int], None], first: bool) -> None:
+        super().__init__(limits, streams, treat, first)
+        self._own = streams
+        "The same streams, by the class that they have here."
 
     def parse(self, block: bytes) -> None:
         """Treat every whole frame of a block and keep the tail.
@@ -81,7 +86,7 @@ class Inbound(RSocketInbound):
         rest = length & ~_RESERVED
         if length == rest or rest > end - position or not HEADER_SIZE <= rest <= self._limit + 4:
             return 0
-        self._streams.charge(1, 0, "R-4", "the reserved bit of a length is set")
+        self._own.charge(1, 0, "R-4", "the reserved bit of a length is set")
         return rest
 
     def _take_items(self, stream: Stream, block: bytes, position: int, end: int) -> int:
@@ -156,7 +161,7 @@ class Inbound(RSocketInbound):
     def _take_requests(self, block: bytes, position: int, end: int) -> int:
         """A run of whole REQUEST_RESPONSE; returns where it ends, which is where it starts when the first one needs a
         closer look."""
-        streams = self._streams
+        streams = self._own
         newest, most = streams.newest, streams.startable()
         parity, limit, live, unpack = streams.peer_parity, self._limit + 4, streams.live, HEADER.unpack_from
         ids: list[int] = []

@@ -102,7 +102,8 @@ SERVER = Table(
     ],
     otherwise=(_A.IGNORE, "R-36"),
 )
-"Rows of section 3.2 of the specification supplement. DECIDING is the application's moment."
+"""Rows of section 3.2 of the specification supplement. DECIDING is the application's moment; nothing is answered before
+it is over (R-18), and before SETUP nothing is kept (D-14)."""
 
 _T, _N, _D = StreamState, StreamInput, StreamAction
 _LAST = (_N.ITEM_LAST, _N.COMPLETE)

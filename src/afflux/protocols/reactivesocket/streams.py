@@ -94,7 +94,7 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
         self.outbound = out
         self._dialect = dialect
         self._half = dialect.channel_half_close
-        even = client == (dialect.client_parity == "even")
+        even = client == (dialect.client_parity == "even")  # R-11, D-2
         self._ids = StreamIds(2 if even else 1)
         self.peer_parity = 1 if even else 0
         self._torn = Tombstones(limits.tombstones)
@@ -159,7 +159,7 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
             self._unknown(id, name)
         elif last:
             content = bool(frame.data) or frame.metadata is not None
-            is_item = content or not frame.complete or stream.verb == "request"
+            is_item = content or not frame.complete or stream.verb == "request"  # D-8
             self._item(stream, is_item, frame.complete, Payload(frame.data, frame.metadata))
         elif stream.owed or stream.state == _IN_DONE:
             self._fragment(id, frame, last)
@@ -340,7 +340,7 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
         if stream.requester:
             self.out.put(stream.id, self._dialect.complete_channel(stream.id), 1)
         elif isinstance(stream, Stream) and stream.sub and self._dialect.sub_complete == "error":
-            self._send_error(stream.id, Code.APPLICATION_ERROR, "a subscription does not complete")
+            self._send_error(stream.id, Code.APPLICATION_ERROR, "a subscription does not complete")  # R-35, D-9
         else:
             self.out.put(stream.id, HEADER.pack(HEADER_SIZE, RESPONSE | FLAG_COMPLETE, stream.id), 1)
 

@@ -9,6 +9,7 @@ from enum import IntEnum
 
 from afflux.core.errors import ApplicationError, Canceled, Error, Invalid, Rejected
 from afflux.core.limits import REASONS, Limits
+from afflux.core.texts import GENERIC_TEXT, cut
 
 __all__ = ["GENERIC_TEXT", "UNBOUNDED", "VERSION", "Extension", "cut", "error_for", "text_for"]
 
@@ -18,9 +19,6 @@ VERSION = 0
 UNBOUNDED = 2**63 - 1
 "The most that can be demanded; demand adds up to it and is then never used up (R-24)."
 
-GENERIC_TEXT = "application error"
-"What a peer is told about an exception that was not meant for it."
-
 _TOLD = (ApplicationError, Rejected, Canceled, Invalid)
 _REFUSALS = frozenset((REASONS["publisher_bytes"], REASONS["streams"]))
 
@@ -29,9 +27,9 @@ class Extension(IntEnum):
     """What both hellos may list. No draft numbers them: each has the number of its first message."""
 
     SPLIT_MESSAGES = 12
-    "A large element may come in parts: onNextPart and onNextLastPart."
+    "A large element may come in parts: onNextPart and onNextLastPart (I-3)."
     GOODBYE_ACK = 14
-    "goodbye is answered by goodbyeAck."
+    "goodbye is answered by goodbyeAck (I-4)."
 
 
 def error_for(text: str, stream: int) -> Error:
@@ -52,9 +50,3 @@ def text_for(error: BaseException, limits: Limits) -> str:
     """
     text = str(error) if isinstance(error, _TOLD) else GENERIC_TEXT
     return cut(text, limits.error_text_bytes[0])
-
-
-def cut(text: str, limit: int) -> str:
-    """The text without lone surrogates, cut at a character boundary so that UTF-8 takes at most ``limit`` bytes."""
-    data = text[:limit].encode("utf-8", "replace")
-    return data[:limit].decode("utf-8", "ignore")

@@ -51,7 +51,7 @@ _TYPES = {
     Extension.SPLIT_MESSAGES: (frames.OnNextPart.TYPE, frames.OnNextLastPart.TYPE),
     Extension.GOODBYE_ACK: (GoodbyeAck.TYPE,),
 }
-"The messages that an extension brings (R-14). None of them changes what another message means (R-16)."
+"The messages that an extension brings (R-14, I-5). None of them changes what another message means (R-16)."
 
 
 # long: see the top of the file

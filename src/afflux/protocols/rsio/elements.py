@@ -2,39 +2,43 @@
 
 Theory of operation. Elements are most of all traffic, so they go round the table of states.py (there the same step is
 ACTIVE/NEXT): a run of equal messages is one event without an object for each element, as core.payload.Run. Whatever is
-not plain, an id above 16,383, no demand left, a message that is not whole, is left to the parser in inbound.py.
+not plain, an id above 16,383, or no demand left, is left to the parser in inbound.py; for one whose end has not come
+the parser is told how far it goes, so that it is looked at once more, when it is whole.
 """
 
 from __future__ import annotations
 
 from array import array
 
+from afflux.core.alike import MANY, alike
 from afflux.core.events import Block, Items
 from afflux.core.payload import Payload, Run
 from afflux.protocols.rsio.frames import OnNext, OnNextPacked
+from afflux.protocols.rsio.kinds import Cursor
 from afflux.protocols.rsio.shared import Shared
 from afflux.protocols.rsio.subscription import Subscription
 
 __all__ = ["Elements"]
 
 _NEXT, _PACKED = OnNext.TYPE, OnNextPacked.TYPE
-_MANY = 8
-"Fewer messages are looked at one by one."
 
 
 class Elements:
     """The ids of one side, and what comes for them."""
 
-    __slots__ = ("records", "shared")
+    __slots__ = ("_need", "records", "shared")
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
+        self._need = 0
         self.records: dict[int, Subscription] = {}
         "By id: those that are live, and those that were canceled and may still have something under way."
 
-    def take(self, block: bytes, position: int, end: int) -> int:
-        """Treat plain elements from ``position`` on; return where they end, which is where they begin if there are
-        none. The caller has seen that onNext or onNextPacked begins there."""
+    def take(self, cursor: Cursor) -> int:
+        """Treat plain elements from the cursor on, and move it behind them. The caller has seen that onNext or
+        onNextPacked begins there. Returns how far the block has to go for the next one, 0 when that is not known."""
+        block, position, end = cursor.block, cursor.at, cursor.end
+        self._need = 0
         while end - position >= 3:
             code, low, at = block[position], block[position + 1], position + 2
             if low > 0x7F:
@@ -55,7 +59,8 @@ class Elements:
             if not after:
                 break
             position = after
-        return position
+        cursor.at = position
+        return self._need
 
     def _take_next(self, subscription: Subscription, block: bytes, position: int, at: int, end: int) -> int:
         """A run of onNext with elements of one size; where it ends, or 0."""
@@ -63,12 +68,15 @@ class Elements:
         if not size:
             size, at = _number(block, at, end)
         stop = at + size
-        if not at or stop > end or size > self.shared.limits.payload_bytes:
+        if not at or size > self.shared.limits.payload_bytes:
+            return 0
+        if stop > end:
+            self._need = stop
             return 0
         head, stride, count = at - position, stop - position, 1
         most = min(subscription.owed, (end - position) // stride)
-        if most >= _MANY:
-            count = _alike(block, position, stride, head, most)
+        if most >= MANY:
+            count = alike(block, position, end, stride, most, head) or 1
         subscription.take(count)
         subscription.rate()
         self._emit(subscription, block, position, head, size, count)
@@ -79,8 +87,10 @@ class Elements:
         count, at = _number(block, at, end)
         size = count * subscription.size
         stop = at + size
-        fits = at and stop <= end and size <= self.shared.limits.payload_bytes
-        if not (fits and 0 < count <= subscription.owed):
+        if not at or size > self.shared.limits.payload_bytes or not 0 < count <= subscription.owed:
+            return 0
+        if stop > end:
+            self._need = stop
             return 0
         subscription.take(count)
         subscription.rate()
@@ -125,22 +135,3 @@ def _number(block: bytes, at: int, end: int) -> tuple[int, int]:
             return value, place + 1
         shift += 7
     return 0, 0
-
-
-def _alike(block: bytes, position: int, stride: int, head: int, most: int) -> int:
-    """How many messages of ``stride`` bytes follow each other with one and the same ``head`` bytes in front, from 1 to
-    ``most``."""
-    alike, tried = 1, 2 * _MANY
-    while alike < most:
-        # The same byte of all heads is a column; what is equal at its beginning can be stripped off.
-        base = position + (alike - 1) * stride  # the last one that is known to be like the first
-        count = wanted = min(tried, most - alike + 1)
-        stop = base + wanted * stride
-        for offset in range(head):
-            column = block[base + offset : stop : stride]
-            count = min(count, wanted - len(column.lstrip(column[:1])))
-        alike += count - 1
-        if count < wanted:
-            break
-        tried *= 4
-    return alike

@@ -44,7 +44,8 @@ class Inbound:
     Args:
         limits: the bounds.
         sizes: bytes of the elements of an id, 0 when each has its length, None for an unknown id.
-        run: treats plain elements that begin at a position, and returns where they end.
+        run: treats plain elements from the cursor on, which it moves behind them; returns how far the block has to go
+            for the next one, 0 when that is not an element to wait for whole.
         treat: treats one message. It never raises.
     """
 
@@ -68,7 +69,7 @@ class Inbound:
         self,
         limits: Limits,
         sizes: Callable[[int], int | None],
-        run: Callable[[bytes, int, int], int],
+        run: Callable[[Cursor], int],
         treat: Callable[[Any], None],
     ) -> None:
         self._buffer = ReceiveBuffer(limits.connection_bytes + limits.frame_bytes)
@@ -131,9 +132,13 @@ class Inbound:
         try:
             while cursor.at < cursor.end and not (self.held or self.over):
                 if self._kind is None and not cursor.skip and block[cursor.at] in _PLAIN:
-                    at, cursor.at = cursor.at, self._run(block, cursor.at, cursor.end)
+                    at = cursor.at
+                    whole = self._run(cursor)
+                    done = done or cursor.at > at
+                    if whole:
+                        need = whole - cursor.at
+                        break
                     if cursor.at > at:
-                        done = True
                         continue
                 done = self._read() or done
         except NotYet as rest:

@@ -176,7 +176,10 @@ class Publications:  # long: one method for each message, verb and action of the
         if len(payloads) > publication.demand:
             text = f"{len(payloads)} elements with a demand for {publication.demand}"
             raise LocalProtocolError(text, stream=stream, rule="R-23")
-        elements = [self._element(item, stream) for item in payloads]
+        elements = [item if type(item) is bytes else self._element(item, stream) for item in payloads]
+        if len(largest := max(elements, key=len, default=b"")) > self.shared.limits.payload_bytes:
+            text = f"an element of {len(largest)} bytes: a peer takes {self.shared.limits.payload_bytes}"
+            raise LimitExceeded(text, stream=stream, rule=REASONS["payload_bytes"])
         size = publication.size
         wrong = next((i for i, data in enumerate(elements) if len(data) != size), -1) if size else -1
         good = elements if wrong < 0 else elements[:wrong]
@@ -189,18 +192,12 @@ class Publications:  # long: one method for each message, verb and action of the
         if complete:
             self._step(publication, _I.APP_COMPLETE, None)
 
-    def _element(self, item: PayloadLike, stream: int) -> bytes:
-        if type(item) is bytes:
-            data = item
-        else:
-            payload = payload_of(item)
-            if payload.metadata is not None:
-                raise Unsupported("an element of reactive-streams-io has no metadata, only data", stream=stream)
-            data = payload.data
-        if len(data) > self.shared.limits.payload_bytes:
-            text = f"an element of {len(data)} bytes: a peer takes {self.shared.limits.payload_bytes}"
-            raise LimitExceeded(text, stream=stream, rule=REASONS["payload_bytes"])
-        return data
+    @staticmethod
+    def _element(item: PayloadLike, stream: int) -> bytes:
+        payload = payload_of(item)
+        if payload.metadata is not None:
+            raise Unsupported("an element of reactive-streams-io has no metadata, only data", stream=stream)
+        return payload.data
 
     def complete(self, stream: int) -> None:
         """There are no more elements."""
@@ -290,6 +287,14 @@ class Publications:  # long: one method for each message, verb and action of the
         out, id = self.shared.out, publication.id
         split = out.part if self.shared.split else self.shared.limits.payload_bytes
         small = min(_SMALL, split)
+        length = len(elements[0])
+        if length <= small and len(set(map(len, elements))) == 1:
+            head = b"".join((_NEXT, publication.head, varint(length)))
+            step = _RUN // (length + len(head)) + 1
+            for start in range(0, len(elements), step):
+                # a head before each: C code joins them, without a turn of a loop for each element
+                out.put(id, head.join((b"", *elements[start : start + step])))
+            return
         chunks: list[bytes] = []
         size, length, head = 0, -1, b""
         for data in elements:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from afflux.core.bucket import Bucket
-from afflux.core.errors import Violation
+from afflux.core.bucket import Bucket, spend
 from afflux.core.events import Ignored
-from afflux.core.limits import REASONS, Limits
+from afflux.core.limits import Limits
 from afflux.protocols.rsio.outbound import Outbound
 
 __all__ = ["Shared"]
@@ -40,10 +39,7 @@ class Shared:
             Violation: the bucket is empty.
         """
         self.events.append(Ignored(id, rule, reason, price))
-        if self._glitches is None:
-            self._glitches = Bucket(*self.limits.glitch_bucket)
-        if not self._glitches.take(price, self.now):
-            raise Violation(REASONS["glitch_bucket"], rule="glitch_bucket")
+        self._glitches = spend(self._glitches, self.limits, "glitch_bucket", price, self.now)
 
     def count_cancel(self) -> None:
         """The peer made a publisher stop, by a cancel or by what is answered with onError.
@@ -51,7 +47,4 @@ class Shared:
         Raises:
             Violation: it does so too often.
         """
-        if self._cancels is None:
-            self._cancels = Bucket(*self.limits.cancel_bucket)
-        if not self._cancels.take(1, self.now):
-            raise Violation(REASONS["cancel_bucket"], rule="cancel_bucket")
+        self._cancels = spend(self._cancels, self.limits, "cancel_bucket", 1, self.now)

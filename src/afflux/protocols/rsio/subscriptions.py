@@ -217,7 +217,7 @@ class Subscriptions(Elements):  # long: one method for each message, verb and ac
     def end_all(self, error: Error) -> None:
         """The connection is over, or will be: each live one gets its one error. Sizes are kept, to read on."""
         for stream, subscription in self.live.items():
-            self.shared.events.append(Failed(stream, _about(error, stream)))
+            self.shared.events.append(Failed(stream, error.about(stream)))
             subscription.state = _CANCELLED
             subscription.hot = False
             self.parts.drop(subscription.id)
@@ -347,11 +347,3 @@ _ACTIONS: dict[SubscriberAction, Callable[[Subscriptions, Subscription, Any], No
 
 def _refused(reason: str) -> LimitExceeded:
     return LimitExceeded(f"{reason}: the subscription is canceled", rule=reason)
-
-
-def _about(error: Error, stream: int) -> Error:
-    """The connection's error as one of its subscriptions sees it."""
-    copy = error.again()
-    copy.stream = stream
-    copy.__cause__ = error
-    return copy

@@ -18,6 +18,7 @@ from afflux.core.errors import (
     SetupRefused,
 )
 from afflux.core.limits import Limits
+from afflux.core.texts import GENERIC_TEXT, clean_text, cut
 
 __all__ = [
     "FIRST_APPLICATION_CODE",
@@ -60,9 +61,6 @@ class Code(IntEnum):
 
 FIRST_APPLICATION_CODE = 0x301
 LAST_APPLICATION_CODE = 0xFFFFFFFE
-
-GENERIC_TEXT = "application error"
-"What a peer is told about an exception that was not meant for it."
 
 _STREAM_ERRORS: dict[int, type[Error]] = {
     Code.REJECTED: Rejected,
@@ -116,17 +114,3 @@ def code_for(error: BaseException, limits: Limits) -> tuple[int, str]:
         if not code:
             return Code.APPLICATION_ERROR, GENERIC_TEXT
     return code, cut(str(error), limits.error_text_bytes[0])
-
-
-def cut(text: str, limit: int) -> str:
-    """The text without lone surrogates, cut at a character boundary so that UTF-8 takes at most ``limit`` bytes."""
-    data = text[:limit].encode("utf-8", "replace")
-    return data[:limit].decode("utf-8", "ignore")
-
-
-def clean_text(data: bytes, limit: int) -> str:
-    """The text of at most ``limit`` bytes of an ERROR frame; what is not UTF-8 becomes U+FFFD."""
-    text = data[:limit].decode("utf-8", "replace")
-    if len(data) > limit and text.endswith("\ufffd"):
-        return text[:-1]
-    return text

@@ -19,7 +19,7 @@ from collections.abc import Callable, Container
 from hashlib import sha256
 from typing import Any, ClassVar, Literal, cast
 
-from afflux.core.bucket import Bucket
+from afflux.core.bucket import Bucket, spend
 from afflux.core.errors import ConnectionClosed, Error, LocalProtocolError, RemoteProtocolError, SetupRefused, Violation
 from afflux.core.events import (
     Closed,
@@ -281,10 +281,7 @@ class Connection:
     def _charge(self, price: int, stream: int, rule: str, reason: str) -> None:
         """Drop a frame and take its price; an empty bucket is a connection error."""
         self._events.append(Ignored(stream, rule, reason, price))
-        if self._glitches is None:
-            self._glitches = Bucket(*self.limits.glitch_bucket)
-        if not self._glitches.take(price, self._now):
-            raise Violation("protocol-abuse", rule="glitch_bucket")
+        self._glitches = spend(self._glitches, self.limits, "glitch_bucket", price, self._now)
 
     # -- establishment --------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 
+from afflux.core.alike import MANY, alike
 from afflux.core.buffer import ReceiveBuffer
 from afflux.core.errors import Violation
 from afflux.core.events import Block, Items
@@ -25,14 +26,12 @@ from afflux.protocols.rsocket.resume import Retained, counted
 from afflux.protocols.rsocket.stream import Stream
 from afflux.protocols.rsocket.streams import CLOSED, SERVES_LAST, Streams
 
-__all__ = ["MANY", "Inbound", "alike"]
+__all__ = ["Inbound"]
 
 _FAR = 1 << 62
 _REQUEST = RequestResponse.TYPE << 10
 _REQUESTS = (_REQUEST, _REQUEST | FLAG_METADATA)
 _LAST_ID = 0x7FFFFFFF
-MANY = 8
-"Fewer frames are looked at one by one."
 
 
 class Inbound:
@@ -167,7 +166,9 @@ class Inbound:
         """A run of plain items of one stream, at least one; returns where it ends."""
         unpack, id, owed, limit, start = HEADER.unpack_from, stream.id, stream.owed, self._limit, position
         stride = 3 + int.from_bytes(block[position : position + 3], "big")
-        if owed >= MANY <= (end - position) // stride and (count := alike(block, position, end, stride, owed)):
+        if owed >= MANY <= (end - position) // stride and (
+            count := alike(block, position, end, stride, owed, HEADER_SIZE)
+        ):
             # An object for each would be made long before it is wanted: 0.3 µs an item, most of it for the collector.
             stop = position + count * stride
             if (stop - start) * 2 < len(block):
@@ -201,7 +202,7 @@ class Inbound:
             stride = 3 + length
             if word != NEXT or id != stream.id or position + stride > end or length > limit or length < 6:
                 break
-            count = alike(block, position, end, stride, owed) or 1
+            count = alike(block, position, end, stride, owed, HEADER_SIZE) or 1
             stop = position + count * stride
             starts.extend(range(position + HEADER_SIZE, stop + HEADER_SIZE, stride))
             ends.extend(range(position + stride, stop + stride, stride))
@@ -312,29 +313,6 @@ class Inbound:
     @property
     def _limit(self) -> int:
         return self._limits.first_frame_bytes if self.first else self._limits.frame_bytes
-
-
-def alike(block: bytes, position: int, end: int, stride: int, most: int, header: int = HEADER_SIZE) -> int:
-    """How many frames of ``stride`` bytes follow each other with one and the same header, ``most`` at most; 0 for
-    fewer than ``MANY``."""
-    most = min(most, (end - position) // stride)
-    last = position + (MANY - 1) * stride
-    if most < MANY or block[last : last + header] != block[position : position + header]:
-        return 0
-    alike, tried = 1, 2 * MANY
-    while alike < most:
-        # The same byte of all headers is a column; what is equal at its beginning can be stripped off.
-        base = position + (alike - 1) * stride  # the last one that is known to be like the first
-        count = wanted = min(tried, most - alike + 1)
-        stop = base + wanted * stride
-        for offset in range(header):
-            column = block[base + offset : stop : stride]
-            count = min(count, wanted - len(column.lstrip(column[:1])))
-        alike += count - 1
-        if count < wanted:
-            break
-        tried *= 4
-    return alike if alike >= MANY else 0
 
 
 def _nobody(block: bytes, start: int, end: int) -> None:

@@ -437,7 +437,7 @@ class Streams:
     def fail_all(self, error: Error) -> None:
         """The connection is over: each live stream gets its one error."""
         for id in list(self.live):
-            self.events.append(Failed(id, _about(error, id)))
+            self.events.append(Failed(id, error.about(id)))
         self.live.clear()
         self.reassembly.clear()
         self.out.clear()
@@ -722,14 +722,6 @@ ACTIONS: dict[StreamAction, Callable[[Streams, Stream, Any], None]] = {
     StreamAction.SEND_ERROR: Streams._send_failure,
     StreamAction.SEND_CANCEL: Streams._send_cancel,
 }
-
-
-def _about(error: Error, id: int) -> Error:
-    """The connection's error as one of its streams sees it."""
-    copy = error.again()
-    copy.stream = id
-    copy.__cause__ = error
-    return copy
 
 
 def _nothing(price: int, stream: int, rule: str, reason: str) -> None:

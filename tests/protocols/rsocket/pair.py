@@ -1,28 +1,21 @@
-"""Two engines back to back, a stateful machine in between that plays both applications and a cruel network.
+"""Two RSocket engines back to back: the applications and the network of sessions that outlive their transports.
 
-Checked all the time: items delivered are items sent, in order; never more than the credit; one terminal signal a
-stream; nothing after it; the queues stay within their bounds; whatever splits the bytes changes nothing.
+Pairs whose transport stays are in tests/protocols/generic; what is here knows RSocket's ids, which the two ends share.
 """
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections import defaultdict
-from typing import Any
 
 import hypothesis.strategies as st
-import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from afflux.core import events as ev
 from afflux.core.errors import ApplicationError
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
-from afflux.protocols.rsocket import Engine, frames
-
-from .playbook import requester, responder, setup
+from afflux.protocols.rsocket import Engine
 
 payloads = st.builds(
     Payload,
@@ -211,128 +204,3 @@ class Pair(RuleBasedStateMachine):
             for stream, got in side.got.items():
                 if side.ended.get(stream) == "complete" and stream not in other.ended:
                     assert got == other.sent[stream]
-
-
-TestPair = Pair.TestCase
-TestPair.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-
-
-# -- splits, cuts, noise --------------------------------------------------------------------------------------
-
-
-def conversation() -> bytes:
-    """What a busy client says to a server."""
-    client = Engine("client", mtu=100)
-    client.open("request", Payload(b"d" * 250, b"m" * 120))
-    client.open("stream", b"s", credit=7)
-    client.open("channel", Payload(b"c", b""), credit=1, complete=True)
-    client.open("fire", b"f")
-    client.request(3, 5)
-    client.push(b"push")
-    client.cancel(3)
-    data = bytearray()
-    while chunk := client.outgoing(1000):
-        data += chunk
-    return bytes(data)
-
-
-def heard(pieces: list[bytes]) -> list[Any]:
-    engine = Engine("server")
-    events: list[Any] = []
-    for piece in pieces:
-        events += engine.receive(piece, 0.0)
-    return events
-
-
-def test_every_split_gives_the_same_events() -> None:
-    data = conversation()
-    whole = heard([data])
-    assert len(whole) >= 7
-    for cut in range(len(data) + 1):
-        assert heard([data[:cut], data[cut:]]) == whole
-
-
-@given(st.lists(st.integers(0, 1000), max_size=12))
-def test_random_splits_give_the_same_events(cuts: list[int]) -> None:
-    data = conversation()
-    edges = sorted({0, len(data), *(cut % len(data) for cut in cuts)})
-    assert heard([data[a:b] for a, b in itertools.pairwise(edges)]) == heard([data])
-
-
-def test_every_truncation_ends_in_order() -> None:
-    """FR-06."""
-    data = conversation()
-    for cut in range(len(data)):
-        engine = Engine("server")
-        events = engine.receive(data[:cut], 0.0) + engine.receive_eof(0.0)
-        assert isinstance(events[-1], ev.Closed)
-        assert sum(isinstance(event, ev.Closed) for event in events) == 1
-        assert engine.closed
-
-
-def test_every_bit_flip_has_a_documented_outcome() -> None:
-    """FR-29."""
-    data = conversation()
-    for position in range(len(data)):
-        for bit in range(8):
-            flipped = bytearray(data)
-            flipped[position] ^= 1 << bit
-            engine = Engine("server")
-            events = engine.receive(bytes(flipped), 0.0) + engine.receive_eof(1.0)
-            assert isinstance(events[-1], ev.Closed)
-
-
-@pytest.mark.parametrize("fill", [b"\x00", b"\xff"])
-def test_constant_garbage(fill: bytes) -> None:
-    """FR-09."""
-    for engine in (Engine("server"), responder().engine, requester().engine, Engine("client")):
-        engine.receive(fill * 0x10000, 0.0)
-        assert engine.closed
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(st.binary(max_size=200), max_size=10), st.booleans())
-def test_garbage_never_raises(chunks: list[bytes], established: bool) -> None:
-    engine = responder().engine if established else Engine("server")
-    for chunk in chunks:
-        engine.receive(chunk, 0.0)
-    engine.tick(1000.0)
-    assert engine.closed
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 5), st.integers(0, 63), st.integers(0, 0x3FF), st.binary(max_size=80)), max_size=30
-    )
-)
-def test_framed_garbage_never_raises(said: list[tuple[int, int, int, bytes]]) -> None:
-    """Frames whose header is sound and whose rest is not."""
-    for play in (responder(), requester()):
-        engine = play.engine
-        live = engine.open("channel", b"x", credit=3)
-        for stream, kind, flags, body in said:
-            head = (6 + len(body)).to_bytes(3, "big") + stream.to_bytes(4, "big")
-            engine.receive(head + (kind << 10 | flags).to_bytes(2, "big") + body, 0.0)
-            engine.credit(live)
-        while engine.outgoing(100):
-            pass
-        engine.tick(1000.0)
-        assert engine.closed
-
-
-def test_bytes_one_by_one_cost_the_same_each() -> None:
-    """FR-05: a frame of the largest size, dribbled, is not copied again and again."""
-    limit = Limits.server().frame_bytes
-    frame = frames.RequestFnf(stream=1, data=bytes(limit - 6)).encode(prefixed=True)
-    engine = Engine("server")
-    engine.receive(setup().encode(prefixed=True), 0.0)
-    assert engine.receive(frame[:3], 0.0) == []
-    held = engine._in._buffer
-    for position in range(3, 3000):
-        engine.receive(frame[position : position + 1], 0.0)
-    assert held.pending == 3000
-    events = engine.receive(frame[3000:], 0.0)
-    assert [type(event) for event in events] == [ev.Opened]

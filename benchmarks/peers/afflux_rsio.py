@@ -1,0 +1,24 @@
+"""afflux speaking reactive-streams-io: the server and the client of afflux_aio at another address."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+
+from benchmarks.peers import afflux_aio
+from benchmarks.peers.base import HOST
+
+__all__ = ["Client", "serve"]
+
+_SCHEME = "rsio+tcp"
+
+
+def serve(port: int, loop: asyncio.AbstractEventLoop, large: bool) -> AbstractAsyncContextManager[int]:
+    """See base.Peer."""
+    return afflux_aio.serving(f"{_SCHEME}://{HOST}:{port}", large)
+
+
+class Client(afflux_aio.Client):
+    """See base.Client."""
+
+    scheme = _SCHEME

@@ -1,0 +1,41 @@
+"""How a driver gets an engine of Jmux, from the terms that all protocols share."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from afflux.core.errors import Unsupported
+from afflux.core.limits import Limits
+from afflux.core.terms import Terms
+from afflux.protocols.jmux.dialect import Dialect
+from afflux.protocols.jmux.engine import DEFAULT_FRAGMENT, Engine
+
+__all__ = ["dialect", "make"]
+
+
+def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
+    """An engine for one connection.
+
+    Raises:
+        Unsupported: there is something to say or to decide at the beginning.
+    """
+    if decide or terms.payload is not None or terms.metadata_mime or terms.data_mime:
+        raise Unsupported("a jmux connection has no setup: there is nothing to send with it, and nothing to decide by")
+    switches = terms.dialect or Dialect()
+    return Engine(
+        role,
+        limits=limits,
+        now=now,
+        sessions="session" in terms.handled,
+        fragment=terms.mtu or DEFAULT_FRAGMENT,
+        max_wait_for_id=terms.own.get("max_wait_for_id", limits.abort_answer_s),
+        ping_interval=terms.keepalive,
+        noop_data=switches.noop_data,
+        lenient_partial=switches.lenient_partial,
+        max_session_id=switches.max_session_id,
+    )
+
+
+def dialect(text: str) -> Dialect:
+    """What an address says of the peer's ways. Raises ValueError."""
+    return Dialect.of(text)

@@ -1,0 +1,25 @@
+"""How a driver gets an engine of reactive-streams-io, from the terms that all protocols share."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from afflux.core.errors import Unsupported
+from afflux.core.limits import Limits
+from afflux.core.terms import Terms
+from afflux.protocols.rsio.codes import Extension
+from afflux.protocols.rsio.engine import DEFAULT_MTU, Engine
+
+__all__ = ["make"]
+
+
+def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
+    """An engine for one connection.
+
+    Raises:
+        Unsupported: there is something to say at the beginning.
+    """
+    if terms.payload is not None or terms.metadata_mime or terms.data_mime:
+        raise Unsupported("reactive-streams-io has no setup: a client says its version and extensions, nothing else")
+    mtu = terms.mtu or DEFAULT_MTU
+    return Engine(role, limits=limits, decide=decide, now=now, mtu=mtu, extensions=tuple(Extension), sizes=terms.sizes)

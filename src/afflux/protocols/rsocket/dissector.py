@@ -1,0 +1,14 @@
+"""From bytes to frame records, for ``afflux decode``: frames behind their lengths (R-2)."""
+
+from __future__ import annotations
+
+from afflux.core.dissect import PayloadForm
+from afflux.core.dissector import Dissector, Prefixed
+from afflux.protocols.rsocket.frames import RSocketFrame, record
+
+__all__ = ["dissector"]
+
+
+def dissector(client: bool, payload: PayloadForm = "none") -> Dissector:
+    """For the bytes of one side; see core.dissector."""
+    return Prefixed(RSocketFrame.PROTOCOL, RSocketFrame.PREFIX, "R-2", record, client=client, payload=payload)

@@ -1,0 +1,138 @@
+"""The commands against every protocol: ``request``, ``serve --demo`` and ``bench``, and what is told of verbs that a
+protocol does not have. Servers are processes, the commands run in this one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.running import Server, here
+
+OTHERS = ("jmux", "reactivesocket", "rsio")
+
+
+@pytest.fixture(scope="module")
+def uris() -> Iterator[dict[str, str]]:
+    with (
+        Server("--demo", uri="jmux+tcp://127.0.0.1:0") as jmux,
+        Server("--demo", uri="reactivesocket+tcp://127.0.0.1:0") as old,
+        Server("--demo", uri="rsio+tcp://127.0.0.1:0") as rsio,
+    ):
+        yield {"jmux": jmux.uri, "reactivesocket": old.uri, "rsio": rsio.uri}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words", "out"),
+    [
+        ("jmux", "-d hello", "hello"),
+        ("jmux", "-d gen\t5", "....."),
+        ("reactivesocket", "-d hello -m beside", "hello"),
+        ("reactivesocket", "-d hello -r echo", "hello"),
+        ("reactivesocket", "--stream -d count:3:4", "0...1...2..."),
+        ("reactivesocket", "--stream -d count:1000000:1 --take 4 --credit 2", "0123"),
+        ("reactivesocket", "--stream -d count:40:2 --credit auto", "".join(f"{i:.<2}" for i in range(40))),
+        ("reactivesocket", "--channel -d a -d b", "ab"),
+        ("reactivesocket", "--fnf -d x", ""),
+        ("reactivesocket", "--push -m x", ""),
+        ("rsio", "--stream -d count:3:4", "0...1...2..."),
+        ("rsio", "--stream -d count:1000000:1 --take 4 --credit 2", "0123"),
+    ],
+)
+def test_what_a_protocol_has(uris: dict[str, str], protocol: str, words: str, out: str) -> None:
+    given = [word.replace("\t", " ") for word in words.split(" ")]
+    assert here("request", uris[protocol], *given, "-o", "raw") == (0, out, "")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words", "told"),
+    [
+        *(
+            ("jmux", option, f'jmux has no "{verb}"; it offers: request, session')
+            for option, verb in (
+                ("--stream", "stream"),
+                ("--channel", "channel"),
+                ("--fnf", "fire"),
+                ("--push", "push"),
+            )
+        ),
+        *(
+            ("rsio", option, f'rsio has no "{verb}"; it offers: stream, subscribe')
+            for option, verb in (("", "request"), ("--channel", "channel"), ("--fnf", "fire"), ("--push", "push"))
+        ),
+        ("jmux", "-m x", "jmux carries no metadata"),
+        ("jmux", "-r echo", "jmux carries no metadata"),
+        ("jmux", "--dmt text/plain", "no setup"),
+        ("jmux", "--lease", 'jmux has no "lease"'),
+        ("rsio", "--stream -m x", "it has no metadata"),
+        ("rsio", "--stream --mmt text/plain", "no setup"),
+        ("rsio", "--stream --resume", 'rsio has no "resume"'),
+        ("reactivesocket", "--resume", 'reactivesocket has no "resume"'),
+    ],
+)
+def test_what_a_protocol_has_not(uris: dict[str, str], protocol: str, words: str, told: str) -> None:
+    ran = here("request", uris[protocol], "-d", "x", *words.split())
+    assert (ran.code, ran.out, ran.errors.count("\n")) == (2, "", 1)
+    assert told in ran.errors
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words", "code", "told"),
+    [
+        ("jmux", "-d gen\tx", 66, "gen N has an N"),
+        ("reactivesocket", "-r fail -d no", 64, "no (0x021)"),
+        ("reactivesocket", "-r nosuch -d no", 65, "there is no route"),
+        ("reactivesocket", "--stream -d nobody", 67, "JSON object"),
+        ("reactivesocket", "--lease -d x --max-time 5s", 69, "leases are not supported"),
+        ("rsio", "--stream -d nobody", 64, "JSON object"),
+    ],
+)
+def test_a_failure_has_the_exit_code_of_its_kind(
+    uris: dict[str, str], protocol: str, words: str, code: int, told: str
+) -> None:
+    """Whatever numbers the protocol has for it, or none."""
+    ran = here("request", uris[protocol], *(word.replace("\t", " ") for word in words.split(" ")))
+    assert (ran.code, ran.out) == (code, "")
+    assert told in ran.errors
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words", "succeeded", "received"),
+    [
+        ("jmux", "-n 50 -c 2 -m 4 --size 100", 50, 5000),
+        ("reactivesocket", "-n 50 -c 2 -m 4 --size 100", 50, 5000),
+        ("reactivesocket", "--stream --items 20 --size 10 -n 3", 3, 600),
+        ("reactivesocket", "--channel --items 5 --size 10 -n 3", 3, 150),
+        ("reactivesocket", "--fnf -n 5", 5, 0),
+        ("rsio", "--stream --items 20 --size 10 -n 3", 3, 600),
+        ("rsio", "--stream -d count:20:10 -n 3 --credit 4", 3, 600),
+    ],
+)
+def test_load(uris: dict[str, str], protocol: str, words: str, succeeded: int, received: int) -> None:
+    """A protocol that has no KEEPALIVE is not waited for, and it is told why there is no round trip."""
+    ran = here("bench", uris[protocol], *words.split())
+    assert ran.code == 0
+    found = json.loads(ran.out)
+    assert (found["succeeded"], found["failed"], found["received_bytes"]) == (succeeded, 0, received)
+    if protocol == "rsio":
+        assert found["round_trip_ms"] is None
+        assert ran.errors == "afflux: rsio has no KEEPALIVE: the round trip is not known, nor what credit costs\n"
+    else:
+        assert found["round_trip_ms"] > 0
+
+
+@pytest.mark.parametrize(
+    ("protocol", "option", "told"), [("jmux", "--stream", "request, session"), ("rsio", "--fnf", "stream, subscribe")]
+)
+def test_load_by_a_verb_that_is_not_there(uris: dict[str, str], protocol: str, option: str, told: str) -> None:
+    ran = here("bench", uris[protocol], option, "-n", "1")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"it offers: {told}" in ran.errors
+
+
+@pytest.mark.parametrize("protocol", OTHERS)
+def test_an_option_of_the_address_is_checked(protocol: str) -> None:
+    ran = here("request", f"{protocol}+tcp://127.0.0.1:1?nosuch=1", "-d", "x")
+    assert (ran.code, ran.out) == (2, "")
+    assert 'unknown option "nosuch"' in ran.errors

@@ -1,0 +1,82 @@
+"""What all protocols of the registry have in common: how an engine is made, and that it has what the contract asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from afflux.core import engine as contracts
+from afflux.core.errors import LocalProtocolError, Unsupported
+from afflux.core.limits import Limits
+from afflux.core.payload import Payload
+from afflux.core.terms import Terms
+from afflux.registry import PROTOCOLS
+
+BUILT = [name for name, entry in PROTOCOLS.items() if entry.make is not None]
+CONTRACTS = {
+    "lease": contracts.Leasing,
+    "resume": contracts.Resumable,
+    "extensions": contracts.Extending,
+    "session": contracts.Carrying,
+}
+
+
+def made(name: str, role: str, terms: Terms | None = None, *, decide: bool = False) -> Any:
+    return PROTOCOLS[name].built()(role, terms or Terms(), limits=Limits(), decide=decide, now=0.0)
+
+
+def promised(contract: Any) -> set[str]:
+    """The public names of a contract and of those it is built on."""
+    names: set[str] = set()
+    for kind in contract.__mro__[:-2]:
+        names |= {name for name in vars(kind) if not name.startswith("_")}
+    return names
+
+
+@pytest.mark.parametrize("role", ["client", "server"])
+@pytest.mark.parametrize("name", BUILT)
+def test_an_engine_has_what_its_entry_says(name: str, role: str) -> None:
+    engine = made(name, role)
+    there = set(dir(engine))
+    assert promised(contracts.Engine) - there == set()
+    for feature in PROTOCOLS[name].features:
+        assert promised(CONTRACTS.get(feature, contracts.Engine)) - there == set(), feature
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_an_engine_is_new_and_ends(name: str) -> None:
+    engine = made(name, "server")
+    assert not engine.closed
+    assert engine.receive(b"", 0.0) == []
+    assert engine.wants_read
+    assert engine.room(0) > 0
+    engine.receive_eof(1.0)
+    engine.receive_eof(1.0)
+    assert engine.closed
+    assert engine.deadline is None
+
+
+@pytest.mark.parametrize("name", ["rsocket", "reactivesocket"])
+def test_a_setup_that_can_not_be_is_the_callers_mistake(name: str) -> None:
+    with pytest.raises(LocalProtocolError, match="mime"):
+        made(name, "client", Terms(data_mime="x" * 300))
+    proposed = made(name, "client", Terms(payload=Payload(b"data", b"metadata"))).setup
+    assert (proposed.data, proposed.metadata) == (b"data", b"metadata")
+
+
+def test_a_connection_without_a_setup_says_and_decides_nothing() -> None:
+    with pytest.raises(Unsupported, match="no setup"):
+        made("jmux", "client", Terms(payload=Payload(b"hello")))
+    with pytest.raises(Unsupported, match="no setup"):
+        made("jmux", "server", decide=True)
+
+
+@pytest.mark.parametrize(("name", "text"), [("reactivesocket", "java,half-close"), ("jmux", "ids-255")])
+def test_a_dialect_is_read_and_used(name: str, text: str) -> None:
+    read = dict(PROTOCOLS[name].options)["dialect"]
+    dialect = read(text)
+    assert str(dialect) == text
+    made(name, "server", Terms(dialect=dialect))
+    with pytest.raises(ValueError, match="with commas between"):
+        read("nonsense")
