@@ -42,8 +42,10 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         "_ending",
         "_expects",
         "_flushing",
+        "_freed",
         "_heard_end",
         "_held",
+        "_jam",
         "_linger",
         "_loop_s",
         "_low",
@@ -107,6 +109,8 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
+        self._jam: asyncio.TimerHandle | None = None
+        self._freed = 0
         self._linger: asyncio.TimerHandle | None = None
         self._pacer: asyncio.TimerHandle | None = None
 
@@ -128,6 +132,9 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
 
     def roomy(self, unsent: int) -> None:
         """After writing: there may be room again."""
+
+    def jammed(self) -> None:
+        """Reading has waited for ``write_stall_s`` for an application that takes nothing."""
 
     def end(self, error: Error | None) -> None:
         """The connection is over; the first reason counts."""
@@ -278,6 +285,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         """The application took ``items`` items of ``size`` bytes in all."""
         self._consumed += size
         self._taken += items
+        self._freed += 1
         if self._consumed >= 0x4000 or self._taken >= 64 or not self._reading:
             self.engine.consumed(self._consumed, self._taken)
             self._consumed = self._taken = 0
@@ -298,6 +306,19 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         elif self._reading:
             self._reading = False
             transport.pause_reading()
+            if not wants and self._jam is None:
+                self._jam = self.loop.call_later(self.engine.limits.write_stall_s, self._check_jam, self._freed)
+
+    def _check_jam(self, freed: int) -> None:
+        """Whether nothing was taken since then."""
+        self._jam = None
+        if self._reading or self.over or self.transport is None or self.engine.wants_read:
+            return
+        if self._freed == freed:
+            self.jammed()
+            self.check_reading()
+        if not self._reading:
+            self._jam = self.loop.call_later(self.engine.limits.write_stall_s, self._check_jam, self._freed)
 
     def run(self, verb: Callable[..., list[Event]], *arguments: Any, **keywords: Any) -> None:
         """Do one of the engine's acts that return events: accept, refuse, close."""
@@ -390,7 +411,11 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         if self._heard_end or not transport.can_write_eof():
             transport.close()
         else:
-            transport.write_eof()
+            try:
+                transport.write_eof()
+            except OSError:  # the peer has reset the link
+                transport.abort()
+                return
             self._held = b""
             self._resume(transport)
 
@@ -421,10 +446,10 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             self._arm()
 
     def _stop_timers(self) -> None:
-        for handle in (self._timer, self._stall, self._linger, self._pacer):
+        for handle in (self._timer, self._stall, self._jam, self._linger, self._pacer):
             if handle is not None:
                 handle.cancel()
-        self._timer = self._stall = self._linger = self._pacer = None
+        self._timer = self._stall = self._jam = self._linger = self._pacer = None
 
     def _watch_writing(self, unsent: int) -> None:
         """What waits now has to be gone after ``write_stall_s``, or as much of it as ``write_min_rate`` makes."""

@@ -25,6 +25,7 @@ from typing import Any, Final, cast
 from afflux.aio.cold import skipping
 from afflux.aio.driver import Driver, Listening
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender
+from afflux.core.autocredit import Kept
 from afflux.core.errors import Canceled, Error, Rejected
 from afflux.core.events import Extended, Opened, Pushed, Requests
 from afflux.core.payload import Payload
@@ -72,7 +73,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         self,
         verbs: dict[str, Callable[..., Any]],
         *,
-        credit: int = DEFAULT_CREDIT,
+        credit: Kept = DEFAULT_CREDIT,
         extensions: Mapping[int, Extension] | None = None,
     ) -> None:
         self._verbs = verbs
@@ -196,7 +197,10 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
                 continue
             context = base.copy()
             try:
-                answer = context.run(verbs[verb], payload)
+                try:
+                    answer = context.run(verbs[verb], payload)
+                except StopIteration as stop:
+                    raise RuntimeError("the handler raised StopIteration") from stop
                 if type(answer) is not CoroutineType:
                     answer = _awaited(answer)
                 awaited = context.run(answer.send, None)
@@ -327,6 +331,8 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         """The window opens when the handler first asks for an item; the first one is part of it (D-8)."""
 
         def grant(n: int) -> None:
+            if inbound.window is not None:
+                inbound.window.expect(inbound.held)
             credit = inbound.first_grant(n)
             if not inbound.ended:
                 self.driver.engine.request(stream, credit)
