@@ -74,7 +74,7 @@ class Listening:
         """The connection may be used, or is to be decided."""
 
     def opened(self, event: Opened) -> None:
-        """The peer asks for something."""
+        """The peer asks for something. What a fire holds is consumed when its handler begins."""
 
     def requested(self, event: Requests) -> None:
         """The peer asks for several things at once."""
@@ -460,7 +460,8 @@ class Driver(Pump):  # long: one method for each kind of event
             sender.wake()
 
     def _opened(self, event: Opened) -> None:
-        self._consumed += len(event.payload)
+        if event.verb != "fire":  # whose payload is taken when its handler begins
+            self._consumed += len(event.payload)
         self.owner.opened(event)
 
     def _requested(self, event: Requests) -> None:

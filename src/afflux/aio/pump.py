@@ -99,10 +99,8 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         "This side is a server: it tells a stranger why it is refused."
         self._flushing = False
         self._early = False
-        self._blocked = False
+        self._blocked = self._ending = self._heard_end = False
         self._reading = True
-        self._ending = False
-        self._heard_end = False
         self._written = 0
         self._consumed = 0
         self._taken = 0

@@ -87,6 +87,8 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         self._working = False
         self._running: dict[int, asyncio.Task[Any]] = {}
         "Handlers that the peer may cancel."
+        self._fires: deque[tuple[int, Payload]] | tuple[()] = ()
+        self._firing = 0
         self._gone: dict[int, Any] = {}
         self._pushes: deque[Callable[[], Any]] | tuple[()] = ()
         self._pusher: asyncio.Task[None] | None = None
@@ -97,8 +99,12 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         """The peer asks for something."""
         if event.verb not in self._verbs:
             self._refuse(event)
-        elif event.verb == "request" or event.verb == "fire":
-            self._wait(((event.verb, event.stream, event.payload),))
+        elif event.verb == "request":
+            self._wait((("request", event.stream, event.payload),))
+        elif event.verb == "fire":
+            self._fires = self._fires or deque()
+            self._fires.append((event.stream, event.payload))
+            self._fire()
         else:
             self._start_stream(event)
 
@@ -258,6 +264,15 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
             if verb == "request":
                 self._running[stream] = task
 
+    def _fire(self) -> None:
+        """Begin the next fire, unless as many run as may. Its payload fills the connection's memory until then: who
+        fires faster than the handlers work finds that we do not read."""
+        if self._fires and self._firing < self.driver.engine.limits.streams:
+            self._firing += 1
+            stream, payload = self._fires.popleft()
+            self.driver.consumed(len(payload), 1)
+            self._wait((("fire", stream, payload),))
+
     async def _finish(self, verb: str, stream: int, work: Any) -> None:
         try:
             answer = await work
@@ -279,14 +294,20 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
                     engine.send(stream, (answer,), complete=True)
             except Exception as error:
                 self._tell(stream, error)
-        engine.release(stream)
-        driver.flush_soon()
+        self._release(verb, stream)
+
+    def _release(self, verb: str, stream: int) -> None:
+        """The handler has really ended."""
+        self.driver.engine.release(stream)
+        self.driver.flush_soon()
+        if verb == "fire":
+            self._firing -= 1
+            self._fire()
 
     def _raised(self, verb: str, stream: int, error: BaseException) -> None:
         self._running.pop(stream, None)
         self._tell(stream, error)
-        self.driver.engine.release(stream)
-        self.driver.flush_soon()
+        self._release(verb, stream)
         if isinstance(error, _STOPS):
             self._working = False
             raise error
@@ -302,6 +323,8 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
     def _refuse(self, event: Opened) -> None:
         there = ", ".join(verb for verb in self._verbs if verb != "push") or "nothing"
         engine = self.driver.engine
+        if event.verb == "fire":
+            self.driver.consumed(len(event.payload), 1)
         engine.fail(event.stream, Rejected(f'no handler for "{event.verb}"; handled here: {there}'))
         engine.release(event.stream)
 

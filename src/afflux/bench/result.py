@@ -89,9 +89,10 @@ class Result:
 
     @property
     def successful(self) -> bool:
-        """Whether anything succeeded: a request, or streams without an end, which gave items until the time was over.
+        """Whether anything succeeded: a request, or streams that still lived at the end of the time, and gave items.
         Items of streams that all failed are no success."""
-        return bool(self.tally.succeeded or (self.tally.cut and self.tally.items))
+        tally = self.tally
+        return bool(tally.succeeded or (tally.items and (tally.cut or tally.unfinished)))
 
     @property
     def achieved(self) -> bool:

@@ -19,7 +19,7 @@ their items as they are sent have nothing queued yet when one that has much queu
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, cast
 
 from afflux.protocols.rsocket.fragments import Fragments, Whole
 from afflux.protocols.rsocket.frames import RequestN
@@ -227,8 +227,8 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
             for entry in queue if isinstance(queue, deque) else (queue,):
                 if isinstance(entry, bytes):
                     chunks.append(entry)
-                elif isinstance(entry, Whole):
-                    chunks.extend(entry.chunks)
+                else:  # there is nothing to be cut
+                    chunks.extend(cast("Whole", entry).chunks)
         self.forget()
 
     def take_turns(self, chunks: list[bytes | memoryview], limit: int, least: int) -> int:
@@ -271,7 +271,7 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
             self._pass(stream, min(0, share - moved))
         elif moved >= share:
             self._pass(stream, 0 if alone else share - moved)
-        elif not alone:
+        else:
             self._shares[stream] = share - moved - SHARE  # the limit is reached: its turn goes on
         return moved
 
