@@ -7,7 +7,7 @@ ROWS ?=
 OUT ?= build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types tests optimized compiled docs bench bench-smoke bench-many bench-scale interop interop-smoke lock clean
+.PHONY: help setup demo test lint types tests optimized compiled docs bench bench-smoke bench-many bench-scale bench-credit interop interop-smoke lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -61,6 +61,9 @@ bench-many: setup ## 10,000 connections, 10,000 streams, several workers, into b
 
 bench-scale: setup ## large payloads, streams beside others, work that grows, into benchmarks/scale.json and docs (three minutes)
 	@$(BIN)/python -m benchmarks.scale
+
+bench-credit: setup ## the adaptive window beside fixed ones, into benchmarks/credit.json and docs (half an hour)
+	@$(BIN)/python -m benchmarks.credit --out benchmarks/credit.json --page
 
 $(VENV)/bench-ready: $(VENV)/ready requirements/bench.txt
 	@echo "setup: what only the measuring needs: grpcio, and altair for the picture"

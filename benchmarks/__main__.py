@@ -95,9 +95,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _tell(line: str) -> None:
-    """Progress, in place on a terminal."""
+    """Progress: in place on a terminal, elsewhere a line for each workload of each contender."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+    elif line:
+        print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

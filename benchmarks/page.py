@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -75,7 +76,13 @@ def _targets(figures: dict[str, Any]) -> str:
                 _judged(lists),
             ]
         )
-    return _table(["workload", "times", "bar", "ambition", "measured", "by CPU", "with lists"], rows)
+    header = ["workload", "times", "bar", "ambition", "measured", "by CPU", "with lists"]
+    return _table(header, [[_unbroken(cell) for cell in row] for row in rows])
+
+
+def _unbroken(cell: str) -> str:
+    """A sign stays on the line of its figure, however narrow the column."""
+    return re.sub("([≥≤×]) ", "\\1\u00a0", cell)
 
 
 def _judged(came: dict[str, Any]) -> str:

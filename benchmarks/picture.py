@@ -44,10 +44,10 @@ _TEXT, _FAINT, _LINE, _PAPER = "#0f172a", "#64748b", "#e2e8f0", "#ffffff"
 _DARK: Final = {_TEXT: "#e2e8f0", _FAINT: "#9aa8bc", _LINE: "#334155", _PAPER: "#0f172a", "#d6dce5": "#475569"}
 "What becomes of colours where the reader's system is dark. The paper goes with them, so either is legible anywhere."
 
-_WIDTH, _ROW, _FONT = 424, 17, 11.5
-_BAR: Final = (96, 208)
-"Where bars begin and end."
-_COLUMNS: Final = {"rate": 276, "times": 328, "cpu": 386, "memory": _WIDTH}
+_WIDTH, _ROW, _FONT = 472, 17, 11.5
+_BAR: Final = (112, 216)
+"Where bars begin and end: clear of the longest name, and of the widest figure, in fonts that are wider than ours."
+_COLUMNS: Final = {"rate": 298, "times": 356, "cpu": 416, "memory": _WIDTH}
 "Where the figures end."
 _TITLE: Final = {
     "fontSize": 17,

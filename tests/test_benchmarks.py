@@ -213,7 +213,9 @@ def test_the_command_writes_what_it_found(tmp_path: Path, capsys: pytest.Capture
         str(out),
     ]
     assert main(words) == 0
-    assert "2 measurements ran and were counted exactly" in capsys.readouterr().out
+    out_and_err = capsys.readouterr()
+    assert "2 measurements ran and were counted exactly" in out_and_err.out
+    assert out_and_err.err.count(": skeleton/asyncio\n") == 2  # no terminal: a line for each workload
     found = json.loads(out.read_text())
     assert [workload["name"] for workload in found["workloads"]] == ["request-64", "stream-1k"]
     assert {"date", "cpu", "cores", "versions", "not_run"} <= found.keys()

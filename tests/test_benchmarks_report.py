@@ -227,6 +227,13 @@ def test_results_of_a_part_are_not_published(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_sign_and_its_figure_stay_on_one_line(committed: Any) -> None:
+    targets = page.section(committed).partition("### Targets")[2].partition("###")[0]
+    assert re.search("≥\u00a0[0-9]", targets)
+    assert re.search("×\u00a0[0-9]", targets)
+    assert re.findall("[≥≤×] ", targets) == []
+
+
 def test_what_draws_may_be_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 from afflux.address import Address
 from afflux.aio.flow import DEFAULT_CREDIT
 from afflux.aio.server import OnSetup, Server, serve
+from afflux.core.autocredit import Kept
 from afflux.core.errors import Error
 from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
@@ -132,7 +133,7 @@ def app(
     *,
     limits: Limits | None = None,
     on_setup: OnSetup | None = None,
-    credit: int = DEFAULT_CREDIT,
+    credit: Kept = DEFAULT_CREDIT,
     path: str | None = None,
     lease: LeasePolicy | None = None,
     resume: bool = False,

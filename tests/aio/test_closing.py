@@ -244,7 +244,7 @@ async def test_a_half_close_is_a_close() -> None:
         await anext(stream)
         transport = peer._driver.transport
         assert transport is not None
-        transport.write_eof()
+        transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
         with pytest.raises(afflux.ConnectionClosed):
             while True:
                 await anext(stream)

@@ -340,19 +340,42 @@ def test_nobody_there() -> None:
         virtually(main())
 
 
-def lose_the_server(*, back: bool) -> Result:
+class Sevens(Server):
+    """Answers every verb; an item comes after 10 ms, and seven are a stream or a channel."""
+
+    fired = 0
+
+    def __init__(self) -> None:
+        super().__init__(ms=10)
+
+    async def fire(self, payload: afflux.Payload) -> None:
+        self.fired += 1
+
+    async def stream(self, payload: afflux.Payload) -> AsyncIterator[bytes]:
+        for _ in range(7):
+            await asyncio.sleep(0.01)
+            yield b"x"
+
+    async def channel(self, items: AsyncIterator[afflux.Payload]) -> AsyncIterator[bytes]:
+        async for _ in items:
+            await asyncio.sleep(0.01)
+            yield b"x"
+
+
+def lose_the_server(*, back: bool, **choices: Any) -> Result:
     """Its server goes after 1 s; with ``back`` another comes after 200 ms."""
 
     async def main() -> Result:
         loop = asyncio.get_running_loop()
-        server = await afflux.serve("mem://lost", Server(ms=10))
-        plan = Plan(uri=server.uri, duration=60.0 if not back else 3.0, concurrency=3, timeout=4.0)
+        server = await afflux.serve("mem://lost", Sevens())
+        limit = {"duration": 3.0 if back else 60.0} if "requests" not in choices else {}
+        plan = Plan(uri=server.uri, concurrency=3, timeout=4.0, **limit, **choices)
         running = asyncio.ensure_future(run(plan, clock=loop.time))
         await asyncio.sleep(1)
         await server.close()
         if back:
             await asyncio.sleep(0.2)
-            server = await afflux.serve("mem://lost", Server(ms=10))
+            server = await afflux.serve("mem://lost", Sevens())
         result = await running
         await server.close()
         return result
@@ -392,6 +415,39 @@ def test_when_it_does_not_the_run_is_over() -> None:
     assert result.duration < 5
     assert {failure.kind for failure in result.failures} == {"ConnectionClosed", "ConnectFailed"}
     assert result.tally.succeeded == pytest.approx(300, abs=6)
+
+
+@pytest.mark.parametrize("choices", [{}, {"requests": 100_000}])
+@pytest.mark.parametrize("verb", ["stream", "channel"])
+def test_streams_see_that_the_server_is_gone(verb: str, choices: dict[str, int]) -> None:
+    """A stream whose credit is granted by hand does not wait for the next connection by itself."""
+    result = lose_the_server(back=False, verb=verb, items=7, ends=True, **choices)
+    assert result.lost is not None
+    assert "did not come back within 2 s" in result.lost
+    assert result.duration < 5
+    assert {failure.kind: failure.count for failure in result.failures} == {"ConnectionClosed": 3, "ConnectFailed": 3}
+    assert 30 < result.tally.succeeded < 50
+
+
+@pytest.mark.parametrize("verb", ["stream", "channel"])
+def test_streams_go_on_when_the_connection_is_back(verb: str) -> None:
+    result = lose_the_server(back=True, verb=verb, items=7, ends=True)
+    assert result.lost is None
+    assert {failure.kind: failure.count for failure in result.failures} == {"ConnectionClosed": 3}
+    assert result.tally.succeeded > 90
+
+
+def test_fires_do_not_hear_of_a_lost_connection_so_it_is_counted() -> None:
+    result = lose_the_server(back=True, verb="fire", rate=100.0)
+    assert (result.tally.failed, result.tally.succeeded, result.tally.connections_lost) == (0, 300, 1)
+    assert result.lost is None
+    gone = lose_the_server(back=False, verb="fire", rate=100.0)
+    assert gone.lost is not None
+    assert gone.tally.connections_lost == 1
+
+
+def test_a_connection_that_lasts_is_not_lost() -> None:
+    assert measured(Sevens(), verb="fire", requests=50).tally.connections_lost == 0
 
 
 # -- the end ------------------------------------------------------------------------------------------------

@@ -144,6 +144,56 @@ def test_what_is_worth_a_word_is_said() -> None:
     assert [note.partition(":")[0] for note in both] == ["credit 8", "credit 256"]
 
 
+def test_a_rate_that_was_kept_is_not_called_missed() -> None:
+    """Of 60,000 a second 59,934 came, but 1.4 % had to wait for a free stream."""
+    result = replace(part(rate=60_000.0), requests=300_000, late=4_300, late_here=100, backlog=77, cpu=0.5)
+    result.tally.in_time = 299_670
+    result.tally.cut = result.tally.unfinished = 0
+    result.tally.delay.record(12_300_000)
+    (note,) = report.notes([result])
+    assert note.startswith(
+        "the rate was kept, but 4,200 of 300,000 requests (1.4%) had to wait for a free stream, up to 12.3 ms, "
+        "up to 77 at once: all 256 streams of each connection had work"
+    )
+    (note,) = report.notes([replace(result, plan=replace(result.plan, concurrency=1))])
+    assert "the one stream of each connection had work" in note
+
+
+def test_one_is_told_in_the_singular() -> None:
+    result = replace(part(), interrupted=True)
+    result.tally.cut = result.tally.unfinished = 1
+    assert report.notes([result]) == [
+        "1 stream without an end was cut when the time was over; it has no latency",
+        "interrupted: 1 request was not over and counts neither way",
+    ]
+
+
+def test_fires_are_sent_and_no_more_is_known() -> None:
+    result = part(verb="fire")
+    result.tally.cut = result.tally.unfinished = 0
+    text = shown(result)
+    for words in ("fires sent", "time to send", "sent within"):
+        assert words in text
+    for words in ("connections lost", "latency", "succeeded", "received"):
+        assert words not in text
+    unknown = "fires have no answer: what is counted was sent, and whether it arrived is not known"
+    assert report.notes([result]) == [unknown]
+    result.tally.connections_lost = 1
+    assert report.notes([result])[0].startswith("THE CONNECTION WAS LOST ONCE, and with it what was under way")
+    result.tally.connections_lost = 12
+    assert "connections lost" in shown(result)
+    assert report.notes([result])[0].startswith("THE CONNECTION WAS LOST 12 TIMES")
+    assert report.notes([result])[1] == unknown
+
+
+def test_no_line_ends_with_blanks_and_no_chart_with_nothing() -> None:
+    result = part(verb="stream", rate=5.0)
+    for text in (shown(result), shown(part(verb="stream", credit=8), part(2, verb="stream"))):
+        assert [line for line in text.splitlines() if line != line.rstrip()] == []
+    rows = [line for line in shown(result).splitlines() if re.match(r"\d.* %", line)]
+    assert " 0.0 %" not in rows[0] + rows[-1]
+
+
 def test_crossed_thresholds_say_of_which_run() -> None:
     assert report.crossed([part()], THRESHOLDS) == ["p50>1ms: it was 5.00 ms"]
     several = [part(verb="stream", credit=1), part(verb="stream", credit=2)]

@@ -71,6 +71,7 @@ def test_what_does_not_apply_is_none() -> None:
         "backlog_max",
         "not_started",
         "kept_up",
+        "connections_lost",
         "stall_credit",
         "stall_peer",
         "stall_application",
@@ -89,6 +90,23 @@ def test_an_empty_run_has_no_figures() -> None:
     empty = Result(plan=Plan(uri=URI), tally=Tally(), started=0.0, duration=0.0, requests=0)
     assert (empty.requests_per_s, empty.items_per_s, empty.bytes_per_s, empty.error_rate) == (0, 0, 0, 0)
     assert (empty.successful, empty.stall, empty.failures) == (False, None, [])
+
+
+def test_items_of_streams_that_all_failed_are_no_success() -> None:
+    tally = Tally()
+    tally.came(9, 90, 1.0, 0.0, 0.0)
+    tally.fail(Failure("ConnectionClosed", None, "gone"), 120)
+    failed = Result(plan=Plan(uri=URI, verb="stream"), tally=tally, started=0.0, duration=1.0, requests=120)
+    assert not failed.successful
+    tally.cut = 1
+    assert failed.successful
+
+
+@pytest.mark.parametrize(("in_time", "given_up", "achieved"), [(99, 0, True), (98, 0, False), (99, 1, False)])
+def test_whether_a_rate_was_achieved(in_time: int, given_up: int, achieved: bool) -> None:
+    result = replace(part(rate=20.0), not_started=given_up)
+    result.tally.in_time = in_time - result.tally.failed
+    assert result.achieved is achieved
 
 
 @pytest.mark.parametrize(

@@ -279,6 +279,38 @@ def test_a_server_that_goes_away_ends_it() -> None:
     assert json.loads(out)["succeeded"] > 0
 
 
+CUTTING = """
+import asyncio
+import afflux
+
+class Cutting:
+    async def stream(self, payload):
+        yield b"one"
+        await asyncio.sleep(0.05)
+        afflux.current_peer().cut()
+        await asyncio.sleep(3600)
+
+    async def fire(self, payload):
+        afflux.current_peer().cut()
+"""
+"Gives an item, or takes a fire, and cuts the connection, each time."
+
+
+def test_a_server_that_cuts_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items of streams that all failed are no success; and what is lost under fires is told, and fails the command."""
+    (tmp_path / "cutting.py").write_text(CUTTING)
+    monkeypatch.chdir(tmp_path)
+    with Server("--handler", "cutting:Cutting") as server:
+        streams = here(server.uri, "--stream", "-n", "3")
+        fires = here(server.uri, "--fnf", "-D", "300ms", "--rate", "100")
+    assert streams.returncode == 1
+    assert "nothing succeeded; 3 items came, and no stream ended in order; 3 times ConnectionClosed" in streams.stderr
+    assert fires.returncode == 1
+    assert json.loads(fires.stdout)["connections_lost"] > 0
+    assert "THE CONNECTION WAS LOST" in fires.stderr
+    assert "whether it arrived is not known" in fires.stderr
+
+
 @pytest.mark.parametrize("words", [[], ["--workers", "2", "-c", "2"], ["--rate", "100"]])
 def test_an_interrupt_ends_it_and_shows_what_was_measured(uri: str, words: list[str]) -> None:
     command = [*COMMAND, "bench", uri, "-D", "1h", *words]
@@ -323,6 +355,10 @@ def test_an_interrupt_before_it_has_begun_shows_nothing(uri: str) -> None:
         (["--fail-if", "stall>1%"], "--stream and --channel only"),
         (["--fail-if", "late>1"], "--rate only"),
         (["-o", "hex"], "bench has no output hex; it has table, json, ndjson, csv"),
+        (["-o", "xml"], "bench has no output xml; it has table, json, ndjson, csv"),
+        (["--size", "20000000"], "--size is 0 to 16,777,216 bytes, not 20,000,000"),
+        (["--size", "-1"], "--size is 0 to 16,777,216 bytes, not -1"),
+        (["--stream", "--credit", "8,,9"], "nothing where a number should be"),
         (["--hdr", "/"], "--hdr is a file, and '/' is a folder"),
         (["--rate", "fast"], "--rate"),
         (["--fail-if", "p99.9.9>1ms"], "--fail-if there is no metric 'p99.9.9'"),

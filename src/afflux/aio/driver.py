@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from afflux.aio.flow import Inbound, Sender
 from afflux.aio.pump import Pump
 from afflux.core.engine import Engine, Leasing, Resumable
-from afflux.core.errors import ConnectionClosed, Error, LeaseExpired
+from afflux.core.errors import ConnectionClosed, Error, LeaseExpired, LimitExceeded
 from afflux.core.events import (
     Acknowledged,
     Answers,
@@ -78,7 +78,7 @@ class Listening:
         """The connection may be used, or is to be decided."""
 
     def opened(self, event: Opened) -> None:
-        """The peer asks for something."""
+        """The peer asks for something. What a fire holds is consumed when its handler begins."""
 
     def requested(self, event: Requests) -> None:
         """The peer asks for several things at once."""
@@ -493,7 +493,8 @@ class Driver(Pump):  # long: one method for each kind of event
             session.told(event)
 
     def _opened(self, event: Opened) -> None:
-        self._consumed += len(event.payload)
+        if event.verb != "fire":  # whose payload is taken when its handler begins
+            self._consumed += len(event.payload)
         self.owner.opened(event)
 
     def _requested(self, event: Requests) -> None:
@@ -565,6 +566,22 @@ class Driver(Pump):  # long: one method for each kind of event
         """Write down what the application has done."""
         if self.record is not None and self.record.dirty:
             self.durable()
+
+    def jammed(self) -> None:
+        """What is not taken fills the memory of the connection, so that what others wait for can not be read. Give up
+        the stream that holds most of it. Where nobody waits for the peer, nobody is held up: it may take its time."""
+        waits = any(self.replies) or any(inbound.waiter is not None for inbound in self.inbounds.values())
+        if not waits and not any(sender.starved for sender in self.senders.values()):
+            return
+        stream = max(self.inbounds, key=lambda stream: self.inbounds[stream].held, default=0)
+        if not stream or not self.inbounds[stream].held:
+            return
+        inbound = self.inbounds.pop(stream)
+        text = "buffer-full: what was not taken of this stream held up the others on its connection"
+        inbound.finish(LimitExceeded(text, stream=stream, rule="connection_bytes"))
+        inbound.drop()
+        self.engine.cancel(stream)
+        self.flush_soon()
 
     def settled(self, stream: int, items: int) -> None:
         """The application is done with items: the file knows it before it gets the next one."""

@@ -41,6 +41,10 @@ Source = AsyncIterable[Any] | Iterable[Any]
 
 _CHUNK = 64
 "At most so many items are handed over between two looks at the credit."
+_MOST = 0x7FFFFFFF
+"What one grant may carry."
+_SHARE = 0x4000
+"Bytes that a stream's window may hold, however many others there are."
 
 
 class Inbound:
@@ -67,7 +71,14 @@ class Inbound:
         "The stream's id; None while it is not open."
         self.asked = 0
         "Bytes of the request that will open it."
-        window = self.window = window_of(credit, driver.engine.limits.connection_bytes // 4)
+        limits, others = driver.engine.limits, len(driver.inbounds)
+        share = limits.connection_bytes // 4
+        window = self.window = window_of(
+            credit,
+            # What all windows hold has to fit the connection: with full windows nothing would be read any more.
+            max(min(_SHARE, share), share // (1 + 2 * others)),
+            limits.object_overhead_bytes if others else 0,
+        )
         "Credit to keep open; None when all grants are by hand."
         self._adaptive = window if isinstance(window, AutoWindow) else None
         self._granted = 0
@@ -112,13 +123,16 @@ class Inbound:
 
     def first_grant(self, n: int) -> int:
         """The credit to open the stream with: the window and ``n`` by hand."""
-        grant = n + self._early
+        n += self._early
         self._early = 0
         if self.window is not None:
-            grant += self.window.initial(monotonic())
+            grant = self.window.initial(monotonic())
+            n = min(n, _MOST - grant)  # one frame carries no more
             self.window.outstanding += n
-        self._granted += grant
-        return grant
+            n += grant
+        n = min(n, _MOST)
+        self._granted += n
+        return n
 
     def grant(self, n: int) -> None:
         """Ask the peer for ``n`` more by hand."""
@@ -191,6 +205,11 @@ class Inbound:
         self.told_end()
 
     @property
+    def held(self) -> int:
+        """Bytes that have arrived and were not taken."""
+        return sum(map(size_of, self.chunks))
+
+    @property
     def granted(self) -> int:
         """Items granted and not arrived."""
         return self._granted
@@ -201,7 +220,12 @@ class Inbound:
         elif not self.ended:
             self._granted += n
             self._driver.engine.request(self.id, n)
-            self._driver.flush_soon()
+            if self.chunks:
+                # The peer makes more while the application takes the rest; otherwise the two would work in turn.
+                # 64 B items with a window of 256: 0.80 → 1.15 M/s, with the same CPU.
+                self._driver.flush_early()
+            else:
+                self._driver.flush_soon()
 
 
 class ItemStream(AsyncIterator[Payload]):
@@ -390,6 +414,11 @@ class Sender:
         self._turn = -1
         self._waiter: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
+
+    @property
+    def starved(self) -> bool:
+        """Whether it has something to send and waits for the peer's credit."""
+        return self._waiter is not None and not self.over and self._driver.engine.credit(self.id) <= 0
 
     def wake(self) -> None:
         """What it waits for may have come. Who waits in order, for room, keeps its place, whatever else comes."""

@@ -38,11 +38,14 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         "_blocked",
         "_consumed",
         "_due",
+        "_early",
         "_ending",
         "_expects",
         "_flushing",
+        "_freed",
         "_heard_end",
         "_held",
+        "_jam",
         "_linger",
         "_loop_s",
         "_low",
@@ -95,16 +98,17 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         self.answers = False
         "This side is a server: it tells a stranger why it is refused."
         self._flushing = False
-        self._blocked = False
+        self._early = False
+        self._blocked = self._ending = self._heard_end = False
         self._reading = True
-        self._ending = False
-        self._heard_end = False
         self._written = 0
         self._consumed = 0
         self._taken = 0
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
+        self._jam: asyncio.TimerHandle | None = None
+        self._freed = 0
         self._linger: asyncio.TimerHandle | None = None
         self._pacer: asyncio.TimerHandle | None = None
 
@@ -126,6 +130,9 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
 
     def roomy(self, unsent: int) -> None:
         """After writing: there may be room again."""
+
+    def jammed(self) -> None:
+        """Reading has waited for ``write_stall_s`` for an application that takes nothing."""
 
     def end(self, error: Error | None) -> None:
         """The connection is over; the first reason counts."""
@@ -248,6 +255,14 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             self._flushing = True
             self.loop.call_soon(self._flush)
 
+    def flush_early(self) -> None:
+        """Write what is queued now, for this side has more to do in this turn, and the peer can do its part meanwhile.
+        Once in a turn: a write costs as much as some twenty messages."""
+        if not self._early and not self.over:
+            self.flush_soon()
+            self._flush()
+            self._flushing = self._early = True  # until the one that was asked for
+
     def room(self) -> int:
         """Bytes that may still be queued."""
         transport = self.transport
@@ -269,6 +284,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         """The application took ``items`` items of ``size`` bytes in all."""
         self._consumed += size
         self._taken += items
+        self._freed += 1
         if self._consumed >= 0x4000 or self._taken >= 64 or not self._reading:
             self.engine.consumed(self._consumed, self._taken)
             self._consumed = self._taken = 0
@@ -289,6 +305,19 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         elif self._reading:
             self._reading = False
             transport.pause_reading()
+            if not wants and self._jam is None:
+                self._jam = self.loop.call_later(self.engine.limits.write_stall_s, self._check_jam, self._freed)
+
+    def _check_jam(self, freed: int) -> None:
+        """Whether nothing was taken since then."""
+        self._jam = None
+        if self._reading or self.over or self.transport is None or self.engine.wants_read:
+            return
+        if self._freed == freed:
+            self.jammed()
+            self.check_reading()
+        if not self._reading:
+            self._jam = self.loop.call_later(self.engine.limits.write_stall_s, self._check_jam, self._freed)
 
     def run(self, verb: Callable[..., list[Event]], *arguments: Any, **keywords: Any) -> None:
         """Do one of the engine's acts that return events: accept, refuse, close."""
@@ -338,7 +367,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
     def _flush(self, patient: bool = True) -> None:
         """Hand over what is queued, up to what the transport takes; ``patient``: leave some of it for the next turn, if
         others should go before it."""
-        self._flushing = False
+        self._flushing = self._early = False
         self.collect()
         engine, transport = self.engine, self.transport
         if transport is None or self.lost:
@@ -381,7 +410,11 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         if self._heard_end or not transport.can_write_eof():
             transport.close()
         else:
-            transport.write_eof()
+            try:
+                transport.write_eof()
+            except OSError:  # the peer has reset the link
+                transport.abort()
+                return
             self._held = b""
             self._resume(transport)
 
@@ -412,10 +445,10 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             self._arm()
 
     def _stop_timers(self) -> None:
-        for handle in (self._timer, self._stall, self._linger, self._pacer):
+        for handle in (self._timer, self._stall, self._jam, self._linger, self._pacer):
             if handle is not None:
                 handle.cancel()
-        self._timer = self._stall = self._linger = self._pacer = None
+        self._timer = self._stall = self._jam = self._linger = self._pacer = None
 
     def _watch_writing(self, unsent: int) -> None:
         """What waits now has to be gone after ``write_stall_s``, or as much of it as ``write_min_rate`` makes."""

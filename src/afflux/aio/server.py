@@ -20,6 +20,7 @@ from afflux.aio.flow import DEFAULT_CREDIT
 from afflux.aio.guesses import Guesses
 from afflux.aio.peer import Peer
 from afflux.aio.serving import Extension, Serving, verbs_of
+from afflux.core.autocredit import Kept, check_kept
 from afflux.core.bucket import Bucket
 from afflux.core.errors import ConnectionClosed, Error, Rejected
 from afflux.core.events import Established, Opened, Resuming, Suspended
@@ -163,7 +164,7 @@ class Server:  # long: the listener's admission is part of it
         handler: object,
         limits: Limits,
         on_setup: OnSetup | None,
-        credit: int,
+        credit: Kept,
         tls: Tls | None,
         extras: _Extras,
     ) -> None:
@@ -171,6 +172,7 @@ class Server:  # long: the listener's admission is part of it
         self._tls = settled(tls, address)
         self._make = address.entry.built()
         self._transport = address.carrier.built()
+        check_kept(credit)
         self._verbs = verbs_of(handler)
         self.limits = limits
         "The bounds of the listener and of each connection."
@@ -475,7 +477,7 @@ def serve(
     *,
     limits: Limits | None = None,
     on_setup: OnSetup | None = None,
-    credit: int = DEFAULT_CREDIT,
+    credit: Kept = DEFAULT_CREDIT,
     tls: Tls | None = None,
     lease: LeasePolicy | None = None,
     resume: bool = False,
@@ -492,7 +494,7 @@ def serve(
         limits: the bounds of the listener and of each connection; ``Limits.server()`` if None.
         on_setup: decides about each client, given what it asked for and the peer. An ``afflux.Error`` that it raises
             refuses the client with that text (and code, if it has one); nothing is served before it returns.
-        credit: items that a channel's handler lets the client send ahead.
+        credit: items that a channel's handler lets the client send ahead, or "auto".
         lease: what each client is granted, when it asks for leases: FixedLease, RateLease, or a policy of your own.
             Without one such a client is refused.
         resume: keep the session of a client that asks for it when its transport is lost, for ``limits.resume_s`` and

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Literal, cast
@@ -267,6 +267,7 @@ class Load:
         self._tally.ended(meant, self._clock())
 
     async def _flow(self, peer: Peer, meant: float, slot: _Slot) -> None:
+        await _there(peer)
         start = self._clock()
         plan = self._plan
         meter = Meter(plan.credit, self._trip, start, plan.take, plan.limits.connection_bytes // 4)
@@ -339,6 +340,7 @@ class Load:
         """Give up what takes too long, end the run when its time is over or somebody wants it, and tell."""
         period = min(_TELL_S, max(0.01, self._plan.timeout / 20))
         told = asyncio.ensure_future(self._stop.wait())
+        guards = [asyncio.ensure_future(self._guard(peer)) for peer in self._peers if self._plan.verb == "fire"]
         try:
             self._report(self._start)
             while not self._stop.is_set():
@@ -358,7 +360,19 @@ class Load:
             for slot in self._slots:
                 slot.give_up("unfinished")
         finally:
-            told.cancel()
+            for task in (told, *guards):
+                task.cancel()
+
+    async def _guard(self, peer: Peer) -> None:
+        """Count how often a connection is lost. No fire hears of it: the next one waits for the next connection."""
+        with suppress(Error):  # it does not come back: that, a fire does hear
+            while True:
+                driver = peer._driver
+                await asyncio.shield(driver.closed)
+                self._tally.connections_lost += 1
+                if driver.renew is None:
+                    return
+                await driver.renew()
 
     # -- what came of it --------------------------------------------------------------------------------------
 
@@ -426,6 +440,18 @@ class Load:
             interrupted=self._stop.is_set(),
             lost=None if lost is None else str(lost),
         )
+
+
+async def _there(peer: Peer) -> None:
+    """Wait for a connection that is being made again. Requests and fires do so by themselves; a stream whose credit is
+    granted by hand opens at once or not at all.
+
+    Raises:
+        ConnectFailed: it did not come back.
+    """
+    driver = peer._driver
+    if driver.over and driver.renew is not None:
+        await driver.renew()
 
 
 def _size(batch: list[afflux.Payload]) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from afflux.bench.hdrlog import HEADER, encode, line
 from afflux.bench.result import SERIES, Result
-from afflux.bench.thresholds import Threshold
+from afflux.bench.thresholds import Threshold, shown_time
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,11 +106,10 @@ def _notes(result: Result) -> Iterator[str]:
     tally, plan = result.tally, result.plan
     if result.lost is not None:
         yield f"the run ended early, for the server was lost: {result.lost}"
+    if plan.verb == "fire":
+        yield from _of_fires(result)
     if result.kept_up is False:
-        yield (
-            f"the server did not keep up: {result.requests_per_s:,.1f} requests a second of {plan.rate:,.1f} asked "
-            f"for, and up to {result.backlog:,} had to wait. Latency is that of a queue, and grows with the time"
-        )
+        yield _behind(result)
     if result.slow_here:
         yield (
             f"this machine began {result.late_here:,} of {result.requests:,} requests more than 1 ms late: "
@@ -124,9 +123,36 @@ def _notes(result: Result) -> Iterator[str]:
         why = "the server answers no KEEPALIVE" if entry.keepalives else f"{entry.name} has no KEEPALIVE"
         yield f"{why}: the round trip is not known, nor what credit costs"
     if tally.cut:
-        yield f"{tally.cut:,} streams without an end were cut when the time was over; they have no latency"
+        cut, have = ("stream", "was cut", "it has"), ("streams", "were cut", "they have")
+        what, were, they = cut if tally.cut == 1 else have
+        yield f"{tally.cut:,} {what} without an end {were} when the time was over; {they} no latency"
     if result.interrupted and tally.unfinished:
-        yield f"interrupted: {tally.unfinished:,} requests were not over and count neither way"
+        were = "request was not over and counts" if tally.unfinished == 1 else "requests were not over and count"
+        yield f"interrupted: {tally.unfinished:,} {were} neither way"
+
+
+def _of_fires(result: Result) -> Iterator[str]:
+    if lost := result.tally.connections_lost:
+        often = "once" if lost == 1 else f"{lost:,} times"
+        yield f"THE CONNECTION WAS LOST {often.upper()}, and with it what was under way: it counts as sent all the same"
+    yield "fires have no answer: what is counted was sent, and whether it arrived is not known"
+
+
+def _behind(result: Result) -> str:
+    """Why open load did not go as it was meant to: the rate was too much, or only some moments were."""
+    plan = result.plan
+    if not result.achieved:
+        return (
+            f"the server did not keep up: {result.requests_per_s:,.1f} requests a second of {plan.rate:,.1f} asked "
+            f"for, and up to {result.backlog:,} had to wait. Latency is that of a queue, and grows with the time"
+        )
+    waited = result.late - result.late_here
+    busy = f"all {plan.streams:,} streams" if plan.streams > 1 else "the one stream"
+    return (
+        f"the rate was kept, but {waited:,} of {result.requests:,} requests ({waited / result.requests:.1%}) had to "
+        f"wait for a free stream, up to {shown_time(result.tally.delay.max / 1e9)}, up to {result.backlog:,} at once: "
+        f"{busy} of each connection had work. That is in their latency; more streams (-m) or connections (-c) may help"
+    )
 
 
 def _named(result: Result, results: Sequence[Result]) -> str:
@@ -141,18 +167,21 @@ def show(results: Sequence[Result], console: Console) -> None:
     """Print tables."""
     from afflux.bench import tables
 
-    console.print(tables.title(results))
+    def put(part: Any) -> None:
+        console.print(tables.Trimmed(part), end="")
+
+    put(tables.title(results))
     console.print()
     if len(results) == 1:
-        console.print(tables.throughput(results[0]))
+        put(tables.throughput(results[0]))
         console.print()
-        for part in (tables.times(results[0]), tables.chart(results[0].latency), *tables.words(results[0])):
+        for part in (tables.times(results[0]), tables.chart(results[0]), *tables.words(results[0])):
             if part is not None:
-                console.print(part)
+                put(part)
                 console.print()
     else:
         for table in tables.sweep(results):
-            console.print(table)
+            put(table)
             console.print()
     if any(result.failures for result in results):
-        console.print(tables.failures(results))
+        put(tables.failures(results))

@@ -89,8 +89,16 @@ class Result:
 
     @property
     def successful(self) -> bool:
-        """Whether anything succeeded: a request that was answered, or an item that came."""
-        return bool(self.tally.succeeded or self.tally.items)
+        """Whether anything succeeded: a request, or streams that still lived at the end of the time, and gave items.
+        Items of streams that all failed are no success."""
+        tally = self.tally
+        return bool(tally.succeeded or (tally.items and (tally.cut or tally.unfinished)))
+
+    @property
+    def achieved(self) -> bool:
+        """Open load: whether 99 % of the rate went through, succeeded or failed; some may still have had to wait."""
+        served = self.tally.in_time + self.tally.failed
+        return not self.not_started and served >= (1 - _KEPT_UP) * (self.plan.rate or 0.0) * self.duration
 
     @property
     def kept_up(self) -> bool | None:
@@ -146,6 +154,7 @@ class Result:
         yield "failed", tally.failed
         yield "cut", tally.cut
         yield "unfinished", tally.unfinished
+        yield "connections_lost", tally.connections_lost if plan.verb == "fire" else None
         yield "error_rate", round(self.error_rate, 6)
         yield "requests_per_s", round(self.requests_per_s, 3)
         yield "items", tally.items

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -11,7 +13,7 @@ from afflux.bench.histogram import Histogram
 from afflux.bench.result import SERIES, Result, percent_of
 from afflux.bench.thresholds import shown_time
 
-__all__ = ["chart", "edges", "failures", "sweep", "throughput", "times", "title", "words"]
+__all__ = ["Trimmed", "chart", "edges", "failures", "sweep", "throughput", "times", "title", "words"]
 
 _BAR = 40
 "Columns of the longest bar."
@@ -41,7 +43,22 @@ _NAMES = {
     "first_item": "first item",
     "gap": "gap",
 }
-_WHAT = {"request": "requests", "fire": "fires", "stream": "streams", "channel": "channels"}
+_WHAT = {"request": "requests", "fire": "fires sent", "stream": "streams", "channel": "channels"}
+
+
+class Trimmed:
+    """Something to print without the blanks that fill its lines up to the right."""
+
+    def __init__(self, part: RenderableType) -> None:
+        self._part = part
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in console.render_lines(self._part, options, pad=False):
+            while line and not line[-1].text.rstrip():
+                line.pop()
+            if line:
+                line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+            yield from (*line, Segment.line())
 
 
 def title(results: Sequence[Result]) -> Text:
@@ -73,6 +90,8 @@ def throughput(result: Result) -> Table:
         table.add_row("received", _bytes(result.bytes_per_s), _bytes(tally.bytes))
     style = "red" if tally.failed else ""
     table.add_row("failed", _percent(result.error_rate), f"{tally.failed:,}", style=style)
+    if tally.connections_lost:
+        table.add_row("connections lost", "", f"{tally.connections_lost:,}", style="red")
     return table
 
 
@@ -81,12 +100,14 @@ def times(result: Result) -> Table | None:
     table = _table("", *("p99.9" if name == "p999" else name for name in _SHOWN))
     for name in SERIES:
         if histogram := result.series(name):
-            table.add_row(_NAMES[name], *(_time(histogram, figure) for figure in _SHOWN))
+            shown = "time to send" if result.plan.verb == "fire" and name == "latency" else _NAMES[name]
+            table.add_row(shown, *(_time(histogram, figure) for figure in _SHOWN))
     return table if table.row_count else None
 
 
-def chart(histogram: Histogram) -> Table | None:
-    """How the values are distributed: a bar for each range, and one for the slowest of all."""
+def chart(result: Result) -> Table | None:
+    """How the latency is distributed: a bar for each range, and one for the slowest of all."""
+    histogram = result.latency
     if not histogram:
         return None
     bounds = edges(histogram.min / 1e9, histogram.percentile(_USUAL) / 1e9)
@@ -98,8 +119,10 @@ def chart(histogram: Histogram) -> Table | None:
         while (least + greatest) / 2e9 > bounds[at] and at < len(bounds) - 1:
             at += 1
         counts[at] += count
-    table = _table("latency up to", "", "")
-    for bound, count in zip(bounds, counts, strict=True):
+    table = _table("sent within" if result.plan.verb == "fire" else "latency up to", "", "")
+    seen = [at for at, count in enumerate(counts) if count]
+    for at in range(seen[0], seen[-1] + 1):  # none that is empty at either end
+        bound, count = bounds[at], counts[at]
         table.add_row(shown_time(bound), _percent(count / histogram.count), _bar(count / max(counts), count))
     table.columns[2].justify = "left"
     return table

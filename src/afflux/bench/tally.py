@@ -49,13 +49,15 @@ class Tally:
     def __init__(self, until: float = inf) -> None:
         self.until = until
         self.succeeded = 0
-        "Requests that were answered, and streams that ended or were taken from as far as was wanted."
+        "Requests answered, fires sent, and streams that ended or were taken from as far as was wanted."
         self.in_time = 0
         "Those of them that were before ``until``."
         self.cut = 0
         "Streams that had no end, and were canceled at the end of the time."
         self.unfinished = 0
         "What was under way, or due, when the run was interrupted."
+        self.connections_lost = 0
+        "Under fires, which do not hear of it: how often a connection was lost."
         self.items = 0
         self.items_in_time = 0
         self.bytes = 0

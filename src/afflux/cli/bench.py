@@ -30,7 +30,7 @@ _SIZE = 64
 
 _MOST_SIZE = 0x100_0000
 _COMPOSITE = "message/x.rsocket.composite-metadata.v0"
-_OUTPUTS = (Format.table, Format.json, Format.ndjson, Format.csv)
+_OUTPUTS = ("table", "json", "ndjson", "csv")
 _MOST_RUNS = 64
 _SHOW_AFTER_S = 2.0
 "Seconds after which progress is shown."
@@ -69,7 +69,7 @@ def bench(
     ] = None,
     size: Annotated[
         int | None,
-        typer.Option("--size", metavar="BYTES", min=0, max=_MOST_SIZE, help="Or so many bytes. [default: 64]"),
+        typer.Option("--size", metavar="BYTES", help="Or so many bytes. [default: 64]"),
     ] = None,
     metadata: Annotated[str | None, typer.Option("--metadata", metavar="DATA", help="Metadata, given like -d.")] = None,
     mmt: Annotated[str | None, typer.Option("--mmt", metavar="MIME", help="MIME type of metadata.")] = None,
@@ -110,13 +110,15 @@ def bench(
     ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
     output: Annotated[
-        Format | None,
-        typer.Option("-o", "--output", help="table, json, ndjson or csv. [default: table, or ndjson in a pipe]"),
+        str | None,
+        typer.Option(
+            "-o", "--output", metavar="FORMAT", help="table, json, ndjson or csv. [default: table, or ndjson in a pipe]"
+        ),
     ] = None,
 ) -> None:
     """Put load on a server: how fast it answers, how much goes through, and who waits for whom."""
     if output is not None and output not in _OUTPUTS:
-        usage(f"bench has no output {output.value}; it has {', '.join(each.value for each in _OUTPUTS)}")
+        usage(f"bench has no output {output}; it has {', '.join(_OUTPUTS)}")
     if mmt not in (None, _COMPOSITE) and (route is not None or auth_file is not None):
         usage(f"-r and --auth-file are entries of composite metadata: leave --mmt out, or make it {_COMPOSITE}")
     verb = _verb(request=request, stream=stream, channel=channel, fire=fnf)
@@ -142,7 +144,7 @@ def bench(
         setup=_credentials(auth_file),
         workers=workers,
     )
-    _bench(plans, _thresholds(fail_if or [], plans[0]), hdr, quiet, output)
+    _bench(plans, _thresholds(fail_if or [], plans[0]), hdr, quiet, None if output is None else Format(output))
 
 
 def _verb(**chosen: bool) -> Literal["request", "stream", "channel", "fire"]:
@@ -159,6 +161,8 @@ async def _data(verb: str, data: str | None, size: int | None, items: int | None
 
     if items is not None and verb not in ("stream", "channel"):
         usage(f"--items is for --stream and --channel: --{'fnf' if verb == 'fire' else verb} has one")
+    if size is not None and not 0 <= size <= _MOST_SIZE:
+        usage(f"--size is 0 to {_MOST_SIZE:,} bytes, not {size:,}")
     if data is not None and size is not None:
         usage("-d and --size do not go together")
     if verb == "stream" and items is not None:
@@ -208,6 +212,10 @@ def _window(text: str) -> Kept:
     from afflux.bench import UNBOUNDED
 
     text = text.strip()
+    if not text:
+        usage(
+            "--credit has nothing where a number should be: several stand with one comma between, such as 1,8,64,auto"
+        )
     if text == "unbounded":
         return UNBOUNDED
     if text == "auto":
@@ -355,14 +363,22 @@ def _end(results: list[Result], thresholds: list[Threshold], interrupted: bool) 
         raise typer.Exit(INTERRUPTED)
     empty = [result for result in results if not result.successful]
     for result in empty:
-        first = result.failures[0] if result.failures else None
-        why = "" if first is None else f"; {first.count:,} times {first.kind}: {first.example}"
-        typer.echo(f"afflux: nothing succeeded{why}", err=True)
+        typer.echo(f"afflux: {_nothing(result)}", err=True)
     if crossed:
         raise typer.Exit(THRESHOLD)
     if empty:
         raise typer.Exit(_code(empty[0]))
-    raise typer.Exit(FAILED if any(result.lost for result in results) else 0)
+    lost = any(result.lost or result.tally.connections_lost for result in results)
+    raise typer.Exit(FAILED if lost else 0)
+
+
+def _nothing(result: Result) -> str:
+    """That nothing succeeded, and why."""
+    first = result.failures[0] if result.failures else None
+    what = "was sent" if result.plan.verb == "fire" else "succeeded"
+    came = f"; {result.tally.items:,} items came, and no stream ended in order" if result.tally.items else ""
+    why = "" if first is None else f"; {first.count:,} times {first.kind}: {first.example}"
+    return f"nothing {what}{came}{why}"
 
 
 def _code(result: Result) -> int:

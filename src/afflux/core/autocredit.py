@@ -105,8 +105,8 @@ class AutoWindow(Window):
         "_waiting",
     )
 
-    def __init__(self, byte_limit: int = SATURATED) -> None:
-        super().__init__(_FIRST, byte_limit)
+    def __init__(self, byte_limit: int = SATURATED, overhead: int = 0) -> None:
+        super().__init__(_FIRST, byte_limit, overhead)
         self._done = 0
         self._arrived = 0
         self._idle: float | None = None
@@ -138,8 +138,7 @@ class AutoWindow(Window):
         return max(1, self.target // 4)
 
     def initial(self, now: float = 0.0) -> int:
-        """See Window. What has arrived before is part of the window."""
-        self.outstanding = max(self.outstanding, self._arrived - self._done)
+        """See Window."""
         self._flight = Flight(now, self._done, self._done + self.outstanding)
         self._idle = now
         return super().initial()
@@ -263,8 +262,8 @@ def check_kept(credit: object) -> None:
         raise LocalProtocolError(f'credit is 0 to {0x7FFFFFFF}, or "auto", not {credit!r}', rule="R-26")
 
 
-def window_of(credit: Kept, byte_limit: int) -> Window | None:
+def window_of(credit: Kept, byte_limit: int, overhead: int = 0) -> Window | None:
     """The window to keep open; None when all grants are by hand."""
     if credit == "auto":
-        return AutoWindow(byte_limit)
-    return Window(credit, byte_limit) if credit else None
+        return AutoWindow(byte_limit, overhead)
+    return Window(credit, byte_limit, overhead) if credit else None

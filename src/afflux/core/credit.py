@@ -154,22 +154,25 @@ class Window:
     revoked, so a window that turns out too large shrinks by being refilled later.
     """
 
-    __slots__ = ("_bytes", "_items", "byte_limit", "outstanding", "size", "target")
+    __slots__ = ("_bytes", "_items", "byte_limit", "outstanding", "overhead", "size", "target")
 
     size: int
     "The most items that may be outstanding."
     byte_limit: int
     "Bytes that the outstanding items should fit into."
+    overhead: int
+    "What an item takes beside its bytes."
     target: int
     "How many items may be outstanding by what is known now."
     outstanding: int
     "Items granted and not consumed: under way, or delivered and waiting for the application."
 
-    def __init__(self, size: int, byte_limit: int = SATURATED) -> None:
+    def __init__(self, size: int, byte_limit: int = SATURATED, overhead: int = 0) -> None:
         if size < 1 or byte_limit < 1:
             raise ValueError(f"a window has 1 or more items and bytes, not {size} and {byte_limit}")
         self.size = size
         self.byte_limit = byte_limit
+        self.overhead = overhead
         self.target = size
         self.outstanding = 0
         self._items = 0
@@ -179,6 +182,10 @@ class Window:
     def step(self) -> int:
         """How many items the application may take before it says so: half of the window."""
         return max(1, self.size // 2)
+
+    def expect(self, nbytes: int) -> None:
+        """Before the first grant: an item will be about so large, as the one that came with the request was."""
+        self.target = max(1, min(self.size, self.byte_limit // max(1, nbytes + self.overhead)))
 
     def initial(self, now: float = 0.0) -> int:
         """The first grant: what is missing in the window, before anything was consumed all of it."""
@@ -216,6 +223,7 @@ class Window:
             self._items //= 2
             self._bytes //= 2
         self._items += items
+        nbytes += items * self.overhead
         self._bytes += nbytes
         weight = max(self._bytes * items, nbytes * self._items)  # both means times items × self._items
         fits = self.byte_limit * items * self._items // weight if weight else self.size

@@ -65,7 +65,7 @@ class Engine(Protocol):
 
     def consumed(self, size: int, items: int = 0) -> None:
         """The application took delivered payloads of ``size`` bytes in all, ``items`` of them items of streams and
-        channels: their budget is free again."""
+        channels, or fires whose handler begins: their budget is free again."""
 
     # What the application asks for, through the driver.
 

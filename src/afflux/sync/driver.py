@@ -193,7 +193,7 @@ class Driver(Pump):
         self.outboxes.pop(event.stream, None)
 
     def _opened(self, event: Opened) -> None:
-        self.engine.consumed(len(event.payload))
+        self.engine.consumed(len(event.payload), event.verb == "fire")
         if event.verb != "fire":
             self.engine.fail(event.stream, Rejected("a blocking client serves nothing"))
         self.engine.release(event.stream)

@@ -1212,6 +1212,20 @@ def test_the_cut_is_cut_again(mode: Mode) -> None:
     assert told(play) == (21, 0)
 
 
+def test_answers_made_together_while_away_wait_for_the_next_transport() -> None:
+    play = resumable_server(limits=OFTEN)
+    play >> frames.RequestResponse(stream=1, data=b"") << ev.Opened
+    play >> frames.RequestResponse(stream=3, data=b"") << ev.Opened
+    engine = play.cut().engine
+    engine.answer([1, 3], [Payload(b"a"), Payload(b"b")])
+    sent = engine.queued
+    assert sent > 0
+    engine.resume(resume(server=0, client=0), 0.0)
+    data = engine.outgoing()
+    for stream, answer in ((1, b"a"), (3, b"b")):
+        assert item(stream, answer, True).encode(prefixed=True) in data
+
+
 def test_a_transport_lost_while_half_is_repeated() -> None:
     """What was not repeated the first time is repeated the second, once and in order; new things wait behind it."""
     play = resumable_server(limits=OFTEN)

@@ -402,7 +402,7 @@ def test_streams_are_limited_by_their_handlers() -> None:
     for id in ids:
         play >> frames.RequestResponse(stream=id, data=b"") << ev.Opened
     play >> frames.RequestResponse(stream=101, data=b"") << ignored(1) << error(101, 0x202, b"too-many-streams")
-    play >> frames.RequestFnf(stream=103, data=b"") << ignored(1)
+    play >> frames.RequestFnf(stream=103, data=b"") << ev.Opened  # which waits
     play.do(lambda engine: engine.send(1, [b"x"])) << P
     play >> frames.RequestResponse(stream=105, data=b"") << ignored(1) << error(105, 0x202)
     play.do(lambda engine: engine.release(1))

@@ -266,11 +266,12 @@ class Engine(Connection):
     def release(self, stream: int) -> None:
         """The handler of a stream that the peer opened has really returned."""
         self._streams.handlers.discard(stream)
+        self._streams.fires.discard(stream)
 
     @property
     def handlers(self) -> Collection[int]:
         """The streams that the peer opened and whose handler has not returned."""
-        return self._streams.handlers
+        return self._streams.handlers | self._streams.fires
 
     @property
     def away(self) -> float | None:

@@ -99,6 +99,7 @@ class Streams:
         "accepting",
         "delivered",
         "events",
+        "fires",
         "granted_lease",
         "handlers",
         "held_lease",
@@ -119,6 +120,8 @@ class Streams:
         self.limits = limits
         self.out = out
         self.live: dict[int, Stream] = {}
+        self.fires: set[int] = set()
+        "Those of fire: they need not have begun. What they hold, not their number, bounds them (FL-03)."
         self.handlers: set[int] = set()
         "Streams the peer opened whose handler has not returned (robustness.md, rule 2)."
         self.reassembly = Reassembly(limits)
@@ -153,7 +156,7 @@ class Streams:
         id = frame.stream
         if id & 1 != self.peer_parity or id == 0:
             self._charge(10, id, "D-12", "a request with this side's own parity or on stream 0")
-        elif id in self.live or id in self._partials or id in self.handlers:
+        elif id in self.live or id in self._partials or id in self.handlers or id in self.fires:
             # SI-16: an id whose handler still runs is in use, or one id could start any number of them
             self._charge(10, id, "R-31", "a request on an id in use")
         else:
@@ -165,7 +168,7 @@ class Streams:
 
     def _admit(self, frame: RequestFrame, refusal: str) -> None:
         id = frame.stream
-        if refusal or len(self.handlers) >= self.limits.streams:
+        if refusal or self._is_full(frame):
             self._reject(frame, refusal or "too-many-streams")
         elif self.granted_lease is not None and not self.granted_lease.take(self.now):
             self._reject(frame, "lease: none is left")  # R-42; a fragmented request counts once (R-35)
@@ -176,6 +179,11 @@ class Streams:
         else:
             complete = isinstance(frame, self._wire.RequestChannel) and frame.complete
             self._accept(frame, Payload(frame.data, frame.metadata), complete)
+
+    def _is_full(self, request: RequestFrame) -> bool:
+        """Whether as many handlers run as may. A fire waits until one may begin."""
+        most = self.limits.streams
+        return len(self.handlers) >= most and not (most and isinstance(request, RequestFnf))
 
     def startable(self) -> int:
         """How many whole requests may be taken by the short path now."""
@@ -416,6 +424,7 @@ class Streams:
         return {
             "live": [stream.state_of() for stream in self.live.values()],
             "handlers": sorted(self.handlers),
+            "fires": sorted(self.fires),
             "ids": self._ids.state(),
             "late": self._late.state(),
             "counts": [getattr(self, name) for name in _COUNTS],
@@ -428,6 +437,7 @@ class Streams:
         for stream in self.live.values():
             stream.rate(stream.id in self._partials)
         self.handlers.update(state["handlers"])
+        self.fires.update(state.get("fires", ()))
         self._ids.restore(state["ids"])
         self._late.restore(state["late"])
         for name, value in zip(_COUNTS, state["counts"], strict=True):
@@ -496,7 +506,7 @@ class Streams:
         complete = isinstance(frame, PayloadFrame) and frame.complete
         if request is None:
             self._item(self.live[id], True, complete, whole.payload())
-        elif len(self.handlers) >= self.limits.streams:
+        elif self._is_full(request):
             self._reject(request, "too-many-streams")
         else:
             first = isinstance(request, RequestChannel) and request.complete
@@ -516,12 +526,15 @@ class Streams:
     def _accept(self, frame: RequestFrame, payload: Payload, complete: bool) -> None:
         id = frame.stream
         verb = _VERBS[type(frame)]
-        self.handlers.add(id)
         self._opened += 1
         credit = 1 if verb == "request" else 0
         if isinstance(frame, RequestStream | RequestChannel):
             credit = frame.initial_n
-        if verb != "fire":
+        if verb == "fire":
+            self.fires.add(id)
+            self.objects += 1
+        else:
+            self.handlers.add(id)
             stream = self.live[id] = Stream(id, verb, requester=False)
             stream.allowed = credit
             stream.state = SERVES_LAST if verb != "channel" or complete else _SERVES

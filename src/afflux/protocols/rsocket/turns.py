@@ -8,6 +8,10 @@ nothing. So in any window in which two streams always have something queued, wha
 other gets by no more than a share and the longest piece of each: 64 KiB and an item for frames, the MTU for
 fragments.
 
+Large payloads are begun only as long as all that are begun are ``_TOGETHER`` bytes, or one: the peer has to put each
+together in memory, and refuses what is too much for it. Who is held back by that passes its turns. Requests are not,
+for they leave in order; there are never more of them than there was room for.
+
 What is worth a turn of the application's loop, and not only one of the row, is said by ``yields``: streams that make
 their items as they are sent have nothing queued yet when one that has much queued could already go on.
 """
@@ -15,7 +19,7 @@ their items as they are sent have nothing queued yet when one that has much queu
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, cast
 
 from afflux.protocols.rsocket.fragments import Fragments, Whole
 from afflux.protocols.rsocket.frames import RequestN
@@ -34,6 +38,10 @@ _LOOKED_AT = 64
 _PACE = 0x10000
 _POLITE = 64
 "So many milliseconds after others have last sent something worth it, whoever owes does not take what they leave."
+_LEAST_SHARE = 0x400
+"Bytes that a turn of who is being cut is worth, however many wait."
+_TOGETHER = 0x400000
+"Bytes of large payloads, other than requests, that are begun and not sent whole: half of what a peer may hold."
 _BUSY = 0x400
 "Bytes in one turn that are worth it: more than a grant of credit, an answer, a keepalive."
 
@@ -43,6 +51,8 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
 
     __slots__ = (
         "_awaited",
+        "_begun",
+        "_begun_bytes",
         "_caught_up",
         "_cut_share",
         "_fragments",
@@ -73,6 +83,9 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         "What streams in the row have left of a turn that goes on; below 0, what they owe."
         self._fragments = 0
         "How many payloads are to be cut."
+        self._begun: dict[int, int] = {}
+        "Streams whose payload is begun, and its bytes."
+        self._begun_bytes = 0
         self._cut_share = SHARE
         self._polite = 0
         self._awaited: dict[int, None] = {}
@@ -105,13 +118,18 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         """Put REQUEST_N before the payload that the stream is sending, unless that is its request: nobody else waits
         for what it grants."""
         queue = self._queues.get(stream)
-        first = queue[0] if isinstance(queue, deque) and queue else queue
-        if not isinstance(first, Fragments) or first.asks:
+        entries = queue if isinstance(queue, deque) else () if queue is None else (queue,)
+        place = 0
+        for entry in entries:
+            if not isinstance(entry, bytes) or entry[7] >> 2 != RequestN.TYPE:
+                break
+            place += 1
+        if place == len(entries) or not isinstance(entry := entries[place], Fragments) or entry.asks:
             self.queue(stream, frame, len(frame), 1)
             return
         if not isinstance(queue, deque):
-            queue = self._queues[stream] = deque((first,))
-        queue.appendleft(frame)
+            queue = self._queues[stream] = deque(entries)
+        queue.insert(place, frame)
         self.size += len(frame)
         self.frames += 1
 
@@ -140,6 +158,7 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
             self.frames -= entry.frames if isinstance(entry, Whole) else 1
         if cut:
             self._queues[stream] = kept
+            self._ended(stream)
 
     def forget(self) -> None:
         """Forget what all streams have queued. ``size`` and ``frames`` are the caller's to set."""
@@ -148,7 +167,8 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         self._queues.clear()
         self._row.clear()
         self._shares.clear()
-        self._over = self._fragments = self.large = 0
+        self._begun.clear()
+        self._over = self._fragments = self.large = self._begun_bytes = 0
 
     # -- who may add more -------------------------------------------------------------------------------------
 
@@ -170,7 +190,7 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         """So many streams would send something now, if there was room for it: who is being cut does not get their share
         as well."""
         here = len(self._row) - self._over
-        self._cut_share = SHARE * here // (here + waiting) if waiting else SHARE
+        self._cut_share = max(_LEAST_SHARE, SHARE * here // (here + waiting)) if waiting else SHARE
 
     # -- patience ---------------------------------------------------------------------------------------------
 
@@ -190,7 +210,7 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         at: where so many have had their share there is nobody who gets too much."""
         for place in range(self._over, min(len(self._row), self._over + _LOOKED_AT)):
             stream = self._row[place]
-            if self._queues[stream] and self._shares.get(stream, 0) > -SHARE:
+            if self._queues[stream] and self._shares.get(stream, 0) > -SHARE and not self._is_held(stream):
                 return False
         return len(self._row) - self._over <= _LOOKED_AT
 
@@ -207,8 +227,8 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
             for entry in queue if isinstance(queue, deque) else (queue,):
                 if isinstance(entry, bytes):
                     chunks.append(entry)
-                elif isinstance(entry, Whole):
-                    chunks.extend(entry.chunks)
+                else:  # there is nothing to be cut
+                    chunks.extend(cast("Whole", entry).chunks)
         self.forget()
 
     def take_turns(self, chunks: list[bytes | memoryview], limit: int, least: int) -> int:
@@ -232,24 +252,26 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
             share = most
         else:
             share = self._shares.get(stream, 0) + self._worth(stream)
-        moved = 0
-        while queue and moved < most and moved < share:
+        moved, held = 0, False
+        while queue and moved < most and moved < share and not (held := self._is_held(stream)):
             if isinstance(queue, deque):
-                size, done = self._move(queue[0], chunks)
+                size, done = self._move(stream, queue[0], chunks)
                 if done:
                     queue.popleft()
             else:
-                size, done = self._move(queue, chunks)
+                size, done = self._move(stream, queue, chunks)
                 if done:
                     queue = self._queues[stream] = deque()
             moved += size
         if not queue:
-            if moved >= _BUSY and not alone:
+            if moved >= _BUSY and len(self._row) - self._over > 1:
                 self._polite = _POLITE
             self._pass(stream, 0 if alone else share - moved)
+        elif held:
+            self._pass(stream, min(0, share - moved))
         elif moved >= share:
             self._pass(stream, 0 if alone else share - moved)
-        elif not alone:
+        else:
             self._shares[stream] = share - moved - SHARE  # the limit is reached: its turn goes on
         return moved
 
@@ -259,7 +281,19 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         first = queue[0] if isinstance(queue, deque) and queue else queue
         return self._cut_share if isinstance(first, Fragments) else SHARE
 
-    def _move(self, entry: Entry, chunks: list[bytes | memoryview]) -> tuple[int, bool]:
+    def _is_held(self, stream: int) -> bool:
+        """Whether what the stream would send is a payload that has to wait until others are sent whole."""
+        if not self._begun or stream in self._begun:
+            return False
+        queue = self._queues[stream]
+        first = queue[0] if isinstance(queue, deque) and queue else queue
+        return isinstance(first, Fragments) and not first.asks and self._begun_bytes + first.size > _TOGETHER
+
+    def _ended(self, stream: int) -> None:
+        """The payload that the stream had begun is sent whole, or dropped."""
+        self._begun_bytes -= self._begun.pop(stream, 0)
+
+    def _move(self, stream: int, entry: Entry, chunks: list[bytes | memoryview]) -> tuple[int, bool]:
         """Move an entry, or the next frame of a payload: how many bytes, and whether nothing of it is left."""
         if isinstance(entry, bytes):
             chunks.append(entry)
@@ -272,6 +306,9 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
             self.frames -= entry.frames
             return entry.size, True
         before = entry.size
+        if stream not in self._begun:
+            self._begun[stream] = before
+            self._begun_bytes += before
         frame = entry.next()
         chunks.extend(frame)
         self.size -= before - entry.size
@@ -279,6 +316,7 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         if not entry.size:
             self.frames -= 1
             self._fragments -= 1
+            self._ended(stream)
         return sum(map(len, frame)), not entry.size
 
     def _pass(self, stream: int, share: int) -> None:

@@ -1,0 +1,167 @@
+"""Whose turn it is to send: shares, debts, patience, and how many large payloads are begun at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from afflux.core.payload import Payload
+from afflux.protocols.rsocket import frames, turns
+from afflux.protocols.rsocket.outbound import Outbound
+
+MTU = 0x1000
+MI = 1 << 20
+
+
+def taken(out: Outbound, limit: int = 0x10000) -> list[tuple[int, int]]:
+    """One take: the stream and the size of each frame."""
+    data, at = out.take(limit), 0
+    found = []
+    while at < len(data):
+        size = 3 + int.from_bytes(data[at : at + 3], "big")
+        found.append((int.from_bytes(data[at + 3 : at + 7], "big"), size))
+        at += size
+    return found
+
+
+def put(out: Outbound, stream: int, size: int, *, request: bool = False) -> None:
+    """One payload, cut when it is above the MTU."""
+    word = frames.RequestResponse.TYPE << 10 if request else frames.NEXT
+    out.payload(stream, word, b"", Payload(bytes(size)), False)
+
+
+def grant(n: int, stream: int = 1) -> bytes:
+    return frames.RequestN(stream=stream, n=n).encode(prefixed=True)
+
+
+def drained(out: Outbound) -> dict[int, int]:
+    """Bytes of each stream, when all has been taken."""
+    sizes: dict[int, int] = {}
+    while out.size:
+        for stream, size in taken(out):
+            sizes[stream] = sizes.get(stream, 0) + size
+    return sizes
+
+
+def test_streams_share_by_bytes() -> None:
+    out = Outbound(MTU)
+    put(out, 1, 8 * MI)
+    for _ in range(64):
+        put(out, 3, 1000)
+    first = taken(out, 4 * turns.SHARE)
+    sizes = [sum(size for stream, size in first if stream == id) for id in (1, 3)]
+    assert abs(sizes[0] - sizes[1]) <= turns.SHARE + MTU
+
+
+def test_only_so_many_bytes_of_large_payloads_are_begun() -> None:
+    """What the peer has to hold in part is bounded: else it refuses what everybody may send."""
+    out = Outbound(MTU)
+    for stream in range(1, 17, 2):
+        put(out, stream, MI + 1)
+    begun: set[int] = set()
+    left = dict.fromkeys(range(1, 17, 2), 0)
+    while out.size:
+        for stream, size in taken(out):
+            begun.add(stream)
+            left[stream] += size
+        unfinished = [stream for stream in begun if left[stream] < MI]
+        assert len(unfinished) <= 3  # 3 MiB and 3 bytes: a fourth would pass 4 MiB
+    assert all(size > MI for size in left.values())
+    assert (out._begun, out._begun_bytes) == ({}, 0)
+
+
+def test_one_is_begun_however_large_and_requests_always() -> None:
+    out = Outbound(MTU)
+    put(out, 1, 6 * MI)
+    put(out, 3, 6 * MI)
+    put(out, 5, 6 * MI, request=True)
+    assert {stream for _ in range(8) for stream, _ in taken(out)} == {1, 5}
+    out.drop(1)
+    assert 3 not in out._begun  # 5 is on its way
+    out.drop(5)
+    assert {stream for stream, _ in taken(out)} == {3}
+    out.forget()
+    assert out._begun_bytes == 0
+
+
+def test_who_is_held_back_sends_what_stands_before_its_payload() -> None:
+    out = Outbound(MTU)
+    put(out, 1, 6 * MI)
+    put(out, 3, 10)
+    put(out, 3, 6 * MI)
+    put(out, 3, 20)
+    got = [frame for _ in range(4) for frame in taken(out) if frame[0] == 3]
+    assert [size for _, size in got] == [19]
+    sizes = drained(out)
+    assert sizes[1] > 5 * MI
+    assert sizes[3] > 6 * MI
+
+
+def test_a_stream_that_is_alone_owes_nothing_though_it_had_company() -> None:
+    """Being polite to nobody would slow it down for ever."""
+    out = Outbound(0x20000)
+    put(out, 1, MI)
+    put(out, 3, MI)
+    drained(out)
+    for _ in range(turns._POLITE):
+        put(out, 1, 0x18000)
+        while out.size:
+            if out.yields():
+                out.pace()
+            out.take(0x10000)
+    assert out._polite == 0
+    put(out, 1, MI)
+    assert not out.yields()
+    assert out.take(0x100000)
+    assert not out.yields()
+
+
+def test_all_that_a_stream_grants_goes_before_its_payload() -> None:
+    out = Outbound(MTU)
+    put(out, 1, MI)
+    for n in (1, 2, 3):
+        out.queue_credit(1, grant(n))
+    first = taken(out)
+    assert [size for _, size in first[:4]] == [13, 13, 13, MTU]
+    out.drop(1)
+    assert out.size == 0
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_credit_keeps_its_place_behind_frames_and_requests(before: int) -> None:
+    out = Outbound(MTU)
+    if before:
+        put(out, 1, 10)
+    put(out, 1, 2 * MTU, request=True)
+    out.queue_credit(1, grant(7))
+    assert taken(out)[-1] == (1, 13)
+
+
+def test_a_credit_alone_is_a_frame_like_others() -> None:
+    out = Outbound(MTU)
+    out.queue_credit(1, grant(7))
+    out.queue_credit(1, grant(8))
+    assert taken(out) == [(1, 13), (1, 13)]
+
+
+@pytest.mark.parametrize("waiting", [0, 100, 100_000])
+def test_who_is_cut_gets_something_however_many_wait(waiting: int) -> None:
+    out = Outbound(MTU)
+    put(out, 1, MI)
+    put(out, 3, MI)
+    out.crowd(waiting)
+    assert sum(size for _, size in taken(out)) >= 0x10000
+    assert out._cut_share >= turns._LEAST_SHARE
+    out.crowd(0)
+    assert out._cut_share == turns.SHARE
+
+
+def test_who_is_behind_hears_when_it_has_caught_up() -> None:
+    out = Outbound(MTU)
+    assert not out.behind(1)
+    put(out, 1, MI)
+    put(out, 3, MI)
+    assert out.behind(1)
+    assert out.caught_up() == []
+    drained(out)
+    assert out.caught_up() == [1]
+    assert out.caught_up() == []
