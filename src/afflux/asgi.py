@@ -29,7 +29,7 @@ from afflux.core.autocredit import Kept
 from afflux.core.errors import Error
 from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
-from afflux.registry import PROTOCOLS
+from afflux.registry import PROTOCOLS, nearest
 from afflux.transports.ws_rules import (
     FOREIGN,
     MESSAGE_TOO_BIG,
@@ -152,8 +152,11 @@ def app(
         protocol: the protocol's name, as in an address.
 
     Raises:
+        AddressError: there is no such protocol.
         Unsupported: a protocol that is not built yet, or that lacks what is asked of it.
     """
+    if protocol not in PROTOCOLS:
+        raise nearest("protocol", protocol, PROTOCOLS)
     address = Address(protocol=protocol, transport="mem", host="asgi")
     server = serve(
         address,

@@ -119,6 +119,13 @@ async def test_what_mounts_it_does_not_count_for_the_path() -> None:
             await afflux.connect(f"{uri}/a/b/d")
 
 
+def test_a_protocol_that_does_not_exist() -> None:
+    with pytest.raises(afflux.AddressError, match='unknown protocol "rsoket"; did you mean "rsocket"'):
+        afflux.asgi.app(Demo(), protocol="rsoket")
+    with pytest.raises(afflux.AddressError, match='unknown protocol "nonsense"; there is: rsocket'):
+        afflux.asgi.app(Demo(), protocol="nonsense")
+
+
 async def test_a_browser_gets_a_sentence(mounted: Mounted) -> None:
     said = await http(mounted[0], b"GET /rs/ HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
     head, _, body = said.partition(b"\r\n\r\n")

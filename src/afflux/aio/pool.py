@@ -84,7 +84,6 @@ class Pool:
 
     async def _try(self, data: PayloadLike, call: dict[str, Any]) -> Payload:
         peer = await self._pick()
-        self._load[peer] = self._load.get(peer, 0) + 1
         try:
             return await peer.request(data, **call)
         finally:
@@ -93,7 +92,8 @@ class Pool:
                 del self._load[peer]
 
     async def _pick(self) -> Peer:
-        """The connection with the fewest requests; another one, when all of them have as many as they may have."""
+        """The connection with the fewest requests, this one counted from now on; another one, when all of them have as
+        many as they may have."""
         async with self._turn:
             if self._over:
                 error = ConnectionClosed("the pool is closed")
@@ -104,6 +104,7 @@ class Pool:
             if least is None or (self._requests(least) >= least.limits.sessions and len(peers) < self._most):
                 least = await connect(self.uri, **self._options)
                 self._peers.append(least)
+            self._load[least] = self._requests(least) + 1
             return least
 
     def _requests(self, peer: Peer) -> int:

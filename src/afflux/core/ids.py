@@ -92,9 +92,13 @@ class Tombstones:
         if len(self._free) > self.limit:
             self._free.popitem(last=False)
 
+    def free(self, id: int) -> int:
+        """How many late frames ``id`` has to spare; 0 for one that is not remembered."""
+        return 0 if self._free is None else self._free.get(id, 0)
+
     def spend(self, id: int) -> bool:
         """A late frame came for ``id``: True while it is free, False beyond that or for an id not remembered."""
-        left = 0 if self._free is None else self._free.get(id, 0)
+        left = self.free(id)
         if left <= 0 or self._free is None:
             return False
         self._free[id] = left - 1

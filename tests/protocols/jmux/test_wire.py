@@ -26,6 +26,8 @@ from afflux.core.payload import Payload
 from afflux.demo.responder import Responder
 from afflux.protocols.jmux.errors import SessionAborted, SessionLost, SessionRejected
 
+from tests.aio.handlers import Waits
+
 from .playbook import HELLO, WELCOME, abort, bye, data
 
 HERE = "jmux+tcp://127.0.0.1:0"
@@ -526,6 +528,20 @@ async def test_a_pool_opens_another_connection() -> None:
         go.set()
         assert [answer.data for answer in await asyncio.gather(*asking)] == [b"0", b"1", b"2"]
         assert len(pool.connections) == 2
+
+
+async def test_a_pool_counts_what_it_is_about_to_send() -> None:
+    """Requests that are all made at once are spread as if they came one by one."""
+    limits = Limits.tiny(sessions=2)
+    handler, asked = Waits(), 6
+
+    async with afflux.serve(HERE, handler) as server, Pool(server.uri, most=3, limits=limits) as pool:
+        answers = asyncio.gather(*(pool.request(b"%d" % number) for number in range(asked)))
+        for _ in range(asked):
+            await handler.entered.get()
+        assert len(pool.connections) == 3
+        handler.go.set()
+        assert [answer.data for answer in await answers] == [b"%d" % number for number in range(asked)]
 
 
 # -- a peer that is not ours ----------------------------------------------------------------------------------

@@ -27,12 +27,21 @@ def test_a_cancel_flood() -> None:
 
 
 def test_a_flood_of_fire_and_forget() -> None:
-    """FL-03: at most S handlers; the rest is dropped and charged."""
-    most = Limits.server().streams
-    play = responder() >> tuple(frames.RequestFnf(stream=id) for id in range(2, 2 * most + 4, 2))
-    for _ in range(most):
-        play << ev.Opened
-    play << ignored(1)
+    """FL-03: none is lost and none counts as a stream; reading stops when they are all that a connection may hold."""
+    limits = Limits.tiny()
+    play = responder(limits=limits)
+    engine, taken = play.engine, 0
+    while engine.wants_read:
+        taken += 1
+        play >> frames.RequestFnf(stream=2 * taken) << ev.Opened
+    assert limits.streams < taken <= limits.connection_bytes // limits.object_overhead_bytes + 1
+    assert len(engine.handlers) == taken and not engine._streams.handlers
+    play >> frames.RequestResponse(stream=2 * taken + 2) << ev.Opened
+    play >> frames.RequestFnf(stream=2) << ignored(10)
+    engine.consumed(0, 1)
+    engine.release(2)
+    assert engine.wants_read
+    play >> frames.RequestFnf(stream=2) << ev.Opened
     play.quiet()
 
 

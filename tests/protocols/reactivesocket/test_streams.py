@@ -599,10 +599,10 @@ def test_a_fragmented_request_that_is_refused() -> None:
     play >> part << ignored(0)
     play >> frames.RequestFnf(stream=2) << ignored(0)  # the last of it
     play >> frames.RequestFnf(stream=2) << ev.Opened
-    for id in range(4, 34, 2):
+    for id in range(4, 36, 2):
         play >> frames.RequestStream(stream=id, initial_n=1) << ev.Opened
-    begin = frames.RequestStream(stream=34, initial_n=1, follows=True, data=bytes(99))
-    play >> begin << ignored(1) << error(34, 0x22)
+    begin = frames.RequestStream(stream=36, initial_n=1, follows=True, data=bytes(99))
+    play >> begin << ignored(1) << error(36, 0x22)
     play >> (begin, begin) << ignored(0) << ignored(0)
 
 

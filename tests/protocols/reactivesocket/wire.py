@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from afflux.core.limits import Limits
-from afflux.core.payload import Payload
 from afflux.protocols.reactivesocket import Engine, frames
 from afflux.protocols.reactivesocket.engine import DEFAULT_MTU
 from afflux.protocols.reactivesocket.frames import ReactiveSocketFrame, decode
@@ -133,10 +132,6 @@ WIRE = Wire(
         described=described,
         encode=lambda frame: frame.encode(prefixed=True),
     ),
-    halves=False,
-    charges=frozenset({"R-36"}),
-    # The wire has no NEXT flag: an empty item together with the end is the end alone (D-8).
-    item=lambda asked, payload: payload if payload.data or payload.metadata is not None else Payload(b"-"),
     hello={"server": TO_SERVER[0], "client": TO_CLIENT[0]},
     talks=(
         Talk(
@@ -176,7 +171,7 @@ WIRE = Wire(
             rule="cancel_bucket",
             limits={"streams": 100_000, "connections": 1},
         ),
-        Flood(row="FL-03", unit=lambda n: request(n, frames.RequestFnf), ends="closed", rule="protocol-abuse"),
+        Flood(row="FL-03", unit=lambda n: request(n, frames.RequestFnf), ends="paused"),
         Flood(row="FL-06", unit=request, ends="paused"),
         Flood(
             row="FC-08",

@@ -128,7 +128,6 @@ WIRE = Wire(
         encode=lambda frame: frame.encode(),
         one_way=frozenset(ODD_FLAGS),
     ),
-    charges=frozenset({"SI-10"}),
     hello={"server": TO_SERVER[0], "client": TO_CLIENT[0]},
     talks=(
         Talk(
@@ -179,7 +178,7 @@ WIRE = Wire(
             rule="cancel_bucket",
             limits={"streams": 100_000, "connections": 1},
         ),
-        Flood(row="FL-03", unit=lambda n: request(n, frames.RequestFnf), ends="closed", rule="protocol-abuse"),
+        Flood(row="FL-03", unit=lambda n: request(n, frames.RequestFnf), ends="paused"),
         Flood(row="FL-06", unit=request, ends="paused"),
         Flood(
             row="FC-08",

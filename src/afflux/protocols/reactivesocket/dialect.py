@@ -43,7 +43,8 @@ class Dialect:
     """What to expect of a peer that is not by the text of 2015. Both ends need the same."""
 
     java_compat: bool = False
-    "The Java implementation: N in every REQUEST_CHANNEL, stray bytes in a bare completion (I-1), early flags of SETUP (I-3)."
+    """The Java implementation: N in every REQUEST_CHANNEL, stray bytes in a bare completion (I-1), early flags of SETUP
+    (I-3)."""
     client_parity: Literal["even", "odd"] = "even"
     "The ids of the client's streams; those of 2017 are odd (I-4)."
     error_codes: Literal["2015", "0.1"] = "2015"

@@ -156,7 +156,7 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
         elif id in self._partials and fits:
             self._fragment(id, frame, last)
         elif stream is None:
-            self._unknown(id, name)
+            self._unknown(id, name, not last)
         elif last:
             content = bool(frame.data) or frame.metadata is not None
             is_item = content or not frame.complete or stream.verb == "request"  # R-29, R-30, D-8
@@ -177,7 +177,7 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
         reassembly = self.reassembly
         stream = self.live.get(id)
         if stream is not None and stream.state == _IN_DONE:
-            self._step(stream, StreamInput.ITEM)
+            self._unwanted(stream, last)
             return
         begun = id in self._partials
         request: Any = reassembly.request(id) if begun or stream is not None else frame
@@ -199,7 +199,7 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
                 self._charge(20, id, "fragment_min_bytes", "fragment-too-small")
         elif stream is not None:
             self._item(stream, True, frame.complete, whole.payload())
-        elif len(self.handlers) >= self.limits.streams:
+        elif self._is_full(request):
             self._reject(request, "too-many-streams")
         else:
             self._accept(request, whole.payload(), getattr(frame, "complete", False))
@@ -207,12 +207,15 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
     def _accept(self, frame: Any, payload: Payload, complete: bool) -> None:
         id = frame.stream
         verb = _VERBS[type(frame)]
-        self.handlers.add(id)
         self._opened += 1
         credit = 1 if verb == "request" else 0
         if verb in ("stream", "channel"):
             credit = frame.initial_n
-        if verb != "fire":
+        if verb == "fire":
+            self.fires.add(id)
+            self.objects += 1
+        else:
+            self.handlers.add(id)
             stream = self.live[id] = Stream(id, verb, False, self._half)
             stream.allowed = credit
             stream.sub = type(frame) is RequestSub
@@ -284,7 +287,7 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
         if not complete or stream is None or not payloads:
             super().send(id, payloads, complete=complete)
             return
-        if isinstance(stream, Stream) and stream.sub and not stream.requester:
+        if (isinstance(stream, Stream) and stream.sub and not stream.requester) or _is_bare(stream, payloads[-1]):
             super().send(id, payloads)
             self.complete(id)
             return
@@ -295,12 +298,23 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
         if both:
             self.left.append(id)
 
+    def fail(self, id: int, error: BaseException) -> None:
+        """See core.engine.Engine.fail."""
+        self._leave(id)
+        super().fail(id, error)
+
     def cancel(self, id: int) -> None:
         """See core.engine.Engine.cancel. The text has no frame by which a responder could say it (D-16)."""
+        self._leave(id)
         stream = self.live.get(id)
         if stream is not None and self._ends_both(stream):
             self._give_up(stream)
         super().cancel(id)
+
+    def _leave(self, id: int) -> None:
+        """The application wants nothing more of a stream: it does not hear how its inbound half ended."""
+        if id in self.left:
+            self.left.remove(id)
 
     def _ends_both(self, stream: RSocketStream) -> bool:
         """Whether a responder's end would end an inbound half that is still open (R-34)."""
@@ -347,6 +361,12 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
     def _send_error(self, id: int, code: int, text: str) -> None:
         code = on_wire(code, self._dialect.later_codes)
         self.out.frame(id, ErrorFrame(stream=id, code=code, data=text.encode()).encode(prefixed=True))
+
+
+def _is_bare(stream: RSocketStream, item: PayloadLike) -> bool:
+    """Whether an item together with the end would be the end alone: an answer is an item in any case (R-29, R-30)."""
+    payload = payload_of(item)
+    return stream.verb != "request" and not payload.data and payload.metadata is None
 
 
 _ACTIONS: dict[StreamAction, Callable[[Any, Any, Any], None]] = {

@@ -2,9 +2,11 @@
 
 Theory of operation. Three endings leave different frames under way:
 
-1. This side gave the stream up: whatever the peer had already sent, within its credit, is no fault (SI-07).
+1. This side gave the stream up: whatever the peer had already sent, within its credit, is no fault (SI-07). Credit
+   counts items, so all fragments of one count as its last; in all there may be as many more as one payload may have.
 2. The peer ended it, or both halves are complete: credit and a cancel may cross the end, items and errors may not
-   (SI-10). Late credit is free here because ``credit_frames`` bounds all credit there is (FC-08).
+   (SI-10). Late credit is free here because ``credit_frames`` bounds all credit there is (FC-08). One error may:
+   the responder of a channel has completed its half, and fails before it hears that the requester has too.
 3. A request was answered. Only a cancel may cross the answer. Answers are most of all endings, so they are counted
    and not remembered.
 
@@ -31,13 +33,16 @@ _LATE_CANCELS = 16
 class LateFrames:
     """The endings of one connection's streams."""
 
-    __slots__ = ("_answers", "_ended", "_fresh", "_given_up", "_most_answers", "_since")
+    __slots__ = ("_answers", "_ended", "_fresh", "_given_up", "_most_answers", "_most_parts", "_parts", "_since")
 
     def __init__(self, limits: Limits) -> None:
         self._given_up = Tombstones(limits.tombstones)
         self._ended = Tombstones(limits.tombstones)
         self._answers = 0
         self._most_answers = limits.tombstones
+        self._parts = 0
+        "Fragments, other than last ones, that may be under way on streams that this side gave up."
+        self._most_parts = limits.fragments
         self._fresh = False
         "A stream has ended since the last look."
         self._since = 0.0
@@ -48,9 +53,19 @@ class LateFrames:
         self._given_up.add(id, free)
         self._fresh = True
 
-    def ended(self, id: int) -> None:
-        """The stream ended in order, or by the peer's wish."""
-        self._ended.add(id, _LATE_CANCELS)
+    def expect_parts(self) -> None:
+        """This side gives up a stream, or its inbound half."""
+        self._parts = self._most_parts
+
+    def take_part(self) -> bool:
+        """A fragment, other than a last one, came for what was given up: whether it is free."""
+        free = self._parts > 0
+        self._parts -= free
+        return free
+
+    def ended(self, id: int, may_fail: bool) -> None:
+        """The stream ended in order, or by the peer's wish; ``may_fail``: an error may have crossed its end."""
+        self._ended.add(id, _LATE_CANCELS + may_fail)
         self._fresh = True
 
     def answered(self, requests: int = 1) -> None:
@@ -79,14 +94,16 @@ class LateFrames:
         self._given_up.restore(state[0])
         self._ended.restore(state[1])
         self._answers = min(state[2], self._most_answers)
+        self._parts = self._most_parts
 
-    def price(self, id: int, frame: LateFrame) -> int:
-        """What a frame for a stream that is not live costs in glitch tokens; 0 for a legal race."""
+    def price(self, id: int, frame: LateFrame, part: bool = False) -> int:
+        """What a frame for a stream that is not live costs in glitch tokens; 0 for a legal race. ``part``: it is a
+        fragment that others follow."""
         if frame == "REQUEST_N":
             return 0 if id in self._given_up or id in self._ended else 1
-        if self._given_up.spend(id):
+        if (part and id in self._given_up and self.take_part()) or self._given_up.spend(id):
             return 0
-        if frame != "CANCEL":
+        if frame != "CANCEL" and not (frame == "ERROR" and self._ended.free(id) > _LATE_CANCELS):
             return 10 if id in self._ended else 1
         if self._ended.spend(id):
             return 0

@@ -22,6 +22,7 @@ class Stream:
         "allowed",
         "answering",
         "columnar",
+        "ended",
         "first_paid",
         "hot",
         "id",
@@ -56,6 +57,8 @@ class Stream:
         "Frames that may be under way since this side gave up; they cost nothing."
         self.races = 0
         "Cancels that came for a half that was over."
+        self.ended = False
+        "The peer has failed or canceled all of it: it has nothing more to say."
         self.first_paid = verb != "channel" or requester
         "The first item of a channel has been paid for out of the application's demand (D-8)."
 

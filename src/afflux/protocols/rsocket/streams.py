@@ -180,10 +180,10 @@ class Streams:
             complete = isinstance(frame, self._wire.RequestChannel) and frame.complete
             self._accept(frame, Payload(frame.data, frame.metadata), complete)
 
-    def _is_full(self, request: RequestFrame) -> bool:
+    def _is_full(self, request: Any) -> bool:
         """Whether as many handlers run as may. A fire waits until one may begin."""
         most = self.limits.streams
-        return len(self.handlers) >= most and not (most and isinstance(request, RequestFnf))
+        return len(self.handlers) >= most and not (most and isinstance(request, self._wire.RequestFnf))
 
     def startable(self) -> int:
         """How many whole requests may be taken by the short path now."""
@@ -210,7 +210,7 @@ class Streams:
         if frame.stream in self._partials:
             self._fragment(frame.stream, frame, last)
         elif stream is None:
-            self._unknown(frame.stream, "PAYLOAD")
+            self._unknown(frame.stream, "PAYLOAD", not last)
         elif not last:
             if stream.owed or stream.state == _IN_DONE:
                 self._fragment(frame.stream, frame, last)
@@ -477,7 +477,7 @@ class Streams:
         reassembly = self.reassembly
         stream = self.live.get(id)
         if stream is not None and stream.state == _IN_DONE:
-            self._step(stream, StreamInput.ITEM)
+            self._unwanted(stream, last)
             return
         request = reassembly.request(id) if isinstance(frame, PayloadFrame) else frame
         # What is queued beyond O is one payload of the application's own: no fault of the peer, and no copy.
@@ -541,8 +541,15 @@ class Streams:
         self._hold(payload)
         self.events.append(Opened(id, verb, payload, credit, complete))
 
-    def _unknown(self, id: int, name: LateFrame) -> None:
-        price = self._late.price(id, name)
+    def _unwanted(self, stream: Stream, last: bool) -> None:
+        """A fragment for an inbound half that is over."""
+        if not last and stream.late and self._late.take_part():
+            self.events.append(Ignored(stream.id, "SI-07", "it was under way when this side canceled", 0))
+        else:
+            self._step(stream, StreamInput.ITEM)
+
+    def _unknown(self, id: int, name: LateFrame, part: bool = False) -> None:
+        price = self._late.price(id, name, part)
         if not price:
             self.events.append(Ignored(id, "SI-07", f"{name} for a stream that has just ended", 0))
         elif price == 1:
@@ -573,7 +580,7 @@ class Streams:
         if stream.late:
             self._late.given_up(id, stream.late)
         elif stream.verb != "request":
-            self._late.ended(id)
+            self._late.ended(id, stream.requester and stream.verb == "channel" and not stream.ended)
         elif not stream.requester:
             self._late.answered(1)
 
@@ -633,11 +640,13 @@ class Streams:
 
     def _end_canceled(self, stream: Stream, argument: Any) -> None:
         self.out.drop(stream.id)
+        stream.ended = True
         stream.late = stream.owed  # some requesters go on sending what they had credit for
         self.events.append(CanceledEvent(stream.id, final=True))
 
     def _end_failed(self, stream: Stream, error: Error) -> None:
         self.out.drop(stream.id)
+        stream.ended = True
         self.events.append(Failed(stream.id, error))
 
     def _refuse_fragment(self, stream: Stream, argument: tuple[str, Code]) -> None:
@@ -690,6 +699,7 @@ class Streams:
         """This side ends the stream, or its inbound half: what the peer had credit for may be under way."""
         under_way = self.limits.fragments if stream.id in self._partials else self.limits.cancel_race_frames
         stream.late = max(stream.late, stream.owed, under_way)
+        self._late.expect_parts()
 
     def _abandon(self, stream: Stream, frame: bytes) -> None:
         """This side ends the stream: drop what it still wanted to send, and say so."""
