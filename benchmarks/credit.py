@@ -35,7 +35,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.credit_page import PAGE, rewritten
 
-__all__ = ["RESULTS", "SETTINGS", "WORKLOADS", "Workload", "main", "page_of", "score"]
+__all__ = ["PAGE", "RESULTS", "SETTINGS", "WORKLOADS", "Workload", "main", "page_of", "score"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 RESULTS = _ROOT / "benchmarks" / "credit.json"
