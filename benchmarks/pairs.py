@@ -100,7 +100,7 @@ class End:
         """The last line that says something: groups of exceptions end with rules and with how many more there are."""
         self._errors.seek(0)
         lines = [line.strip(" |+-") for line in self._errors.read().decode(errors="replace").splitlines()]
-        telling = (line[:200] for line in reversed(lines) if line and not line.endswith("more exceptions"))
+        telling = (line[:200] for line in reversed(lines) if line.strip(".") and not line.endswith("more exceptions"))
         return next(telling, "without a word")
 
 

@@ -95,7 +95,7 @@ def test_pip_builds_what_the_page_says(tmp_path: Path) -> None:
     """The first command of docs/how-to/compiled.md, without fetching anything, and without a compiler."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-v", "--no-deps"]
     done = subprocess.run(
-        [*pip, "--no-build-isolation", "--target", str(tmp_path), "."],
+        [*pip, "--no-build-isolation", "--target", str(tmp_path), ".[cli]"],
         cwd=ROOT,
         env=os.environ | {"AFFLUX_MYPYC": "1", "CC": "no-such-compiler"},
         capture_output=True,
@@ -124,7 +124,7 @@ def test_the_source_distribution_has_what_compiling_needs(tmp_path: Path) -> Non
 def test_every_command_of_the_page_is_tried() -> None:
     """What the tests of the documentation do not run, because it installs or measures, is tried in this file."""
     tried = {
-        "AFFLUX_MYPYC=1 pip install -v .": test_pip_builds_what_the_page_says,
+        'AFFLUX_MYPYC=1 pip install -v ".[cli]"': test_pip_builds_what_the_page_says,
         "AFFLUX_MYPYC=0 pip install --force-reinstall --no-deps .": test_nought_is_no,
         "python -m benchmarks.compiled": test_the_gain_is_measured_as_the_page_says,
     }

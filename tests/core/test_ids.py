@@ -117,6 +117,22 @@ def test_late_frames_are_free_up_to_their_number() -> None:
     assert 9 not in tombstones
 
 
+def test_how_many_late_frames_are_left() -> None:
+    tombstones = Tombstones(4)
+    assert tombstones.free(7) == 0
+    tombstones.add(7, 2)
+    tombstones.add(9)
+    assert [tombstones.free(id) for id in (7, 9, 11)] == [2, 0, 0]
+    tombstones.spend(7)
+    assert tombstones.free(7) == 1
+    tombstones.spend(7)
+    tombstones.spend(7)
+    assert tombstones.free(7) == 0
+    tombstones.add(7, 5)
+    tombstones.discard(7)
+    assert tombstones.free(7) == 0
+
+
 def test_without_free_frames_an_id_is_only_remembered() -> None:
     tombstones = Tombstones(4)
     tombstones.add(7)

@@ -9,6 +9,7 @@ import pytest
 from afflux.core.dissect import RECORD_KEYS, arrow_schema, escaped, line, record
 from afflux.core.errors import MissingExtra
 from afflux.core.reference import bit_diagram, field_docs, frame_page, reference_page
+from afflux.protocols.reactivesocket.frames import RequestChannel
 from afflux.protocols.rsocket.frames import FRAMES, Keepalive, Lease, PayloadFrame, RequestN, Setup
 from tests.core.test_frame import Nothing
 
@@ -40,6 +41,11 @@ def test_a_diagram_is_drawn_from_the_declaration() -> None:
     assert "| Type 0x0A |I|M|F|C|N|    0    |" in bit_diagram(PayloadFrame)
     assert "| Type 0x03 |I|0|R|      0      |" in bit_diagram(Keepalive)
     assert "metadata, to the end" in bit_diagram(Lease)
+
+
+def test_a_field_that_a_flag_brings() -> None:
+    """The first items of a channel have it, the others do not."""
+    assert "|0|                       initial_n (if N)                      |" in bit_diagram(RequestChannel)
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=lambda frame: frame.NAME)

@@ -10,7 +10,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 import afflux
 from afflux.core import dissector as core
@@ -124,6 +124,7 @@ def test_what_is_cut_off_is_told(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", BUILT)
+@example(pieces=[b"J", b"\0"], client=False)
 @given(pieces=st.lists(st.binary(max_size=40), max_size=8), client=st.booleans())
 def test_garbage_is_told_and_nothing_raises(protocol: str, pieces: list[bytes], client: bool) -> None:
     one, other = made(protocol, client), made(protocol, client)
@@ -190,6 +191,7 @@ HELLO = bytes.fromhex("4a6d757801008000")
         (b"GET / HTTP/1.1", 0, "R-9", "no message begins with 0x47"),
         (b"JPEG", 0, "R-3", "a connection begins with Jmux"),
         (b"J", 0, "truncated", "7 bytes are missing"),
+        (b"JPEG 2", 0, "truncated", "2 bytes are missing"),
         (HELLO + b"\x01\x00\x00\x00", 8, "R-9", "no message begins with 0x01"),
         (HELLO + HELLO, 8, "R-9", "no message begins with 0x4A"),
     ],

@@ -20,7 +20,7 @@ from inspect import isawaitable
 from itertools import repeat
 from time import monotonic
 from types import CoroutineType, coroutine
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from afflux.aio.cold import skipping
 from afflux.aio.driver import Driver, Listening
@@ -30,6 +30,9 @@ from afflux.core.autocredit import Kept
 from afflux.core.errors import Canceled, Error, Rejected
 from afflux.core.events import Extended, Opened, Pushed, Requests, SessionOpened
 from afflux.core.payload import Payload
+
+if TYPE_CHECKING:
+    from afflux.core.engine import Carrying
 
 __all__ = ["VERBS", "Extension", "Serving", "verbs_of"]
 
@@ -329,7 +332,11 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         engine = self.driver.engine
         if event.verb == "fire":
             self.driver.consumed(len(event.payload), 1)
-        engine.fail(event.stream, Rejected(f'no handler for "{event.verb}"; handled here: {there}'))
+        error = Rejected(f'no handler for "{event.verb}"; handled here: {there}')
+        if hasattr(engine, "abort"):
+            cast("Carrying", engine).abort(event.stream, str(error), untouched=True)
+        else:
+            engine.fail(event.stream, error)
         engine.release(event.stream)
 
     # -- stream and channel ---------------------------------------------------------------------------------

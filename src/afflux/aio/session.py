@@ -35,6 +35,7 @@ class Session:
         self.heard = False
         "Somebody waited when it failed, and hears it so."
         self._complete = False
+        self._unread = 0
         self._unwanted = False
         self._finished = False
         self._asked = False
@@ -69,6 +70,7 @@ class Session:
         while rest:
             self._check()
             if self._unwanted:
+                await asyncio.sleep(0)  # who writes without end must not keep all others from running
                 return
             size = min(len(rest), self._engine.credit(self.stream), self._driver.loop_bytes)
             if not size:
@@ -94,10 +96,11 @@ class Session:
             Error: the session failed before the end.
         """
         while not (data := self._engine.read(self.stream, limit)):
-            if self._complete:
+            if self._complete and not self._unread:
                 return b""
             self._check()
             await self._wait("_reader")
+        self._unread -= len(data)
         self._driver.flush_soon()
         return data
 
@@ -122,7 +125,7 @@ class Session:
         self._engine.abort(self.stream, reason)
         self._forget()
         self._unwanted = True
-        if self.error is None and not self._complete:
+        if self.error is None and not self._in_order:
             self.error = Canceled("this side has aborted the session", stream=self.stream)
         self.wake()
         self._driver.flush_soon()
@@ -163,6 +166,7 @@ class Session:
     def readable(self, event: Readable) -> None:
         """Bytes have arrived."""
         self._complete = event.complete
+        self._unread += event.size
         self.wake()
 
     def told(self, event: Acknowledged) -> None:
@@ -172,11 +176,14 @@ class Session:
         self.wake()
 
     def failed(self, error: BaseException) -> bool:
-        """The session has failed, or the connection is over; what is complete stays so. Whether somebody hears it."""
+        """The session has failed, or the connection is over; what has come can be read, as far as the engine still has
+        it. Whether somebody hears it."""
         if self._reader or self._writer or self._listener:
             self.heard = True
-        if self.error is None and not self._complete:
+        if self.error is None and not self._in_order:
             self.error = error
+        if self._positive is None:
+            self._positive = False
         self.stop()
         return self.heard
 
@@ -192,6 +199,11 @@ class Session:
                 waiter.set_result(None)
 
     # -- inside -------------------------------------------------------------------------------------------------
+
+    @property
+    def _in_order(self) -> bool:
+        """Whether everything was said and read."""
+        return self._finished and self._complete and not self._unread
 
     def _check(self) -> None:
         if self.error is not None:

@@ -83,14 +83,17 @@ class Tombstones:
     def __contains__(self, id: object) -> bool:
         return self._free is not None and id in self._free
 
-    def add(self, id: int, free: int = 0) -> None:
-        """Remember ``id`` as the newest, with ``free`` late frames; what it had before is replaced."""
+    def add(self, id: int, free: int = 0) -> int:
+        """Remember ``id`` as the newest, with ``free`` late frames; what it had before is replaced.
+
+        Returns:
+            The late frames that the id that is forgotten for it had to spare.
+        """
         if self._free is None:
             self._free = OrderedDict()
         self._free[id] = free
         self._free.move_to_end(id)
-        if len(self._free) > self.limit:
-            self._free.popitem(last=False)
+        return self._free.popitem(last=False)[1] if len(self._free) > self.limit else 0
 
     def free(self, id: int) -> int:
         """How many late frames ``id`` has to spare; 0 for one that is not remembered."""

@@ -91,11 +91,9 @@ class Side:
             elif isinstance(event, ev.Opened):
                 self.opened(event)
             elif isinstance(event, ev.Ignored):
-                assert event.price == 0 or event.rule in self.wire.charges, event
+                assert event.price == 0, event
             elif not isinstance(event, ev.Established):
                 number = self.numbers[event.stream]
-                if number in self.gone and not self.wire.halves and isinstance(event, ev.Failed):
-                    continue  # the end of the inbound half, which this side has left meanwhile
                 assert number not in self.gone, f"{event!r} of a stream that this side has left"
                 self.of_stream(number, event)
 
@@ -137,8 +135,7 @@ class Side:
     def completed(self, number: int) -> None:
         assert number not in self.over, f"it ended twice: {self.over[number]}, complete"
         self.over[number] = "complete"
-        if self.wire.halves or self.verbs[number] != "channel":
-            assert self.got[number] == self.other.sent[number]
+        assert self.got[number] == self.other.sent[number]
 
     def finish(self, number: int, how: str) -> None:
         """Nothing more goes out; the handler returns."""

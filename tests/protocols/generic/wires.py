@@ -121,11 +121,7 @@ class Wire:
     )
     "The payload that opens a stream: its data begins with the number."
     item: Callable[[Payload, Payload], Payload] = lambda asked, payload: payload
-    "An item, as this stream takes one."
-    halves: bool = True
-    "Whether the two directions of a channel end each on its own. If not, an end may overtake what the other sends."
-    charges: frozenset[str] = frozenset()
-    "Rules by which good ends charge each other, when an end crosses an end."
+    "An item, as this stream takes one: some protocols have no metadata, or elements of one size."
     idle: frozenset[int] = frozenset()
     "Octets of which any number means something, if little."
     same_answers: bool = True

@@ -19,13 +19,13 @@ from afflux.core.errors import (
     Error,
     LimitExceeded,
     LocalProtocolError,
+    Rejected,
     Unsupported,
 )
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.demo.responder import Responder
 from afflux.protocols.jmux.errors import SessionAborted, SessionLost, SessionRejected
-
 from tests.aio.handlers import Waits
 
 from .playbook import HELLO, WELCOME, abort, bye, data
@@ -120,6 +120,23 @@ async def test_a_handler_that_fails() -> None:
         with pytest.raises(SessionAborted, match="no way") as caught:
             await peer.request(b"way")
         assert caught.value.may_have_been_processed
+
+
+async def test_what_no_handler_takes_is_safe_to_try_again() -> None:
+    """JA-06: a handler that ran may have processed something, also if it says that it refuses."""
+
+    class Fires:
+        async def fire(self, payload: Payload) -> None: ...
+
+    class Refuses:
+        async def request(self, payload: Payload) -> Payload:
+            raise Rejected("not today")
+
+    for handler, text, kind in ((Fires(), "no handler", SessionRejected), (Refuses(), "not today", SessionAborted)):
+        async with afflux.serve(HERE, handler) as server, afflux.connect(server.uri) as peer:
+            with pytest.raises(kind, match=text) as caught:
+                await peer.request(b"x")
+            assert caught.value.may_have_been_processed is (kind is SessionAborted)
 
 
 async def test_canceling_a_request_ends_its_handler() -> None:

@@ -124,6 +124,27 @@ def test_fire_and_forget_is_never_answered() -> None:
     play.do(lambda engine: engine.fail(2, ValueError())).quiet()
 
 
+def test_fires_are_no_handlers_of_streams() -> None:
+    """FL-03: they need not have begun, so what they hold bounds them; their ids are in use until they end."""
+    limits = Limits.tiny()
+    play = responder(limits=limits)
+    for id in range(2, 2 * limits.streams + 2, 2):
+        play >> frames.RequestResponse(stream=id) << ev.Opened
+    play >> frames.RequestResponse(stream=98) << ignored(1, "REJECTED") << error(98, 0x22, b"too-many-streams")
+    play >> frames.RequestFnf(stream=100, data=b"f") << ev.Opened(100, "fire", P(b"f"), 0, False)
+    play >> frames.RequestFnf(stream=100) << ignored(10, "R-36")
+    assert 100 in play.engine.handlers
+    play.engine.consumed(1, 1)
+    play.engine.release(100)
+    assert 100 not in play.engine.handlers
+    play >> frames.RequestFnf(stream=100) << ev.Opened
+
+
+def test_fires_of_who_may_have_no_streams() -> None:
+    play = responder(limits=Limits.tiny(streams=0)) >> frames.RequestFnf(stream=2) << ignored(1, "REJECTED")
+    play.quiet()
+
+
 def test_unknown_streams_are_ignored() -> None:
     """R-36, SI-07: 0 included; a METADATA_PUSH is in test_connection."""
     for play in (requester(), responder()):
@@ -295,6 +316,57 @@ def test_a_responder_that_completes_hears_that_its_inbound_side_is_over(payloads
     play >> frames.RequestChannel(stream=2, data=b"2") << ignored(0)
 
 
+@pytest.mark.parametrize("leaves", [lambda engine: engine.cancel(2), lambda engine: engine.fail(2, ValueError())])
+@pytest.mark.parametrize("payloads", [[], [b"z"], [b""]])
+def test_who_has_left_does_not_hear_how_it_ended(payloads: list[bytes], leaves: Any) -> None:
+    """R-34: the application leaves the stream before it is told that its inbound half is over."""
+    play = responder() >> CHANNEL << ev.Opened
+    play >> frames.RequestChannel(stream=4, initial_n=3, data=b"1") << ev.Opened
+    play.engine.send(2, payloads, complete=True)
+    play.engine.complete(4)
+    play.do(leaves) << frames.Response
+    play = play << frames.Response if payloads == [b""] else play
+    play << frames.Response(stream=4, complete=True)
+    assert play.engine.deadline == 0.0
+    play.at(0.0) << failed(4, Canceled, rule="R-34")
+    play.quiet()
+
+
+def test_an_empty_item_and_the_end(mode: Any) -> None:
+    """R-30, D-8: together they would be the end alone, so they leave one after the other; an answer is an item."""
+    empty, with_metadata = frames.Response(stream=2), frames.Response(stream=2, complete=True, metadata=b"")
+    end = frames.Response(stream=2, complete=True)
+    for begin in (frames.RequestStream(stream=2, initial_n=3), CHANNEL):
+        play = responder(mode) >> begin << ev.Opened
+        play.do(lambda engine: engine.send(2, [b"a", P()], complete=True))
+        play << frames.Response(stream=2, data=b"a") << empty << end
+        play = responder(mode) >> begin << ev.Opened
+        play.do(lambda engine: engine.send(2, [b"", P(b"", b"")], complete=True)) << empty << with_metadata
+    play = responder(mode) >> frames.RequestResponse(stream=2) << ev.Opened
+    play.do(lambda engine: engine.send(2, [b""], complete=True)) << end
+    play = asked("channel", requester(mode)) >> frames.RequestN(stream=2, n=3) << ev.Granted
+    play.do(lambda engine: engine.send(2, [b""], complete=True)) << frames.RequestChannel(stream=2)
+    play << frames.RequestChannel(stream=2, complete=True)
+    play = asked("stream", requester(mode)) >> (empty, end)
+    play = play << ev.Items(2, [P()]) << ev.Completed(2)
+
+
+@pytest.mark.parametrize("size", [0, 4])
+def test_an_empty_item_and_the_end_for_java(size: int) -> None:
+    """I-1: with N in every frame nothing of a last item is stray."""
+    play = asked("channel", requester(dialect=Dialect(java_compat=True))) >> frames.RequestN(stream=2, n=3)
+    play << ev.Granted
+    play.engine.send(2, [bytes(size)], complete=True)
+    data = drained(play.engine)
+    play = responder(dialect=Dialect(java_compat=True)) >> CHANNEL << ev.Opened
+    play.do(lambda engine: engine.request(2, 4)) << frames.RequestN
+    play >> data
+    events = list(play.events)
+    play.events.clear()
+    assert [payload for event in events for payload in getattr(event, "payloads", ())] == [P(bytes(size))]
+    assert events[-1] == (ev.Completed(2) if not size else ev.Items(2, [P(bytes(size))], True))
+
+
 def test_a_channel_at_its_responder(mode: Any) -> None:
     """R-32, D-7: the first REQUEST_N is one less, and never 0; C completes the inbound half."""
     play = responder(mode) >> CHANNEL << ev.Opened
@@ -319,6 +391,25 @@ def test_channel_items_beyond_credit() -> None:
         << error(2, 0x23)
         << failed(2, RemoteProtocolError)
     )
+
+
+def test_fragments_that_were_under_way() -> None:
+    """SI-07: those of one payload are free, beside the items; those after the peer's own end are not."""
+    limits = Limits.server().replace(fragments=3, cancel_race_frames=2)
+    part = frames.RequestChannel(stream=2, follows=True, data=bytes(99))
+    play = responder(limits=limits) >> CHANNEL << ev.Opened
+    play.do(lambda engine: engine.cancel(2)).quiet()
+    for _ in range(5):
+        play >> part << ignored(0, "SI-07")
+    play >> part << ignored(10, "R-36")
+    play = asked("stream", requester(limits=limits), credit=1).do(lambda engine: engine.cancel(2))
+    play << frames.Cancel(stream=2)
+    part = frames.Response(stream=2, follows=True, data=bytes(99))
+    for _ in range(5):
+        play >> part << ignored(0, "SI-07")
+    play >> part << ignored(1, "R-36")
+    play = responder() >> frames.RequestChannel(stream=2, initial_n=1, complete=True, data=b"1") << ev.Opened
+    play >> frames.RequestChannel(stream=2, follows=True, data=b"2") << ignored(10, "R-36")
 
 
 def test_frames_of_the_wrong_side_are_ignored() -> None:

@@ -295,6 +295,20 @@ def test_a_session_that_is_over_does_not_take_its_successor_with_it() -> None:
     assert sessions.find(b"%016d" % 1) is two.engine
 
 
+@pytest.mark.parametrize(
+    "asks", [lambda engine, payload: engine.open("fire", payload), lambda engine, payload: engine.ask([payload])]
+)
+def test_what_is_asked_while_a_session_is_away_is_held_for_it(asks: Callable[..., Any]) -> None:
+    """RE-18: it counts, though nobody sends anything."""
+    sessions = Sessions(Limits.server().replace(resume_process_bytes=1000))
+    one = away(sessions, 1, Limits.server())
+    assert sessions.crowd_out() == []
+    asks(one.engine, Payload(bytes(990)))
+    assert sessions.crowd_out() == []
+    asks(one.engine, Payload(bytes(10)))
+    assert sessions.crowd_out() == [one.engine]
+
+
 def test_as_many_sessions_as_may_be() -> None:
     """RE-18: with all of them connected there is no place; with one of them away there is."""
     limits = Limits.tiny()
@@ -492,6 +506,17 @@ def test_a_position_that_was_not_sent_yet(role: str, at: int, wrong: bool, mode:
             << closed(RemoteProtocolError, rule="R-51")
             << error(0, 0x101, b"position %d of 7: it was not sent yet" % at)
         )
+    play.quiet()
+
+
+def test_a_position_that_goes_backwards(mode: Mode) -> None:
+    """KA-07: it is charged, and not answered; 0 and the same again are no fault."""
+    play = resumable_client(mode)
+    play.do(lambda engine: engine.open("fire", b"x")) << frames.RequestFnf
+    play >> position(7)
+    play >> position(6, respond=True) << ignored(10, "KA-07")
+    play >> position(0, respond=True) << position(0)
+    play >> position(7, respond=True) << position(0)
     play.quiet()
 
 

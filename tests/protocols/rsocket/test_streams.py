@@ -358,6 +358,18 @@ def test_channel_requester_is_told_to_stop() -> None:
     play >> frames.Cancel(stream=1) << ev.Canceled(1, True)
 
 
+def test_more_cancels_than_can_race() -> None:
+    """They are free as often as a cancel may be under way; then each costs."""
+    play = channel_requester().do(lambda engine: engine.complete(1)) << last(1)
+    for _ in range(play.engine.limits.cancel_race_frames):
+        play >> frames.Cancel(stream=1) << ignored(0, "R-31")
+    play >> frames.Cancel(stream=1) << ignored(1, "cancel_race_frames")
+
+
+def test_nothing_sent_is_nothing() -> None:
+    stream_responder().do(lambda engine: engine.send(1, [])).quiet()
+
+
 def test_channel_requester_ends() -> None:
     play = channel_requester().do(lambda engine: engine.fail(1, Rejected("no"))) << error(1, 0x202, b"no")
     play = channel_requester().do(lambda engine: engine.cancel(1)) << frames.Cancel(stream=1)
@@ -369,6 +381,22 @@ def test_channel_is_ended_by_the_peer() -> None:
     channel_responder() >> frames.ErrorFrame(stream=1, code=0x201, data=b"") << failed(1, ApplicationError)
     channel_responder() >> frames.Cancel(stream=1) << ev.Canceled(1, True)
     channel_requester() >> frames.ErrorFrame(stream=1, code=0x202, data=b"") << failed(1, Rejected)
+
+
+def test_an_id_that_is_used_again_has_no_past() -> None:
+    """R-9: what was under way for the stream before is no excuse any more."""
+    for verb, opens in (("stream", frames.RequestStream), ("request", frames.RequestResponse)):
+        play = stream_requester(credit=1).do(lambda engine: engine.cancel(1)) << frames.Cancel(stream=1)
+        play.engine._streams._ids._next = 0x7FFFFFFF
+        play.do(lambda engine: engine.open("fire", b"")) << (frames.RequestFnf, {"stream": 0x7FFFFFFF})
+        if verb == "stream":
+            play.do(lambda engine: engine.open("stream", b"", credit=1)) << (opens, {"stream": 1})
+            play >> last(1) << ev.Completed(1)
+            play >> item(1, b"late") << ignored(10, "SI-10")
+        else:
+            play.do(lambda engine: engine.ask([Payload(b"")]) and None) << (opens, {"stream": 1})
+            play >> last(1) << ev.Completed(1)
+            play >> item(1, b"late") << ignored(1, "R-31")
 
 
 # -- ids and limits -----------------------------------------------------------------------------------------
@@ -521,6 +549,26 @@ def test_fragments_are_dropped_by_cancel_and_error(mode: Mode) -> None:
     play = stream_requester(mode) >> P(stream=1, follows=True, next=True, data=b"a" * 60)
     play.do(lambda engine: engine.cancel(1)) << frames.Cancel
     play >> item(1, b"b") << ignored(0)
+
+
+def test_what_is_collected_of_a_half_is_dropped_with_it(mode: Mode) -> None:
+    """The rest of it comes late; the next item would not be mixed up with it."""
+    play = channel_responder(mode).do(lambda engine: engine.request(1, 5)) << frames.RequestN
+    play >> P(stream=1, follows=True, next=True, data=b"a" * 60)
+    play.do(lambda engine: engine.cancel(1)) << frames.Cancel(stream=1)
+    assert play.engine._streams.reassembly.size == 0
+    play >> P(stream=1, follows=True, next=True, data=b"b" * 60) << ignored(0, "SI-07")
+    play >> item(1, b"c") << ignored(0, "SI-07")
+
+
+def test_a_fragmented_request_that_comes_when_all_handlers_run(mode: Mode) -> None:
+    """SI-16: it was begun when there was room."""
+    play = responder(mode, Limits.tiny(streams=1))
+    play >> frames.RequestStream(stream=1, initial_n=1, follows=True, data=bytes(99))
+    play >> frames.RequestResponse(stream=3, data=b"") << ev.Opened
+    play >> item(1, b"rest") << ignored(1, "REJECTED") << error(1, 0x202, b"too-many-streams")
+    play >> frames.RequestFnf(stream=5, follows=True, data=bytes(99))
+    play >> item(5, b"rest") << ev.Opened(5, "fire", Payload(bytes(99) + b"rest"), 0, False)
 
 
 def test_metadata_after_data(mode: Mode) -> None:

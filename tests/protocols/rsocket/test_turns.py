@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from afflux.core import events as ev
 from afflux.core.payload import Payload
 from afflux.protocols.rsocket import frames, turns
 from afflux.protocols.rsocket.outbound import Outbound
+
+from .playbook import responder
 
 MTU = 0x1000
 MI = 1 << 20
@@ -115,6 +118,23 @@ def test_a_stream_that_is_alone_owes_nothing_though_it_had_company() -> None:
     assert not out.yields()
 
 
+def test_who_owes_waits_while_others_are_busy_and_makes_up_for_it() -> None:
+    out = Outbound(0x40000)
+    assert not out.yields()
+    put(out, 1, 0x30000)
+    put(out, 1, 0x30000)
+    put(out, 3, turns._BUSY)
+    assert [stream for stream, _ in taken(out)] == [1]
+    assert not out.yields()  # 3 has something to send
+    assert [stream for stream, _ in taken(out, turns._BUSY)] == [3]
+    waited = 0
+    while out.yields():
+        out.pace()
+        waited += 1
+    assert waited == 3  # 64 KiB each time
+    assert [stream for stream, _ in taken(out)] == [1]
+
+
 def test_all_that_a_stream_grants_goes_before_its_payload() -> None:
     out = Outbound(MTU)
     put(out, 1, MI)
@@ -153,6 +173,22 @@ def test_who_is_cut_gets_something_however_many_wait(waiting: int) -> None:
     assert out._cut_share >= turns._LEAST_SHARE
     out.crowd(0)
     assert out._cut_share == turns.SHARE
+
+
+def test_an_engine_hears_how_many_wait() -> None:
+    """Large payloads take turns by less, the more others wait for room."""
+    for waiting, first in ((0, [1] * 16 + [3]), (100_000, [1, 3, 1, 3])):
+        play = responder(mtu=0x400)
+        for id in (1, 3):
+            play >> frames.RequestStream(stream=id, initial_n=1, data=b"") << ev.Opened
+        play.engine.crowd(waiting)
+        for id in (1, 3):
+            play.engine.send(id, [bytes(MI)])
+        data, at, order = play.engine.outgoing(0x10000), 0, []
+        while at < len(data):
+            order.append(int.from_bytes(data[at + 3 : at + 7], "big"))
+            at += 3 + int.from_bytes(data[at : at + 3], "big")
+        assert order[: len(first)] == first
 
 
 def test_who_is_behind_hears_when_it_has_caught_up() -> None:

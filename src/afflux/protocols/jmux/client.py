@@ -10,7 +10,7 @@ from collections import deque
 from math import inf
 
 from afflux.core.errors import Error
-from afflux.core.events import Canceled, Granted, Items
+from afflux.core.events import Canceled, Failed, Granted, Items
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.protocols.jmux.errors import NoSession, SessionAborted, SessionLost, SessionRejected, detail_of, violation
@@ -119,8 +119,9 @@ class ClientSessions(Sessions):
         self._ended(session)
 
     def _ended(self, session: Session) -> None:
-        """The response is there; the server may have ended the session as well."""
-        if session.state is _S.FREE:
+        """The response is there; the server may have ended the session as well, or this side has, because the response
+        can not be kept."""
+        if session.state is _S.FREE and self.holds_id(session):
             self._free_id(session)
         elif session.state is _S.ACK_DUE:
             self.start(session, "ack_since", self.limits.ack_s)
@@ -213,15 +214,29 @@ class ClientSessions(Sessions):
                 self.give_up(session)
                 self._free_id(session)
             return
-        action = self.step(session, _I.APP_ABORT)
         self.give_up(session)
-        if action is _A.SEND_ABORT:
+        self._withdraw(session, detail)
+
+    def _withdraw(self, session: Session, detail: str) -> None:
+        """End a session on the wire; what the application still reads of it stays."""
+        if self.step(session, _I.APP_ABORT) is _A.SEND_ABORT:
             self.send_abort(session, detail)
             session.ack_asked = False
             if session.state is _S.FREE:
                 self._free_id(session)
             else:
                 self.start(session, "since", self.limits.abort_answer_s)
+
+    def fail(self, session: Session, error: Error) -> None:
+        """Tell the application that a session has failed. A response that is complete can still be read."""
+        if not session.in_done or session.whole:
+            super().fail(session, error)
+            return
+        self.events.append(Failed(session.stream, error))
+        session.out_done = True
+        session.blocked = None
+        self.out.drop(session)
+        self.settle(session)
 
     def break_off(self, session: Session, reason: str, rule: str) -> None:
         """This side has to end a session whose response is not there: abort it and tell the application."""
@@ -263,13 +278,23 @@ class ClientSessions(Sessions):
             return answer_due
         late, stall_due = self.late(session.blocked, self.limits.session_stall_s)
         if late:
-            self.break_off(session, "session-stall", "session_stall_s")
+            self._stall(session)
             return self.now + self.limits.abort_answer_s
         late, ack_due = self.late(session.ack_since, self.limits.ack_s)
         if late:
-            self.abort(session, "")
+            self._withdraw(session, "")  # a negative acknowledgement; the response stays
+            self.settle(session)
             return inf
         return min(stall_due, ack_due)
+
+    def _stall(self, session: Session) -> None:
+        """The server takes nothing more of a request; if its response is complete, that is enough."""
+        if session.in_done:
+            self._withdraw(session, "session-stall")
+            self._silence(session)
+            self.settle(session)
+        else:
+            self.break_off(session, "session-stall", "session_stall_s")
 
     @property
     def idle(self) -> bool:

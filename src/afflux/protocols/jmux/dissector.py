@@ -50,11 +50,11 @@ class _Jmux(Dissector):
 
     def _header(self, data: bytes) -> tuple[Record | None, int]:
         """A connection header. Its ration is what the other side may send on each session."""
-        wrong = wrong_header(data, self.client)
-        if wrong and data[: len(MAGIC)] != MAGIC[: len(data)]:
-            raise Malformed(wrong, rule="R-3")
         if len(data) < HEADER_BYTES:
-            return None, HEADER_BYTES
+            return None, HEADER_BYTES  # not judged yet: what is told must not depend on how the bytes came
+        wrong = wrong_header(data, self.client)
+        if wrong and data[: len(MAGIC)] != MAGIC:
+            raise Malformed(wrong, rule="R-3")
         header = frames.decode_header(data, client=self.client)
         made = dissect.record(header, payload=self.payload, **self.where(HEADER_BYTES))
         made["fields"]["ration"] = header.initial_ration * STEPS_256 or None

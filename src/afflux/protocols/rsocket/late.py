@@ -10,9 +10,10 @@ Theory of operation. Three endings leave different frames under way:
 3. A request was answered. Only a cancel may cross the answer. Answers are most of all endings, so they are counted
    and not remembered.
 
-Ids are remembered in tables of ``limits.tombstones``, oldest out: there is no state for each id that ever was. They
-are forgotten when no stream has ended for a connection's lifetime: nothing is under way for so long. Full tables take
-140 KiB, which is much for a connection that is idle.
+Ids are remembered in tables of ``limits.tombstones``, oldest out: there is no state for each id that ever was. What
+forgotten ids had to spare is counted in one number, so whoever gives up ten thousand streams at once still gets what
+was under way for all of them. All is forgotten when no stream has ended for a connection's lifetime: nothing is under
+way for so long. Full tables take 140 KiB, which is much for a connection that is idle.
 """
 
 from __future__ import annotations
@@ -29,11 +30,24 @@ LateFrame = Literal["PAYLOAD", "REQUEST_N", "CANCEL", "ERROR"]
 _LATE_CANCELS = 16
 "Cancels that may cross the end of one stream; one is enough, more harm nobody."
 
+_LATE = 2
+"Frames that cross the end of a stream that the peer has ended: credit, and a cancel."
+
 
 class LateFrames:
     """The endings of one connection's streams."""
 
-    __slots__ = ("_answers", "_ended", "_fresh", "_given_up", "_most_answers", "_most_parts", "_parts", "_since")
+    __slots__ = (
+        "_answers",
+        "_ended",
+        "_forgotten",
+        "_fresh",
+        "_given_up",
+        "_most_answers",
+        "_most_parts",
+        "_parts",
+        "_since",
+    )
 
     def __init__(self, limits: Limits) -> None:
         self._given_up = Tombstones(limits.tombstones)
@@ -43,6 +57,8 @@ class LateFrames:
         self._parts = 0
         "Fragments, other than last ones, that may be under way on streams that this side gave up."
         self._most_parts = limits.fragments
+        self._forgotten = 0
+        "Frames that may be under way for streams that are no longer remembered."
         self._fresh = False
         "A stream has ended since the last look."
         self._since = 0.0
@@ -50,7 +66,7 @@ class LateFrames:
 
     def given_up(self, id: int, free: int) -> None:
         """This side ended the stream: ``free`` frames may be under way."""
-        self._given_up.add(id, free)
+        self._forgotten += self._given_up.add(id, free)
         self._fresh = True
 
     def expect_parts(self) -> None:
@@ -65,7 +81,7 @@ class LateFrames:
 
     def ended(self, id: int, may_fail: bool) -> None:
         """The stream ended in order, or by the peer's wish; ``may_fail``: an error may have crossed its end."""
-        self._ended.add(id, _LATE_CANCELS + may_fail)
+        self._forgotten += min(self._ended.add(id, _LATE_CANCELS + may_fail), _LATE)
         self._fresh = True
 
     def answered(self, requests: int = 1) -> None:
@@ -84,10 +100,11 @@ class LateFrames:
         elif now - self._since >= seconds:
             self._given_up.clear()
             self._ended.clear()
+            self._forgotten = 0
 
     def state(self) -> list[Any]:
         """What ``restore`` takes."""
-        return [self._given_up.state(), self._ended.state(), self._answers]
+        return [self._given_up.state(), self._ended.state(), self._answers, self._forgotten]
 
     def restore(self, state: list[Any]) -> None:
         """Go on from a state."""
@@ -95,19 +112,25 @@ class LateFrames:
         self._ended.restore(state[1])
         self._answers = min(state[2], self._most_answers)
         self._parts = self._most_parts
+        self._forgotten = state[3]
 
     def price(self, id: int, frame: LateFrame, part: bool = False) -> int:
         """What a frame for a stream that is not live costs in glitch tokens; 0 for a legal race. ``part``: it is a
         fragment that others follow."""
-        if frame == "REQUEST_N":
-            return 0 if id in self._given_up or id in self._ended else 1
+        if frame == "REQUEST_N" and (id in self._given_up or id in self._ended):
+            return 0
         if (part and id in self._given_up and self.take_part()) or self._given_up.spend(id):
             return 0
-        if frame != "CANCEL" and not (frame == "ERROR" and self._ended.free(id) > _LATE_CANCELS):
-            return 10 if id in self._ended else 1
-        if self._ended.spend(id):
+        if id in self._ended:
+            if frame != "CANCEL" and not (frame == "ERROR" and self._ended.free(id) > _LATE_CANCELS):
+                return 10
+            if self._ended.spend(id):
+                return 0
+        elif self._forgotten:
+            if not (part and self.take_part()):
+                self._forgotten -= 1
             return 0
-        if self._answers:
+        if frame == "CANCEL" and self._answers:
             self._answers -= 1
             return 0
         return 1
