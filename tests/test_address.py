@@ -55,6 +55,9 @@ def test_a_bound_address_keeps_the_rest() -> None:
     [
         ("rsockt+tcp://h:1", ['unknown protocol "rsockt"', 'did you mean "rsocket"', "jmux"]),
         ("tpc://h:1", ['unknown transport "tpc"', 'did you mean "tcp"', "unix"]),
+        ("jmux://h:1", ['unknown transport "jmux"; did you mean "jmux+tcp"? There is: tcp']),
+        ("tcp+jmux://h:1", ['unknown protocol "tcp"']),
+        ("reactive-streams-io+tcp://h:1", ['did you mean "rsio"?']),
         ("xyzzy://h:1", ['unknown transport "xyzzy"; there is: tcp']),
         ("tcp://h:1?keepalife=3", ['unknown option "keepalife"', 'did you mean "keepalive"', "mtu"]),
         ("limit+tcp://h:1?x=3", ['unknown option "x"; there is: none']),

@@ -8,7 +8,7 @@ from typing import Any
 
 from afflux.core.errors import AddressError
 from afflux.core.terms import Terms
-from afflux.registry import PROTOCOLS, TRANSPORTS, ProtocolEntry, TransportEntry, nearest
+from afflux.registry import PROTOCOLS, TRANSPORTS, ProtocolEntry, TransportEntry, named, nearest
 
 __all__ = ["Address", "parse"]
 
@@ -87,11 +87,11 @@ def parse(uri: str | Address) -> Address:
     protocol, plus, transport = scheme.rpartition("+")
     if not plus:
         protocol = _DEFAULT_PROTOCOL
-    if protocol not in PROTOCOLS:
-        raise nearest("protocol", protocol, PROTOCOLS)
+    entry = named(protocol)
     if transport not in TRANSPORTS:
-        raise nearest("transport", transport, TRANSPORTS, meant=_AS_IN_A_BROWSER.get(transport))
-    return _parse_rest(uri, rest, PROTOCOLS[protocol], TRANSPORTS[transport])
+        meant = f"{transport}+tcp" if transport in PROTOCOLS and not plus else _AS_IN_A_BROWSER.get(transport)
+        raise nearest("transport", transport, TRANSPORTS, meant=meant)
+    return _parse_rest(uri, rest, entry, TRANSPORTS[transport])
 
 
 def _parse_rest(uri: str, rest: str, protocol: ProtocolEntry, transport: TransportEntry) -> Address:

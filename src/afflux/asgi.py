@@ -29,7 +29,7 @@ from afflux.core.autocredit import Kept
 from afflux.core.errors import Error
 from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
-from afflux.registry import PROTOCOLS, nearest
+from afflux.registry import PROTOCOLS, named
 from afflux.transports.ws_rules import (
     FOREIGN,
     MESSAGE_TOO_BIG,
@@ -155,9 +155,7 @@ def app(
         AddressError: there is no such protocol.
         Unsupported: a protocol that is not built yet, or that lacks what is asked of it.
     """
-    if protocol not in PROTOCOLS:
-        raise nearest("protocol", protocol, PROTOCOLS)
-    address = Address(protocol=protocol, transport="mem", host="asgi")
+    address = Address(protocol=named(protocol).name, transport="mem", host="asgi")
     server = serve(
         address,
         handler,

@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from afflux.core.engine import Engine
     from afflux.transports.base import Transport
 
-__all__ = ["PROTOCOLS", "TRANSPORTS", "EngineFactory", "ProtocolEntry", "Terms", "TransportEntry", "nearest"]
+__all__ = [
+    "PROTOCOLS",
+    "TRANSPORTS",
+    "EngineFactory",
+    "ProtocolEntry",
+    "Terms",
+    "TransportEntry",
+    "built",
+    "named",
+    "nearest",
+]
 
 _VERBS_OF_ITS_OWN: Final = ("session", "subscribe")
 "Features that are called as verbs are."
@@ -96,8 +106,13 @@ class ProtocolEntry:
             Unsupported: it does not; the text has what it offers instead.
         """
         if verb not in self.verbs:
-            beyond = (name for name in self.features if name in _VERBS_OF_ITS_OWN and name not in self.verbs)
-            raise Unsupported(f'{self.name} has no "{verb}"; it offers: {", ".join((*self.verbs, *beyond))}')
+            raise Unsupported(f'{self.name} has no "{verb}"; it offers: {", ".join(self.offers)}')
+
+    @property
+    def offers(self) -> tuple[str, ...]:
+        """Its verbs, and what else is called as they are."""
+        beyond = (name for name in self.features if name in _VERBS_OF_ITS_OWN and name not in self.verbs)
+        return (*self.verbs, *beyond)
 
     @property
     def keepalives(self) -> bool:
@@ -116,19 +131,22 @@ class ProtocolEntry:
             Unsupported: this version of afflux does not have the protocol.
         """
         if self.make is None:
-            raise Unsupported(f'protocol "{self.name}" is not built yet; there is: {_built(PROTOCOLS.values())}')
+            raise Unsupported(f'protocol "{self.name}" is not built yet; there is: {built()}')
         return self.make
 
     def dissector(self) -> MakeDissector:
         """What makes frame records of its bytes: ``dissector`` of the module of that name in its package.
 
         Raises:
-            Unsupported: this version of afflux does not have the protocol.
+            Unsupported: this version of afflux does not have the protocol, or its package lies elsewhere.
         """
         from importlib import import_module
 
         self.built()
-        make: MakeDissector = import_module(f"afflux.protocols.{self.name}.dissector").dissector
+        try:
+            make: MakeDissector = import_module(f"afflux.protocols.{self.name}.dissector").dissector
+        except ModuleNotFoundError:
+            raise Unsupported(f"{self.name} has no dissector") from None
         return make
 
     def require(self, feature: str) -> None:
@@ -193,6 +211,18 @@ def nearest(kind: str, name: str, known: Iterable[str], *, meant: str | None = N
     return AddressError(f'unknown {kind} "{name[:64]}"; there is: {there}')
 
 
+def named(protocol: str) -> ProtocolEntry:
+    """The protocol of a name. Raises AddressError where there is none."""
+    if protocol not in PROTOCOLS:
+        raise nearest("protocol", protocol, PROTOCOLS, meant=_IN_FULL.get(protocol))
+    return PROTOCOLS[protocol]
+
+
+def built() -> str:
+    """The names of the protocols that have an engine."""
+    return _built(PROTOCOLS.values())
+
+
 def _built(entries: Iterable[ProtocolEntry] | Iterable[TransportEntry]) -> str:
     return ", ".join(entry.name for entry in entries if entry.make is not None)
 
@@ -223,6 +253,7 @@ def _dialect(package: str) -> tuple[str, Callable[[str], Any]]:
 
 _JMUX: Final = (_TERMS[0], ("mtu", _fragment), ("max_wait_for_id", _wait), _dialect("jmux"))
 _OLD: Final = (*_TERMS, _dialect("reactivesocket"))
+_DRAFT: Final = (_TERMS[2], _dialect("rsio"))
 _RSOCKET: Final = ("lease", "resume", "extensions")
 _SUB: Final = ("lease", "extensions", "subscribe")
 _THREE, _FOUR = LengthPrefix(3), LengthPrefix(4, inclusive=True, reserved=0x80000000)
@@ -235,10 +266,13 @@ PROTOCOLS: Final = {
         ProtocolEntry("reactivesocket", _make("reactivesocket"), (*_FIVE, "subscribe"), _OLD, _SUB, _FOUR),
         ProtocolEntry("limit"),
         ProtocolEntry("jmux", _make("jmux"), ("request",), _JMUX, ("session",)),
-        ProtocolEntry("rsio", _make("rsio"), ("stream",), _TERMS[2:], ("subscribe",)),
+        ProtocolEntry("rsio", _make("rsio"), ("stream",), _DRAFT, ("subscribe",)),
     )
 }
 "Every protocol that an address may name."
+
+_IN_FULL: Final = {"reactive-streams-io": "rsio"}
+"What somebody may write who knows a protocol by its full name."
 
 TRANSPORTS: Final = {
     entry.name: entry

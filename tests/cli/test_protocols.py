@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -136,3 +137,77 @@ def test_an_option_of_the_address_is_checked(protocol: str) -> None:
     ran = here("request", f"{protocol}+tcp://127.0.0.1:1?nosuch=1", "-d", "x")
     assert (ran.code, ran.out) == (2, "")
     assert 'unknown option "nosuch"' in ran.errors
+
+
+@pytest.mark.parametrize(
+    ("protocol", "server", "told"),
+    [
+        ("reactivesocket", "jmux", "frame-too-large (0x011)"),
+        ("jmux", "rsio", "a connection begins with Jmux, not with"),
+        ("rsio", "jmux", "a message of the unknown type 74"),
+        ("rsio", "reactivesocket", "a message of the unknown type 0"),
+    ],
+)
+def test_a_server_of_another_protocol(uris: dict[str, str], protocol: str, server: str, told: str) -> None:
+    uri = uris[server].replace(server, protocol)
+    ran = here("request", uri, "-d", "x", *(("--stream",) if protocol == "rsio" else ()))
+    assert (ran.code, ran.out, ran.errors.count("\n")) == (72, "", 1)
+    assert told in ran.errors
+    assert ran.errors.endswith(f"; does {uri} speak {protocol}?\n")
+
+
+def test_a_server_that_is_known_by_its_bytes_or_by_an_answer_is_not_doubted(uris: dict[str, str]) -> None:
+    assert "does" not in here("request", uris["reactivesocket"], "-r", "fail", "-d", "no").errors
+    assert "does" not in here("request", uris["rsio"], "--stream", "-d", "nobody").errors
+
+
+HANDLERS = """
+class Asked:
+    async def request(self, payload):
+        return b"asked"
+
+class Session:
+    async def session(self, session):
+        await session.write((await session.read_all()).upper())
+        session.finish()
+
+class Streams:
+    async def stream(self, payload):
+        yield b"item"
+"""
+
+
+def test_a_handler_may_have_sessions_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hands.py").write_text(HANDLERS)
+    monkeypatch.chdir(tmp_path)
+    with Server("--handler", "hands:Session", uri="jmux+tcp://127.0.0.1:0") as server:
+        assert here("request", server.uri, "-d", "hello", "-o", "raw") == (0, "HELLO", "")
+
+
+@pytest.mark.parametrize(
+    ("uri", "words", "told"),
+    [
+        ("jmux", "--handler hands:Streams", "offers request, session, and the handler has only stream"),
+        ("jmux", "--file hands.py", "offers request, session, and the handler has only stream"),
+        ("rsio", "--handler hands:Asked", "offers stream, subscribe, and the handler has only request"),
+        ("rsocket", "--handler hands:Session", "and the handler has only session"),
+        ("limit", "--handler hands:Asked", 'protocol "limit" is not built yet'),
+        ("jmux", "--demo --auth-file secret", "a jmux connection has no setup"),
+        ("rsio", "--demo --auth-file secret", "reactive-streams-io has no setup"),
+    ],
+)
+def test_what_no_client_could_ask_for_is_not_served(
+    uri: str, words: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hands.py").write_text(HANDLERS)
+    (tmp_path / "secret").write_text("bearer abcd")
+    (tmp_path / "secret").chmod(0o600)
+    monkeypatch.chdir(tmp_path)
+    ran = here("serve", f"{uri}+tcp://127.0.0.1:0", *words.split())
+    assert (ran.code, ran.out) == (2, "")
+    assert told in ran.errors
+
+
+def test_help_names_every_protocol_that_can_be_decoded() -> None:
+    told = " ".join(here("decode", "--help").out.split())
+    assert "Which wire it is: rsocket, reactivesocket, jmux, rsio." in told

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afflux.core.texts import clean_text, cut
+from afflux.core.errors import ApplicationError, Canceled, ConnectFailed, Error, Invalid, LimitExceeded, Rejected
+from afflux.core.texts import GENERIC_TEXT, clean_text, cut, told
+
+
+class Said(Rejected):
+    """As an application may derive one."""
 
 
 @pytest.mark.parametrize(
@@ -44,3 +49,17 @@ def test_it_is_a_beginning_that_fits(text: str, limit: int) -> None:
     assert len(left.encode()) <= limit
     assert text.startswith(left)
     assert clean_text(text.encode(), limit) == left
+
+
+@pytest.mark.parametrize(
+    "error", [ApplicationError(message="said"), Rejected("said"), Canceled("said"), Invalid("said"), Said("said")]
+)
+def test_what_is_meant_for_the_peer_is_told(error: Error) -> None:
+    assert told(error) == "said"
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("secret"), LimitExceeded("secret"), ConnectFailed("secret"), Error("secret")]
+)
+def test_what_may_hold_a_secret_is_not(error: Exception) -> None:
+    assert told(error) == GENERIC_TEXT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,8 @@ def test_every_protocol_has_one() -> None:
             getattr(Dissector(True, "none"), method)(*arguments)
     with pytest.raises(afflux.Unsupported, match="not built yet"):
         PROTOCOLS["limit"].dissector()
+    with pytest.raises(afflux.Unsupported, match="elsewhere has no dissector"):
+        replace(PROTOCOLS["rsocket"], name="elsewhere").dissector()
 
 
 @pytest.mark.parametrize("protocol", BUILT)

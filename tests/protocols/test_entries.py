@@ -72,7 +72,9 @@ def test_a_connection_without_a_setup_says_and_decides_nothing() -> None:
         made("jmux", "server", decide=True)
 
 
-@pytest.mark.parametrize(("name", "text"), [("reactivesocket", "java,half-close"), ("jmux", "ids-255")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("reactivesocket", "java,half-close"), ("jmux", "ids-255"), ("rsio", "no-split,no-goodbye-ack")]
+)
 def test_a_dialect_is_read_and_used(name: str, text: str) -> None:
     read = dict(PROTOCOLS[name].options)["dialect"]
     dialect = read(text)

@@ -191,10 +191,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
         engine = cast("Carrying", driver.engine)
         session = Session(driver, engine.open_session(auto_ack=acknowledge, now=monotonic()))
         driver.flush_soon()
-        if first:
-            await session.write(first)
-        if finish:
-            session.finish()
+        await session.begin(first, finish)
         return session
 
     def channel(

@@ -96,9 +96,7 @@ class Pool:
         many as they may have."""
         async with self._turn:
             if self._over:
-                error = ConnectionClosed("the pool is closed")
-                error.may_have_been_processed = False
-                raise error
+                raise ConnectionClosed.unsent("the pool is closed")
             peers = self.connections
             least = min(peers, key=self._requests, default=None)
             if least is None or (self._requests(least) >= least.limits.sessions and len(peers) < self._most):

@@ -39,6 +39,7 @@ class Session:
         self._unwanted = False
         self._finished = False
         self._asked = False
+        self._starving = False
         self._positive: bool | None = None
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
@@ -67,20 +68,24 @@ class Session:
         if self._finished:
             raise LocalProtocolError("the session was finished: nothing can follow", stream=self.stream, rule="R-20")
         rest = memoryview(payload_of(data).data)
-        while rest:
-            self._check()
-            if self._unwanted:
-                await asyncio.sleep(0)  # who writes without end must not keep all others from running
-                return
-            size = min(len(rest), self._engine.credit(self.stream), self._driver.loop_bytes)
-            if not size:
-                await self._wait("_writer")
-            elif self._driver.room() <= 0:
-                await self._driver.writable()
-            else:
-                self._engine.write(self.stream, bytes(rest[:size]))
-                rest = rest[size:]
-                self._driver.flush_soon()
+        try:
+            while rest:
+                self._check()
+                if self._unwanted:
+                    await asyncio.sleep(0)  # who writes without end must not keep all others from running
+                    return
+                size = min(len(rest), self._engine.credit(self.stream), self._driver.loop_bytes)
+                if not size:
+                    self._starve(True)
+                    await self._wait("_writer")
+                elif self._driver.room() <= 0:
+                    await self._driver.writable()
+                else:
+                    self._engine.write(self.stream, bytes(rest[:size]))
+                    rest = rest[size:]
+                    self._driver.flush_soon()
+        finally:
+            self._starve(False)
 
     def finish(self, *, acknowledge: bool = False, drop: bool = False) -> None:
         """No more bytes. A server may want to be told that the client has processed the response (``acknowledge``, then
@@ -155,11 +160,21 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Give up what has not ended."""
-        if self._finished and self._complete:
+        """Give up what has not ended, or was not read."""
+        if self._in_order:
             self._forget()
         else:
             self.abort()
+
+    async def begin(self, first: bytes, finish: bool) -> None:
+        """Write the first bytes, and finish if they are all. When that fails nobody gets the session: give it up."""
+        try:
+            await self.write(first)
+        except BaseException:
+            self.close()
+            raise
+        if finish:
+            self.finish()
 
     # -- what the driver calls ----------------------------------------------------------------------------------
 
@@ -172,6 +187,8 @@ class Session:
     def told(self, event: Acknowledged) -> None:
         """The acknowledgement has come, or never will."""
         self._positive = event.positive
+        if self._listener and not event.positive:
+            self.heard = True
         self._forget()
         self.wake()
 
@@ -208,6 +225,13 @@ class Session:
     def _check(self) -> None:
         if self.error is not None:
             raise self.error.again() if isinstance(self.error, Error) else self.error
+
+    def _starve(self, waits: bool) -> None:
+        """Let the peer's time run while a writer waits for ration."""
+        if waits is not self._starving:
+            self._starving = waits
+            self._engine.starve(self.stream, waits)
+            self._driver.flush_soon()
 
     def _forget(self) -> None:
         """The driver has nothing more to tell, unless it is an acknowledgement."""

@@ -22,7 +22,7 @@ _FUNCTIONS: tuple[Callable[..., None], ...] = (serve, request, bench, decode, de
 
 app = typer.Typer(
     name="afflux",
-    help="Reactive wires: call, serve and look into RSocket, with back-pressure.",
+    help="Reactive wires, RSocket and three others: call, serve and look inside, with back-pressure.",
     epilog=epilog("afflux"),
     add_completion=False,
     no_args_is_help=True,
@@ -37,7 +37,7 @@ for _name, _function in zip(COMMANDS, _FUNCTIONS, strict=True):
 
 @app.callback()
 def _afflux(version: bool = typer.Option(False, "--version", "-V", help="Print the version and end.")) -> None:
-    """Reactive wires: call, serve and look into RSocket, with back-pressure."""
+    """Reactive wires, RSocket and three others: call, serve and look inside, with back-pressure."""
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -20,6 +20,7 @@ import typer
 from afflux.cli.exits import MALFORMED, usage
 from afflux.cli.output import Format, printer
 from afflux.core.payload import Payload
+from afflux.registry import built, named
 
 if TYPE_CHECKING:
     from afflux.core.dissector import MakeDissector
@@ -77,7 +78,9 @@ def decode(
         typer.Option("--framing", help="length: as on TCP; none: one bare frame an argument, or a line of hex."),
     ] = Framing.length,
     payload: Annotated[Shown, typer.Option("--payload", help="Show metadata and data.")] = Shown.none,
-    protocol: Annotated[str, typer.Option("--protocol", metavar="NAME", help="Which wire it is.")] = "rsocket",
+    protocol: Annotated[
+        str, typer.Option("--protocol", metavar="NAME", help=f"Which wire it is: {built()}.")
+    ] = "rsocket",
     role: Annotated[
         Side, typer.Option("--role", help="Which side sent the bytes, or those of the first file.")
     ] = Side.client,
@@ -108,11 +111,7 @@ def decode(
 
 
 def _dissector(protocol: str) -> MakeDissector:
-    from afflux.registry import PROTOCOLS, nearest
-
-    if protocol not in PROTOCOLS:
-        raise nearest("protocol", protocol, PROTOCOLS)
-    return PROTOCOLS[protocol].dissector()
+    return named(protocol).dissector()
 
 
 def _records(found: Iterator[Piece], make: MakeDissector, framing: Framing, payload: Shown) -> Iterator[dict[str, Any]]:

@@ -62,6 +62,7 @@ BY_KIND = (
     (errors.Rejected, 65),
     (errors.Canceled, 66),
     (errors.Invalid, 67),
+    (errors.RemoteProtocolError, 72),
 )
 "Where the protocol has no codes."
 
@@ -118,7 +119,8 @@ def guarded(command: Callable[_P, None]) -> Callable[_P, None]:
 
 def _words(error: BaseException) -> str:
     """The error in one line, without what a peer's text could do to a terminal."""
-    return "".join(char if char.isprintable() else " " for char in _text(error))
+    text = "; ".join((_text(error), *getattr(error, "__notes__", ())))
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def _text(error: BaseException) -> str:

@@ -19,6 +19,7 @@ from afflux.cli.inputs import duration, items, one
 from afflux.cli.output import Format, Printer, printer
 from afflux.core.autocredit import AutoWindow, Kept
 from afflux.core.credit import Window
+from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 
@@ -168,6 +169,7 @@ def _data(verb: Verb, given: list[str], lines: str | None) -> list[str]:
 async def _run(asked: _Asked, show: Printer) -> None:
     """Connect and do it, within --max-time."""
     import afflux
+    from afflux.address import parse
 
     credentials = None if asked.auth_file is None else afflux.auth.read_file(asked.auth_file)
     connecting = afflux.connect(
@@ -191,8 +193,20 @@ async def _run(asked: _Asked, show: Printer) -> None:
         if limit.expired():
             raise TimeoutError(f"not done within {asked.max_time:g} s") from None
         raise
+    except Error as error:
+        if not show.items and _senseless(error):
+            error.add_note(f"does {asked.uri} speak {parse(asked.uri).protocol}?")
+        raise
     finally:
         show.end()
+
+
+def _senseless(error: Error) -> bool:
+    """Whether it may come from a server of another protocol: the peer made no sense, or left without a word."""
+    root = error.__cause__ or error
+    if isinstance(root, RemoteProtocolError):
+        return root.rule != "handshake"  # that one tells what the peer speaks
+    return type(root) is ConnectionClosed and root.code is None
 
 
 async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes], show: Printer) -> None:

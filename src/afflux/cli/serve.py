@@ -22,7 +22,6 @@ from afflux.core.errors import ApplicationError
 
 __all__ = ["GRACE", "Lines", "listen_for_signals", "serve"]
 
-VERBS = ("request", "fire", "stream", "channel", "push")
 GRACE = 5.0
 "Seconds that live streams get to end in after a signal."
 
@@ -71,12 +70,15 @@ def serve(
     if sum((demo, handler is not None, file is not None)) != 1:
         usage("serve takes exactly one of --demo, --handler MODULE:OBJECT, --file PATH")
     terms = _terms(lease, resume, store, auth_file)
+    if auth_file is not None:
+        _check_setup(uri, auth_file)
     if workers > 1:
         _refuse_what_is_not_shared({"--journal": journal, "--resume": resume, "--store": store})
         words = _words({"--handler": handler, "--file": file, "--lease": lease, "--auth-file": auth_file})
         stopped_by = _share(uri, workers, ["--demo", *words] if demo else words)
     else:
         chosen = _demo() if demo else _lines(file) if file is not None else _load(handler or "")
+        _check_verbs(uri, chosen)
         with asyncio.Runner(loop_factory=_fast_loop()) as runner:
             stopped_by = runner.run(_serve(uri, chosen, journal, terms, worker))
     if stopped_by == signal.SIGINT:
@@ -166,9 +168,42 @@ def _load(spec: str) -> object:
         found = getattr(found, name)
     if isinstance(found, type):
         found = found()
-    if not any(hasattr(found, verb) for verb in VERBS):
-        usage(f"--handler: {spec} has none of {', '.join(VERBS)}")
+    if not _verbs_of(found):
+        usage(f"--handler: {spec} has none of {', '.join(_verbs())}")
     return found
+
+
+def _verbs() -> Sequence[str]:
+    from afflux.aio.serving import VERBS
+
+    return VERBS
+
+
+def _verbs_of(handler: object) -> list[str]:
+    made: Any = getattr(handler, "as_handler", lambda: handler)()
+    return [verb for verb in _verbs() if hasattr(made, verb)]
+
+
+def _check_verbs(uri: str, handler: object) -> None:
+    """Refuse a handler that no client could ask for anything."""
+    from afflux.address import parse
+
+    entry, verbs = parse(uri).entry, _verbs_of(handler)
+    entry.built()
+    offered = entry.offers
+    if not set(verbs) & set(offered):
+        usage(f"{uri} offers {', '.join(offered)}, and the handler has only {', '.join(verbs)}")
+
+
+def _check_setup(uri: str, auth_file: Path) -> None:
+    """Raise Unsupported where no client could show credentials when it connects."""
+    import afflux
+    from afflux.address import parse
+    from afflux.calls import terms_of
+
+    address, limits = parse(uri), afflux.Limits()
+    terms = terms_of(address, limits, [afflux.auth.read_file(auth_file)], None, None, None, None, None)
+    address.entry.built()("client", terms, limits=limits, decide=False, now=0.0)
 
 
 class Lines:

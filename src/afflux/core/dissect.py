@@ -7,6 +7,7 @@ reading captures is not done here.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from afflux.core.errors import MissingExtra, Violation
@@ -16,7 +17,7 @@ from afflux.core.frame import Frame
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["RECORD_KEYS", "PayloadForm", "arrow_schema", "broken", "escaped", "line", "record"]
+__all__ = ["RECORD_KEYS", "PayloadForm", "arrow_schema", "broken", "escaped", "line", "record", "record_of"]
 
 PayloadForm = Literal["none", "hex", "text"]
 "How metadata and data are shown: not at all, in hexadecimal, or as UTF-8 with U+FFFD for what is not."
@@ -68,6 +69,37 @@ def record(frame: Frame, *, flags: int | None = None, payload: PayloadForm = "no
     if payload != "none":
         row |= {"metadata": None, "data": None} | shown
     return row
+
+
+def record_of(
+    source: bytes | Frame,
+    decode: Callable[[bytes], Frame],
+    glimpse: Callable[[bytes], tuple[str | None, int | None]],
+    *,
+    protocol: str,
+    payload: PayloadForm = "none",
+    **where: Any,
+) -> dict[str, Any]:
+    """The frame record of a frame, or of its bytes without a length. Bytes that are no frame do not raise: they give a
+    record with ``error``.
+
+    Args:
+        source: the frame, or its bytes.
+        decode: reads a frame.
+        glimpse: what a frame is called that begins with these bytes, and its flags; None for what can not be told.
+        protocol: its name.
+        payload: how metadata and data are shown.
+        where: see ``record``.
+    """
+    if isinstance(source, Frame):
+        return record(source, payload=payload, **where)
+    where = {"length": len(source)} | where
+    name, flags = glimpse(source)
+    try:
+        decoded = decode(source)
+    except Violation as violation:
+        return broken(violation, protocol=protocol, type=name, payload=payload, **where)
+    return record(decoded, flags=flags, payload=payload, **where)
 
 
 def broken(

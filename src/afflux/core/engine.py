@@ -230,6 +230,9 @@ class Carrying(Engine, Protocol):
     def takes(self, stream: int) -> bool:
         """Whether what is written on a session may still reach the peer."""
 
+    def starve(self, stream: int, waits: bool) -> None:
+        """The application waits for ``credit``, or does not any more: a peer that gives none has only so much time."""
+
     def write(self, stream: int, data: bytes) -> None:
         """Send bytes, within ``credit(stream)``."""
 

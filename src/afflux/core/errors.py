@@ -91,6 +91,13 @@ class AddressError(Error, ValueError):
 class ConnectionClosed(Error):
     """The connection is over: the peer left, the link broke, or this side closed it."""
 
+    @classmethod
+    def unsent(cls, message: str, *, code: int | None = None, rule: str | None = None) -> Self:
+        """The error for what was asked too late: nothing was sent, and it is safe to try again."""
+        error = cls(message, code=code, rule=rule)
+        error.may_have_been_processed = False
+        return error
+
 
 class BindFailed(Error):
     """A server can not listen at its address: in use, not of this machine, or not permitted."""

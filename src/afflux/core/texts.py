@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["GENERIC_TEXT", "clean_text", "cut"]
+from afflux.core.errors import ApplicationError, Canceled, Invalid, Rejected
+
+__all__ = ["GENERIC_TEXT", "clean_text", "cut", "told"]
 
 GENERIC_TEXT = "application error"
 "What a peer is told about an exception that was not meant for it."
@@ -20,3 +22,9 @@ def clean_text(data: bytes, limit: int) -> str:
     if len(data) > limit and text.endswith("\ufffd"):
         return text[:-1]
     return text
+
+
+def told(error: BaseException) -> str:
+    """What a peer hears of an error that ended a handler: the text of one that was meant for it. That of any other may
+    hold what it must not see."""
+    return str(error) if isinstance(error, (ApplicationError, Rejected, Canceled, Invalid)) else GENERIC_TEXT

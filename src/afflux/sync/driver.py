@@ -37,7 +37,7 @@ __all__ = ["Driver", "Inbox", "Outbox"]
 class Inbox:
     """What has arrived on one stream and was not taken yet."""
 
-    __slots__ = ("arrived", "ended", "error")
+    __slots__ = ("arrived", "broken", "ended", "error", "unread")
 
     def __init__(self) -> None:
         self.arrived: deque[Items | Block] = deque()
@@ -45,11 +45,16 @@ class Inbox:
         "Nothing more will arrive."
         self.error: Exception | None = None
         "Why it ended, if not in order."
+        self.broken: Exception | None = None
+        "Why nothing more can be said, though all has arrived."
+        self.unread = 0
+        "Bytes of a session that wait in the engine."
 
     def finish(self, error: Exception | None) -> None:
         """Nothing more will arrive. The first reason counts."""
         if not self.ended:
             self.ended, self.error = True, error
+        self.broken = self.broken or error
 
 
 class Outbox:
@@ -177,8 +182,10 @@ class Driver(Pump):
             del self.inboxes[event.stream]
 
     def _readable(self, event: Readable) -> None:
-        if event.complete and (inbox := self.inboxes.pop(event.stream, None)) is not None:
-            inbox.finish(None)
+        if (inbox := self.inboxes.get(event.stream)) is not None:
+            inbox.unread += event.size
+            if event.complete:
+                inbox.finish(None)  # it stays: what is still said may fail
 
     def _completed(self, event: Completed) -> None:
         if (inbox := self.inboxes.pop(event.stream, None)) is not None:

@@ -165,8 +165,11 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
         self._driver.check()
         engine = cast("Carrying", self._driver.engine)
         session = Session(self._driver, engine.open_session(auto_ack=acknowledge, now=monotonic()), timeout)
-        if data:
+        try:
             session.write(data)
+        except BaseException:
+            session.close()  # nobody has it
+            raise
         if finish:
             session.finish()
         self._driver.write()

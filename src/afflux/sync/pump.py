@@ -57,13 +57,15 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
     # -- what verbs call ----------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise unless the connection can be used, here and now."""
+        """Raise unless the connection can be used, here and now. Nothing was sent then: it is safe to try again."""
+        if self._pid == os.getpid() and not self.over:
+            return
+        error = self.reason()
         if self._pid != os.getpid():
-            raise ConnectionClosed(
-                f"this connection belongs to process {self._pid}, not to {os.getpid()}: connect again after a fork"
-            )
-        if self.over:
-            raise self.reason()
+            text = f"this connection belongs to process {self._pid}, not to {os.getpid()}: connect again after a fork"
+            error = ConnectionClosed(text)
+        error.may_have_been_processed = False
+        raise error
 
     def reason(self) -> Error:
         """The error for those who come when it is over."""

@@ -51,10 +51,16 @@ class Session:
         engine, driver = self._engine, self._driver
         rest = memoryview(payload_of(data).data)
         while rest:
-            self._wait(lambda: not engine.takes(self.stream) or (engine.credit(self.stream) > 0 < driver.room()))
+            engine.starve(self.stream, engine.credit(self.stream) == 0)
+            try:
+                self._wait(lambda: not engine.takes(self.stream) or (engine.credit(self.stream) > 0 < driver.room()))
+            finally:
+                engine.starve(self.stream, False)
             self._check()
             size = min(len(rest), engine.credit(self.stream), engine.limits.loop_bytes)
             if not size:
+                if (broken := self._inbox.broken) is not None:
+                    raise broken.again() if isinstance(broken, Error) else broken
                 return
             engine.write(self.stream, bytes(rest[:size]))
             rest = rest[size:]
@@ -64,6 +70,7 @@ class Session:
         """No more bytes."""
         self._engine.finish(self.stream)
         self._finished = True
+        self._forget()
         self._driver.write()
 
     def read(self, limit: int | None = None) -> bytes:
@@ -80,9 +87,11 @@ class Session:
 
         self._wait(some)
         if found[0]:
+            self._inbox.unread -= len(found[0])
             self._driver.write()
         else:
             self._check()
+            self._forget()
         return found[0]
 
     def read_all(self, most: int | None = None) -> bytes:
@@ -114,8 +123,8 @@ class Session:
         self._driver.write()
 
     def close(self) -> None:
-        """Give up what has not ended."""
-        if not (self._finished and self._inbox.ended):
+        """Give up what has not ended, or was not read."""
+        if not self._finished or not self._inbox.ended or self._inbox.unread:
             self.abort()
 
     def __enter__(self) -> Session:
@@ -125,6 +134,11 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _forget(self) -> None:
+        """All was said and has arrived: the driver has nothing more to tell."""
+        if self._finished and self._inbox.ended:
+            self._driver.inboxes.pop(self.stream, None)
 
     def _check(self) -> None:
         error = self._inbox.error

@@ -28,6 +28,8 @@ __all__ = ["TRANSPORT", "SocketLink", "SocketListener", "Tcp", "connected", "dia
 _Found = tuple[Any, ...]
 _BACKLOG = 1024
 _ACCEPTS_PER_TURN = 64
+_KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+"After so many seconds of silence, every so many seconds, so many times: 90 s, as the lifetime of a client."
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -119,8 +121,19 @@ def dialed(address: Address, timeout: float) -> socket.socket:
         raise ConnectFailed(f"{address} did not answer within {timeout:g} s") from error
     except OSError as error:
         raise ConnectFailed(_why_not(address, error)) from error
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    _steady(sock)
     return sock
+
+
+def _steady(sock: socket.socket, *, listening: bool = False) -> None:
+    """No delay for small frames; and the system asks whether a silent peer is still there: not every protocol does
+    (SL-05). Sockets that are accepted have it from the one that listens."""
+    if not listening:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 class SocketLink(socket.socket):
@@ -156,7 +169,7 @@ async def _connect(loop: asyncio.AbstractEventLoop, found: Sequence[_Found]) -> 
         try:
             sock.setblocking(False)
             await loop.sock_connect(sock, target)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _steady(sock)
         except OSError as error:
             failure = error
             sock.close()
@@ -194,6 +207,7 @@ def _bind(
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             sock.bind((target[0], port, *target[2:]))
             if backlog is not None:
+                _steady(sock, listening=True)
                 sock.listen(backlog)
             sock.setblocking(False)
             port = sock.getsockname()[1]

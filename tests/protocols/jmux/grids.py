@@ -15,7 +15,7 @@ SHUTDOWN       ! ! C C .
 ERROR          ! ! C C .
 SESSION        ! ! . . .
 APP_START      W . . . .
-APP_DRAIN      . C D . .
+APP_DRAIN      . . D . .
 APP_CLOSE      . C C C .
 SESSIONS_ENDED . . . C .
 EOF            . C C C .

@@ -329,6 +329,19 @@ def test_draining() -> None:
     play.at(1) << ev.Closed(None) << bye("later")
 
 
+def test_a_client_drains_before_the_header() -> None:
+    """What was asked already is asked and answered; without anything it closes at once."""
+    play = Playbook(Engine("client")) << ClientConnectionHeader
+    play.do(lambda engine: engine.open("request", b"q")).do(lambda engine: engine.close(0.0, drain=True)).quiet()
+    with pytest.raises(ConnectionClosed, match="draining") as caught:
+        play.engine.open("request", b"")
+    assert not caught.value.may_have_been_processed
+    play >> WELCOME << ev.Established << opening(b"q", eof=True)
+    play >> data(b"a", eof=True, close=True) << ev.Items(1, [Payload(b"a")], True) << ev.Closed(None)
+    play = Playbook(Engine("client")) << ClientConnectionHeader
+    play.do(lambda engine: engine.close(0.0, drain=True)) << closed(ConnectionClosed)
+
+
 def test_a_client_drains() -> None:
     play = asking().do(lambda engine: engine.close(0.0, drain=True)).quiet()
     with pytest.raises(ConnectionClosed, match="draining"):

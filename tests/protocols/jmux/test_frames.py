@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from afflux.core.frame import Malformed
 from afflux.core.limits import Limits
 from afflux.protocols.jmux import frames
-from afflux.protocols.jmux.errors import GENERIC_TEXT, detail_of, encoded, text_for
-from afflux.protocols.jmux.errors import SessionRejected as Refused
+from afflux.protocols.jmux.errors import detail_of, encoded
 from afflux.protocols.jmux.frames import FRAMES, Data, IncrementRation, JmuxFrame
 from tests.strategies.frames import frames_of
 
@@ -105,19 +104,12 @@ def test_JA_11_details_that_are_not_text() -> None:
     assert detail_of(b"x" * (most - 1) + "ä".encode(), limits) == "x" * (most - 1)
 
 
-def test_what_a_peer_is_told_of_an_error() -> None:
-    assert text_for(Refused("no")) == "no"
-    assert text_for(KeyError("secret")) == GENERIC_TEXT
-
-
 # -- records --------------------------------------------------------------------------------------------------
 
 
-def test_records_and_lines() -> None:
+def test_records() -> None:
     row = frames.record(data(b"hi", id=3, open=True), payload="text")
     assert (row["protocol"], row["type"], row["stream"], row["data"]) == ("jmux", "Data", 3, "hi")
-    assert frames.log_line(b"\x04\x00\x00\x07").startswith("jmux")
-    assert "n=7" in frames.log_line(b"\x04\x00\x00\x07")
     assert frames.record(b"\x04\x00\x00\x07")["n"] == 7
 
 
@@ -132,7 +124,6 @@ def test_records_of_what_is_none(raw: bytes, name: str | None) -> None:
 def test_garbage_is_a_message_or_malformed(raw: bytes) -> None:
     row = frames.record(raw)
     assert row.get("error") or frames.decode(raw)
-    assert frames.log_line(raw)
 
 
 def test_one_message_among_others() -> None:

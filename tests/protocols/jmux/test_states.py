@@ -180,7 +180,8 @@ ELSEWHERE = {
 def connection(role: str, state: ConnectionState) -> Playbook:
     """An end in ``state``, with a live session so that draining goes on."""
     if state is _S.WAIT_HEADER:
-        return Playbook(Engine(role)).forget()  # type: ignore[arg-type] # one of two
+        play = Playbook(Engine(role)).forget()  # type: ignore[arg-type] # one of two
+        return play.do(lambda engine: engine.open_session(b"q")) if role == "client" else play
     play = client() if role == "client" else server()
     if role == "client":
         play.do(lambda engine: engine.open_session(b"q")).forget()

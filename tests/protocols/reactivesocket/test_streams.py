@@ -652,6 +652,25 @@ def test_java_writes_n_always() -> None:
     play.sent.clear()
 
 
+def test_what_java_says_late_opens_nothing(mode: Any) -> None:
+    """I-1: an item that crosses the end of its channel has an N too; what asks for a channel has a new id."""
+    java = Dialect(java_compat=True)
+    play = responder(mode, Limits.server().replace(tombstones=1), dialect=java)
+    play >> CHANNEL << ev.Opened
+    play.do(lambda engine: engine.complete(2)) << frames.Response(stream=2, complete=True)
+    play.do(lambda engine: engine.release(2)).at(0.0) << failed(2, Canceled)
+    late = frames.RequestChannel(stream=2, initial_n=0, data=b"2")
+    play >> late << ignored(0, "SI-07")
+    play >> frames.RequestChannel(stream=2, initial_n=9, complete=True, data=b"2") << ignored(0, "SI-07")
+    play >> frames.RequestChannel(stream=4, initial_n=1, data=b"1") << ev.Opened
+    play.do(lambda engine: engine.fail(4, ValueError())) << error(4, 0x21)  # 2 is forgotten, not what it may be sent
+    play >> late << ignored(0, "SI-07")
+    play >> raw(8, 0x0800, 6, bytes(4)) << error(6, 0x24, b"request-n-zero")
+    play = responder(mode, dialect=java) >> frames.RequestResponse(stream=4) << ev.Opened
+    play >> late << ignored(1, "R-36")
+    play >> frames.RequestChannel(stream=2, initial_n=1) << ev.Opened
+
+
 def test_numbers_of_errors() -> None:
     """I-5: error_codes."""
     later = Dialect(error_codes="0.1")

@@ -1,15 +1,9 @@
-"""Hostile peers: the rows of robustness.md that are tagged RIO or all, as far as an engine decides them.
-
-Those that stand among the other tests are cited in ELSEWHERE and not told twice; those that only a driver or a listener
-can keep are in NOT_HERE with the reason. The last tests check both tables.
-"""
+"""Hostile peers: rows of the robustness catalogue that are this protocol's own. Where each of them is told, and what it
+may cost, is in tests/hostile."""
 
 from __future__ import annotations
 
-import ast
 import tracemalloc
-from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -38,62 +32,6 @@ from .playbook import (
 )
 
 TINY = Limits.tiny()
-HERE = Path(__file__).resolve().parent
-
-ELSEWHERE = {
-    "FR-05": ("test_connection::test_a_message_that_never_ends", "test_hostile::test_bytes_one_by_one"),
-    "FR-06": ("../generic/test_bytes::test_every_truncation_ends_in_order",),
-    "FR-08": (
-        "../generic/test_bytes::test_every_split_tells_the_same",
-        "../generic/test_bytes::test_random_splits_tell_the_same",
-    ),
-    "FR-09": ("../generic/test_bytes::test_constant_garbage", "../generic/test_bytes::test_garbage_never_raises"),
-    "FR-25": ("test_frames::test_numbers_above_64_bits", "test_frames::test_numbers_may_be_written_long"),
-    "FR-26": ("test_frames::test_lengths_are_bounded_before_anything_is_stored", "test_hostile::test_long_lengths"),
-    "FR-29": ("../generic/test_bytes::test_every_flipped_bit_has_a_documented_outcome",),
-    "HS-01": ("test_connection::test_HS_01_a_silent_stranger_is_closed_without_a_word",),
-    "HS-23": (
-        "test_connection::test_HS_23_the_first_message_is_no_hello",
-        "test_connection::test_R_12_a_server_meets_another_version",
-    ),
-    "HS-25": ("test_connection::test_R_13_what_was_said_on_trust_counts_as_discarded",),
-    "SI-29": ("test_publishing::test_SI_29_an_id_that_is_in_use", "test_subscribing::test_R_28_nothing_follows_an_end"),
-    "SI-31": (
-        "test_publishing::test_SI_31_names_have_a_limit",
-        "test_publishing::test_R_19_the_application_gets_the_name_as_it_is",
-        "test_hostile::test_a_name_of_a_mebibyte",
-    ),
-    "FC-09": ("test_hostile::test_who_asks_for_all_and_reads_nothing",),
-    "FC-20": (
-        "test_subscribing::test_R_27_more_than_was_demanded",
-        "test_subscribing::test_R_27_a_pack_that_is_too_large_for_the_demand",
-    ),
-    "FC-21": (
-        "test_publishing::test_FC_21_a_demand_out_of_range",
-        "test_publishing::test_R_5_a_first_demand_above_all_numbers",
-    ),
-    "FC-23": (
-        "test_subscribing::test_FC_23_elements_that_are_too_large_from_the_start",
-        "test_subscribing::test_elements_that_are_too_large",
-        "test_subscribing::test_R_39_a_pack_where_elements_have_no_size_is_fatal",
-        "test_hostile::test_packs_of_nothing_for_ever",
-    ),
-    "TM-01": ("test_hostile::test_time_that_goes_backwards",),
-    "TM-03": ("test_hostile::test_a_process_that_was_stopped",),
-    "SL-02": ("test_connection::test_a_message_that_never_ends",),
-    "SL-03": ("test_connection::test_R_45_a_lost_transport_ends_all_subscriptions",),
-    "AU-05": ("test_publishing::test_what_a_subscriber_is_told_of_an_error",),
-    "AU-06": ("test_publishing::test_R_19_the_application_gets_the_name_as_it_is",),
-}
-NOT_HERE = {
-    "FR-28": "the driver yields to its loop: tests/aio",
-    "HS-27": "the listener's: tests/aio, tests/hostile",
-    "SL-01": "the driver's write-stall, for every protocol: tests/aio",
-    "SL-05": "there is no keepalive in this protocol; the transport's end is SL-03",
-    "TR-15": "the transports': tests/transports",
-    "AU-03": "the server's guesses, for every protocol: tests/aio/test_guesses",
-}
-ROWS = {*ELSEWHERE, *NOT_HERE}
 
 
 def flooded(play: Playbook, data: bytes, words: str) -> int:
@@ -283,23 +221,6 @@ def test_a_process_that_was_stopped() -> None:
     play.now = 120.0
     play >> b"cde" << ev.Items
     play.at(120.0).quiet()
-
-
-@cache
-def names_in(module: str) -> frozenset[str]:
-    tree = ast.parse((HERE / f"{module}.py").read_text(encoding="utf-8"))
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
-
-
-@pytest.mark.parametrize("row", ELSEWHERE)
-def test_every_case_that_is_cited_exists(row: str) -> None:
-    for case in ELSEWHERE[row]:
-        module, _, name = case.partition("::")
-        assert name in names_in(module), case
-
-
-def test_no_row_is_in_both_tables() -> None:
-    assert len(ROWS) == len(ELSEWHERE) + len(NOT_HERE)
 
 
 def test_a_pack_is_read_as_it_is() -> None:

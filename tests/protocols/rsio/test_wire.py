@@ -134,6 +134,16 @@ async def test_both_know_the_extensions(peer: afflux.Peer) -> None:
     assert engine.extensions == {12, 14}
 
 
+@pytest.mark.parametrize(("left_out", "used"), [("no-split", {14}), ("no-split,no-goodbye-ack", set())])
+async def test_extensions_that_are_left_out(server: afflux.Server, left_out: str, used: set[int]) -> None:
+    """I-3, I-4: for a peer that means something else by their numbers."""
+    mark = "&" if "?" in server.uri else "?"
+    async with afflux.connect(f"{server.uri}{mark}dialect={left_out}") as peer:
+        assert [item.data async for item in peer.subscribe("four")]
+        engine: Any = peer._driver.engine
+        assert engine.extensions == used
+
+
 async def test_a_server_decides_who_may_come_in() -> None:
     async def nobody(setup: Any, peer: afflux.Peer) -> None:
         raise afflux.Rejected("not today")

@@ -79,6 +79,15 @@ def test_fragments_beyond_those_of_one_payload_count_each(late: LateFrames) -> N
     assert [late.price(1, "PAYLOAD", part=True) for _ in range(6)] == [0, 0, 0, 0, 0, 1]
 
 
+def test_fragments_for_what_is_forgotten_count_as_their_last() -> None:
+    late = LateFrames(Limits.tiny(tombstones=1, fragments=3))
+    late.expect_parts()
+    late.given_up(1, 2)
+    late.given_up(3, 0)
+    assert [late.price(1, "PAYLOAD", part=True) for _ in range(3)] == [0, 0, 0]
+    assert [late.price(1, "PAYLOAD") for _ in range(3)] == [0, 0, 1]
+
+
 def test_fragments_are_free_only_where_this_side_gave_up(late: LateFrames) -> None:
     late.expect_parts()
     late.ended(1, may_fail=True)
@@ -101,8 +110,10 @@ def test_all_streams_share_what_fragments_may_be_under_way(late: LateFrames) -> 
 def test_an_id_that_is_used_again_has_no_past(late: LateFrames) -> None:
     late.given_up(1, 9)
     late.ended(3, may_fail=True)
+    assert [late.knows(id) for id in (1, 3, 5)] == [True, True, False]
     for id in (1, 3, 5):
         late.forget(id)
+    assert [late.knows(id) for id in (1, 3, 5)] == [False, False, False]
     assert [late.price(id, frame) for id in (1, 3) for frame in FRAMES] == [1] * 8
 
 

@@ -142,7 +142,7 @@ CONNECTION_VERBS: dict[ConnectionInput, Callable[[Any], Any]] = {
     ConnectionInput.APP_DRAIN: lambda engine: engine.close(0.0, drain=True),
     ConnectionInput.APP_CLOSE: lambda engine: engine.close(0.0),
     ConnectionInput.LOST: lambda engine: engine.receive_eof(0.0),
-    ConnectionInput.SILENT: lambda engine: engine.tick(100.0),
+    ConnectionInput.SILENT: lambda engine: engine.tick(90.5),
 }
 CONNECTION_ELSEWHERE = {
     ConnectionInput.APP_START: "every client",

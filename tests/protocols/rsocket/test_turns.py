@@ -191,6 +191,23 @@ def test_an_engine_hears_how_many_wait() -> None:
         assert order[: len(first)] == first
 
 
+def test_an_engine_is_patient_and_makes_up_for_it() -> None:
+    play = responder(mtu=0x40000)
+    for id in (1, 3):
+        play >> frames.RequestStream(stream=id, initial_n=2, data=b"") << ev.Opened
+    play.engine.send(1, [bytes(0x30000), bytes(0x30000)])
+    play.engine.send(3, [bytes(turns._BUSY)])
+    assert not play.engine.yields()
+    assert len(play.engine.outgoing(0x10000)) > 0x30000
+    assert len(play.engine.outgoing(turns._BUSY)) < 2 * turns._BUSY
+    waited = 0
+    while play.engine.yields():
+        play.engine.pace()
+        waited += 1
+    assert waited == 3
+    assert len(play.engine.outgoing(0x10000)) > 0x30000
+
+
 def test_who_is_behind_hears_when_it_has_caught_up() -> None:
     out = Outbound(MTU)
     assert not out.behind(1)

@@ -54,6 +54,7 @@ class Connection:
         "_idle_since",
         "_in",
         "_interval",
+        "_leaving",
         "_noop_data",
         "_now",
         "_out",
@@ -110,6 +111,8 @@ class Connection:
         self._full = False
         "At the last look this side could take no more input: the peer's time stands still meanwhile."
         self._reason = ""
+        self._leaving = False
+        "A client that drains, and has not heard the server's header."
         self.header: frames.ConnectionHeader | None = None
         "The peer's header, or None before it came."
         if self._client:
@@ -166,6 +169,8 @@ class Connection:
         self._idle_since = self._now
         self._events.append(Established(self.header))
         self._sessions.establish(value or INFINITE)
+        if self._leaving:
+            self._step(_I.APP_DRAIN, 0, b"")
 
     def _answer_header(self, value: int, data: bytes) -> None:
         self._send_header(0, b"")
@@ -215,6 +220,10 @@ class Connection:
     def _drain(self, value: int, data: bytes) -> None:
         if isinstance(self._sessions, ServerSessions):
             self._sessions.closing = True
+        elif self._state is _S.WAIT_HEADER:
+            self._leaving = True
+            if self._sessions.idle:
+                self._step(_I.APP_CLOSE, 0, b"")
 
     def _shut_down(self, value: int, data: bytes) -> None:
         """The application closes, or nobody needs the connection. Shutdown is only said when it is true (JA-07)."""

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from afflux.core.dialect import Words, said, understood
+from afflux.core.dialect import Switches, Words
 
 __all__ = ["Dialect"]
 
-_WORDS: Words = {
-    "noop-data": ("noop_data", True),
-    "lenient-partial": ("lenient_partial", True),
-    "ids-255": ("max_session_id", 255),
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class Dialect(Switches):
     """What to expect of a peer that is not by the text, or what it does not mind."""
+
+    WORDS: ClassVar[Words] = {
+        "noop-data": ("noop_data", True),
+        "lenient-partial": ("lenient_partial", True),
+        "ids-255": ("max_session_id", 255),
+    }
 
     noop_data: bool = False
     "NoOperation may carry data; the Java original fails at it."
@@ -26,16 +26,3 @@ class Dialect:
     "A client may say partial, as the Java original lets it (D-12)."
     max_session_id: Literal[127, 255] = 127
     "The last session id: JGDMS has 0 to 255 with the same version."
-
-    @classmethod
-    def of(cls, text: str) -> Dialect:
-        """What an address says: words with commas between them, such as ``lenient-partial,ids-255``.
-
-        Raises:
-            ValueError: a word is not known.
-        """
-        return cls(**understood(text, _WORDS))
-
-    def __str__(self) -> str:
-        """As an address says it."""
-        return said(self, _WORDS)

@@ -17,9 +17,9 @@ from afflux.core.credit import SATURATED, Ledger, Unit
 from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolError, Unsupported
 from afflux.core.events import Event, Verb
 from afflux.core.payload import Payload, PayloadLike, payload_of
+from afflux.core.texts import told
 from afflux.protocols.jmux.client import ClientSessions
 from afflux.protocols.jmux.connection import DEFAULT_FRAGMENT, Connection
-from afflux.protocols.jmux.errors import text_for
 from afflux.protocols.jmux.frames import NoOperation
 from afflux.protocols.jmux.outbound import INFINITE
 from afflux.protocols.jmux.server import ServerSessions
@@ -196,7 +196,7 @@ class Engine(Connection):
 
     def fail(self, stream: int, error: Exception) -> None:
         """End the session with Abort; from a server it says that something may have been processed (JA-06)."""
-        self.abort(stream, text_for(error))
+        self.abort(stream, told(error))
 
     def request(self, stream: int, n: int) -> None:
         """Rations follow from what is read; nobody grants them."""
@@ -267,6 +267,12 @@ class Engine(Connection):
         """Whether what is written on a session may still reach the peer."""
         session = self._sessions.by_stream.get(stream)
         return session is not None and not (session.finishing or session.out_done)
+
+    def starve(self, stream: int, waits: bool) -> None:
+        """The application waits for credit, or does not any more: only so long the peer's time runs."""
+        session = self._sessions.by_stream.get(stream)
+        if session is not None and not (session.finishing or session.out_done):
+            self._sessions.hunger(session, waits)
 
     def write(self, stream: int, data: bytes) -> None:
         """Send bytes of a session. What nobody wants any more is dropped without a word (R-27).
@@ -339,8 +345,9 @@ class Engine(Connection):
         sessions = self._sessions
         if not isinstance(sessions, ClientSessions):
             raise Unsupported("only the client of a jmux connection opens sessions")
-        if self._state not in (_S.WAIT_HEADER, _OPEN):
-            raise ConnectionClosed(f"no session can be opened: the connection is {self._state.name.lower()}")
+        if self._state not in (_S.WAIT_HEADER, _OPEN) or self._leaving:
+            state = "draining" if self._leaving else self._state.name.lower()
+            raise ConnectionClosed.unsent(f"no session can be opened: the connection is {state}")
         if now is not None:
             self._now = now
             sessions.at(now)

@@ -36,6 +36,4 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
     )
 
 
-def dialect(text: str) -> Dialect:
-    """What an address says of the peer's ways. Raises ValueError."""
-    return Dialect.of(text)
+dialect = Dialect.of  # of the text in an address

@@ -4,12 +4,11 @@ says ``may_have_been_processed = False`` may be tried again. Details of messages
 
 from __future__ import annotations
 
-from afflux.core.errors import Canceled, ConnectionClosed, Error, LimitExceeded, Rejected, Violation
+from afflux.core.errors import Canceled, ConnectionClosed, LimitExceeded, Rejected, Violation
 from afflux.core.limits import Limits
-from afflux.core.texts import GENERIC_TEXT, clean_text, cut
+from afflux.core.texts import clean_text, cut
 
 __all__ = [
-    "GENERIC_TEXT",
     "LARGEST_DETAIL",
     "NoSession",
     "SessionAborted",
@@ -17,7 +16,6 @@ __all__ = [
     "SessionRejected",
     "detail_of",
     "encoded",
-    "text_for",
     "violation",
 ]
 
@@ -57,8 +55,3 @@ def encoded(text: str, limit: int) -> bytes:
 def detail_of(data: bytes, limits: Limits) -> str:
     """The text of a detail that arrived: cut to ``error_text_bytes``, U+FFFD for what is not UTF-8 (R-15, JA-11)."""
     return clean_text(data, limits.error_text_bytes[1])
-
-
-def text_for(error: BaseException) -> str:
-    """What the peer is told of an error that ended a session: the text of one of ours, of any other nothing."""
-    return str(error) if isinstance(error, Error) else GENERIC_TEXT

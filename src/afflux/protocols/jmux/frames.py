@@ -43,7 +43,6 @@ __all__ = [
     "decode_header",
     "increments",
     "kind_of",
-    "log_line",
     "record",
     "size_at",
 ]
@@ -347,20 +346,13 @@ def record(source: bytes | JmuxFrame, *, payload: dissect.PayloadForm = "none", 
     ``where`` may give ``ts``, ``conn``, ``dir``, ``offset`` and ``length``. Bytes that are no message do not raise:
     they give a record with ``error``.
     """
-    if isinstance(source, JmuxFrame):
-        return dissect.record(source, payload=payload, **where)
-    where = {"length": len(source)} | where
-    try:
-        return dissect.record(decode(source), payload=payload, **where)
-    except Malformed as malformed:
-        kind = _KINDS[source[0]] if source else None
-        name = kind.NAME if kind else f"0x{source[0]:02X}" if source else None
-        return dissect.broken(malformed, protocol=JmuxFrame.PROTOCOL, type=name, payload=payload, **where)
+    return dissect.record_of(source, decode, _glimpse, protocol=JmuxFrame.PROTOCOL, payload=payload, **where)
 
 
-def log_line(source: bytes | JmuxFrame, *, payload: dissect.PayloadForm = "none", **where: Any) -> str:
-    """The frame record as one line of text, control characters escaped."""
-    return dissect.line(record(source, payload=payload, **where))
+def _glimpse(source: bytes) -> tuple[str | None, int | None]:
+    """What a message is called that begins so. Its flags are the fields of the message."""
+    kind = _KINDS[source[0]] if source else None
+    return kind.NAME if kind else f"0x{source[0]:02X}" if source else None, None
 
 
 # -- the sender's short way -----------------------------------------------------------------------------------

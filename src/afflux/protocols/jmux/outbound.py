@@ -86,7 +86,7 @@ class Outbound:
         if due and not session.in_ring:
             session.in_ring = True
             self._ring.append(session)
-        elif not due and session.waiting:
+        elif not due and (session.waiting or (session.hungry and not session.allowed)):
             self._stuck(session)
 
     def drop(self, session: Session) -> None:
@@ -135,7 +135,7 @@ class Outbound:
             if last or not session.ready:
                 session.in_ring = False
                 self._ring.popleft()
-                if session.waiting:
+                if session.waiting or (session.hungry and not session.allowed):
                     self._stuck(session)
                 return taken
             if taken >= share:

@@ -29,6 +29,7 @@ class Session:
         "entered",
         "extra",
         "finishing",
+        "hungry",
         "id",
         "in_done",
         "in_ring",
@@ -67,6 +68,8 @@ class Session:
         self.ready = 0
         "How many of them the ration allows, as far as outbound.py has counted."
         self.in_ring = False
+        self.hungry = False
+        "The application has more to write than the ration allows, and waits."
         self.finishing = False
         "The application has finished: eof goes with the last byte."
         self.ack_wanted = False

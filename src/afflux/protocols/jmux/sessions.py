@@ -293,6 +293,14 @@ class Sessions:
         """Bytes that may still be written."""
         return max(0, session.allowed - session.waiting)
 
+    def hunger(self, session: Session, waits: bool) -> None:
+        """The application waits for ration, or does not any more: so long a peer may stall it (``session_stall_s``)."""
+        session.hungry = waits
+        if waits:
+            self.look(session)
+        elif not session.waiting:
+            session.blocked = None
+
     def finish(self, session: Session) -> None:
         """No more bytes: eof goes with the last."""
         session.finishing = True

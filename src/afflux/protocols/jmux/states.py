@@ -10,6 +10,7 @@ Messages that only one side may send stand in both tables: at the other side the
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cache
 
 from afflux.core.machine import Row, Table, same
 
@@ -98,7 +99,7 @@ _LOCAL = (_I.APP_START, _I.APP_DRAIN, _I.APP_CLOSE, _I.SESSIONS_ENDED, _I.EOF, _
 _COMMON = [
     Row(_S.WAIT_HEADER, _I.BAD_HEADER, _A.BREAK_OFF, _S.CLOSED, "R-3"),
     Row(_S.WAIT_HEADER, (_I.SILENT, _I.EOF), _A.LOSE, _S.CLOSED, "R-8"),
-    Row(_S.WAIT_HEADER, (_I.APP_CLOSE, _I.APP_DRAIN), _A.SHUT_DOWN, _S.CLOSED, "3.1"),
+    Row(_S.WAIT_HEADER, _I.APP_CLOSE, _A.SHUT_DOWN, _S.CLOSED, "3.1"),
     Row(_BOTH, _I.NO_OPERATION, _A.SKIP, same, "R-12"),
     Row(_BOTH, _I.PING, _A.ANSWER_PING, same, "R-13"),  # also right behind the header (R-6)
     Row(_BOTH, _I.PING_ACK, _A.PEER_ALIVE, same, "R-14"),
@@ -123,6 +124,7 @@ CLIENT = Table(
         Row(_S.START, _I.APP_START, _A.SEND_HEADER, _S.WAIT_HEADER, "R-1"),
         Row(_S.START, _LOCAL[1:], _A.NOTHING, same, "R-1"),
         Row(_S.WAIT_HEADER, _I.HEADER, _A.ESTABLISH, _S.OPEN, "R-4"),
+        Row(_S.WAIT_HEADER, _I.APP_DRAIN, _A.DRAIN, same, "3.1"),
         Row(_BOTH, _I.SHUTDOWN, _A.PEER_SHUT_DOWN, _S.CLOSED, "R-7"),
         Row(_BOTH, _I.EOF, _A.LOSE, _S.CLOSED, "3.1"),
         Row(_S.OPEN, _I.IDLE, _A.NOTHING, same, "3.1"),
@@ -139,6 +141,7 @@ SERVER = Table(
     start=_S.WAIT_HEADER,
     rows=[
         Row(_S.WAIT_HEADER, _I.HEADER, _A.ANSWER_HEADER, _S.OPEN, "R-2"),
+        Row(_S.WAIT_HEADER, _I.APP_DRAIN, _A.SHUT_DOWN, _S.CLOSED, "3.2"),
         Row(_BOTH, _I.SHUTDOWN, _A.VIOLATION, same, "R-31"),
         Row(_BOTH, _I.EOF, _A.HALF_CLOSE, _S.HALF_CLOSED, "3.2"),
         Row(_S.OPEN, _I.IDLE, _A.SHUT_DOWN, _S.CLOSED, "D-3"),
@@ -389,12 +392,13 @@ _CONNECTION_BYTES = {
 _O, _CL, _EOF, _ACK = 0x10, 0x08, 0x04, 0x02
 
 
-def inputs_from(client: bool, lenient_partial: bool = False) -> list[_Meaning]:
+@cache  # 30 KiB, mostly words: one for all connections
+def inputs_from(client: bool, lenient_partial: bool = False) -> tuple[_Meaning, ...]:
     """What each first byte means when it comes from the client or from the server.
 
     ``lenient_partial`` lets a client say partial, as the Java original does (D-12).
     """
-    return [_meaning(first, client, lenient_partial) for first in range(256)]
+    return tuple(_meaning(first, client, lenient_partial) for first in range(256))
 
 
 def _meaning(first: int, client: bool, lenient_partial: bool) -> _Meaning:

@@ -7,18 +7,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from afflux.core.errors import (
-    ApplicationError,
-    Canceled,
-    ConnectionClosed,
-    Error,
-    Invalid,
-    Rejected,
-    RemoteProtocolError,
-    SetupRefused,
-)
+from afflux.core.codes import Codes
 from afflux.core.limits import Limits
-from afflux.core.texts import GENERIC_TEXT, clean_text, cut
 from afflux.protocols.reactivesocket.frames import ErrorFrame
 
 __all__ = ["LAST_SETUP_CODE", "Code", "code_for", "error_for", "name_of", "of_wire", "on_wire", "text_of"]
@@ -48,12 +38,9 @@ class Code(IntEnum):
 LAST_SETUP_CODE = 0x0F
 "Codes up to here are answers to SETUP."
 _LAST_APPLICATION_CODE = 0x2F
+_ITS_OWN = (Code.REJECTED, Code.CANCELED, Code.INVALID)
+"Codes within the application's range that say something else."
 
-_STREAM_ERRORS: dict[int, type[Error]] = {
-    Code.REJECTED: Rejected,
-    Code.CANCELED: Canceled,
-    Code.INVALID: Invalid,
-}
 _LATER: dict[int, int] = {
     Code.CONNECTION_ERROR: 0x101,
     Code.APPLICATION_ERROR: 0x201,
@@ -76,15 +63,7 @@ def of_wire(code: int, later: bool) -> int:
 
 
 def _is_application(code: int) -> bool:
-    return Code.APPLICATION_ERROR <= code <= _LAST_APPLICATION_CODE and code not in _STREAM_ERRORS
-
-
-def name_of(code: int) -> str:
-    """The code's name, such as ``APPLICATION_ERROR``, or ``0x0000002F`` for one without a name."""
-    try:
-        return Code(code).name
-    except ValueError:
-        return f"0x{code:08X}"
+    return Code.APPLICATION_ERROR <= code <= _LAST_APPLICATION_CODE and code not in _ITS_OWN
 
 
 def text_of(frame: ErrorFrame) -> bytes:
@@ -92,33 +71,13 @@ def text_of(frame: ErrorFrame) -> bytes:
     return (frame.data or frame.metadata or b"").removesuffix(b"\0")
 
 
-def error_for(code: int, data: bytes, stream: int, limits: Limits) -> Error:
-    """The error that an arriving ERROR frame becomes: not raised, for the event that carries it.
+_CODES = Codes(Code, range(1, LAST_SETUP_CODE + 1), _is_application)
 
-    ``data`` is cut to ``limits.error_text_bytes`` (what comes in) and may hold anything. A code that is not known stays
-    a number (R-50).
-    """
-    text = clean_text(data, limits.error_text_bytes[1])
-    if not stream:
-        connection_error = SetupRefused if 0 < code <= LAST_SETUP_CODE else ConnectionClosed
-        return connection_error(text or name_of(code), code=code, stream=0, rule="2.4")
-    if _is_application(code):
-        return ApplicationError(code, text, stream=stream)
-    stream_error = _STREAM_ERRORS.get(code, RemoteProtocolError)
-    return stream_error(text or name_of(code), code=code, stream=stream, rule="2.4")
+name_of = _CODES.name_of
+error_for = _CODES.error_for  # a code that is not known stays a number (R-50)
 
 
 def code_for(error: BaseException, limits: Limits) -> tuple[int, str]:
-    """The code and the text to send for an error that ended a handler.
-
-    ApplicationError keeps its text, and its code if that is one of the application's range; Rejected, Canceled and
-    Invalid keep their text. Anything else may hold what the peer must not see: it gets a generic text.
-    """
-    if isinstance(error, ApplicationError):
-        own = error.code is not None and _is_application(error.code)
-        code = error.code if own and error.code is not None else int(Code.APPLICATION_ERROR)
-    else:
-        code = next((code for code, kind in _STREAM_ERRORS.items() if isinstance(error, kind)), 0)
-        if not code:
-            return Code.APPLICATION_ERROR, GENERIC_TEXT
-    return code, cut(str(error).replace("\0", ""), limits.error_text_bytes[0])  # R-49
+    """See core.codes.Codes; the text holds no NUL (R-49)."""
+    code, text = _CODES.code_for(error, limits)
+    return code, text.replace("\0", "")

@@ -8,9 +8,9 @@ code of an engine of its own, with one place for each limit; nothing that RSocke
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from afflux.core.dialect import Words, said, understood
+from afflux.core.dialect import Switches, Words
 from afflux.protocols.reactivesocket.codes import of_wire, text_of
 from afflux.protocols.reactivesocket.frames import (
     ErrorFrame,
@@ -27,20 +27,21 @@ from afflux.protocols.reactivesocket.frames import (
 __all__ = ["RULES", "Dialect"]
 
 _PLAIN = (RequestResponse, RequestFnf, RequestStream, RequestSub)
-_WORDS: Words = {
-    "java": ("java_compat", True),
-    "odd-client": ("client_parity", "odd"),
-    "codes-0.1": ("error_codes", "0.1"),
-    "fragment-requests": ("fragment_requests", True),
-    "sub-complete": ("sub_complete", "pass"),
-    "half-close": ("channel_half_close", True),
-}
 _EARLY_LEASE, _EARLY_STRICT = 0x20, 0x10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class Dialect(Switches):
     """What to expect of a peer that is not by the text of 2015. Both ends need the same."""
+
+    WORDS: ClassVar[Words] = {
+        "java": ("java_compat", True),
+        "odd-client": ("client_parity", "odd"),
+        "codes-0.1": ("error_codes", "0.1"),
+        "fragment-requests": ("fragment_requests", True),
+        "sub-complete": ("sub_complete", "pass"),
+        "half-close": ("channel_half_close", True),
+    }
 
     java_compat: bool = False
     """The Java implementation: N in every REQUEST_CHANNEL, stray bytes in a bare completion (I-1), early flags of SETUP
@@ -55,19 +56,6 @@ class Dialect:
     "What becomes of a subscription that the application completes: ERROR[APPLICATION_ERROR], or a completion (I-10)."
     channel_half_close: bool = False
     "The two directions of a channel end each on its own (I-11)."
-
-    @classmethod
-    def of(cls, text: str) -> Dialect:
-        """What an address says: words with commas between them, such as ``java,half-close``.
-
-        Raises:
-            ValueError: a word is not known.
-        """
-        return cls(**understood(text, _WORDS))
-
-    def __str__(self) -> str:
-        """As an address says it."""
-        return said(self, _WORDS)
 
     @property
     def later_codes(self) -> bool:

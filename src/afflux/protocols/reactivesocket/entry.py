@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from afflux.core.errors import LocalProtocolError, Violation
 from afflux.core.limits import Limits
 from afflux.core.terms import Terms
 from afflux.protocols.reactivesocket.dialect import Dialect
 from afflux.protocols.reactivesocket.engine import DEFAULT_MTU, Engine
 from afflux.protocols.reactivesocket.frames import Setup
+from afflux.protocols.rsocket.entry import proposal
 
 __all__ = ["dialect", "make"]
 
@@ -22,7 +22,7 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
     """
     return Engine(
         role,
-        setup=_setup(terms) if role == "client" else None,
+        setup=proposal(Setup, terms) if role == "client" else None,
         limits=limits,
         decide=decide,
         now=now,
@@ -33,23 +33,4 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
     )
 
 
-def dialect(text: str) -> Dialect:
-    """What an address says of the peer's ways. Raises ValueError."""
-    return Dialect.of(text)
-
-
-def _setup(terms: Terms) -> Setup:
-    """What a client asks for."""
-    payload = terms.payload
-    try:
-        return Setup(
-            keepalive_ms=round(terms.keepalive * 1000),
-            lifetime_ms=round(terms.lifetime * 1000),
-            metadata_mime=terms.metadata_mime or "message/x.rsocket.composite-metadata.v0",
-            data_mime=terms.data_mime or "application/octet-stream",
-            lease=terms.leases,
-            metadata=None if payload is None else payload.metadata,
-            data=b"" if payload is None else payload.data,
-        )
-    except Violation as violation:
-        raise LocalProtocolError(violation.reason, rule=violation.rule) from None
+dialect = Dialect.of  # of the text in an address

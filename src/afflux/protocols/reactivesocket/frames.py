@@ -349,17 +349,15 @@ def record(
     ``where`` may give ``ts``, ``conn``, ``dir``, ``offset`` and ``length``. Bytes that are not a frame do not raise:
     they give a record with ``error``.
     """
-    if isinstance(source, ReactiveSocketFrame):
-        return dissect.record(source, payload=payload, **where)
-    where = {"length": len(source)} | where
-    try:
-        decoded = decode(source)
-    except Malformed as violation:
-        kind = int.from_bytes(source[:2], "big")
-        name = FRAMES[kind].NAME if kind in FRAMES else f"0x{kind:04X}"
-        type = name if len(source) >= HEADER_SIZE else None
-        return dissect.broken(violation, protocol=ReactiveSocketFrame.PROTOCOL, type=type, payload=payload, **where)
-    return dissect.record(decoded, flags=int.from_bytes(source[2:4], "big"), payload=payload, **where)
+    return dissect.record_of(source, decode, _glimpse, protocol=ReactiveSocketFrame.PROTOCOL, payload=payload, **where)
+
+
+def _glimpse(source: bytes) -> tuple[str | None, int | None]:
+    """What a frame is called that begins so, and its flags."""
+    if len(source) < HEADER_SIZE:
+        return None, None
+    kind, flags, _ = _HEADER.unpack_from(source)
+    return FRAMES[kind].NAME if kind in FRAMES else f"0x{kind:04X}", flags
 
 
 def _stream_of(buffer: bytes, start: int, end: int) -> int:

@@ -108,10 +108,13 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
         self._charge(price, stream, rule, reason)
 
     def opens(self, frame: RequestChannel) -> bool:
-        """Whether a REQUEST_CHANNEL asks for a channel: it has an N (R-31), which Java's later ones have too."""
-        if frame.initial_n is None:
-            return False
-        return not (self._dialect.java_compat and (frame.stream in self.live or frame.stream in self._partials))
+        """Whether a REQUEST_CHANNEL asks for a channel: it has an N (R-31), which Java's later ones have too, also
+        those that cross the end of their channel."""
+        id = frame.stream
+        if frame.initial_n is None or not self._dialect.java_compat:
+            return frame.initial_n is not None
+        past = self._late.knows(id) or (id <= self.newest and not frame.initial_n)
+        return not (past or id in self.live or id in self._partials)
 
     def on_request(self, frame: Any, refusal: str = "") -> None:
         """A request frame in an open connection; ``refusal`` is why no request is taken any more."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from afflux.core.errors import ApplicationError, Canceled, Error, Invalid, Rejected
+from afflux.core.errors import ApplicationError, Error, Rejected
 from afflux.core.limits import REASONS, Limits
-from afflux.core.texts import GENERIC_TEXT, cut
+from afflux.core.texts import GENERIC_TEXT, cut, told
 
 __all__ = ["GENERIC_TEXT", "UNBOUNDED", "VERSION", "Extension", "cut", "error_for", "text_for"]
 
@@ -19,7 +19,6 @@ VERSION = 0
 UNBOUNDED = 2**63 - 1
 "The most that can be demanded; demand adds up to it and is then never used up (R-24)."
 
-_TOLD = (ApplicationError, Rejected, Canceled, Invalid)
 _REFUSALS = frozenset((REASONS["publisher_bytes"], REASONS["streams"]))
 
 
@@ -44,9 +43,5 @@ def error_for(text: str, stream: int) -> Error:
 
 
 def text_for(error: BaseException, limits: Limits) -> str:
-    """The text of onError for an error that ended a publisher.
-
-    Errors that are meant for the peer keep their text; that of any other may hold what the peer must not see.
-    """
-    text = str(error) if isinstance(error, _TOLD) else GENERIC_TEXT
-    return cut(text, limits.error_text_bytes[0])
+    """The text of onError for an error that ended a publisher."""
+    return cut(told(error), limits.error_text_bytes[0])

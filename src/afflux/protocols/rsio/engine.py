@@ -165,7 +165,7 @@ class Engine(Connection):
         """
         if self._draining is not None or not (self._state is _OPEN or (self._client and self._state is _S.WAIT)):
             state = self._state if self._draining is None else _DRAINING
-            raise ConnectionClosed(f"no new subscriptions while the connection is {state.name}", rule="3.1")
+            raise ConnectionClosed.unsent(f"no new subscriptions while the connection is {state.name}", rule="3.1")
         return self._subscriptions.subscribe(publisher, demand, columnar)
 
     def element_size(self, stream: int) -> int | None:

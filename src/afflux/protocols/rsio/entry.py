@@ -7,10 +7,10 @@ from typing import Literal
 from afflux.core.errors import Unsupported
 from afflux.core.limits import Limits
 from afflux.core.terms import Terms
-from afflux.protocols.rsio.codes import Extension
+from afflux.protocols.rsio.dialect import Dialect
 from afflux.protocols.rsio.engine import DEFAULT_MTU, Engine
 
-__all__ = ["make"]
+__all__ = ["dialect", "make"]
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
@@ -21,5 +21,8 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
     """
     if terms.payload is not None or terms.metadata_mime or terms.data_mime:
         raise Unsupported("reactive-streams-io has no setup: a client says its version and extensions, nothing else")
-    mtu = terms.mtu or DEFAULT_MTU
-    return Engine(role, limits=limits, decide=decide, now=now, mtu=mtu, extensions=tuple(Extension), sizes=terms.sizes)
+    mtu, extensions = terms.mtu or DEFAULT_MTU, (terms.dialect or Dialect()).extensions
+    return Engine(role, limits=limits, decide=decide, now=now, mtu=mtu, extensions=extensions, sizes=terms.sizes)
+
+
+dialect = Dialect.of  # of the text in an address

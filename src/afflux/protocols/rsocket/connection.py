@@ -52,6 +52,8 @@ __all__ = ["ACTIONS", "DEFAULT_MTU", "Connection"]
 DEFAULT_MTU = 0x20000
 "Bytes a frame may have before its payload is cut: 128 KiB, the quantum of fairness between streams."
 _MIN_MTU = 64  # I-2
+_STEP_OF_TIME = 1.0
+"A look that comes so many seconds after the peer's lifetime was not late because of the peer (TM-03)."
 
 _S, _I = ConnectionState, ConnectionInput
 # Members of an enum are slow to look up: those that every pass needs are looked up once.
@@ -650,6 +652,9 @@ class Connection:
             self._tick_undecided(now)
         elif self._away is not None:
             self._tick_away(self._away, now)
+        elif now > self._heard + self._lifetime + _STEP_OF_TIME:
+            self._heard = now + self.limits.flush_s - self._lifetime  # it was this side that slept: ask once more
+            self._tick_open(now)
         elif now >= self._heard + self._lifetime:
             self._lose_transport(_I.SILENT)
         else:

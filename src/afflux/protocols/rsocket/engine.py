@@ -409,7 +409,7 @@ class Engine(Connection):
         if self._state not in _ASKING or self._farewell is not None or self._peer_draining:
             closing = self._state is _DRAINING or (self._state is not _CLOSED and self._state in _ASKING)
             text = f"no new requests: the connection is {'draining' if closing else self._state.name.lower()}"
-            raise ConnectionClosed(text, code=Code.CONNECTION_CLOSE if closing else None, rule="R-20")
+            raise ConnectionClosed.unsent(text, code=Code.CONNECTION_CLOSE if closing else None, rule="R-20")
 
     def _check_metadata(self, metadata: bytes) -> None:
         """This side obeys the bounds it sets (rule 9 of docs/limits)."""

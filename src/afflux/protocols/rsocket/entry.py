@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
 
 from afflux.core.errors import LocalProtocolError, Violation
 from afflux.core.limits import Limits
@@ -10,7 +11,9 @@ from afflux.core.terms import Terms
 from afflux.protocols.rsocket.engine import DEFAULT_MTU, Engine
 from afflux.protocols.rsocket.frames import Setup
 
-__all__ = ["make"]
+__all__ = ["make", "proposal"]
+
+S = TypeVar("S")
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
@@ -21,7 +24,7 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
     """
     return Engine(
         role,
-        setup=_setup(terms) if role == "client" else None,
+        setup=proposal(Setup, terms, stream=0, token=terms.token) if role == "client" else None,
         limits=limits,
         decide=decide,
         now=now,
@@ -32,20 +35,23 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
     )
 
 
-def _setup(terms: Terms) -> Setup:
-    """What a client asks for."""
+def proposal(kind: Callable[..., S], terms: Terms, **own: Any) -> S:
+    """What a client asks for: a SETUP, here or in ReactiveSocket. ``own`` has the fields that only one of them has.
+
+    Raises:
+        LocalProtocolError: a setup that can not be.
+    """
     payload = terms.payload
     try:
-        return Setup(
-            stream=0,
+        return kind(
             keepalive_ms=round(terms.keepalive * 1000),
             lifetime_ms=round(terms.lifetime * 1000),
             metadata_mime=terms.metadata_mime or "message/x.rsocket.composite-metadata.v0",
             data_mime=terms.data_mime or "application/octet-stream",
             lease=terms.leases,
-            token=terms.token,
             metadata=None if payload is None else payload.metadata,
             data=b"" if payload is None else payload.data,
+            **own,
         )
     except Violation as violation:
         raise LocalProtocolError(violation.reason, rule=violation.rule) from None

@@ -365,18 +365,15 @@ def record(source: bytes | RSocketFrame, *, payload: dissect.PayloadForm = "none
     ``where`` may give ``ts``, ``conn``, ``dir``, ``offset`` and ``length``. Bytes that are not a frame do not raise:
     they give a record with ``error``.
     """
-    if isinstance(source, RSocketFrame):
-        return dissect.record(source, payload=payload, **where)
-    where = {"length": len(source)} | where
-    try:
-        decoded = decode(source)
-    except Malformed as violation:
-        type = None
-        if len(source) >= HEADER_SIZE:
-            code = source[4] >> 2
-            type = FRAMES[code].NAME if code in FRAMES else f"0x{code:02X}"
-        return dissect.broken(violation, protocol=RSocketFrame.PROTOCOL, type=type, payload=payload, **where)
-    return dissect.record(decoded, flags=source[4] << 8 | source[5], payload=payload, **where)
+    return dissect.record_of(source, decode, _glimpse, protocol=RSocketFrame.PROTOCOL, payload=payload, **where)
+
+
+def _glimpse(source: bytes) -> tuple[str | None, int | None]:
+    """What a frame is called that begins so, and its flags."""
+    if len(source) < HEADER_SIZE:
+        return None, None
+    code = source[4] >> 2
+    return FRAMES[code].NAME if code in FRAMES else f"0x{code:02X}", source[4] << 8 | source[5]
 
 
 def log_line(source: bytes | RSocketFrame, *, payload: dissect.PayloadForm = "none", **where: Any) -> str:

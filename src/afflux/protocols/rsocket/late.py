@@ -93,6 +93,10 @@ class LateFrames:
         self._given_up.discard(id)
         self._ended.discard(id)
 
+    def knows(self, id: int) -> bool:
+        """Whether a stream of this id has ended a moment ago, in another way than by an answer."""
+        return id in self._given_up or id in self._ended
+
     def look(self, now: float, seconds: float) -> None:
         """Time passes. Forget all endings when there was none for so many seconds; call it now and then."""
         if self._fresh:
@@ -117,7 +121,7 @@ class LateFrames:
     def price(self, id: int, frame: LateFrame, part: bool = False) -> int:
         """What a frame for a stream that is not live costs in glitch tokens; 0 for a legal race. ``part``: it is a
         fragment that others follow."""
-        if frame == "REQUEST_N" and (id in self._given_up or id in self._ended):
+        if frame == "REQUEST_N" and self.knows(id):
             return 0
         if (part and id in self._given_up and self.take_part()) or self._given_up.spend(id):
             return 0

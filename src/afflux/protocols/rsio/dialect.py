@@ -1,0 +1,32 @@
+"""What this side knows beyond the draft (section 6 of the supplement), and what it is called in an address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from afflux.core.dialect import Switches, Words
+from afflux.protocols.rsio.codes import Extension
+
+__all__ = ["Dialect"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect(Switches):
+    """What to list in hello. In use is what both sides list; no draft numbers it, so a peer may mean something else."""
+
+    WORDS: ClassVar[Words] = {
+        "no-split": ("split_messages", False),
+        "no-goodbye-ack": ("goodbye_ack", False),
+    }
+
+    split_messages: bool = True
+    "A large element may come in parts (I-3)."
+    goodbye_ack: bool = True
+    "goodbye is answered by goodbyeAck (I-4)."
+
+    @property
+    def extensions(self) -> tuple[Extension, ...]:
+        """As hello lists them."""
+        known = {Extension.SPLIT_MESSAGES: self.split_messages, Extension.GOODBYE_ACK: self.goodbye_ack}
+        return tuple(extension for extension, said in known.items() if said)

@@ -1,0 +1,366 @@
+"""What is left of a session when it ends early: responses that are complete, writers that wait, ids."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+import pytest
+
+import afflux
+from afflux.core import events as ev
+from afflux.core.errors import Canceled, ConnectionClosed
+from afflux.core.events import Readable
+from afflux.core.limits import Limits
+from afflux.core.payload import Payload
+from afflux.protocols.jmux.errors import SessionAborted, SessionLost
+
+from .playbook import HELLO, WELCOME, Playbook, abort, client, data, failed, more, opening
+from .test_wire import HERE, Sessions, running, said, stub
+
+
+def talking(**options: Any) -> Playbook:
+    """Session 0 is open, its request is not finished."""
+    return client(**options).do(lambda engine: engine.open_session(b"q")) << opening(b"q")
+
+
+# -- responses that are complete ------------------------------------------------------------------------------
+
+
+def test_an_id_is_given_back_once() -> None:
+    """A response that is too large ends a session in two ways at once: here, and by the server's close."""
+    limits = Limits.tiny(
+        payload_bytes=65_536, ration_bytes=65_536, ration_max_bytes=65_536, connection_bytes=2**20, sessions=1
+    )
+    play = client(limits=limits, max_wait_for_id=60)
+    for _ in range(3):
+        play.engine.open("request", b"q")
+    play.do(lambda engine: None) << opening(b"q", eof=True)
+    (play >> (data(b"x" * 32_768), data(b"x" * 32_768))).forget()
+    play >> data(b"x", eof=True, close=True, ack=True) << failed(1, SessionAborted, rule="payload_bytes")
+    play << abort(detail="payload-too-large") << opening(b"q", eof=True)
+    play >> data(b"a", eof=True, close=True) << ev.Items(2, [Payload(b"a")], True) << opening(b"q", eof=True)
+    play >> data(b"b", eof=True, close=True) << ev.Items(3, [Payload(b"b")], True)
+    assert play.engine._sessions.live == 0
+
+
+def test_a_response_is_not_lost_with_its_acknowledgment() -> None:
+    """ack_s: the server hears that nobody has processed it; who reads it late reads all of it."""
+    play = talking(ping_interval=0).do(lambda engine: engine.finish(1)) << data(eof=True)
+    play >> data(b"answer", eof=True, close=True, ack=True) << Readable(1, 6, True)
+    assert play.engine.read(1, 2) == b"an"
+    play.at(0).quiet().at(60) << abort()
+    assert play.engine.session_id(1) is None
+    assert play.engine.read(1) == b"swer"
+    assert not play.engine._sessions.by_stream
+    assert play.engine._sessions.rations.spent == 0
+
+
+def test_a_complete_response_survives_an_abort() -> None:
+    """The server has finished, and gives up the rest of the request in the wrong way."""
+    play = talking() >> (data(b"answer", eof=True), abort(partial=True))
+    play << Readable(1, 6, True) << failed(1, SessionAborted) << abort()
+    assert not play.engine.takes(1)
+    assert play.engine.read(1) == b"answer"
+    assert not play.engine._sessions.by_stream
+
+
+def test_a_complete_response_survives_a_stall() -> None:
+    play = talking(ration=1, ping_interval=0).do(lambda engine: engine.send(1, [b"x" * 300])) << data(b"x" * 255)
+    play >> data(b"answer", eof=True) << Readable(1, 6, True)
+    play.at(60) << ev.Canceled(1, False) << abort(detail="session-stall")
+    assert play.engine.read(1) == b"answer"
+    play >> abort()
+    assert play.engine._sessions.live == 0
+
+
+def test_a_complete_answer_is_told_once() -> None:
+    """A request whose rest nobody takes has its answer: nothing else is told of it."""
+    play = client(ration=1, ping_interval=0).do(lambda engine: engine.open("request", b"x" * 300))
+    play << opening(b"x" * 256) >> data(b"answer", eof=True) << ev.Items(1, [Payload(b"answer")], True)
+    play.at(60) << abort(detail="session-stall")
+    play.quiet()
+
+
+async def unread(session: Any) -> None:
+    assert await session.read_all() == b"q"
+    await session.write(b"x" * 1000)
+
+
+async def test_what_is_left_unread_takes_no_room() -> None:
+    async with afflux.serve(HERE, Sessions(unread)) as server, afflux.connect(server.uri) as peer:
+        async with await peer.session(b"q", finish=True) as session:
+            assert await session.read(10) == b"x" * 10
+            while not session.ended:
+                await asyncio.sleep(0)
+        assert not peer._driver.engine._sessions.by_stream  # type: ignore[attr-defined]  # it is one of Jmux
+
+
+def test_sync_what_is_left_unread_takes_no_room() -> None:
+    with running(Sessions(unread)) as uri, afflux.sync.connect(uri) as peer:
+        with peer.session(b"q", finish=True, timeout=10) as session:
+            assert session.read(10) == b"x" * 10
+            peer._driver.wait(lambda: session._inbox.ended, 10)
+        assert not peer._driver.inboxes
+        assert not peer._driver.engine._sessions.by_stream  # type: ignore[attr-defined]  # it is one of Jmux
+        with peer.session(b"q", finish=True, timeout=10) as session:
+            assert session.read_all() == b"x" * 1000
+        assert not peer._driver.inboxes
+
+
+async def stalls(session: Any) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_a_session_that_nobody_gets_is_given_up() -> None:
+    async with afflux.serve(HERE, Sessions(stalls)) as server, afflux.connect(server.uri) as peer:
+        asking = asyncio.create_task(peer.session(b"x" * 100_000))
+        sessions = peer._driver.sessions
+        while not sessions:
+            await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert not sessions
+        assert not peer._driver.engine._sessions.by_stream  # type: ignore[attr-defined]  # it is one of Jmux
+
+
+def test_sync_a_session_that_nobody_gets_is_given_up() -> None:
+    with running(Sessions(stalls)) as uri, afflux.sync.connect(uri) as peer:
+        with pytest.raises(TimeoutError):
+            peer.session(b"x" * 100_000, timeout=0.01)
+        assert not peer._driver.inboxes
+        assert not peer._driver.engine._sessions.by_stream  # type: ignore[attr-defined]  # it is one of Jmux
+
+
+# -- writers that wait ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["later", "before the first turn"])
+def test_a_writer_that_waits_for_ration(early: bool) -> None:
+    """FC-17: nothing of it waits in the engine, and the peer's time runs all the same."""
+    play = client(ration=1, ping_interval=0)
+    play.engine.open_session(b"x" * 256)
+    if early:
+        play.engine.starve(1, True)
+    play.do(lambda engine: None) << opening(b"x" * 256)
+    play.do(lambda engine: engine.starve(1, True)).at(0).quiet().at(59).quiet()
+    play.at(60) << failed(1, SessionAborted, message="session-stall") << abort(detail="session-stall")
+    play.do(lambda engine: engine.starve(1, False)).quiet()
+
+
+def test_a_writer_that_goes_away_or_goes_on() -> None:
+    play = client(ration=1, ping_interval=0).do(lambda engine: engine.open_session(b"x" * 256)) << opening(b"x" * 256)
+    play.do(lambda engine: engine.starve(1, True)).at(0).do(lambda engine: engine.starve(1, False)).at(100).quiet()
+    play.do(lambda engine: engine.starve(1, True)).at(100).quiet()
+    play >> more(5) << ev.Granted(1, 5)
+    play.at(200).quiet()
+    play.do(lambda engine: engine.send(1, [b"y" * 9])) << data(b"y" * 5)
+    play.do(lambda engine: engine.starve(1, False)).at(200).at(260) << failed(1, SessionAborted)
+    play << abort(detail="session-stall")
+
+
+def test_what_waits_for_an_id_starves_nobody() -> None:
+    play = client(limits=Limits.tiny(sessions=1), ping_interval=0, max_wait_for_id=60)
+    play.do(lambda engine: engine.open_session(b"q")) << opening(b"q")
+    play.do(lambda engine: engine.open_session(b"w")).do(lambda engine: engine.starve(2, True)).at(30).quiet()
+
+
+async def test_a_writer_hears_that_its_session_is_over() -> None:
+    """One that writes for ever, with the whole request read: the server goes on, the handler ends."""
+    ended = asyncio.Event()
+
+    async def talk(session: Any) -> None:
+        assert await session.read_all() == b"q"
+        try:
+            while True:
+                await session.write(b"x" * 1000)
+        except Canceled:
+            ended.set()
+            raise
+
+    async with afflux.serve(HERE, Sessions(talk)) as server, afflux.connect(server.uri) as peer:
+        session = await peer.session(b"q", finish=True)
+        assert await session.read(10) == b"x" * 10
+        session.abort()
+        await ended.wait()
+        with pytest.raises(Canceled, match="this side"):
+            await session.read()
+
+
+async def test_a_writer_whom_nobody_wants_lets_others_run() -> None:
+    async def talk(session: Any) -> None:
+        session.finish(drop=True)
+
+    async with afflux.serve(HERE, Sessions(talk)) as server, afflux.connect(server.uri) as peer:
+        session = await peer.session(b"q")
+        assert await session.read() == b""
+
+        async def write() -> None:
+            while True:
+                await session.write(b"x" * 10_000)
+
+        writing = asyncio.create_task(write())
+        async with await peer.session(b"another", finish=True) as another:
+            assert await another.read_all() == b""
+        writing.cancel()
+
+
+async def test_session_stall_at_a_handler() -> None:
+    heard = asyncio.Queue[BaseException]()
+
+    async def talk(session: Any) -> None:
+        try:
+            await session.write(b"x" * 100_000)
+        except SessionAborted as error:
+            heard.put_nowait(error)
+            raise
+
+    limits = Limits.tiny(session_stall_s=0.01)
+    async with afflux.serve(HERE, Sessions(talk), limits=limits) as server, afflux.connect(server.uri) as peer:
+        session = await peer.session(b"q", finish=True)
+        assert "session-stall" in str(await heard.get())
+        with pytest.raises(SessionAborted, match="session-stall"):
+            await session.read_all()
+
+
+# -- acknowledgements -----------------------------------------------------------------------------------------
+
+
+async def test_a_handler_hears_that_no_acknowledgment_will_come() -> None:
+    """R-45: the client has ended its half; its response is finished, and the handler is not canceled."""
+    heard = asyncio.Queue[bool]()
+
+    async def talk(session: Any) -> None:
+        assert await session.read_all() == b"q"
+        session.finish(acknowledge=True)
+        heard.put_nowait(await session.acknowledged())
+
+    async with afflux.serve(HERE, Sessions(talk)) as server:
+        address = server.uri.removeprefix("jmux+tcp://").split(":")
+        reader, writer = await asyncio.open_connection(address[0], int(address[1]))
+        await said(writer, HELLO, opening(b"q", eof=True))
+        writer.write_eof()
+        assert await reader.read(-1) == WELCOME.encode() + data(eof=True, close=True, ack=True).encode()
+        assert not await heard.get()
+        writer.close()
+
+
+async def test_a_failure_is_an_answer_to_who_waits_for_an_acknowledgment() -> None:
+    """The client's abort comes while the end of the response still waits for its turn to be written."""
+    heard = asyncio.Queue[bool]()
+
+    async def talk(session: Any) -> None:
+        driver = session._driver
+        assert await session.read_all() == b"q"
+        session.finish(acknowledge=True)
+        driver.dispatch(driver.engine.receive(abort().encode(), monotonic()))
+        heard.put_nowait(await session.acknowledged())
+
+    async with afflux.serve(HERE, Sessions(talk)) as server:
+        address = server.uri.removeprefix("jmux+tcp://").split(":")
+        _, writer = await asyncio.open_connection(address[0], int(address[1]))
+        await said(writer, HELLO, opening(b"q", eof=True))
+        assert not await heard.get()
+        writer.close()
+
+
+# -- what was never sent ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wire", ["jmux", "rsocket", "reactivesocket"])
+async def test_what_is_asked_while_the_connection_drains_is_safe(wire: str) -> None:
+    go = asyncio.Event()
+
+    class Slow:
+        async def request(self, payload: Payload) -> Payload:
+            await go.wait()
+            return payload
+
+    async with afflux.serve(f"{wire}+tcp://127.0.0.1:0", Slow()) as server, afflux.connect(server.uri) as peer:
+        first = asyncio.create_task(peer.request(b"first"))
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(peer.close(drain=True))
+        await asyncio.sleep(0)
+        with pytest.raises(ConnectionClosed) as caught:
+            await peer.request(b"second")
+        assert not caught.value.may_have_been_processed
+        go.set()
+        assert (await first).data == b"first"
+        await closing
+
+
+# -- blocking programs ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def answering(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A server of one client, which says WELCOME, reads five bytes and gives the rest to ``answer``."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def run() -> None:
+        link, _ = listener.accept()
+        with link:
+            link.recv(8, socket.MSG_WAITALL)
+            link.sendall(WELCOME.encode())
+            link.recv(5, socket.MSG_WAITALL)
+            answer(link)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield f"jmux+tcp://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        thread.join()
+        listener.close()
+
+
+def test_sync_writers_hear_that_the_session_is_over() -> None:
+    def answer(link: socket.socket) -> None:
+        link.sendall(data(b"answer", eof=True).encode() + abort(partial=True).encode())
+
+    with answering(answer) as uri, afflux.sync.connect(uri) as peer, peer.session(b"q", timeout=10) as session:
+        assert session.read(2) == b"an"
+        with pytest.raises((SessionAborted, SessionLost, ConnectionClosed)):
+            while True:
+                session.write(b"x" * 1000)
+        assert session.read_all() == b"swer"
+        session.finish()
+        assert session.read() == b""
+
+
+def test_sync_what_was_never_sent_is_safe() -> None:
+    def answer(link: socket.socket) -> None:
+        """It hangs up."""
+
+    with answering(answer) as uri, afflux.sync.connect(uri) as peer:
+        with pytest.raises(SessionLost) as lost:
+            peer.request(b"q", timeout=10)
+        assert lost.value.may_have_been_processed
+        with pytest.raises(ConnectionClosed) as unsent:
+            peer.request(b"q", timeout=10)
+        assert not unsent.value.may_have_been_processed
+
+
+async def test_stubs_hear_of_a_complete_response() -> None:
+    """Under asyncio: what is unread when the server gives up the rest of the request is read to its end."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(5)
+        await said(writer, data(b"answer", eof=True), abort(partial=True))
+        await reader.read(-1)
+
+    listener, uri = await stub(serve)
+    async with listener, afflux.connect(uri) as peer:
+        session = await peer.session(b"q")
+        assert await session.read(2) == b"an"
+        with pytest.raises(SessionAborted):
+            while True:
+                await session.write(b"x" * 1000)
+        assert await session.read_all() == b"swer"
+        assert isinstance(session.error, SessionAborted)
