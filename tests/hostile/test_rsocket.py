@@ -379,11 +379,10 @@ def test_SI_07_tombstones_are_bounded() -> None:
     streams = engine._streams
     assert len(streams._late._given_up) == limits.tombstones
     assert not streams.live
-    under_way = 2 * limits.tombstones * limits.cancel_race_frames  # for those that are forgotten, in one number
-    late = item(1).encode(prefixed=True)
-    prices = [told.price for _ in range(under_way // 1000) for told in engine.receive(late * 1000, 0.0)]
-    prices += [told.price for told in engine.receive(late * (under_way % 1000 + 1), 0.0)]
-    assert prices == [0] * under_way + [1]
+    free = limits.tombstones * limits.cancel_race_frames  # what forgotten ids had to spare, in one number
+    late = engine.receive(item(1).encode(prefixed=True) * (free + 1), 0.0)
+    assert late[:free] == [ev.Ignored(1, "SI-07", "PAYLOAD for a stream that has just ended", 0)] * free
+    assert late[free:] == [ev.Ignored(1, "R-31", "PAYLOAD for an unknown stream", 1)]
 
 
 def test_SI_10_nothing_follows_the_end_of_the_peers_half() -> None:

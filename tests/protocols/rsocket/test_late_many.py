@@ -27,6 +27,21 @@ def test_what_crosses_when_many_end() -> None:
     assert late.price(9, "CANCEL") == 0
 
 
+def test_cancels_without_end() -> None:
+    late = LateFrames(LIMITS)
+    for id in (1, 3):
+        late.ended(id)
+    assert [late.price(3, "CANCEL") for _ in range(17)] == [0] * 16 + [1]
+
+
+def test_what_is_forgotten_is_bounded() -> None:
+    late = LateFrames(LIMITS)
+    for id in range(1, 2001, 2):
+        late.given_up(id, LIMITS.cancel_race_frames)
+    free = LIMITS.tombstones * LIMITS.cancel_race_frames
+    assert [late.price(1, "PAYLOAD") for _ in range(free + 1)] == [0] * free + [1]
+
+
 def test_time_forgets() -> None:
     late = LateFrames(LIMITS)
     for id in range(1, 11, 2):

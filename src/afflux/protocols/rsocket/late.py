@@ -11,9 +11,9 @@ Theory of operation. Three endings leave different frames under way:
    and not remembered.
 
 Ids are remembered in tables of ``limits.tombstones``, oldest out: there is no state for each id that ever was. What
-forgotten ids had to spare is counted in one number, so whoever gives up ten thousand streams at once still gets what
-was under way for all of them. All is forgotten when no stream has ended for a connection's lifetime: nothing is under
-way for so long. Full tables take 140 KiB, which is much for a connection that is idle.
+forgotten ids had to spare is counted in one number, which has a bound too, so whoever gives up ten thousand streams at
+once still gets what was under way for them. All is forgotten when no stream has ended for a connection's lifetime:
+nothing is under way for so long. Full tables take 140 KiB, which is much for a connection that is idle.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class LateFrames:
         "_fresh",
         "_given_up",
         "_most_answers",
+        "_most_forgotten",
         "_most_parts",
         "_parts",
         "_since",
@@ -59,6 +60,7 @@ class LateFrames:
         self._most_parts = limits.fragments
         self._forgotten = 0
         "Frames that may be under way for streams that are no longer remembered."
+        self._most_forgotten = limits.tombstones * limits.cancel_race_frames
         self._fresh = False
         "A stream has ended since the last look."
         self._since = 0.0
@@ -66,7 +68,7 @@ class LateFrames:
 
     def given_up(self, id: int, free: int) -> None:
         """This side ended the stream: ``free`` frames may be under way."""
-        self._forgotten += self._given_up.add(id, free)
+        self._spare(self._given_up.add(id, free))
         self._fresh = True
 
     def expect_parts(self) -> None:
@@ -81,8 +83,11 @@ class LateFrames:
 
     def ended(self, id: int, may_fail: bool) -> None:
         """The stream ended in order, or by the peer's wish; ``may_fail``: an error may have crossed its end."""
-        self._forgotten += min(self._ended.add(id, _LATE_CANCELS + may_fail), _LATE)
+        self._spare(min(self._ended.add(id, _LATE_CANCELS + may_fail), _LATE))
         self._fresh = True
+
+    def _spare(self, free: int) -> None:
+        self._forgotten = min(self._forgotten + free, self._most_forgotten)
 
     def answered(self, requests: int = 1) -> None:
         """This side answered so many requests."""
@@ -116,7 +121,7 @@ class LateFrames:
         self._ended.restore(state[1])
         self._answers = min(state[2], self._most_answers)
         self._parts = self._most_parts
-        self._forgotten = state[3]
+        self._forgotten = min(state[3], self._most_forgotten)
 
     def price(self, id: int, frame: LateFrame, part: bool = False) -> int:
         """What a frame for a stream that is not live costs in glitch tokens; 0 for a legal race. ``part``: it is a
