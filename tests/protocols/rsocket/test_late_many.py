@@ -30,7 +30,7 @@ def test_what_crosses_when_many_end() -> None:
 def test_cancels_without_end() -> None:
     late = LateFrames(LIMITS)
     for id in (1, 3):
-        late.ended(id)
+        late.ended(id, may_fail=False)
     assert [late.price(3, "CANCEL") for _ in range(17)] == [0] * 16 + [1]
 
 
