@@ -30,6 +30,12 @@ def caused_by_tls() -> errors.Error:
     return error
 
 
+def lost_by_nonsense() -> errors.Error:
+    error = errors.Rejected("nothing was sent")
+    error.__cause__ = errors.RemoteProtocolError("a frame that can not be")
+    return error
+
+
 @pytest.mark.parametrize("code", list(Code), ids=[code.name for code in Code])
 def test_every_wire_code_has_its_exit_code(code: Code) -> None:
     assert exits.code_of(errors.Error("told", code=code)) == NAMED[code.name]
@@ -46,6 +52,7 @@ def test_every_wire_code_has_its_exit_code(code: Code) -> None:
         (errors.SetupRefused("no"), 4),
         (errors.SetupRefused("no", code=0x003), 70),
         (caused_by_tls(), 4),
+        (lost_by_nonsense(), 72),
         (errors.ConnectFailed("nobody there"), 1),
         (errors.ConnectionClosed("gone"), 1),
         (OSError("disk"), 1),

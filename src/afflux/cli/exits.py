@@ -79,6 +79,8 @@ def code_of(error: BaseException) -> int:
         return HANDSHAKE
     if isinstance(error, TimeoutError):
         return TIMEOUT
+    if isinstance(error.__cause__, errors.RemoteProtocolError):
+        error = error.__cause__  # by what the connection ended, whatever that did to a request
     return next((code for kind, code in BY_KIND if isinstance(error, kind)), FAILED)
 
 
