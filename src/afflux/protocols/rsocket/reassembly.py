@@ -2,10 +2,10 @@
 
 Theory of operation. Pieces are listed, and joined at the end: a payload is in memory twice then. One that has grown to
 4 MiB goes on in one ``BytesIO``, the only way in Python to a bytes object that grows in place: ``getvalue`` hands over
-the very object that was written to, cut to its length. So a large payload is in memory once. It is given more than it
-needs from the start, because the C library asks the system for each object above 32 MiB alone: of such a one only what
-was written to takes memory, it is enlarged by moving pages and not bytes, and what is too much is given back. A smaller
-one would be copied eight times while it grows by an eighth at a time.
+the very object that was written to, cut to its length. So a large payload is in memory once. It is given as much as the
+largest may have from the start: of so large an object only what was written to takes memory, what is too much is given
+back, and nothing is ever moved. The system is asked for large pages there (core/pages.py): a payload of 16 MiB costs
+its receiver half as much then.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from afflux.core.errors import Violation
 from afflux.core.limits import Limits
+from afflux.core.pages import ask_for_large_pages
 from afflux.core.payload import Payload
 from afflux.protocols.rsocket.frames import (
     PayloadFrame,
@@ -30,8 +31,9 @@ __all__ = ["Partial", "Reassembly", "RequestFrame"]
 
 _GROWS = 0x400000
 "Bytes from which a payload is put together in place."
-_SPACE = 0x2200000
-"What it is given then: more than the C library keeps for itself (32 MiB). It is address space, not memory."
+_LEAST_SPACE, _MOST_SPACE = 0x2200000, 0x40000000
+"""What it is given then, by the largest payload that may be: more than the C library keeps for itself (32 MiB), because
+of what it keeps it clears each byte, and at most 1 GiB. It is address space, not memory."""
 
 RequestFrame = RequestResponse | RequestFnf | RequestStream | RequestChannel
 
@@ -46,6 +48,8 @@ class Partial:
     "When its first fragment arrived, in the caller's seconds."
     size: int = 0
     "Bytes of metadata and data so far."
+    most: int = 0
+    "Bytes that it may have in all."
     fragments: int = 0
     metadata: list[bytes] | None = None
     data: list[bytes] = field(default_factory=list)
@@ -91,7 +95,8 @@ class Partial:
 
     def _grow(self) -> None:
         """Write the pieces behind each other. Nobody else holds the zeros, so they are written over, not copied."""
-        self.grown = BytesIO(bytes(_SPACE))
+        self.grown = BytesIO(bytes(min(max(_LEAST_SPACE, self.most), _MOST_SPACE)))
+        ask_for_large_pages(self.grown)
         self.grown.writelines(self.data)
         self.data.clear()
 
@@ -143,7 +148,7 @@ class Reassembly:
         """
         if len(self.partials) >= self._limits.partial_payloads:
             raise Violation("too-many-partials", rule="partial_payloads")
-        partial = self.partials[stream] = Partial(request, now)
+        partial = self.partials[stream] = Partial(request, now, most=self._limits.payload_bytes)
         return partial
 
     def add(self, stream: int, frame: RequestFrame | PayloadFrame, last: bool, room: int) -> Partial | None:
@@ -199,6 +204,7 @@ class Reassembly:
         """Go on from a state; the time for the rest begins ``now``."""
         for stream, request, fragments, small, metadata, data in state:
             partial = Partial(None if request is None else cast("RequestFrame", decode(request)), now)
+            partial.most = self._limits.payload_bytes
             partial.fragments, partial.small = fragments, small
             partial.metadata = None if metadata is None else [metadata]
             partial.data = [data] if data else []
