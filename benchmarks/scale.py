@@ -159,7 +159,8 @@ async def _beside(asked: Asked, run: int, found: Samples) -> None:
     others = ("", *OTHERS)
     async with ends(asked.loop, asked.big, 2 * _FAST) as both:
         n = asked.beside
-        await both.do("beside", 1024, n=n // 4, streams=_FAST, other="", big=0, credit=256)
+        for other in ("", "big"):  # what is done once: the server makes its large payload
+            await both.do("beside", 1024, n=n // 4, streams=_FAST, other=other, big=asked.big, credit=256)
         for place in range(len(others)):
             other = others[(place + run) % len(others)]
             sample = await both.do("beside", 1024, n=n, streams=_FAST, other=other, big=asked.big, credit=256)

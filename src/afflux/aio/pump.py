@@ -28,6 +28,8 @@ __all__ = ["Pump"]
 _LARGEST_PIECE = 0x40000
 _SMALLEST_PIECE = 0x1000
 _PACE_S = 0.001
+_BLOCK = 0x40000
+"Bytes of one write, as of one read: with 64 KiB, 64 streams of 1 KiB items were a fifth slower."
 
 
 class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hooks are part of it
@@ -377,7 +379,9 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             return
         fair = self.fair if patient else None
         again = False
-        while not self._blocked and not (again := fair is not None and fair.yields()) and (data := engine.outgoing()):
+        while not self._blocked and not (again := fair is not None and fair.yields()):
+            if not (data := engine.outgoing(_BLOCK)):
+                break
             if not self.durable():
                 return
             self._written += len(data)

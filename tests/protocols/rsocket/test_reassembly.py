@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from afflux.core.errors import Violation
@@ -36,6 +38,16 @@ def ended(reassembly: Reassembly, last: bytes) -> Payload:
 def numbered(count: int) -> list[bytes]:
     """Pieces that are all different."""
     return [number.to_bytes(2, "big") * (MI // 4) for number in range(count)]
+
+
+def test_without_address_space_for_the_largest_it_is_whole_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("afflux.protocols.rsocket.reassembly._MOST_SPACE", sys.maxsize // 2)
+    collecting = begun()
+    collecting.partials[1].most = sys.maxsize // 2
+    pieces = numbered(80)
+    for data in pieces:
+        collecting.add(1, piece(data), False, LIMITS.connection_bytes)
+    assert ended(collecting, b"end").data == b"".join(pieces) + b"end"
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 20, 72])

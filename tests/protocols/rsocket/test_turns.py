@@ -135,6 +135,25 @@ def test_who_owes_waits_while_others_are_busy_and_makes_up_for_it() -> None:
     assert [stream for stream, _ in taken(out)] == [1]
 
 
+def test_what_is_cut_makes_up_for_what_others_leave() -> None:
+    """Turns in which others send make up for its debt; a pause gives it more only where they left something."""
+
+    def pauses(others: int) -> int:
+        out = Outbound(0x40000)
+        put(out, 1, MI)
+        put(out, 3, turns._BUSY)
+        taken(out)
+        taken(out, turns._BUSY)
+        waited = 0
+        while out.yields():
+            out._sent = others
+            out.pace()
+            waited += 1
+        return waited
+
+    assert pauses(0) < pauses(0xC000) < pauses(0x10000) == pauses(0x100000)
+
+
 def test_all_that_a_stream_grants_goes_before_its_payload() -> None:
     out = Outbound(MTU)
     put(out, 1, MI)

@@ -95,7 +95,12 @@ class Partial:
 
     def _grow(self) -> None:
         """Write the pieces behind each other. Nobody else holds the zeros, so they are written over, not copied."""
-        self.grown = BytesIO(bytes(min(max(_LEAST_SPACE, self.most), _MOST_SPACE)))
+        try:
+            space = bytes(min(max(_LEAST_SPACE, self.most), _MOST_SPACE))
+        except MemoryError:  # there is not so much address space: it will be enlarged, by moving pages
+            space = bytes(_LEAST_SPACE)
+        self.grown = BytesIO(space)
+        del space
         ask_for_large_pages(self.grown)
         self.grown.writelines(self.data)
         self.data.clear()

@@ -60,6 +60,7 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         "_polite",
         "_queues",
         "_row",
+        "_sent",
         "_shares",
         "frames",
         "large",
@@ -88,6 +89,8 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         self._begun_bytes = 0
         self._cut_share = SHARE
         self._polite = 0
+        self._sent = 0
+        "Bytes that were worth it since ``pace``, of those who had nothing left then."
         self._awaited: dict[int, None] = {}
         self._caught_up: list[int] = []
 
@@ -200,10 +203,12 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         return self._polite > 0 and bool(self._row) and self._all_owe()
 
     def pace(self) -> None:
-        """A millisecond is over: everybody makes up for 64 KiB."""
+        """A millisecond is over: everybody makes up for 64 KiB. Who is being cut makes up for what others have left of
+        that: where they have sent more, turns have made up for it already, and it would get twice its part."""
         self._polite -= 1
+        left, self._sent = max(_LEAST_SHARE, _PACE - self._sent), 0
         for stream in self._row[self._over :]:
-            self._pass(stream, self._shares.get(stream, 0) + _PACE)
+            self._pass(stream, self._shares.get(stream, 0) + (left if self._is_cut(stream) else _PACE))
 
     def _all_owe(self) -> bool:
         """Whether nobody who has something queued has a share left to send it. Of a long row only the first are looked
@@ -266,6 +271,7 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         if not queue:
             if moved >= _BUSY and len(self._row) - self._over > 1:
                 self._polite = _POLITE
+                self._sent += moved
             self._pass(stream, 0 if alone else share - moved)
         elif held:
             self._pass(stream, min(0, share - moved))
@@ -277,9 +283,13 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
 
     def _worth(self, stream: int) -> int:
         """Bytes that a turn of the stream is worth."""
+        return self._cut_share if self._is_cut(stream) else SHARE
+
+    def _is_cut(self, stream: int) -> bool:
+        """Whether what the stream sends now is a payload in fragments."""
         queue = self._queues[stream]
         first = queue[0] if isinstance(queue, deque) and queue else queue
-        return self._cut_share if isinstance(first, Fragments) else SHARE
+        return isinstance(first, Fragments)
 
     def _is_held(self, stream: int) -> bool:
         """Whether what the stream would send is a payload that has to wait until others are sent whole."""
