@@ -38,6 +38,7 @@ INTERPRETED = {
     "core/frame": "makes the classes of the frames",
     "core/limits": "made from its rows when it is imported, in a way that mypyc does not know",
     "core/machine": "generic data classes, which mypyc does not know",
+    "core/pages": "once for each large payload",
     "core/payload": "applications put bytearrays and memoryviews into it, which mypyc refuses as bytes",
     "core/reference": "text for people",
     "core/terms": "nothing but data, made once for each connection",
