@@ -207,7 +207,7 @@ async def test_a_place_that_is_given_up_takes_the_others_with_it(tmp_path: Path)
         ("tcp://127.0.0.1:0 --demo --workers 2 --journal x", "--workers and --journal do not go together: a journal"),
         ("tcp://127.0.0.1:0 --demo --workers 2 --resume --store x", "--workers and --resume do not go together"),
         ("tcp://127.0.0.1:0 --demo --workers 2 --store x", "--store keeps sessions"),
-        ("unix:///tmp/x --demo --workers 2", "--workers share a port, and unix:// has none: use tcp, tls, ws or wss"),
+        ("unix:///no/x --demo --workers 2", "--workers share a port, and unix:// has none: use tcp, tls, ws or wss"),
         ("mem://x --demo --workers 2", "--workers share a port, and mem:// has none"),
         ("tcp://127.0.0.1:0 --workers 2", "one of --demo, --handler"),
         ("tcp://127.0.0.1:0 --demo --workers 2 --lease ten", "--lease is N/TIME"),

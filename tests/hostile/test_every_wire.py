@@ -254,6 +254,18 @@ def test_TM_03_a_process_that_was_stopped(wire: Wire, role: Role) -> None:
     assert engine.closed is (wire is REACTIVESOCKET)
 
 
+@both_roles
+def test_TM_03_a_side_that_is_always_late(role: Role) -> None:
+    """It asks once in each silence, and not for ever."""
+    engine = REACTIVESOCKET.established(role)
+    assert engine.tick(120.0) == []
+    drained(engine)
+    engine.receive(reactivesocket_peer.frames.Keepalive().encode(prefixed=True), 120.5)
+    assert engine.tick(300.0) == []  # another silence
+    assert engine.tick(500.0)
+    assert engine.closed
+
+
 # -- 3.8 slow and half-open -----------------------------------------------------------------------------------
 
 

@@ -146,7 +146,7 @@ async def test_a_port_is_kept_for_those_who_share_it(host: str) -> None:
             sock.close()
 
 
-@pytest.mark.parametrize("uri", ["unix:///tmp/never", "mem://never"])
+@pytest.mark.parametrize("uri", ["unix:///nowhere/never", "mem://never"])
 def test_what_has_no_port_can_not_share_one(uri: str) -> None:
     with pytest.raises(ValueError, match=r"reuse_port= is for tcp://, tls://, ws:// and wss://, not for (unix|mem)://"):
         afflux.serve(uri, Echo(), reuse_port=True)

@@ -84,10 +84,11 @@ public final class Child {
         }
     }
 
-    private static final class Accepted implements ServerConnection {
-        private final SocketChannel channel;
+    /** What both ends of a connection have: the streams of its channel. */
+    private abstract static class OverChannel {
+        final SocketChannel channel;
 
-        Accepted(SocketChannel channel) {
+        OverChannel(SocketChannel channel) {
             this.channel = channel;
         }
 
@@ -101,6 +102,12 @@ public final class Child {
 
         public SocketChannel getChannel() {
             return channel;
+        }
+    }
+
+    private static final class Accepted extends OverChannel implements ServerConnection {
+        Accepted(SocketChannel channel) {
+            super(channel);
         }
 
         public InboundRequestHandle processRequestData(InputStream in, OutputStream out) {
@@ -186,23 +193,9 @@ public final class Child {
         }
     }
 
-    private static final class Connected implements Connection {
-        private final SocketChannel channel;
-
+    private static final class Connected extends OverChannel implements Connection {
         Connected(SocketChannel channel) {
-            this.channel = channel;
-        }
-
-        public InputStream getInputStream() throws IOException {
-            return channel.socket().getInputStream();
-        }
-
-        public OutputStream getOutputStream() throws IOException {
-            return channel.socket().getOutputStream();
-        }
-
-        public SocketChannel getChannel() {
-            return channel;
+            super(channel);
         }
 
         public void populateContext(OutboundRequestHandle handle, Collection context) {

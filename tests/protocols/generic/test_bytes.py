@@ -120,7 +120,7 @@ def test_nothing_a_peer_says_raises(wire: Wire, role: Role, draw: st.DataObject)
     piece = st.tuples(line, st.integers(0, 99), st.integers(0, 255)).map(lambda drawn: spoiled(*drawn))
     engine = wire.make(role, limits=TINY)
     if draw.draw(st.booleans()):
-        engine.receive(wire.hello[role], 0.0)
+        engine.receive(wire.hello(role), 0.0)
     if draw.draw(st.booleans()) and wire.verbs[role]:
         try:
             engine.open(wire.verbs[role][0], b"000001", credit=1 if wire.grants else 0)

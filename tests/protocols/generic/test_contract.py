@@ -127,7 +127,7 @@ def test_a_closed_engine_is_silent(wire: Wire, role: Role, stage: Callable[[Wire
     assert sum(isinstance(event, ev.Closed) for event in events) == (not was_closed)
     assert was_closed or isinstance(events[-1], ev.Closed)
     said(engine)
-    for events in (engine.receive(wire.hello[role] * 2, 1.0), engine.receive_eof(1.0), engine.tick(1000.0)):
+    for events in (engine.receive(wire.hello(role) * 2, 1.0), engine.receive_eof(1.0), engine.tick(1000.0)):
         assert events == []
     assert engine.close(1.0) == engine.close(1.0, drain=True) == []
     for stream in range(5):

@@ -34,7 +34,7 @@ class Vectors:
     "One frame; a parser may need to know what the vector says about its context."
     described: Callable[[Any], dict[str, Any]]
     "A frame as the vectors write it."
-    encode: Callable[[Any], bytes]
+    encode: Callable[[Any], bytes] = lambda frame: frame.encode()
     one_way: frozenset[str] = frozenset()
     "Vectors that show what is only read, and never written so."
 
@@ -108,9 +108,8 @@ class Wire:
     fatal: tuple[Any, ...] = ()
     "The actions by which a table says that the connection ends."
     vectors: Vectors
-    hello: dict[Role, bytes]
-    "What a peer of the other role says first, so that an engine of this role is established."
     talks: tuple[Talk, ...]
+    "At least one for each role."
     floods: tuple[Flood, ...]
     verbs: dict[Role, tuple[ev.Verb, ...]]
     "What each side may open."
@@ -131,10 +130,14 @@ class Wire:
     def __repr__(self) -> str:
         return f"<Wire {self.name}>"
 
+    def hello(self, role: Role) -> bytes:
+        """What a peer of the other role says first, so that an engine of this role is established."""
+        return next(talk.said[0] for talk in self.talks if talk.role == role)
+
     def established(self, role: Role, limits: Limits | None = None, **options: Any) -> Any:
         """An engine whose peer has greeted it, and that has nothing left to say."""
         engine = self.make(role, limits=limits or Limits.server(), **options)
-        engine.receive(self.hello[role], 0.0)
+        engine.receive(self.hello(role), 0.0)
         said(engine)
         return engine
 

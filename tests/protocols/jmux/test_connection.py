@@ -220,6 +220,12 @@ def test_TM_03_this_side_slept() -> None:
     play.at(61) << closed(ConnectionClosed, message="ping-timeout")
 
 
+def test_TM_03_a_side_that_is_always_late_gives_up_as_well() -> None:
+    """The other second comes once for each silence, however late the next look is."""
+    play = client().at(20) << Ping
+    play.at(60).quiet().at(120) << closed(ConnectionClosed, message="ping-timeout")
+
+
 def test_no_pings() -> None:
     assert client(ping_interval=0).engine.deadline is None
 

@@ -132,7 +132,6 @@ WIRE = Wire(
         described=described,
         encode=lambda frame: frame.encode(prefixed=True),
     ),
-    hello={"server": TO_SERVER[0], "client": TO_CLIENT[0]},
     talks=(
         Talk(
             name="asked",

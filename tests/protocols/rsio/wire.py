@@ -120,9 +120,7 @@ WIRE = Wire(
         pieces=pieces,
         decode=read,
         described=described,
-        encode=lambda message: message.encode(),
     ),
-    hello={"server": TO_SERVER[0], "client": TO_CLIENT[0]},
     talks=(
         Talk(
             name="publisher",

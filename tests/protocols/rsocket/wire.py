@@ -125,10 +125,8 @@ WIRE = Wire(
         pieces=pieces,
         decode=lambda data, meaning: decode(data),
         described=described,
-        encode=lambda frame: frame.encode(),
         one_way=frozenset(ODD_FLAGS),
     ),
-    hello={"server": TO_SERVER[0], "client": TO_CLIENT[0]},
     talks=(
         Talk(
             name="asked",

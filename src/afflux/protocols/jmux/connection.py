@@ -62,6 +62,7 @@ class Connection:
         "_pings",
         "_reason",
         "_sessions",
+        "_spared",
         "_state",
         "_table",
         "header",
@@ -106,6 +107,8 @@ class Connection:
         self._interval = self.limits.keepalive_s if ping_interval is None else ping_interval
         self._cookie = 0
         self._pinged: float | None = None
+        self._spared: float | None = None
+        "What ``_pinged`` was set to when a silence was this side's own fault (TM-03)."
         "When the Ping was sent that has not been answered."
         self._noop_data = noop_data
         self._full = False
@@ -282,8 +285,9 @@ class Connection:
         if broken := self._in.late(now, limits.frame_s):
             raise broken
         if self._pinged is not None and now >= self._pinged + limits.ping_s:
-            if late > _STEP_OF_TIME:
-                self._pinged = now + limits.flush_s - limits.ping_s  # TM-03: it was this side that slept
+            if late > _STEP_OF_TIME and self._pinged != self._spared:
+                # TM-03: it was this side that slept. But once: a side that is always late must end as well.
+                self._pinged = self._spared = now + limits.flush_s - limits.ping_s
             else:
                 self._step(_I.SILENT, 0, b"ping-timeout")
                 return

@@ -126,6 +126,7 @@ class Connection:
         "_resumes",
         "_retained",
         "_sessions",
+        "_spared",
         "_state",
         "_store_full",
         "_streams",
@@ -163,6 +164,8 @@ class Connection:
         self._glitches: Bucket | None = None
         self._keepalives: Bucket | None = None
         self._lease_frames: Bucket | None = None
+        self._spared: float | None = None
+        "What ``_heard`` was set to when a silence was this side's own fault (TM-03)."
         self._echoes = 0
         self._full = False
         "At the last look this side could take no more input: the peer's time stands still meanwhile."
@@ -652,8 +655,9 @@ class Connection:
             self._tick_undecided(now)
         elif self._away is not None:
             self._tick_away(self._away, now)
-        elif now > self._heard + self._lifetime + _STEP_OF_TIME:
-            self._heard = now + self.limits.flush_s - self._lifetime  # it was this side that slept: ask once more
+        elif now > self._heard + self._lifetime + _STEP_OF_TIME and self._heard != self._spared:
+            # It was this side that slept: ask once more. But once: a side that is always late must end as well.
+            self._heard = self._spared = now + self.limits.flush_s - self._lifetime
             self._tick_open(now)
         elif now >= self._heard + self._lifetime:
             self._lose_transport(_I.SILENT)
