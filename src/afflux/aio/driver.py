@@ -670,6 +670,7 @@ class Driver(Pump):  # long: one method for each kind of event
         if self.over:
             return
         self.over = True
+        self._held = b""
         if self.error is None:
             self.error = error
         self._end_record()

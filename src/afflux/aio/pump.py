@@ -21,7 +21,7 @@ from afflux.core.engine import Engine, Fair
 from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
 from afflux.core.events import Event
 from afflux.transports.base import foreign
-from afflux.transports.reading import Receiver
+from afflux.transports.reading import DISCARDED_BYTES, Receiver, end_half
 
 __all__ = ["Pump"]
 
@@ -39,6 +39,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
     __slots__ = (
         "_blocked",
         "_consumed",
+        "_discarded",
         "_due",
         "_early",
         "_ending",
@@ -105,6 +106,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         self._reading = True
         self._written = 0
         self._consumed = 0
+        self._discarded = 0
         self._taken = 0
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -162,7 +164,9 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
 
     def buffer_updated(self, nbytes: int) -> None:
         """One pass over a read, without a copy of it where there is nothing else to look after."""
-        if self._expects is None and not self._held and nbytes <= self._piece:
+        if self.over:
+            self._discard(nbytes)
+        elif self._expects is None and not self._held and nbytes <= self._piece:
             with self.buffer(nbytes)[:nbytes] as view:
                 self._take(view)
         else:
@@ -170,6 +174,9 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
 
     def data_received(self, data: bytes) -> None:
         """One pass over the input."""
+        if self.over:
+            self._discard(len(data))
+            return
         if self._expects is not None:
             expects, self._expects = self._expects, None
             if strange := foreign(data):
@@ -358,6 +365,14 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         elif self._piece < _LARGEST_PIECE and len(data) >= self._piece and took * 4 < self._loop_s:
             self._piece *= 2
 
+    def _discard(self, size: int) -> None:
+        """Input after the end is thrown away unseen: it is read so that the peer gets to read the last words. After
+        DISCARDED_BYTES reading stops until ``flush_s`` is over."""
+        self._discarded += size
+        if self._discarded > DISCARDED_BYTES and self._reading and self.transport is not None:
+            self._reading = False
+            self.transport.pause_reading()
+
     def _take_held(self) -> None:
         """A piece of what came at once, in a turn of its own; reading waits meanwhile."""
         self._taking = False
@@ -414,12 +429,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         if self._heard_end or not transport.can_write_eof():
             transport.close()
         else:
-            try:
-                transport.write_eof()
-            except OSError:  # the peer has reset the link
-                transport.abort()
-                return
-            self._held = b""
+            end_half(transport)
             self._resume(transport)
 
     def _resume(self, transport: asyncio.Transport) -> None:

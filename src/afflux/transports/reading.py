@@ -12,9 +12,13 @@ from __future__ import annotations
 import asyncio
 from weakref import WeakKeyDictionary
 
-__all__ = ["Receiver"]
+__all__ = ["DISCARDED_BYTES", "Receiver", "end_half"]
 
 _READ_BYTES = 0x40000
+DISCARDED_BYTES = 0x800000
+"""Bytes that are read and thrown away once a connection is over. A peer that is still sending gets to read the last
+words, because a close with unread input would reset the connection; this is more than the systems of both sides
+buffer. Beyond it reading stops, so that a peer that sends on costs nothing."""
 
 _buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDictionary()
 
@@ -43,6 +47,15 @@ class Receiver(asyncio.BufferedProtocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
         raise NotImplementedError
+
+
+def end_half(transport: asyncio.WriteTransport) -> None:
+    """Write the end of this half, or abort the transport where that is too late: a peer that has reset the link makes
+    asyncio raise OSError, and a transport that is closed makes uvloop raise RuntimeError."""
+    try:
+        transport.write_eof()
+    except (OSError, RuntimeError):
+        transport.abort()
 
 
 def _view_of(loop: asyncio.AbstractEventLoop) -> memoryview:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from afflux.core.errors import ConnectionClosed
-from afflux.transports.reading import Receiver
+from afflux.transports.reading import DISCARDED_BYTES, Receiver, end_half
 from afflux.transports.tls_session import Session
 
 __all__ = ["SecureTransport"]
@@ -49,6 +49,7 @@ class SecureTransport(asyncio.Transport, Receiver):  # long: both of asyncio's c
         self._cut = False
         self._lost = False
         self._high = _PIECE
+        self._discarded = 0
         self._linger: asyncio.TimerHandle | None = None
 
     # -- asyncio.Protocol: what the socket tells ------------------------------------------------------------------
@@ -60,9 +61,17 @@ class SecureTransport(asyncio.Transport, Receiver):  # long: both of asyncio's c
             self._make()
         self._shake()
 
+    def buffer_updated(self, nbytes: int) -> None:
+        """Something was read."""
+        if self._over:
+            self._discard(nbytes)
+        else:
+            super().buffer_updated(nbytes)
+
     def data_received(self, data: bytes) -> None:
         """Something has arrived."""
-        if self._closing or self._session.failure is not None:
+        if self._over:
+            self._discard(len(data))
             return
         with memoryview(data) as view:
             for start in range(0, len(view), _PIECE):
@@ -141,7 +150,7 @@ class SecureTransport(asyncio.Transport, Receiver):  # long: both of asyncio's c
             self._session.end()
             self._flush()
             self._ended = True
-            self._raw.write_eof()
+            end_half(self._raw)
             self._resume_soon()
 
     def close(self) -> None:
@@ -241,7 +250,19 @@ class SecureTransport(asyncio.Transport, Receiver):  # long: both of asyncio's c
             raw.close()
         elif self._linger is None and not raw.is_closing():
             self._linger = self._loop.call_later(self._flush_s, raw.abort)
-            raw.write_eof()
+            end_half(raw)
+
+    @property
+    def _over(self) -> bool:
+        """What arrives now is of no use: TLS has failed or was ended by the peer, or the driver has closed."""
+        session = self._session
+        return self._closing or session.failure is not None or session.ended
+
+    def _discard(self, size: int) -> None:
+        """Throw away input after the end. A peer that goes on for too long is not read any more."""
+        self._discarded += size
+        if self._discarded > DISCARDED_BYTES and self._raw is not None:
+            self._raw.pause_reading()
 
     def _deliver(self) -> None:
         """Hand over what can be read."""

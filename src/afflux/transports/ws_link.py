@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from afflux.core.errors import ConnectFailed, Error
 from afflux.core.limits import Limits
-from afflux.transports.reading import Receiver
+from afflux.transports.reading import DISCARDED_BYTES, Receiver, end_half
 from afflux.transports.ws_wire import Wire
 
 __all__ = ["WebSocketLink", "WebSocketTransport"]
@@ -132,6 +132,7 @@ class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and 
         self._linger: asyncio.TimerHandle | None = None
         self._late: asyncio.TimerHandle | None = None
         self._begun = 0.0
+        self._discarded = 0
 
     # -- from below: asyncio.Protocol ---------------------------------------------------------------------------
 
@@ -142,8 +143,19 @@ class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and 
             self._make()
         self._write_out()
 
+    def buffer_updated(self, nbytes: int) -> None:
+        """A read, which is not looked at when the WebSocket is over."""
+        if self._wire.over:
+            self._discard(nbytes)
+        else:
+            super().buffer_updated(nbytes)
+
     def data_received(self, data: bytes) -> None:
         """A read."""
+        if self._wire.over or self._closing:
+            self._discard(len(data))
+            if self._wire.over:
+                return
         if self._held or not (self.reading or self.deaf):
             self._held += data
         else:
@@ -322,7 +334,7 @@ class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and 
         if self._wire.hung_up and not self._hung_up:
             self._hung_up = True
             if self.raw.can_write_eof():
-                self.raw.write_eof()
+                end_half(self.raw)
             else:
                 self.raw.close()
 
@@ -343,9 +355,15 @@ class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and 
         """Enough answers to pings wait for the peer to read them."""
         return self._blocked and self._wire.stopped
 
+    def _discard(self, size: int) -> None:
+        """Count what comes after the close: the peer's own close is awaited, but not behind input without end."""
+        self._discarded += size
+        self._check_reading()
+
     def _check_reading(self) -> None:
         """Read below what may be taken here."""
         pause = bool(self._held) or not (self.reading or self.deaf or self._told_over) or self._echoing
+        pause = pause or self._discarded > DISCARDED_BYTES
         if pause != self._paused and not self._lost:
             self._paused = pause
             if pause:
