@@ -373,7 +373,7 @@ class _Bridge(asyncio.Transport):  # long: asyncio's contract for a transport, a
         name = "first_frame_bytes" if self._first else "frame_bytes"
         if message is None:
             self._fail(UNSUPPORTED_DATA, text_message())
-        elif len(message) > getattr(self._limits, name):
+        elif len(message) + (0 if self._framing is None else self._framing.own) > getattr(self._limits, name):
             self._fail(MESSAGE_TOO_BIG, limited(name, self._limits))
         else:
             self._first = False

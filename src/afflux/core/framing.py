@@ -22,20 +22,25 @@ class LengthPrefix:
     "Bits of the length that are no part of the number: whoever reads it leaves them out."
 
     @property
+    def own(self) -> int:
+        """What the length counts of its own field: a limit on it leaves so much less for the frame."""
+        return self.width if self.inclusive else 0
+
+    @property
     def most(self) -> int:
         """The longest frame that has a length, in bytes without the prefix."""
-        return (1 << 8 * self.width) - 1 - self.reserved - (self.width if self.inclusive else 0)
+        return (1 << 8 * self.width) - 1 - self.reserved - self.own
 
     def size(self, data: bytes | memoryview, at: int = 0) -> int:
         """The length at ``at``, which is whole: bytes of the frame behind it; negative for one that is too small to
         count its own bytes."""
         length = int.from_bytes(data[at : at + self.width], "big") & ~self.reserved
-        return length - self.width if self.inclusive else length
+        return length - self.own
 
     def split(self, data: bytes) -> Iterator[memoryview]:
         """The frames in ``data``, without their prefixes. What an engine hands out is always whole frames."""
         view, at, end = memoryview(data), 0, len(data)
-        own = self.width if self.inclusive else 0
+        own = self.own
         while at < end:
             start = at + self.width
             at = start + int.from_bytes(view[at:start], "big") - own
@@ -47,5 +52,5 @@ class LengthPrefix:
         Raises:
             OverflowError: it is longer than ``most``.
         """
-        length = len(frame) + (self.width if self.inclusive else 0)
+        length = len(frame) + self.own
         return length.to_bytes(self.width, "big") + frame

@@ -73,6 +73,7 @@ class Wire:
         self._library: ClientProtocol | ServerProtocol = library
         self._framing = address.entry.framing
         self._limits = limits
+        self._own = 0 if self._framing is None else self._framing.own
         self._most = _most(address, limits)
         self._masks = isinstance(library, ClientProtocol)
         self._ready: list[bytes | memoryview] = []
@@ -198,7 +199,7 @@ class Wire:
 
     def _room(self) -> int:
         """The longest payload that may come now."""
-        most = min(self._most, self._limits.first_frame_bytes) if self._first else self._most
+        most = min(self._most, self._limits.first_frame_bytes - self._own) if self._first else self._most
         return most if self._message is None else most - len(self._message)
 
     def _too_large(self) -> None:
@@ -421,4 +422,4 @@ def _ascii(host: str) -> str:
 
 def _most(address: Address, limits: Limits) -> int:
     framing = address.entry.framing
-    return limits.frame_bytes if framing is None else min(limits.frame_bytes, framing.most)
+    return limits.frame_bytes if framing is None else min(limits.frame_bytes - framing.own, framing.most)

@@ -117,6 +117,42 @@ def test_an_application_that_does_not_decide_in_time() -> None:
     play.at(10.0) << error(0, 0x03, b"handshake-timeout") << closed(RemoteProtocolError)
 
 
+@pytest.mark.parametrize(
+    "code", [0, 0x01, 0x03, 0x0F, 0x10, 0x11, 0x1F, 0x20, 0x21, 0x22, 0x2F, 0x30, 0x101, 0xFFFFFFFF]
+)
+@pytest.mark.parametrize("state", ["wait", "asked", "client", "server", "client drains", "server drains"])
+def test_every_code_in_every_state_of_a_connection(state: str, code: int) -> None:
+    """3.1, 3.2: an open connection ignores setup errors and ends with any other code, the reserved ones included."""
+    frame = raw(0x0C, 0, 0, code.to_bytes(4, "big"))
+    if state == "wait":
+        server() >> frame << error(0, 0x01) << closed(RemoteProtocolError, code=1)
+        return
+    if state == "asked":
+        play = client() << frames.Setup >> frame
+        play << (closed(SetupRefused, code=code) if 0 < code <= 0x0F else closed(ConnectionClosed, code=code))
+        assert play.engine.closed
+        return
+    play = requester() if "client" in state else responder()
+    play.do(lambda engine: engine.open("stream", b"", credit=1))
+    if "drains" in state:
+        play.sent.clear()
+        play.do(lambda engine: engine.close(0.0, drain=True))
+    play.sent.clear()
+    play >> frame
+    if 0 < code <= 0x0F:
+        play << ignored(10, "R-36")
+        assert not play.engine.closed
+    else:
+        play << failed(play_stream(state), ConnectionClosed) << closed(ConnectionClosed, code=code)
+        assert play.engine.closed
+    play.quiet()
+
+
+def play_stream(state: str) -> int:
+    """The first id of the side under test."""
+    return 2 if "client" in state else 1
+
+
 @pytest.mark.parametrize("code", [0x01, 0x02, 0x03, 0x0F])
 def test_a_refused_client_fails_everything(code: int) -> None:
     """3.1: every setup code ends a client that has only sent SETUP."""
@@ -237,20 +273,23 @@ def test_a_length_below_the_header(length: int) -> None:
 def test_a_length_above_the_ceiling() -> None:
     """R-10, FR-03: just below, at it, just above; four bytes decide."""
     most = Limits.server().frame_bytes
-    play = responder() >> frames.RequestFnf(stream=2, data=bytes(most - 8)) << ev.Opened
-    play >> (most + 5).to_bytes(4, "big") << error(0, 0x11, b"frame-too-large") << closed(RemoteProtocolError)
+    play = responder() >> frames.RequestFnf(stream=2, data=bytes(most - 12)) << ev.Opened
+    play >> (most + 1).to_bytes(4, "big") << error(0, 0x11, b"frame-too-large") << closed(RemoteProtocolError)
     responder() >> b"\x7f\xff\xff\xff" << error(0, 0x11, b"frame-too-large") << closed(RemoteProtocolError)
 
 
 def test_the_first_frame_is_small() -> None:
-    """HS-12: the type says which code."""
+    """HS-12: the type says which code. A length counts its own four bytes (R-2), so 65,537 is above 64 KiB."""
     size = Limits.server().first_frame_bytes
-    big = (size + 5).to_bytes(4, "big")
+    big = (size + 1).to_bytes(4, "big")
     server() >> big + b"\0\x01" << error(0, 0x03, b"first-frame-too-large") << closed(RemoteProtocolError)
+    masked = (1 << 31 | size + 1).to_bytes(4, "big")
+    server() >> masked + b"\0\x01" << error(0, 0x03, b"first-frame-too-large") << closed(RemoteProtocolError)
     server() >> big + b"\0\x04" << error(0, 0x01, b"first-frame-too-large") << closed(RemoteProtocolError)
     server().quiet() >> big >> b"\0"
-    data = bytes(size - frames.Setup().encoded_size)
-    server() >> frames.Setup(data=data) << ev.Established
+    largest = frames.Setup(data=bytes(size - 4 - frames.Setup().encoded_size))
+    assert len(largest.encode(prefixed=True)) == size
+    server() >> largest << ev.Established
 
 
 def test_the_reserved_bit_of_a_length(mode: Any) -> None:

@@ -716,6 +716,70 @@ def test_a_fragmented_request_that_is_refused() -> None:
     play >> (begin, begin) << ignored(0) << ignored(0)
 
 
+@pytest.mark.parametrize("verb", ["request", "fire", "stream", "subscribe", "channel"])
+def test_the_tail_of_a_refused_request_opens_nothing(verb: str) -> None:
+    """FG-01: it is dropped to its last fragment, also beyond the fragments that one payload may have."""
+    limits = Limits.server().replace(fragments=4)
+    play = responder(limits=limits, dialect=Dialect(fragment_requests=True))
+    kinds: dict[str, Any] = {
+        "request": frames.RequestResponse,
+        "fire": frames.RequestFnf,
+        "stream": frames.RequestStream,
+        "subscribe": frames.RequestSub,
+        "channel": frames.RequestChannel,
+    }
+    kind = kinds[verb]
+    more = {"initial_n": 3} if verb in ("stream", "subscribe") else {}
+    first = more if verb != "channel" else {"initial_n": 3}
+    play >> kind(stream=2, follows=True, data=bytes(64), **first)
+    part = kind(stream=2, follows=True, data=bytes(64), **more)
+    play >> (part, part, part)
+    play >> part
+    if verb != "fire":
+        play << error(2, 0x22, b"too-many-fragments")
+    for _ in range(20):
+        play >> part << ignored(0)
+    play >> kind(stream=2, data=b"tail", **more) << ignored(0)  # the last one
+    play >> kind(stream=2, data=b"new", **first) << ev.Opened  # and from here on the id is free
+
+
+def test_the_tail_of_a_refused_request_ends_with_a_cancel() -> None:
+    """FG-01, FG-02: until then fragments without progress have a price."""
+    limits = Limits.tiny().replace(fragments=2)
+    play = responder(limits=limits, dialect=Dialect(fragment_requests=True))
+    part = frames.RequestResponse(stream=2, follows=True, data=bytes(64))
+    small = frames.RequestResponse(stream=2, follows=True, data=b"s")
+    play >> (part, part, part) << error(2, 0x22, b"too-many-fragments")
+    play >> small << ignored(0) >> small << ignored(0) >> small << ignored(1)
+    play >> frames.Cancel(stream=2) << ignored(1)
+    play >> frames.RequestResponse(stream=2, data=b"new") << ev.Opened
+
+
+def test_a_canceled_channel_of_java_sends_no_broken_fragment() -> None:
+    """I-1, R-38: N in an item does not make it a request; nothing of a payload that waits leaves after a cancel."""
+    dialect = Dialect(java_compat=True, channel_half_close=True)
+    play = asked("channel", requester(dialect=dialect, mtu=64)) >> frames.RequestN(stream=2, n=9) << ev.Granted
+    engine = play.engine
+    engine.send(2, [bytes(500)])
+    play >> frames.Cancel(stream=2) << ev.Canceled(2, False)  # the peer cancels: only this half is over
+    play.quiet()
+    play = asked("channel", requester(dialect=Dialect(java_compat=True), mtu=64))
+    play >> frames.RequestN(stream=2, n=9) << ev.Granted
+    play.engine.send(2, [bytes(500)])
+    play.do(lambda engine: engine.cancel(2)) << frames.Cancel(stream=2)
+    play.quiet()
+
+
+def test_credit_of_a_java_channel_does_not_wait_behind_its_item() -> None:
+    """Only credit overtakes a payload that is being cut, in the dialect of Java too."""
+    play = asked("channel", requester(dialect=Dialect(java_compat=True), mtu=64))
+    play >> frames.RequestN(stream=2, n=9) << ev.Granted
+    play.engine.send(2, [bytes(500)])
+    play.do(lambda engine: engine.request(2, 4)) << frames.RequestN(stream=2, n=4)
+    assert {type(frame) for frame in play.sent} == {frames.RequestChannel}
+    play.sent.clear()
+
+
 def test_dialects_of_an_address() -> None:
     assert Dialect.of("java,half-close") == Dialect(java_compat=True, channel_half_close=True)
     assert Dialect.of("odd-client,codes-0.1,fragment-requests,sub-complete") == Dialect(

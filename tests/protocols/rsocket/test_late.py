@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from afflux.core import events as ev
-from afflux.core.errors import ApplicationError
+from afflux.core.errors import ApplicationError, LimitExceeded
 from afflux.core.limits import Limits
 from afflux.protocols.rsocket import frames
 from afflux.protocols.rsocket.late import LateFrame, LateFrames
 
-from .playbook import Mode, Playbook, error, ignored, requester, responder
+from .playbook import Mode, Playbook, error, failed, ignored, requester, responder
 
 LIMITS = Limits.tiny(tombstones=4, fragments=3)
 FRAMES: tuple[LateFrame, ...] = ("PAYLOAD", "REQUEST_N", "CANCEL", "ERROR")
 
 
-def part(stream: int, follows: bool = True, complete: bool = False) -> frames.PayloadFrame:
-    return frames.PayloadFrame(stream=stream, next=True, follows=follows, complete=complete, data=b"x" * 60)
+def part(stream: int, follows: bool = True, complete: bool = False, data: bytes = b"x" * 60) -> frames.PayloadFrame:
+    return frames.PayloadFrame(stream=stream, next=True, follows=follows, complete=complete, data=data)
 
 
 @pytest.fixture
@@ -266,3 +268,42 @@ def test_a_failure_of_this_side_is_the_last_word(mode: Mode) -> None:
     play = channel(mode).do(lambda engine: engine.fail(1, ApplicationError(message="no"))) << error(1, 0x201, b"no")
     play >> part(1) << ignored(0, "SI-07")
     play >> frames.ErrorFrame(stream=1, code=0x201, data=b"") << ignored(0, "SI-07")
+
+
+@pytest.mark.parametrize(
+    "kind", [frames.RequestResponse, frames.RequestFnf, frames.RequestStream, frames.RequestChannel]
+)
+def test_the_tail_of_a_refused_request_is_swallowed_to_its_end(kind: Any) -> None:
+    """FG-01: it costs nothing however many fragments it has, and opens nothing. Without progress they cost (FG-02)."""
+    limits = Limits.tiny().replace(fragments=4)
+    play = responder(limits=limits)
+    more = {"initial_n": 3} if kind in (frames.RequestStream, frames.RequestChannel) else {}
+    play >> kind(stream=1, follows=True, data=bytes(64), **more)
+    play >> (part(1),) * 4
+    if kind is not frames.RequestFnf:
+        play << error(1, 0x202, b"too-many-fragments")
+    for _ in range(1000):
+        play >> part(1) << ignored(0)
+    for _ in range(4):
+        play >> part(1, data=b"s") << ignored(0)
+    play >> part(1, data=b"s") << ignored(1)
+    play >> part(1, follows=False) << ignored(0) >> part(1, follows=False) << ignored(1)
+    play >> frames.RequestResponse(stream=3) << ev.Opened
+
+
+@pytest.mark.parametrize("end", [frames.Cancel(stream=1), frames.ErrorFrame(stream=1, code=0x203, data=b"")])
+def test_the_tail_of_a_refused_request_ends_with_a_cancel(end: Any) -> None:
+    """FG-01."""
+    play = responder(limits=Limits.tiny().replace(fragments=2))
+    play >> frames.RequestResponse(stream=1, follows=True, data=bytes(64)) >> (part(1),) * 2 << error(1, 0x202)
+    play >> end << ignored(0) >> part(1) << ignored(0) >> part(1) << ignored(1)
+
+
+def test_the_tail_of_a_refused_answer_is_swallowed_to_its_end() -> None:
+    """FG-01 at a requester: CANCEL, and one error."""
+    play = requester(limits=Limits.tiny().replace(fragments=4))
+    play.do(lambda engine: engine.open("stream", b"", credit=1)) << frames.RequestStream
+    play >> (part(1),) * 5 << frames.Cancel(stream=1) << failed(1, LimitExceeded, rule="too-many-fragments")
+    for _ in range(1000):
+        play >> part(1) << ignored(0)
+    play >> part(1, follows=False) << ignored(0)

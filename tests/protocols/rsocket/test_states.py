@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from afflux.core.errors import Rejected
+from afflux.core import events as ev
+from afflux.core.errors import ApplicationError, Canceled, Invalid, Rejected, RemoteProtocolError
 from afflux.core.limits import Limits
 from afflux.protocols.rsocket import Engine, frames
 from afflux.protocols.rsocket.resume import Sessions
@@ -217,3 +218,49 @@ def test_the_engine_keeps_to_the_table_of_connections(role: str, input: Connecti
         assert play.engine.closed == (wanted == ConnectionState.CLOSED)
         assert play.engine.suspended == (wanted == ConnectionState.SUSPENDED)
         assert play.engine.resumable == (wanted in (*survive, ConnectionState.RESUME_SENT))
+
+
+CODES = (0, 1, 2, 3, 4, 5, 0x100, 0x101, 0x102, 0x103, 0x200, 0x201, 0x202, 0x203, 0x204, 0x205, 0x300, 0x301)
+RESERVED = (0xFFFFFFFE, 0xFFFFFFFF)
+
+
+@pytest.mark.parametrize("role", ["client", "server"])
+@pytest.mark.parametrize("code", [*CODES, *RESERVED])
+def test_every_code_on_stream_0_in_every_state_of_a_connection(role: str, code: int) -> None:
+    """3.1, 3.2: an open connection ignores codes 1 to 4 and ends with any other but CONNECTION_CLOSE, the reserved
+    codes 0 and 0xFFFFFFFF included."""
+    frame = b"\0\0\x0a" + bytes(4) + (0x0B << 10).to_bytes(2, "big") + code.to_bytes(4, "big")
+    ignored = 1 <= code <= 4
+    opened = _S.OPEN if ignored else _S.DRAINING if code == 0x102 else _S.CLOSED
+    wanted = {
+        _S.WAIT_FIRST: _S.CLOSED,
+        _S.SETUP_SENT: _S.DRAINING if code == 0x102 else _S.CLOSED,
+        _S.OPEN: opened,
+        _S.DRAINING: _S.DRAINING if ignored or code == 0x102 else _S.CLOSED,
+        _S.RESUME_SENT: _S.CLOSED if code == 4 else _S.SUSPENDED,
+    }
+    for state in (CLIENT if role == "client" else SERVER).states:
+        if state == _S.START:
+            continue  # no engine stays there
+        play = connection(role, state)
+        live = len(play.engine.asking)
+        events = play.engine.receive(frame, 0.0)
+        assert play.engine._state == wanted.get(state, state), state
+        prices = [event.price for event in events if isinstance(event, ev.Ignored)]
+        assert prices == ([10] if ignored and state in (_S.OPEN, _S.DRAINING) else []), state
+        if wanted.get(state, state) == _S.CLOSED != state:
+            assert isinstance(events[-1], ev.Closed)
+            assert sum(isinstance(event, ev.Failed) for event in events) == live, state
+
+
+@pytest.mark.parametrize("code", [*CODES, *RESERVED])
+def test_every_code_ends_the_stream_it_comes_on(code: int) -> None:
+    """3.4, 3.5: whatever the code, ERROR ends its stream and no other, and says what came."""
+    kinds = {0x201: ApplicationError, 0x202: Rejected, 0x203: Canceled, 0x204: Invalid}
+    kind = kinds.get(code, ApplicationError if 0x301 <= code <= 0xFFFFFFFE else RemoteProtocolError)
+    frame = b"\0\0\x0a" + (1).to_bytes(4, "big") + (0x0B << 10).to_bytes(2, "big") + code.to_bytes(4, "big")
+    for role in ("requester", "responder"):
+        for state in (StreamState.OPEN, StreamState.OUT_DONE, StreamState.IN_DONE):
+            play = channel(role, state) >> frame << (ev.Failed, {"error.type": kind, "error.code": code})
+            play.quiet()
+            assert not play.engine.closed

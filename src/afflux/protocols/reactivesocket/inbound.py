@@ -52,7 +52,7 @@ class Inbound(RSocketInbound):
         """
         position, end = 0, len(block)
         unpack, live = HEADER.unpack_from, self._streams.live
-        limit = self._limit + 4
+        limit = self._limit
         while end - position >= HEADER_SIZE:
             length, word, id = unpack(block, position)
             stop = position + length
@@ -62,7 +62,7 @@ class Inbound(RSocketInbound):
                     break
             if not self.established:
                 self._treat(block, position + 4, stop)  # the first frame of a peer is looked at, whatever it is
-                limit = self._limit + 4
+                limit = self._limit
             elif word in _ITEMS and (stream := live.get(id)) is not None and _plain(stream, word) and length <= limit:
                 take = self._take_columns if stream.columnar else self._take_items
                 position = take(stream, block, position, end)
@@ -84,14 +84,14 @@ class Inbound(RSocketInbound):
         """The length of a frame whose reserved bit is set, which is charged (FR-03); 0 unless it is whole and fits."""
         length = int.from_bytes(block[position : position + 4], "big")
         rest = length & ~_RESERVED
-        if length == rest or rest > end - position or not HEADER_SIZE <= rest <= self._limit + 4:
+        if length == rest or rest > end - position or not HEADER_SIZE <= rest <= self._limit:
             return 0
         self._own.charge(1, 0, "R-4", "the reserved bit of a length is set")
         return rest
 
     def _take_items(self, stream: Stream, block: bytes, position: int, end: int) -> int:
         """A run of plain items of one stream, at least one; returns where it ends."""
-        unpack, id, owed, limit, start = HEADER.unpack_from, stream.id, stream.owed, self._limit + 4, position
+        unpack, id, owed, limit, start = HEADER.unpack_from, stream.id, stream.owed, self._limit, position
         stride, word, _ = unpack(block, position)
         if owed >= MANY <= (end - position) // stride and (
             count := alike(block, position, end, stride, owed, HEADER_SIZE)
@@ -120,7 +120,7 @@ class Inbound(RSocketInbound):
     def _take_columns(self, stream: Stream, block: bytes, position: int, end: int) -> int:
         """The same as a Block."""
         starts, ends = array("q"), array("q")
-        unpack, owed, start, limit = HEADER.unpack_from, stream.owed, position, self._limit + 4
+        unpack, owed, start, limit = HEADER.unpack_from, stream.owed, position, self._limit
         word = unpack(block, position)[1]
         while owed and end - position >= HEADER_SIZE:
             stride, frame_word, id = unpack(block, position)
@@ -141,7 +141,7 @@ class Inbound(RSocketInbound):
         """A run of whole answers of requests, at least one; returns where it ends. With C or without (R-28)."""
         ids: list[int] = []
         payloads: list[Payload] = []
-        unpack, live, limit, start = HEADER.unpack_from, self._streams.live, self._limit + 4, position
+        unpack, live, limit, start = HEADER.unpack_from, self._streams.live, self._limit, position
         while end - position >= HEADER_SIZE:
             length, word, id = unpack(block, position)
             stop = position + length
@@ -163,7 +163,7 @@ class Inbound(RSocketInbound):
         closer look."""
         streams = self._own
         newest, most = streams.newest, streams.startable()
-        parity, limit, live, unpack = streams.peer_parity, self._limit + 4, streams.live, HEADER.unpack_from
+        parity, limit, live, unpack = streams.peer_parity, self._limit, streams.live, HEADER.unpack_from
         ids: list[int] = []
         payloads: list[Payload] = []
         size = 0
@@ -200,7 +200,7 @@ class Inbound(RSocketInbound):
         if length < HEADER_SIZE:
             code = Code.INVALID_SETUP if self.first else Code.CONNECTION_ERROR
             raise Violation(f"a frame of {length} bytes is shorter than its header", rule="R-2", code=code)
-        if length <= self._limit + 4:
+        if length <= self._limit:
             return length
         if not self.first:
             raise Violation("frame-too-large", rule="frame_bytes", code=Code.CONNECTION_ERROR)

@@ -44,14 +44,17 @@ class Fragments(RSocketFragments):
 
     __slots__ = ("_begun", "_later", "_later_extra")
 
-    def __init__(self, first: tuple[int, int, bytes], later: tuple[int, bytes], payload: Payload, mtu: int) -> None:
-        """``first`` is the stream, the word and what follows in the first frame, ``later`` that of the others."""
+    def __init__(
+        self, first: tuple[int, int, bytes], later: tuple[int, bytes], payload: Payload, mtu: int, asks: bool
+    ) -> None:
+        """``first`` is the stream, the word and what follows in the first frame, ``later`` that of the others;
+        ``asks`` is whether it is a request: its type alone does not say so, nor does an N in the dialect of Java."""
         stream, word, extra = first
         complete = word & FLAG_COMPLETE != 0
         super().__init__(stream, word & ~FLAG_COMPLETE, extra, payload.metadata, payload.data, complete, mtu)
         self._later, self._later_extra = later
         self._begun = False
-        self.asks = word & 0xFFFF0000 != RESPONSE and bool(extra or word & 0xFFFF0000 != CHANNEL)
+        self.asks = asks
 
     @property
     def begun(self) -> bool:
@@ -94,12 +97,13 @@ class Outbound(RSocketOutbound):
     def ask(self, stream: int, word: int, extra: bytes, payload: Payload, cut: bool) -> None:
         """Queue a request: whole, or with ``cut`` as fragments when it is above the MTU."""
         later = (self._channel, self._extra) if word & 0xFFFF0000 == CHANNEL else (word, extra)
-        self._queue(stream, word, extra, payload, later, cut)
+        self._queue(stream, word, extra, payload, later, cut, True)
 
     def payload(self, stream: int, word: int, extra: bytes, payload: Payload, complete: bool) -> None:
         """Queue one item. ``word`` and ``extra`` are RSocket's."""
         word, extra = self._item(stream)
-        self._queue(stream, word | FLAG_COMPLETE if complete else word, extra, payload, (word, extra), True)
+        first = word | FLAG_COMPLETE if complete else word
+        self._queue(stream, first, extra, payload, (word, extra), True, False)
 
     def payloads(self, streams: Sequence[int], word: int, payloads: Sequence[Payload]) -> None:
         """Queue the one answer of each request: one chunk for a run of small ones. ``word`` is RSocket's."""
@@ -116,7 +120,8 @@ class Outbound(RSocketOutbound):
             if length > small:
                 self._chunk(chunks, size, frames)
                 chunks, size, frames = [], 0, 0
-                self._queue(stream, word, b"", payload, (word & ~FLAG_COMPLETE, b""), cut)
+                asks = word & 0xFFFF0000 != RESPONSE
+                self._queue(stream, word, b"", payload, (word & ~FLAG_COMPLETE, b""), cut, asks)
                 continue
             if metadata is None:
                 chunks += (HEADER.pack(length, word, stream), data)
@@ -184,12 +189,13 @@ class Outbound(RSocketOutbound):
         return (self._channel, self._extra) if stream & 1 == self._parity else (RESPONSE, b"")
 
     def _queue(
-        self, stream: int, word: int, extra: bytes, payload: Payload, later: tuple[int, bytes], cut: bool
+        self, stream: int, word: int, extra: bytes, payload: Payload, later: tuple[int, bytes], cut: bool, asks: bool
     ) -> None:
+        """``cut``: it is cut above the MTU; ``asks``: it is a request."""
         data, metadata = payload.data, payload.metadata
         size = HEADER_SIZE + len(extra) + len(data) + (0 if metadata is None else 4 + len(metadata))
         if cut and size > self.mtu:
-            self.queue_payload(stream, Fragments((stream, word, extra), later, payload, self.mtu))
+            self.queue_payload(stream, Fragments((stream, word, extra), later, payload, self.mtu, asks))
             return
         if metadata is None:
             header = HEADER.pack(size, word, stream) + extra

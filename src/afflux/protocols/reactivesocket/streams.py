@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, cast
 
 from afflux.core.errors import LeaseExpired, LimitExceeded, LocalProtocolError, Violation
 from afflux.core.events import Canceled, Ignored, Opened, Verb
-from afflux.core.ids import StreamIds, Tombstones
+from afflux.core.ids import StreamIds
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.protocols.reactivesocket import codes, frames
@@ -80,7 +80,7 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
     _wire: ClassVar[Any] = frames
     _codes: ClassVar[Any] = codes
 
-    __slots__ = ("_dialect", "_half", "_torn", "left", "outbound")
+    __slots__ = ("_dialect", "_half", "left", "outbound")
 
     def __init__(
         self,
@@ -97,7 +97,6 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
         even = client == (dialect.client_parity == "even")  # R-11, D-2
         self._ids = StreamIds(2 if even else 1)
         self.peer_parity = 1 if even else 0
-        self._torn = Tombstones(limits.tombstones)
         self.left: list[int] = []
         "Streams whose inbound half ended because this side has completed its own; not told yet."
 
@@ -122,25 +121,14 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
         goes_on = partial is not None and type(partial.request) is type(frame)
         if self._dialect.fragment_requests and goes_on:
             self._fragment(frame.stream, frame, not frame.follows)
-        elif self._torn.spend(frame.stream):
-            if not frame.follows:
-                self._torn.discard(frame.stream)
-            self.events.append(Ignored(frame.stream, "SI-07", "the rest of a request that was refused", 0))
+        elif self._dialect.fragment_requests and self._late.swallow(frame.stream, not frame.follows):
+            # FG-01: the rest of a request that was refused; each of its frames would be a request of its own
+            if frame.follows and 4 + frame.encoded_size < self.limits.fragment_min_bytes:
+                self._unknown(frame.stream, frame.NAME, True)
+            else:
+                self.events.append(Ignored(frame.stream, "FG-01", "the rest of a request that was refused", 0))
         else:
             super().on_request(frame, refusal)
-
-    def _reject(self, frame: Any, reason: str) -> None:
-        self._tear(frame.stream, frame.follows)
-        super()._reject(frame, reason)
-
-    def _refuse(self, id: int, code: Any, reason: str, more: bool, silent: bool = False) -> None:
-        self._tear(id, more)
-        super()._refuse(id, code, reason, more, silent)
-
-    def _tear(self, id: int, more: bool) -> None:
-        """A request is refused; more of it is to come, in frames that would each be a request of its own."""
-        if more and self._dialect.fragment_requests:
-            self._torn.add(id, self.limits.fragments)
 
     def on_response(self, frame: Response) -> None:
         """RESPONSE: an item or the end of what this side asked for."""
@@ -159,7 +147,8 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
         elif id in self._partials and fits:
             self._fragment(id, frame, last)
         elif stream is None:
-            self._unknown(id, name, not last)
+            if not self._swallow(id, 4 + frame.encoded_size, last):
+                self._unknown(id, name, not last)
         elif last:
             content = bool(frame.data) or frame.metadata is not None
             is_item = content or not frame.complete or stream.verb == "request"  # R-29, R-30, D-8

@@ -272,8 +272,8 @@ class Connection:
             return _I.STREAM_FRAME
         if frame.code == Code.REJECTED_RESUME:
             return _I.ERROR_RESUME
-        if frame.code < Code.REJECTED_RESUME:
-            return _I.ERROR_SETUP
+        if Code.INVALID_SETUP <= frame.code < Code.REJECTED_RESUME:
+            return _I.ERROR_SETUP  # the reserved codes, 0 and 0xFFFFFFFF, are "another code" (3.1)
         return _I.ERROR_CLOSE if frame.code == Code.CONNECTION_CLOSE else _I.ERROR_OTHER
 
     def _step(self, input: ConnectionInput, argument: Any) -> None:

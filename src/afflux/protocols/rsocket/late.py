@@ -9,11 +9,13 @@ Theory of operation. Three endings leave different frames under way:
    the responder of a channel has completed its half, and fails before it hears that the requester has too.
 3. A request was answered. Only a cancel may cross the answer. Answers are most of all endings, so they are counted
    and not remembered.
+4. This side refused a payload before its last fragment. The rest of it is dropped until the last fragment, CANCEL or
+   ERROR, however many fragments that takes (FG-01).
 
 Ids are remembered in tables of ``limits.tombstones``, oldest out: there is no state for each id that ever was. What
 forgotten ids had to spare is counted in one number, which has a bound too, so whoever gives up ten thousand streams at
 once still gets what was under way for them. All is forgotten when no stream has ended for a connection's lifetime:
-nothing is under way for so long. Full tables take 140 KiB, which is much for a connection that is idle.
+nothing is under way for so long. Full tables take 200 KiB, which is much for a connection that is idle.
 """
 
 from __future__ import annotations
@@ -48,11 +50,14 @@ class LateFrames:
         "_most_parts",
         "_parts",
         "_since",
+        "_tails",
     )
 
     def __init__(self, limits: Limits) -> None:
         self._given_up = Tombstones(limits.tombstones)
         self._ended = Tombstones(limits.tombstones)
+        self._tails = Tombstones(limits.tombstones)
+        "Streams with a refused payload whose last fragment has not come."
         self._answers = 0
         self._most_answers = limits.tombstones
         self._parts = 0
@@ -70,6 +75,19 @@ class LateFrames:
         """This side ended the stream: ``free`` frames may be under way."""
         self._spare(self._given_up.add(id, free))
         self._fresh = True
+
+    def cut_off(self, id: int) -> None:
+        """This side refused a payload whose last fragment is still to come."""
+        self._tails.add(id)
+        self._fresh = True
+
+    def swallow(self, id: int, last: bool) -> bool:
+        """Whether a fragment belongs to a payload that was cut off. ``last`` ends it."""
+        if id not in self._tails:
+            return False
+        if last:
+            self._tails.discard(id)
+        return True
 
     def expect_parts(self) -> None:
         """This side gives up a stream, or its inbound half."""
@@ -97,6 +115,7 @@ class LateFrames:
         """The id is used again."""
         self._given_up.discard(id)
         self._ended.discard(id)
+        self._tails.discard(id)
 
     def knows(self, id: int) -> bool:
         """Whether a stream of this id has ended a moment ago, in another way than by an answer."""
@@ -109,11 +128,12 @@ class LateFrames:
         elif now - self._since >= seconds:
             self._given_up.clear()
             self._ended.clear()
+            self._tails.clear()
             self._forgotten = 0
 
     def state(self) -> list[Any]:
         """What ``restore`` takes."""
-        return [self._given_up.state(), self._ended.state(), self._answers, self._forgotten]
+        return [self._given_up.state(), self._ended.state(), self._answers, self._forgotten, self._tails.state()]
 
     def restore(self, state: list[Any]) -> None:
         """Go on from a state."""
@@ -122,6 +142,7 @@ class LateFrames:
         self._answers = min(state[2], self._most_answers)
         self._parts = self._most_parts
         self._forgotten = min(state[3], self._most_forgotten)
+        self._tails.restore(state[4] if len(state) > 4 else [])
 
     def price(self, id: int, frame: LateFrame, part: bool = False) -> int:
         """What a frame for a stream that is not live costs in glitch tokens; 0 for a legal race. ``part``: it is a

@@ -210,7 +210,8 @@ class Streams:
         if frame.stream in self._partials:
             self._fragment(frame.stream, frame, last)
         elif stream is None:
-            self._unknown(frame.stream, "PAYLOAD", not last)
+            if not self._swallow(frame.stream, 3 + frame.encoded_size, last):
+                self._unknown(frame.stream, "PAYLOAD", not last)
         elif not last:
             if stream.owed or stream.state == _IN_DONE:
                 self._fragment(frame.stream, frame, last)
@@ -259,6 +260,7 @@ class Streams:
             self.reassembly.drop(id)
             self._count_cancel()
             return
+        self._late.swallow(id, True)
         self.out.drop(id)  # R-38: a payload that is still being written is not wanted any more
         self._unknown(id, name)
 
@@ -517,6 +519,8 @@ class Streams:
     ) -> None:
         """``more``: fragments are still to come; they are swallowed (FG-01)."""
         stream = self.live.get(id)
+        if more:
+            self._late.cut_off(id)
         if stream is not None:
             stream.late = self.limits.fragments if more else 0
             self._step(stream, input, (reason, code))
@@ -547,6 +551,14 @@ class Streams:
             self.events.append(Ignored(stream.id, "SI-07", "it was under way when this side canceled", 0))
         else:
             self._step(stream, StreamInput.ITEM)
+
+    def _swallow(self, id: int, size: int, last: bool) -> bool:
+        """Whether a fragment of ``size`` bytes, prefix included, is the rest of a refused payload: it is dropped and
+        costs nothing, however many there are (FG-01). Fragments without progress have a price (FG-02)."""
+        if not (last or size >= self.limits.fragment_min_bytes) or not self._late.swallow(id, last):
+            return False
+        self.events.append(Ignored(id, "FG-01", "the rest of a payload that was refused", 0))
+        return True
 
     def _unknown(self, id: int, name: LateFrame, part: bool = False) -> None:
         price = self._late.price(id, name, part)
@@ -684,6 +696,8 @@ class Streams:
         """Refuse a request that nothing has been done for: safe to try again."""
         id = frame.stream
         self._charge(1, id, "REJECTED", reason)
+        if frame.follows:
+            self._late.cut_off(id)
         self._late.given_up(id, self.limits.fragments if frame.follows else self.limits.cancel_race_frames)
         if not isinstance(frame, self._wire.RequestFnf):  # D-11: a refused REQUEST_FNF is dropped silently
             self._send_error(id, self._codes.Code.REJECTED, reason)
@@ -692,6 +706,8 @@ class Streams:
         """Refuse a request that breaks a rule: it counts as a cancel of the peer (FL-02)."""
         if not silent:
             self._send_error(id, code, reason)
+        if more:
+            self._late.cut_off(id)
         self._late.given_up(id, self.limits.fragments if more else self.limits.cancel_race_frames)
         self._count_cancel()
 
