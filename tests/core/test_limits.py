@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afflux.core.limits import REASONS, ROWS, Limits, reference
+from afflux.core.limits import REASONS, ROWS, Limits, reached, reference
 
 PROFILES = {"server": Limits.server, "trusted": Limits.trusted, "tiny": Limits.tiny}
 
@@ -46,6 +46,7 @@ def test_the_default_is_the_server() -> None:
         ("cancel_bucket", (200, 20), (2_000, 200), (50, 5)),
         ("keepalive_rate", (10, 100), (100, 1_000), (5, 20)),
         ("idle_s", 300, None, 60),
+        ("connections_per_address", 0.25, None, 16),
         ("journal_bytes", 1_073_741_824, 68_719_476_736, 16_777_216),
         ("resume_rate", (10, 1), (60, 0.1), (5, 1)),
     ],
@@ -140,6 +141,8 @@ def test_even_a_name_that_is_near_to_nothing(name: str) -> None:
         ({"cancel_bucket": (1, 2, 3)}, "cancel_bucket is a pair"),
         ({"cancel_bucket": (1, 0.5)}, "cancel_bucket is a whole number"),
         ({"cancel_bucket": None}, "cancel_bucket is a pair"),
+        ({"connections_per_address": "1/4"}, "connections_per_address is a number"),
+        ({"connections_per_address": True}, "connections_per_address is a number"),
     ],
 )
 def test_a_value_of_the_wrong_type(changes: dict[str, Any], message: str) -> None:
@@ -157,6 +160,10 @@ def test_a_value_of_the_wrong_type(changes: dict[str, Any], message: str) -> Non
         {"varint_bytes": 11},
         {"sessions": 129},
         {"lease_queue": 257},
+        {"connections_per_address": -1},
+        {"connections_per_address": 0.0},
+        {"connections_per_address": 1.5},
+        {"connections_per_address": 100.0},
     ],
 )
 def test_a_value_out_of_range(changes: dict[str, Any]) -> None:
@@ -233,6 +240,25 @@ def test_whatever_is_asked_for_is_made_or_refused_by_name(changes: dict[str, Any
     assert limits.frame_bytes + limits.payload_bytes + limits.outbound_high_bytes <= limits.connection_bytes
 
 
+def test_a_share_is_a_float_and_a_count_is_an_int() -> None:
+    for value in (0, 1, 100, 0.001, 1.0, None):
+        limits = Limits(connections_per_address=value)
+        assert limits.connections_per_address == value
+        assert repr(limits) == f"Limits.server(connections_per_address={value})"
+
+
+def test_what_a_peer_is_told_when_a_limit_is_reached() -> None:
+    """The reason word, the limit's name, its value."""
+    limits = Limits(connections=8, connections_per_address=2, idle_s=5)
+    assert reached(limits, "connections") == "too-many-connections: connections=8"
+    assert reached(limits, "connections_per_address") == "too-many-connections: connections_per_address=2"
+    assert reached(limits, "tombstones") == "tombstones: tombstones=1024"
+    assert reached(limits, "glitch_bucket") == "protocol-abuse: glitch_bucket=(1000, 100)"
+    share = limits.replace(connections_per_address=0.25)
+    text = "too-many-connections: connections_per_address=0.25 of connections=8"
+    assert reached(share, "connections_per_address") == text
+
+
 def test_credit_frames_follow_what_was_sent() -> None:
     assert Limits().credit_frames(streams=0, items=0) == 5
     assert Limits().credit_frames(streams=2, items=3) == 5 + 2 * (2 + 30)
@@ -246,3 +272,5 @@ def test_the_reference_page_has_every_limit() -> None:
     assert "|`idle_s`|seconds without a frame or stream|300|off|60|idle|" in lines
     assert "|`error_text_bytes`|bytes out, in|1 Ki, 64 Ki|1 Ki, 64 Ki|256, 4 Ki||" in lines
     assert "|`journal_bytes`|bytes|1 Gi|64 Gi|16 Mi||" in lines
+    row = "|`connections_per_address`|count (int), or share of connections (float)|0.25|off|16|too-many-connections|"
+    assert row in lines

@@ -17,7 +17,7 @@ from math import inf, isfinite, prod
 from types import MappingProxyType
 from typing import Any, Literal, Self, cast
 
-__all__ = ["REASONS", "ROWS", "LimitRow", "Limits", "Profile", "reference"]
+__all__ = ["REASONS", "ROWS", "LimitRow", "Limits", "Profile", "reached", "reference"]
 
 Profile = Literal["server", "trusted", "tiny"]
 "``server``: the default. ``trusted``: links between hosts of one operator. ``tiny``: small devices, and tests."
@@ -45,6 +45,8 @@ class LimitRow:
     "True when None (off) is a legal value."
     most: float | None = None
     "The greatest legal value, where the format fixes one."
+    share_of: str | None = None
+    "The limit of which a value with a fraction, such as 0.25, is a share; a whole number is a fixed count."
     fractions: bool
     "True when a value need not be whole, such as seconds."
 
@@ -132,8 +134,17 @@ class Limits:
     max_age_s: float | None = _row(4, "seconds, age of a connection", None, None, None, off=True)
 
     # 5. Listener and authentication
-    connections: int = _row(5, "count", 10_000, 10_000, 100)
-    connections_per_address: int | None = _row(5, "count", 100, None, 16, off=True)
+    connections: int = _row(5, "count", 10_000, 10_000, 100, "too-many-connections")
+    connections_per_address: int | float | None = _row(
+        5,
+        "count (int), or share of connections (float)",
+        0.25,
+        None,
+        16,
+        "too-many-connections",
+        off=True,
+        share_of="connections",
+    )
     accepts_per_s: int = _row(5, "count per second", 200, 2_000, 20)
     half_handshakes: int = _row(5, "count", 1_024, 4_096, 32)
     accept_backoff_s: float = _row(5, "seconds after descriptors run out", 1, 1, 1)
@@ -234,6 +245,16 @@ REASONS: Mapping[str, str] = MappingProxyType({name: row.reason for name, row in
 "The reason word of each limit that has one: what the wire and the counters say."
 
 
+def reached(limits: Limits, name: str) -> str:
+    """The text for a peer that has reached a limit: the reason word, then the limit's name and value, as in
+    ``too-many-connections: connections=10000``."""
+    row, value = ROWS[name], getattr(limits, name)
+    shown = f"{name}={value}"
+    if row.share_of is not None and isinstance(value, float):
+        shown += f" of {row.share_of}={getattr(limits, row.share_of)}"
+    return f"{row.reason or name}: {shown}"
+
+
 def reference() -> str:
     """The reference page: one Markdown table with every limit."""
     lines = ["|Limit|Unit|server|trusted|tiny|Reason|", "|---|---|---|---|---|---|"]
@@ -262,6 +283,8 @@ def _check_value(row: LimitRow, value: Any) -> None:
     if value is None or isinstance(value, tuple) != pair or (pair and len(value) != len(row.server)):
         raise TypeError(f"{row.name} is {'a pair' if pair else 'a number'} ({row.unit}), not {value!r}")
     for part in value if pair else (value,):
+        if row.share_of is not None and isinstance(part, float) and not 0 < part <= 1:
+            raise ValueError(f"{row.name} is a whole number, or a share above 0 and at most 1, not {value!r}")
         if isinstance(part, bool) or not isinstance(part, (int, float) if row.fractions else int):
             kind = "a number" if row.fractions else "a whole number"
             raise TypeError(f"{row.name} is {kind} ({row.unit}), not {value!r}")
