@@ -26,7 +26,7 @@ from afflux.address import Address
 from afflux.aio.flow import DEFAULT_CREDIT
 from afflux.aio.server import OnSetup, Server, serve
 from afflux.core.autocredit import Kept
-from afflux.core.errors import Error
+from afflux.core.errors import Error, LimitExceeded
 from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
 from afflux.registry import PROTOCOLS, named
@@ -102,9 +102,10 @@ class App:
             return
         while (seconds := self.server.delay()) > 0:
             await asyncio.sleep(seconds)
-        driver = self.server.attach(_host(scope), _uri(scope))
-        if driver is None:
-            await _refuse(scope, send, 503, _WORDS[503])
+        try:
+            driver = self.server.attach(_host(scope), _uri(scope))
+        except LimitExceeded as refusal:
+            await _refuse(scope, send, 503, refusal.message)
             return
         bridge = _Bridge(scope, send, self._framing, self.server.limits)
         await bridge.run(driver, receive, subprotocol)
@@ -173,7 +174,6 @@ def app(
 _WORDS = {
     404: "nothing is served at this path",
     426: "this is a WebSocket: connect to it with a WebSocket client",
-    503: "there are too many connections; try again later",
 }
 
 

@@ -98,6 +98,8 @@ class ProtocolEntry:
     "How its frames stand in a stream of bytes, for transports of messages; None for a protocol that is one stream."
     subprotocol: str | None = None
     "What it is called in a WebSocket's handshake; None for a protocol that says nothing there."
+    refusal: Callable[[str], bytes] | None = None
+    "The bytes that tell a connection why it is not taken, given the reason; None closes it without a word."
 
     def check(self, verb: str) -> None:
         """Raise unless the protocol has a verb.
@@ -242,6 +244,10 @@ def _make(package: str) -> EngineFactory:
     return _late(f"afflux.protocols.{package}.entry", "make")
 
 
+def _refusal(package: str) -> Callable[[str], bytes]:
+    return _late(f"afflux.protocols.{package}.entry", "refusal")
+
+
 _TERMS: Final = (("keepalive", _seconds), ("lifetime", _seconds), ("mtu", _size))
 _TLS: Final = tuple((name, _text) for name in ("ca", "cert", "key", "name", "client_ca"))
 _FIVE: Final = ("request", "fire", "stream", "channel", "push")
@@ -261,12 +267,20 @@ _THREE, _FOUR = LengthPrefix(3), LengthPrefix(4, inclusive=True, reserved=0x8000
 PROTOCOLS: Final = {
     entry.name: entry
     for entry in (
-        ProtocolEntry("rsocket", _make("rsocket"), _FIVE, _TERMS, _RSOCKET, _THREE, "rsocket"),
+        ProtocolEntry("rsocket", _make("rsocket"), _FIVE, _TERMS, _RSOCKET, _THREE, "rsocket", _refusal("rsocket")),
         ProtocolEntry("rsocket-draft"),
-        ProtocolEntry("reactivesocket", _make("reactivesocket"), (*_FIVE, "subscribe"), _OLD, _SUB, _FOUR),
+        ProtocolEntry(
+            "reactivesocket",
+            _make("reactivesocket"),
+            (*_FIVE, "subscribe"),
+            _OLD,
+            _SUB,
+            _FOUR,
+            refusal=_refusal("reactivesocket"),
+        ),
         ProtocolEntry("limit"),
-        ProtocolEntry("jmux", _make("jmux"), ("request",), _JMUX, ("session",)),
-        ProtocolEntry("rsio", _make("rsio"), ("stream",), _DRAFT, ("subscribe",)),
+        ProtocolEntry("jmux", _make("jmux"), ("request",), _JMUX, ("session",), refusal=_refusal("jmux")),
+        ProtocolEntry("rsio", _make("rsio"), ("stream",), _DRAFT, ("subscribe",), refusal=_refusal("rsio")),
     )
 }
 "Every protocol that an address may name."

@@ -373,7 +373,7 @@ async def test_listener_limits() -> None:
 
 async def test_the_oldest_half_handshake_goes() -> None:
     """HS-27."""
-    limits = Limits.tiny(half_handshakes=2, connections_per_address=None)
+    limits = Limits.tiny(half_handshakes=2, connections_per_address=None, handshake_s=1)
     async with afflux.serve("tcp://127.0.0.1:0", Demo(), limits=limits) as server:
         host, port = server.uri.removeprefix("tcp://").split(":")
         silent = [await asyncio.open_connection(host, port) for _ in range(3)]

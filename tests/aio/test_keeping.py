@@ -196,7 +196,8 @@ async def test_a_server_that_closes_lets_nobody_in() -> None:
         async for _ in peer.stream(b""):
             break
         await server.close()
-        assert server.attach("", "mem://late") is None  # as an ASGI server might
+        with pytest.raises(afflux.LimitExceeded, match="the server is closing"):
+            server.attach("", "mem://late")  # as an ASGI server might
         driver = server._welcome("")  # accepted in the turn before
         assert driver.over
         await peer.close()

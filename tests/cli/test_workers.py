@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -248,3 +249,12 @@ def test_where_ports_can_not_be_shared_it_is_told() -> None:
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == "afflux: this system has no SO_REUSEPORT: one process listens at a port, and no other\n"
+
+
+async def test_three_hundred_connections_from_one_address() -> None:
+    """However the system spreads them, each worker takes all that it gets."""
+    with workers() as server:
+        async with AsyncExitStack() as stack:
+            peers = [await stack.enter_async_context(afflux.connect(server.uri)) for _ in range(300)]
+            answers = await asyncio.gather(*(peer.request() for peer in peers))
+    assert len({answer.text for answer in answers}) == 2

@@ -170,7 +170,7 @@ async def test_HS_27_newcomers_are_refused_and_the_others_go_on(wire: Wire) -> N
 
 @every_wire
 async def test_HS_27_the_oldest_half_handshake_goes(wire: Wire) -> None:
-    limits = Limits.tiny(half_handshakes=2, connections_per_address=None)
+    limits = Limits.tiny(half_handshakes=2, connections_per_address=None, handshake_s=1)
     async with afflux.serve(uri_of(wire), Demo(), limits=limits) as server:
         silent = [await asyncio.open_connection(*place_of(server)) for _ in range(3)]
         try:
@@ -210,7 +210,7 @@ async def test_HS_27_what_strangers_cost(wire: Wire) -> None:
             for sock in socks:
                 sock.setblocking(False)
                 await loop.sock_connect(sock, place_of(server))
-            while len(server._handshakes) < count:
+            while len(server._gate.handshakes) < count:
                 await asyncio.sleep(0)
             used, _ = tracemalloc.get_traced_memory()
         finally:

@@ -8,6 +8,7 @@ import pytest
 
 from afflux.core import engine as contracts
 from afflux.core.errors import LocalProtocolError, Unsupported
+from afflux.core.events import Closed, Failed
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.core.terms import Terms
@@ -82,3 +83,21 @@ def test_a_dialect_is_read_and_used(name: str, text: str) -> None:
     made(name, "server", Terms(dialect=dialect))
     with pytest.raises(ValueError, match="with commas between"):
         read("nonsense")
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_refusal_ends_a_client_and_says_why(name: str) -> None:
+    """What a listener says to a connection that it does not take; nothing was processed."""
+    refusal = PROTOCOLS[name].refusal
+    assert refusal is not None
+    client = made(name, "client")
+    verb = "stream" if name == "rsio" else "request"
+    client.open(verb, b"x", credit=1)
+    while client.outgoing():
+        pass
+    events = client.receive(refusal("too-many-connections: connections=1"), 0.0)
+    failed, closed = (next(event for event in events if isinstance(event, kind)) for kind in (Failed, Closed))
+    assert closed.error.message == "too-many-connections: connections=1"
+    assert failed.error.message == closed.error.message
+    assert not failed.error.may_have_been_processed
+    assert client.closed

@@ -97,9 +97,13 @@ class Everyone:
     origins = None
     reuse_port = False
 
-    def admit(self, host: str) -> bool:
+    def admit(self, host: str) -> str | None:
         """Yes."""
-        return True
+        return None
+
+    def last_words(self, reason: str) -> bytes:
+        """Nobody is refused."""
+        return b""
 
     def delay(self) -> float:
         """At once."""

@@ -229,16 +229,16 @@ async def test_a_stranger_who_falls_silent_is_closed(place: Place, words: bytes)
 
 @sockets
 async def test_the_oldest_half_handshake_makes_room(place: Place) -> None:
-    limits = Limits.server(half_handshakes=2)
+    limits = Limits.server(half_handshakes=2, handshake_s=2)
     async with place.serve(Demo(), limits=limits) as server:
         strangers = []
         for count in (1, 2, 2):
             strangers.append(stranger(server.uri))
-            await turns_until(lambda: len(server._handshakes) == count)  # noqa: B023
+            await turns_until(lambda: len(server._gate.handshakes) == count)  # noqa: B023
             if len(strangers) < 3:
-                (*_, newest) = server._handshakes
+                (*_, newest) = server._gate.handshakes
         await asyncio.to_thread(ends, strangers[0])
-        assert newest in server._handshakes
+        assert newest in server._gate.handshakes
         async with place.connect(server.uri) as peer:
             assert (await peer.request(b"x")).data == b"x"
         for sock in strangers:

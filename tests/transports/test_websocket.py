@@ -339,7 +339,7 @@ async def test_a_request_that_dribbles_in_has_the_same_time() -> None:
 
 async def test_half_handshakes_are_counted() -> None:
     """The oldest gives way, upgraded or not."""
-    limits = Limits.tiny(half_handshakes=2)
+    limits = Limits.tiny(half_handshakes=2, handshake_s=1)
     async with afflux.serve(WS, Demo(), limits=limits) as server:
         halves = [await asyncio.open_connection(*where(server.uri)) for _ in range(2)]
         halves[1][1].write(upgrade())

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,14 +16,14 @@ from afflux.address import Address, parse
 from afflux.aio.cold import begin_again, plain, replays_of
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT
+from afflux.aio.gate import Gate
 from afflux.aio.guesses import Guesses
 from afflux.aio.peer import Peer
 from afflux.aio.serving import Extension, Serving, verbs_of
 from afflux.core.autocredit import Kept, check_kept
-from afflux.core.bucket import Bucket
-from afflux.core.errors import ConnectionClosed, Error, Rejected
+from afflux.core.errors import ConnectionClosed, Error, LimitExceeded, Rejected
 from afflux.core.events import Established, Opened, Resuming, Suspended
-from afflux.core.limits import REASONS, Limits
+from afflux.core.limits import REASONS, Limits, reached
 from afflux.registry import Terms
 from afflux.transports.base import Listener
 from afflux.transports.security import Tls, settled
@@ -61,7 +60,7 @@ class _Guest(Serving):
         self.certificate = self.peer.certificate
         if self.driver.record is not None:
             self.driver.record.about = plain(self.certificate)
-        self.server._handshakes.pop(self.peer, None)
+        self.server._gate.handshakes.pop(self.peer, None)
         self.server._crowd_out()
         if self.server._on_setup is not None:
             self.deciding = self.driver.spawn(self._decide(event.setup), self.context.copy())
@@ -72,7 +71,7 @@ class _Guest(Serving):
 
     def resuming(self, event: Resuming) -> None:
         """A newcomer wants to go on with a session: give that its transport, if everything fits."""
-        self.server._handshakes.pop(self.peer, None)
+        self.server._gate.handshakes.pop(self.peer, None)
         if self.server._guesses.wait(self.peer.host):
             self.deciding = self.driver.spawn(self._wait_and_resume(event))
         else:
@@ -193,10 +192,7 @@ class Server:  # long: the listener's admission is part of it
         self._shown = str(address)
         "What the peers show as their address: one string for all."
         self._peers: set[Peer] = set()
-        self._hosts: Counter[str] = Counter()
-        self._admitted = 0
-        self._handshakes: OrderedDict[Peer, None] = OrderedDict()
-        self._rate = Bucket(limits.accepts_per_s, limits.accepts_per_s)
+        self._gate = Gate(limits, lambda: False)
         self._stopped: asyncio.Future[None] | None = None
         self._closing = False
         self._guesses = Guesses(limits)
@@ -210,6 +206,11 @@ class Server:  # long: the listener's admission is part of it
     def connections(self) -> tuple[Peer, ...]:
         """The clients that are connected now."""
         return tuple(self._peers)
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """How many connections were refused because of a limit, by its name, such as ``{"connections": 3}``."""
+        return dict(self._gate.refused)
 
     async def start(self) -> Server:
         """Listen.
@@ -245,6 +246,7 @@ class Server:  # long: the listener's admission is part of it
         self._closing = True
         if self._listener is not None:
             self._listener.close()
+        self._gate.close(self._shown)
         if keep:
             self._leave()
         while self._peers:
@@ -297,30 +299,32 @@ class Server:  # long: the listener's admission is part of it
         """Whether other processes may listen at the same port."""
         return self._extras.reuse_port
 
-    def admit(self, host: str) -> bool:
-        """Whether one more connection from ``host`` may be served."""
-        limits = self.limits
-        self._rate.take(1, monotonic())
-        if self._closing or self._admitted >= limits.connections:
-            return False
-        most = limits.connections_per_address
-        if host and most is not None and self._hosts[host] >= most:
-            return False
-        self._hosts[host] += 1
-        self._admitted += 1
-        return True
+    def admit(self, host: str) -> str | None:
+        """Admit one more connection from ``host``: None. Otherwise the reason why it is refused."""
+        if self._closing:
+            return "the server is closing"
+        return self._gate.admit(host, monotonic(), self._shown)
+
+    def last_words(self, reason: str) -> bytes:
+        """The bytes that tell a refused connection why."""
+        return self._transport.refusal(self._address, reason)
 
     def delay(self) -> float:
         """Seconds until the next accept."""
-        return self._rate.wait(1, monotonic()) or 0.0
+        return self._gate.delay(monotonic())
 
-    def attach(self, host: str, uri: str) -> Driver | None:
-        """Serve a connection that did not come through the listener, if it is admitted.
+    def attach(self, host: str, uri: str) -> Driver:
+        """Serve a connection that did not come through the listener.
 
         The caller connects what is returned to a transport, as asyncio does, and tells it the end. ``uri`` is what
         the peer object shows.
+
+        Raises:
+            LimitExceeded: it is refused; the text says by which limit.
         """
-        return self._welcome(host, uri) if self.admit(host) else None
+        if (reason := self.admit(host)) is not None:
+            raise LimitExceeded(reason)
+        return self._welcome(host, uri)
 
     # -- inside ---------------------------------------------------------------------------------------------
 
@@ -341,10 +345,8 @@ class Server:  # long: the listener's admission is part of it
             resumable: Any = engine
             driver.record = Record(self._store, resumable, kind="server", asks=False, replays=self._replays)
         peer.host = host
-        self._handshakes[peer] = None
-        if len(self._handshakes) > self.limits.half_handshakes:
-            oldest, _ = self._handshakes.popitem(last=False)
-            oldest._driver.abort(ConnectionClosed("too many handshakes at once", rule="half_handshakes"))
+        if (oldest := self._gate.begin(peer, monotonic())) is not None:
+            oldest._driver.abort(ConnectionClosed(reached(self.limits, "half_handshakes"), rule="half_handshakes"))
         if self._closing:
             driver.abort()  # it was accepted just before
         return driver
@@ -363,23 +365,19 @@ class Server:  # long: the listener's admission is part of it
     def _left(self, peer: Peer) -> None:
         self._peers.discard(peer)
         self._owners.pop(peer._driver.engine, None)
-        self._handshakes.pop(peer, None)
+        self._gate.handshakes.pop(peer, None)
         self._uncount(peer)
 
     def _count(self, peer: Peer) -> None:
         """The peer has a transport: it counts as a connection of its host."""
         peer.counted = True
-        self._admitted += 1
-        self._hosts[peer.host] += 1
+        self._gate.count(peer.host)
 
     def _uncount(self, peer: Peer) -> None:
         if not peer.counted:
             return
         peer.counted = False
-        self._admitted -= 1
-        self._hosts[peer.host] -= 1
-        if not self._hosts[peer.host]:
-            del self._hosts[peer.host]
+        self._gate.uncount(peer.host)
 
     # -- sessions that outlive their transport ----------------------------------------------------------------
 

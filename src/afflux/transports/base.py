@@ -27,7 +27,7 @@ __all__ = ["Admission", "Factory", "Link", "Listener", "Transport", "foreign"]
 
 
 class Admission(Protocol):
-    """Who may come in: a listener asks before it reads a byte."""
+    """Decides which connections a listener takes, before a byte is read."""
 
     @property
     def backoff(self) -> float:
@@ -45,11 +45,14 @@ class Admission(Protocol):
     def reuse_port(self) -> bool:
         """Whether other processes may listen at the same address and port, and share the connections."""
 
-    def admit(self, host: str) -> bool:
-        """Whether one more connection from ``host`` may be served; False closes it unread."""
+    def admit(self, host: str) -> str | None:
+        """Admit one more connection from ``host``: None. Otherwise the reason why it is refused."""
+
+    def last_words(self, reason: str) -> bytes:
+        """The bytes that tell a refused connection why, ``b""`` where nothing can be said."""
 
     def delay(self) -> float:
-        """Seconds to wait before the next accept: 0 while the rate allows one."""
+        """Seconds to wait before the next accept; 0 to accept now."""
 
 
 Factory = Callable[[str], "Receiver"]
@@ -140,6 +143,10 @@ class Transport(Protocol):
             AddressError: a certificate or a key can not be used.
             BindFailed: the address can not be had.
         """
+
+    def refusal(self, address: Address, reason: str) -> bytes:
+        """The bytes that tell a connection why it is not taken, before anything was read from it; ``b""`` where
+        nothing can be said."""
 
     def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
         """Open a link for the blocking driver. ``limits`` are those of the connection, for a link that has something

@@ -35,8 +35,8 @@ class Mem:
         listener = _listening.get(address.host)
         if listener is None or listener.loop is not asyncio.get_running_loop():
             raise ConnectFailed(f"can not connect to {address}: nothing listens there, in this event loop")
-        if not await listener.admitted():
-            raise ConnectFailed(f"can not connect to {address}: it takes no more connections")
+        if (reason := await listener.admitted()) is not None:
+            raise ConnectFailed(f"can not connect to {address}: {reason}")
         pair(factory(), listener.factory(""))
 
     async def listen(
@@ -47,6 +47,10 @@ class Mem:
         if known is not None and not known.loop.is_closed():
             raise BindFailed(f"can not listen on {address}: the name is in use")
         return _MemListener(address, admission, factory)
+
+    def refusal(self, address: Address, reason: str) -> bytes:
+        """Nothing: ``open`` raises the reason."""
+        return b""
 
     def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
         """There is no blocking side: the other end would never run."""
@@ -61,8 +65,8 @@ class _MemListener:
         self._admission = admission
         _listening[address.host] = self
 
-    async def admitted(self) -> bool:
-        """Ask the server, in its own time."""
+    async def admitted(self) -> str | None:
+        """Ask the server, in its own time: None, or why it refuses."""
         while (seconds := self._admission.delay()) > 0:
             await asyncio.sleep(seconds)
         return self._admission.admit("")

@@ -1,7 +1,7 @@
 """TCP: connecting, listening, and saying clearly why it did not work. Nothing is imported here that starts a loop.
 
-Accepting is done by hand and not with ``loop.create_server``, because a refused connection has to be closed before
-a byte is read, a flood has to wait in the kernel's queue, and running out of descriptors must not spin.
+Accepting is done by hand and not with ``loop.create_server``, because a refused connection is told why in one write and
+closed, a flood has to wait in the kernel's queue, and running out of descriptors must not spin.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from afflux.address import Address
 from afflux.core.errors import BindFailed, ConnectFailed, Unsupported
 from afflux.transports.base import Admission, Factory, Link, Listener
+from afflux.transports.parting import Parting
 
 if TYPE_CHECKING:
     import asyncio
@@ -56,6 +57,11 @@ class Tcp:
         except OSError as error:
             raise _bind_failed(address, error) from error
         return SocketListener(address.at(port=_port_of(sockets)), sockets, admission, factory, loop)
+
+    def refusal(self, address: Address, reason: str) -> bytes:
+        """The protocol's own words."""
+        say = address.entry.refusal
+        return b"" if say is None else say(reason)
 
     def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
         """Connect a socket."""
@@ -265,6 +271,7 @@ class SocketListener:
         self._loop = loop
         self._starting: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
+        self._parting = Parting(loop)
         self._watch()
 
     def close(self) -> None:
@@ -275,6 +282,7 @@ class SocketListener:
         for sock in self._sockets:
             sock.close()
         self._sockets = []
+        self._parting.close()
         if self._closed is not None:
             self._closed()
             self._closed = None
@@ -309,8 +317,8 @@ class SocketListener:
         return None
 
     def _take(self, sock: socket.socket, host: str) -> None:
-        if not self._admission.admit(host):
-            sock.close()
+        if (reason := self._admission.admit(host)) is not None:
+            self._parting.tell(sock, self._admission.last_words(reason), self._admission.flush)
             return
         sock.setblocking(False)
         task = self._loop.create_task(self._start(sock, host))

@@ -68,6 +68,10 @@ class SecureTcp:
         where = listener.address  # nobody is welcomed before the loop's next turn
         return listener
 
+    def refusal(self, address: Address, reason: str) -> bytes:
+        """Nothing: a refused connection is not worth a handshake."""
+        return b""
+
     def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
         """Connect a socket, and shake hands."""
         until = monotonic() + timeout

@@ -75,6 +75,11 @@ class Unix:
         loop = asyncio.get_running_loop()
         return SocketListener(address, [sock], admission, factory, loop, closed=remove)
 
+    def refusal(self, address: Address, reason: str) -> bytes:
+        """The protocol's own words."""
+        say = address.entry.refusal
+        return b"" if say is None else say(reason)
+
     def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
         """Connect a socket."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -60,6 +60,14 @@ class WebSocket:
 
         return await _below(address).listen(address, admission, welcome, tls)
 
+    def refusal(self, address: Address, reason: str) -> bytes:
+        """HTTP 503 with the reason; with TLS nothing, because a refused connection is not worth a handshake."""
+        if address.carrier.secure:
+            return b""
+        body = f"{reason}\n".encode()
+        head = f"Content-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\nConnection: close"
+        return f"HTTP/1.1 503 Service Unavailable\r\n{head}\r\n\r\n".encode() + body
+
     def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
         """Connect, and ask for the WebSocket, in ``timeout`` seconds."""
         from afflux.transports.ws_dial import handshake

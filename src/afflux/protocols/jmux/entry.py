@@ -9,8 +9,9 @@ from afflux.core.limits import Limits
 from afflux.core.terms import Terms
 from afflux.protocols.jmux.dialect import Dialect
 from afflux.protocols.jmux.engine import DEFAULT_FRAGMENT, Engine
+from afflux.protocols.jmux.frames import ServerConnectionHeader, Shutdown
 
-__all__ = ["dialect", "make"]
+__all__ = ["dialect", "make", "refusal"]
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
@@ -34,6 +35,12 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
         lenient_partial=switches.lenient_partial,
         max_session_id=switches.max_session_id,
     )
+
+
+def refusal(reason: str) -> bytes:
+    """What a listener sends to a connection that it does not take: its header, then Shutdown, which says that nothing
+    was processed (R-7), so that the client may try again."""
+    return ServerConnectionHeader(initial_ration=1).encode() + Shutdown(detail=reason.encode()).encode()
 
 
 dialect = Dialect.of  # of the text in an address

@@ -262,8 +262,10 @@ class Connection:
     def _reply(self, goodbye: Goodbye) -> None:
         """The peer leaves: end everything and answer once (R-42)."""
         reason = goodbye.reason
-        closed = SetupRefused if self._client and self.hello is None else ConnectionClosed
+        refused = self._client and self.hello is None
+        closed = SetupRefused if refused else ConnectionClosed
         error = closed(reason or "the peer said goodbye", stream=0, rule="R-42")
+        error.may_have_been_processed = not refused  # nothing is taken before the server's hello
         ack = GoodbyeAck(message="") if Extension.GOODBYE_ACK in self.extensions else Goodbye(reason="")
         self._part(error)
         self._out.farewell(ack.encode())

@@ -9,8 +9,9 @@ from afflux.core.limits import Limits
 from afflux.core.terms import Terms
 from afflux.protocols.rsio.dialect import Dialect
 from afflux.protocols.rsio.engine import DEFAULT_MTU, Engine
+from afflux.protocols.rsio.frames import Goodbye
 
-__all__ = ["dialect", "make"]
+__all__ = ["dialect", "make", "refusal"]
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
@@ -23,6 +24,12 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
         raise Unsupported("reactive-streams-io has no setup: a client says its version and extensions, nothing else")
     mtu, extensions = terms.mtu or DEFAULT_MTU, (terms.dialect or Dialect()).extensions
     return Engine(role, limits=limits, decide=decide, now=now, mtu=mtu, extensions=extensions, sizes=terms.sizes)
+
+
+def refusal(reason: str) -> bytes:
+    """What a listener sends to a connection that it does not take: goodbye without a hello, so that the client learns
+    that nothing was taken."""
+    return Goodbye(reason=reason).encode()
 
 
 dialect = Dialect.of  # of the text in an address

@@ -365,7 +365,9 @@ class Connection:
 
     def _setup_failed(self, frame: ErrorFrame) -> None:
         error = self._codes.error_for(frame.code, frame.data, 0, self.limits)
-        self._end(SetupRefused(error.message, code=frame.code, stream=0, rule="R-14"))
+        refused = SetupRefused(error.message, code=frame.code, stream=0, rule="R-14")
+        refused.may_have_been_processed = False  # nothing is served before SETUP is accepted
+        self._end(refused)
 
     # -- connection frames ----------------------------------------------------------------------------------
 

@@ -8,10 +8,11 @@ from typing import Any, Literal, TypeVar
 from afflux.core.errors import LocalProtocolError, Violation
 from afflux.core.limits import Limits
 from afflux.core.terms import Terms
+from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.engine import DEFAULT_MTU, Engine
-from afflux.protocols.rsocket.frames import Setup
+from afflux.protocols.rsocket.frames import ErrorFrame, Setup
 
-__all__ = ["make", "proposal"]
+__all__ = ["make", "proposal", "refusal"]
 
 S = TypeVar("S")
 
@@ -33,6 +34,11 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
         sessions=terms.sessions,
         extensions=terms.extensions,
     )
+
+
+def refusal(reason: str) -> bytes:
+    """What a listener sends to a connection that it does not take: ERROR[REJECTED_SETUP], before SETUP has come."""
+    return ErrorFrame(stream=0, code=Code.REJECTED_SETUP, data=reason.encode()).encode(prefixed=True)
 
 
 def proposal(kind: Callable[..., S], terms: Terms, **own: Any) -> S:

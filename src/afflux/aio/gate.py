@@ -1,0 +1,139 @@
+"""Decide which connections a server takes, count them, and report those that it refuses.
+
+1. ``connections`` bounds all connections and ``connections_per_address`` those of one address: a fixed count, or a
+   share of ``connections`` that applies once three quarters of them are in use.
+2. New connections wait while ``accepts_per_s`` is used up, and while ``half_handshakes`` connections have not finished
+   their handshake and the oldest of them is young. One that has had a quarter of ``handshake_s`` makes room instead.
+3. A refusal is counted by the name of its limit, and logged: at once, then once a second with the number since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from afflux.core.bucket import Bucket
+from afflux.core.limits import Limits, reached
+
+if TYPE_CHECKING:
+    from afflux.aio.peer import Peer
+
+__all__ = ["Gate"]
+
+_log = logging.getLogger("afflux")
+
+_SCARCE: Final = 0.75
+"The part of ``connections`` that may be in use before a share bounds an address."
+_YOUNG: Final = 0.25
+"The part of ``handshake_s`` that a handshake may take before it makes room for others."
+_LOOK_AGAIN_S: Final = 0.01
+_LOG_EVERY_S: Final = 1.0
+
+
+class Gate:
+    """The admission of one server. ``now`` is in monotonic seconds."""
+
+    def __init__(self, limits: Limits, overloaded: Callable[[], bool]) -> None:
+        self._limits = limits
+        self._overloaded = overloaded
+        self._rate = Bucket(limits.accepts_per_s, limits.accepts_per_s)
+        self.admitted = 0
+        "Connections that are in use."
+        self.hosts: Counter[str] = Counter()
+        "The same by address; those without one are under the empty name."
+        self.handshakes: OrderedDict[Peer, float] = OrderedDict()
+        "Connections that have not finished their handshake, and when each began."
+        self.refused: Counter[str] = Counter()
+        "Refused connections, by the name of the limit."
+        self._arriving = 0
+        self._unlogged: Counter[str] = Counter()
+        self._timer: asyncio.TimerHandle | None = None
+
+    # -- new connections --------------------------------------------------------------------------------------
+
+    def delay(self, now: float) -> float:
+        """Seconds until the next connection should be accepted."""
+        wait = self._rate.wait(1, now) or 0.0
+        surplus = len(self.handshakes) + self._arriving + 1 - max(1, self._limits.half_handshakes)
+        if surplus > 0:
+            begun = next(islice(self.handshakes.values(), surplus - 1, None), now)
+            young = begun + self._limits.handshake_s * _YOUNG - now
+            if young > 0:
+                wait = max(wait, min(young, _LOOK_AGAIN_S))
+        return wait
+
+    def admit(self, host: str, now: float, uri: str) -> str | None:
+        """Count one more connection from ``host``, or return why it is refused; ``uri`` is for the log."""
+        self._rate.take(1, now)
+        name = self._limit_reached(host)
+        if name is not None:
+            self._refuse(name, uri)
+            return reached(self._limits, name)
+        self.count(host)
+        self._arriving += 1
+        return None
+
+    def begin(self, peer: Peer, now: float) -> Peer | None:
+        """An admitted connection begins its handshake. Returns the one that has to make room for it, if any."""
+        self._arriving -= 1
+        self.handshakes[peer] = now
+        if len(self.handshakes) > max(1, self._limits.half_handshakes):
+            return self.handshakes.popitem(last=False)[0]
+        return None
+
+    def _limit_reached(self, host: str) -> str | None:
+        """The name of the limit that refuses a connection from ``host``."""
+        limits = self._limits
+        if self.admitted >= limits.connections:
+            return "connections"
+        most = limits.connections_per_address
+        if isinstance(most, float):
+            most = int(most * limits.connections) if self.admitted >= _SCARCE * limits.connections else None
+        if host and most is not None and self.hosts[host] >= most:
+            return "connections_per_address"
+        return "process_bytes" if self._overloaded() else None
+
+    # -- connections that are in use ----------------------------------------------------------------------------
+
+    def count(self, host: str) -> None:
+        """A connection from ``host`` is in use."""
+        self.admitted += 1
+        self.hosts[host] += 1
+
+    def uncount(self, host: str) -> None:
+        """It is not any more."""
+        self.admitted -= 1
+        self.hosts[host] -= 1
+        if not self.hosts[host]:
+            del self.hosts[host]
+
+    # -- the log ------------------------------------------------------------------------------------------------
+
+    def close(self, uri: str) -> None:
+        """Log what has not been logged yet."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._log(uri)
+
+    def _refuse(self, name: str, uri: str) -> None:
+        self.refused[name] += 1
+        self._unlogged[name] += 1
+        if self._timer is None:
+            self._log_later(uri)
+
+    def _log_later(self, uri: str) -> None:
+        self._timer = None
+        if self._unlogged:
+            self._log(uri)
+            self._timer = asyncio.get_running_loop().call_later(_LOG_EVERY_S, self._log_later, uri)
+
+    def _log(self, uri: str) -> None:
+        if self._unlogged:
+            words = ", ".join(f"{count} ({reached(self._limits, name)})" for name, count in self._unlogged.items())
+            _log.warning("afflux: connections to %s refused: %s", uri, words)
+            self._unlogged.clear()
