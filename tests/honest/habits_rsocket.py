@@ -260,14 +260,14 @@ async def a_thousand_streams_at_once(at: Place) -> None:
         assert answer.items == [b"0", b"1", b"2", b"3", b"4"], answer.error
 
 
-@habit("rsocket", fails="issue 10, 2: connections of an address")
+@habit("rsocket")
 async def three_hundred_connections(at: Place) -> None:
     """A proxy, a mesh or a NAT: all of one address."""
     clients = await together(Client.open(at) for _ in range(300))
     await together(client.works() for client in clients)
 
 
-@habit("rsocket", *both, slow=True, in_process=False, memory=120 * MiB, fails="issue 10, 2: connections of an address")
+@habit("rsocket", *both, slow=True, in_process=False, memory=120 * MiB)
 async def a_thousand_connections(at: Place) -> None:
     clients = await together(Client.open(at) for _ in range(1_000))
     await together(client.works() for client in clients)
