@@ -119,6 +119,7 @@ class Unfinished:
         driver = self._driver
         if driver.replies.pop(self.stream, None) is not None:
             driver.engine.cancel(self.stream)
+            driver.wake_askers()
         self._stop()
         if self._inbound is not None:
             self._inbound.drop()

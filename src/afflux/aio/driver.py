@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from itertools import islice
@@ -61,6 +61,9 @@ __all__ = ["Call", "Driver", "Listening"]
 
 _log = logging.getLogger("afflux")
 
+
+Waiters = OrderedDict[asyncio.Future[None], None]
+"Those who wait for the same, in the order in which they are called. Whoever is called, or gives up, is taken out."
 
 Call = list[Any]
 """A request of this turn: its payload, which its stream id takes the place of, and who waits for the answer.
@@ -188,7 +191,7 @@ class Driver(Pump):  # long: one method for each kind of event
         self._has_left = False
         self.loop_frames: int = engine.limits.loop_frames
         self.loop_bytes: int = engine.limits.loop_bytes
-        self.askers: deque[asyncio.Future[None]] | tuple[()] = ()
+        self.askers: Waiters | tuple[()] = ()
         "Requests that wait, because as many are under way as a peer with the same limits would take."
         self.leased: bool = getattr(engine, "leased", False)
         "Requests need a lease."
@@ -204,7 +207,8 @@ class Driver(Pump):  # long: one method for each kind of event
         self._called = 0
         self._most = engine.limits.streams
         self._at_once = max(1, engine.limits.outbound_high_frames // self.loop_frames)
-        self._writable: list[asyncio.Future[None]] = []
+        self._writable: Waiters | tuple[()] = ()
+        "Requests that wait for room, in order."
         self._logged = 0.0
 
     @property
@@ -229,12 +233,12 @@ class Driver(Pump):  # long: one method for each kind of event
         Raises:
             Error: the connection is over.
         """
-        place = len(self._writable)
+        first = False
         while not self.over and (self.room() if size > self.loop_bytes else self.room_beside()) <= 0:
-            waiter = self.loop.create_future()
-            self._writable.insert(place, waiter)
-            await waiter
-            place = 0  # whoever was called goes first again
+            self._writable = self._writable or OrderedDict()
+            await self._wait_in(self._writable, self.flush_soon, first=first)
+            self.flush_soon()  # after this turn the next ones are looked at, though this one may queue nothing
+            first = True  # whoever was called goes first again
         self.check()
         if self.leased and self.lease_wait is not None:
             await self._wait_for_lease(self.lease_wait)
@@ -339,28 +343,51 @@ class Driver(Pump):  # long: one method for each kind of event
         Raises:
             Error: the connection is over.
         """
-        if len(self.replies) >= self._most or self.askers:
-            waiter = self.loop.create_future()
-            self.askers = self.askers or deque()
-            self.askers.append(waiter)
-            self.spare = 0  # nobody overtakes
-            try:
-                await waiter
-            finally:
-                self._called -= waiter.done() and not waiter.cancelled()
-                if self.askers:
-                    self.loop.call_soon(self.wake_askers)
-        await self.writable(size)
+        first = False
+        while True:
+            while not self.over and (len(self.replies) >= self._most or (self.askers and not first)):
+                self.askers = self.askers or OrderedDict()
+                self.spare = 0  # nobody overtakes
+                await self._wait_in(self.askers, self._answered_call, first=first)
+                self._answered_call()
+                first = True
+            await self.writable(size)
+            if self.calls:
+                self.ask_all()
+            if len(self.replies) < self._most:  # it may have filled while this one waited for room
+                return
+
+    def _answered_call(self) -> None:
+        """Whoever was called asks now, or gave up: the next ones are looked at after this turn."""
+        self._called -= 1
+        if self.askers:
+            self.loop.call_soon(self.wake_askers)
 
     def wake_askers(self) -> None:
         """Let those who wait ask, as many as there is room for; who was called and has not asked yet counts."""
         free = self._most - len(self.replies) - self._called
         while self.askers and (free > 0 or self.over):
-            waiter = self.askers.popleft()
+            waiter, _ = self.askers.popitem(last=False)
             if not waiter.done():
                 waiter.set_result(None)
                 self._called += 1
                 free -= 1
+
+    async def _wait_in(self, waiters: Waiters, pass_on: Callable[[], None], *, first: bool) -> None:
+        """Wait until somebody takes this waiter out of the queue and calls it. A waiter that is canceled leaves the
+        queue; where it was called at the same time, ``pass_on`` sees to the one behind it."""
+        waiter = self.loop.create_future()
+        waiters[waiter] = None
+        if first:
+            waiters.move_to_end(waiter, last=False)
+        try:
+            await waiter
+        except BaseException:
+            if waiter.done() and not waiter.cancelled():
+                pass_on()
+            raise
+        finally:
+            waiters.pop(waiter, None)
 
     def check(self) -> None:
         """Raise unless the connection can be used."""
@@ -658,10 +685,11 @@ class Driver(Pump):  # long: one method for each kind of event
             next(iter(self.piled)).call()
 
     def _wake_writable(self, most: int) -> None:
-        waiters, self._writable = self._writable[:most], self._writable[most:]
-        for waiter in waiters:
+        while self._writable and most:
+            waiter, _ = self._writable.popitem(last=False)
             if not waiter.done():
                 waiter.set_result(None)
+                most -= 1
 
     # -- endings ------------------------------------------------------------------------------------------
 

@@ -602,6 +602,8 @@ class Sender:
                 await self._wait()
         finally:
             parked.pop(self, None)
+            if parked and self._called:
+                driver.flush_soon()  # the next ones are looked at, though this one's source may have nothing for long
 
     async def _until_others_are_sent(self) -> None:
         """Wait with a large item while another one is being sent: each may pass the room, and only one does.
