@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from tests.honest.catalogue import Place
 from tests.honest.link import Framing, Link
@@ -206,6 +206,12 @@ class Answer:
 class Client:
     """One connection that has sent its SETUP, or is about to."""
 
+    framing = FRAMING
+    first_id = 1
+    parse = staticmethod(parse)
+    hello = staticmethod(setup)
+    asked = staticmethod(request)
+
     def __init__(self, link: Link) -> None:
         self.link = link
         self.answers: dict[int, Answer] = {}
@@ -214,15 +220,15 @@ class Client:
         "Data of KEEPALIVEs that were answered."
         self.refused: tuple[int, bytes] | None = None
         "An ERROR of stream 0."
-        self._last = -1
+        self._last = self.first_id - 2
 
     @classmethod
-    async def open(cls, place: Place, *first: bytes, receive_buffer: int = 0) -> Client:
+    async def open(cls, place: Place, *first: bytes, receive_buffer: int = 0) -> Self:
         """Connect, and write these frames at once: by default a SETUP as of rsocket-java."""
-        link = await place.dial(FRAMING, receive_buffer)
+        link = await place.dial(cls.framing, receive_buffer)
         client = cls(link)
         place.clients.append(client)
-        await link.send(*(first or (setup(),)))
+        await link.send(*(first or (cls.hello(),)))
         return client
 
     def ids(self, count: int) -> list[int]:
@@ -244,7 +250,7 @@ class Client:
 
     async def turn(self) -> Frame:
         """Take the next frame in."""
-        found = parse(await self.link.frame())
+        found = self.parse(await self.link.frame())
         self.take(found)
         return found
 
@@ -284,7 +290,7 @@ class Client:
         """All of them in one write; each is answered rightly."""
         said = list(payloads)
         ids = self.ids(len(said))
-        await self.send(*(request(id, data, metadata) for id, data in zip(ids, said, strict=True)))
+        await self.send(*(self.asked(id, data, metadata) for id, data in zip(ids, said, strict=True)))
         for data, answer in zip(said, await self.done(*ids), strict=True):
             assert answer.data == data, (answer.data[:40], data[:40])
 
