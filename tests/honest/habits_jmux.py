@@ -165,7 +165,7 @@ async def jmux_ends_its_half(at: Place) -> None:
     await Client.open(at)
 
 
-@habit("jmux", fails="issue 10, 2: connections of an address")
+@habit("jmux")
 async def jmux_three_hundred_connections(at: Place) -> None:
     """A client without a pool: a connection for each thread."""
     clients = await together(Client.open(at) for _ in range(300))

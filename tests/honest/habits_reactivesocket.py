@@ -192,7 +192,7 @@ async def old_keepalives_every_10_ms(at: Place) -> None:
             await client.turn()
 
 
-@habit("reactivesocket", fails="issue 10, 2: connections of an address")
+@habit("reactivesocket")
 async def old_three_hundred_connections(at: Place) -> None:
     clients = await together(Client.open(at) for _ in range(300))
     await together(client.works() for client in clients)

@@ -149,7 +149,7 @@ async def rsio_nothing_is_read_for_a_second(at: Place) -> None:
     assert [len(one.items) for one in found] == [20_000] + [1] * 100
 
 
-@habit("rsio", fails="issue 10, 2: connections of an address")
+@habit("rsio")
 async def rsio_three_hundred_connections(at: Place) -> None:
     clients = await together(Client.open(at) for _ in range(300))
     await together(client.works() for client in clients)
