@@ -41,7 +41,7 @@ def test_the_default_is_the_server() -> None:
     ("name", "server", "trusted", "tiny"),
     [
         ("first_frame_bytes", 65_536, 1_048_576, 16_384),
-        ("frame_bytes", 1_048_576, 16_777_215, 65_536),
+        ("frame_bytes", 4_259_840, 16_777_215, 65_536),
         ("connection_bytes", 8_388_608, 134_217_728, 262_144),
         ("cancel_bucket", (200, 20), (2_000, 200), (50, 5)),
         ("keepalive_rate", (10, 100), (100, 1_000), (5, 20)),
@@ -196,12 +196,11 @@ def test_zero_is_a_limit_and_not_off() -> None:
             {"first_frame_bytes": 65_537},
             ["first_frame_bytes=65537", "frame_bytes=65536"],
         ),
-        ({"payload_bytes": 65_536}, {"payload_bytes": 65_535}, ["frame_bytes=65536", "payload_bytes=65535"]),
         ({}, {"payload_bytes": 262_145}, ["payload_bytes=262145", "connection_bytes=262144"]),
         (
-            {"connection_bytes": 229_376},
-            {"connection_bytes": 229_375},
-            ["frame_bytes=65536 + payload_bytes=131072 + outbound_high_bytes=32768", "connection_bytes=229375"],
+            {"payload_bytes": 229_376},
+            {"payload_bytes": 229_377},
+            ["payload_bytes=229377 + outbound_high_bytes=32768", "connection_bytes=262144"],
         ),
         ({"sessions": 64}, {"sessions": 65}, ["sessions=65 × ration_bytes=4096", "connection_bytes=262144"]),
         (
@@ -237,7 +236,19 @@ def test_whatever_is_asked_for_is_made_or_refused_by_name(changes: dict[str, Any
         assert any(name in str(error) for name in changes)
         return
     assert all(getattr(limits, name) == value for name, value in changes.items())
-    assert limits.frame_bytes + limits.payload_bytes + limits.outbound_high_bytes <= limits.connection_bytes
+    assert limits.payload_bytes + limits.outbound_high_bytes <= limits.connection_bytes
+
+
+def test_a_frame_may_be_as_large_as_a_payload() -> None:
+    """By default, whatever payload_bytes is: as far as the three bytes of RSocket's length reach."""
+    assert Limits.server(payload_bytes=100).frame_bytes == 65_636
+    assert Limits(payload_bytes=6 << 20).frame_bytes == (6 << 20) + 65_536
+    assert Limits().replace(payload_bytes=5 << 20).replace(payload_bytes=6 << 20) == Limits(payload_bytes=6 << 20)
+    assert Limits(payload_bytes=16 << 20, connection_bytes=32 << 20).frame_bytes == 0xFFFFFF
+    assert Limits(frame_bytes=1 << 20).replace(payload_bytes=2 << 20).frame_bytes == 1 << 20
+    assert Limits(frame_bytes=1 << 20, payload_bytes=2 << 20).frame_bytes == 1 << 20
+    assert Limits.tiny(payload_bytes=100).frame_bytes == 65_536
+    assert Limits.trusted(payload_bytes=100).replace(payload_bytes=200).frame_bytes == 0xFFFFFF
 
 
 def test_a_share_is_a_float_and_a_count_is_an_int() -> None:

@@ -298,14 +298,14 @@ async def a_balancer_looks_whether_it_lives(at: Place) -> None:
 # -- large ------------------------------------------------------------------------------------------------------
 
 
-@habit("rsocket", *both, fails="issue 10, 2: frame_bytes")
+@habit("rsocket", *both)
 async def a_mebibyte_in_one_frame(at: Place) -> None:
     """A client without an MTU; so are all of them by default."""
     client = await Client.open(at)
     await client.echoes([bytes(range(256)) * 4_096])
 
 
-@habit("rsocket", *both, memory=48 * MiB, fails="issue 10, 2: frame_bytes")
+@habit("rsocket", *both, memory=48 * MiB)
 async def four_mebibytes_in_one_frame(at: Place) -> None:
     """Exactly as much as a payload may be, three times, with metadata beside it."""
     client = await Client.open(at)
@@ -313,7 +313,7 @@ async def four_mebibytes_in_one_frame(at: Place) -> None:
         await client.echoes([bytes(4 * MiB - len(metadata or b""))], metadata)
 
 
-@habit("rsocket", *both, memory=48 * MiB, fails="issue 10, 2: frame_bytes")
+@habit("rsocket", *both, memory=48 * MiB)
 async def thirty_mebibytes_at_once(at: Place) -> None:
     client = await Client.open(at)
     await client.echoes([bytes((n,)) * MiB for n in range(30)])
@@ -657,7 +657,7 @@ async def a_slow_reader(at: Place) -> None:
     assert len((await client.done(id))[0].items) == 3_000
 
 
-@habit("rsocket", in_process=False, slow=True, fails="issue 10, 2: frame_bytes")
+@habit("rsocket", in_process=False, slow=True)
 async def a_slow_writer(at: Place) -> None:
     """1 MiB in one frame at 128 KiB a second."""
     client = await Client.open(at)

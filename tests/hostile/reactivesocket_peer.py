@@ -66,7 +66,7 @@ def fires() -> list[bytes]:
 def large_setup(**fields: Any) -> bytes:
     """A SETUP as long as a first frame may be."""
     bare = setup(data=b"x", **fields).encoded_size - 1
-    return setup(data=bytes(H - bare), **fields).encode(prefixed=True)
+    return setup(data=bytes(H - 4 - bare), **fields).encode(prefixed=True)
 
 
 def lying(length: int) -> bytes:

@@ -41,7 +41,8 @@ def test_HS_04_a_second_setup_changes_nothing() -> None:
 @pytest.mark.parametrize(("excess", "taken"), [(-1, True), (0, True), (1, False)])
 def test_HS_12_the_first_frame_at_its_limit(excess: int, taken: bool) -> None:
     size = SERVER.first_frame_bytes + excess
-    said = setup(data=bytes(size - setup().encoded_size)).encode(prefixed=True)
+    said = setup(data=bytes(size - 4 - setup().encoded_size)).encode(prefixed=True)
+    assert int.from_bytes(said[:4], "big") == size
     play = Playbook(Engine("server"))
     if taken:
         play >> said << ev.Established

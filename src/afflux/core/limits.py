@@ -23,6 +23,9 @@ Profile = Literal["server", "trusted", "tiny"]
 "``server``: the default. ``trusted``: links between hosts of one operator. ``tiny``: small devices, and tests."
 
 Ki, Mi, Gi = 1 << 10, 1 << 20, 1 << 30
+_LONGEST_FRAME = 0xFFFFFF
+_BESIDE_PAYLOAD = 64 * Ki
+"What a frame may hold beside its payload."
 _CONNECTION_COST = 40 * Ki
 "What an idle connection may cost, in bytes."
 
@@ -67,7 +70,10 @@ class Limits:
 
     # 1. Framing and payloads
     first_frame_bytes: int = _row(1, "bytes before the handshake", 64 * Ki, Mi, 16 * Ki, "first-frame-too-large")
-    frame_bytes: int = _row(1, "bytes", Mi, 0xFFFFFF, 64 * Ki, "frame-too-large", most=0xFFFFFF)
+    frame_bytes: int = _row(
+        1, "bytes", 4 * Mi + _BESIDE_PAYLOAD, _LONGEST_FRAME, 64 * Ki, "frame-too-large", most=_LONGEST_FRAME
+    )
+    """The default is ``payload_bytes`` and 64 Ki, and follows it: other implementations send a payload in one frame."""
     payload_bytes: int = _row(1, "bytes, reassembled", 4 * Mi, 64 * Mi, 128 * Ki, "payload-too-large")
     fragments: int = _row(1, "count per payload", 16_384, 262_144, 2_048, "too-many-fragments")
     fragment_min_bytes: int = _row(1, "bytes, with length field", 64, 64, 64, "fragment-too-small")
@@ -182,6 +188,8 @@ class Limits:
     _profile: Profile = field(default="server", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.frame_bytes == ROWS["frame_bytes"].server:
+            object.__setattr__(self, "frame_bytes", _frame_for(self.payload_bytes))
         for row in ROWS.values():
             _check_value(row, getattr(self, row.name))
         _check_together(self)
@@ -224,6 +232,8 @@ class Limits:
             if name not in ROWS:
                 near = get_close_matches(name, ROWS, 1, 0)
                 raise TypeError(f"there is no limit {name!r}; the nearest is {near[0]!r}")
+        if profile == "server" and values and values["frame_bytes"] == _frame_for(values["payload_bytes"]):
+            values.pop("frame_bytes")
         made = cls(**(values | changes))
         object.__setattr__(made, "_profile", profile)
         return made
@@ -253,6 +263,13 @@ def reached(limits: Limits, name: str) -> str:
     if row.share_of is not None and isinstance(value, float):
         shown += f" of {row.share_of}={getattr(limits, row.share_of)}"
     return f"{row.reason or name}: {shown}"
+
+
+def _frame_for(payload_bytes: Any) -> Any:
+    """The default of ``frame_bytes``; ``_check_value`` judges what is not a number."""
+    if not isinstance(payload_bytes, int):
+        return _LONGEST_FRAME
+    return min(max(0, payload_bytes) + _BESIDE_PAYLOAD, _LONGEST_FRAME)
 
 
 def reference() -> str:
@@ -295,16 +312,16 @@ def _check_value(row: LimitRow, value: Any) -> None:
 
 _AT_MOST: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("+", ("first_frame_bytes",), "frame_bytes"),
-    ("+", ("frame_bytes",), "payload_bytes"),
     ("+", ("payload_bytes",), "connection_bytes"),
-    ("+", ("frame_bytes", "payload_bytes", "outbound_high_bytes"), "connection_bytes"),
+    ("+", ("payload_bytes", "outbound_high_bytes"), "connection_bytes"),
     ("×", ("sessions", "ration_bytes"), "connection_bytes"),
     ("×", ("keepalive_echoes", "connection_metadata_bytes"), "outbound_high_bytes"),
     ("×", ("connections",), "process_bytes"),
     ("+", ("ration_bytes",), "ration_max_bytes"),
     ("+", ("keepalive_s",), "lifetime_s"),
 )
-"The sum or the product of the first is at most the last; each of ``connections`` costs 40 Ki (rule 8.2)."
+"""The sum or the product of the first is at most the last; each of ``connections`` costs 40 Ki (rule 8.2). A frame that
+is not whole is counted beside ``connection_bytes``: a connection holds at most ``connection_bytes`` and one frame."""
 
 
 def _check_together(limits: Limits) -> None:

@@ -632,6 +632,57 @@ def test_asking_stops_where_ids_do() -> None:
     assert play.engine.ask([P(), P(), P()]) == [0x7FFFFFFC, 0x7FFFFFFE]
 
 
+WHOLE = Limits.server(payload_bytes=100_000)
+ASKS: dict[Any, dict[str, int]] = {
+    frames.RequestResponse: {},
+    frames.RequestFnf: {},
+    frames.RequestStream: {"initial_n": 1},
+    frames.RequestSub: {"initial_n": 1},
+    frames.RequestChannel: {"initial_n": 1},
+}
+
+
+@pytest.mark.parametrize("kind", ASKS)
+@pytest.mark.parametrize("metadata", [None, b"m" * 9])
+def test_a_request_in_one_frame(kind: Any, metadata: bytes | None) -> None:
+    """R-45: at the limit it is served; above it is refused as a payload, and the connection goes on."""
+    play = responder(limits=WHOLE)
+    data = bytes(WHOLE.payload_bytes - len(metadata or b""))
+    play >> kind(stream=2, data=data, metadata=metadata, **ASKS[kind]) << (ev.Opened, {"payload": P(data, metadata)})
+    play >> kind(stream=4, data=data + b"x", metadata=metadata, **ASKS[kind])
+    if kind is not frames.RequestFnf:
+        play << error(4, 0x22, b"payload-too-large")
+    play >> kind(stream=6, data=b"next", **ASKS[kind]) << ev.Opened
+    play.quiet()
+
+
+@pytest.mark.parametrize("verb", ["request", "stream", "channel"])
+@pytest.mark.parametrize("complete", [False, True])
+def test_an_item_in_one_frame(verb: str, complete: bool) -> None:
+    """R-45."""
+    play = requester(limits=WHOLE)
+    for large in (0, 1):
+        stream: Any = play.engine.open(verb, b"", credit=0 if verb == "request" else 5)
+        play._collect([])
+        play.sent.clear()
+        play >> frames.Response(stream=stream, complete=complete, data=bytes(WHOLE.payload_bytes + large))
+        if large:
+            play << frames.Cancel(stream=stream) << failed(stream, LimitExceeded, rule="payload-too-large")
+        else:
+            play.events = type(play.events)(e for e in play.events if not isinstance(e, ev.Canceled))  # R-34
+            play << (ev.Items, {"stream": stream})
+    play.quiet()
+
+
+def test_an_item_in_one_frame_at_a_responder() -> None:
+    """R-45."""
+    play = responder(limits=WHOLE) >> CHANNEL << ev.Opened
+    play.do(lambda engine: engine.request(2, 9)) << frames.RequestN
+    play >> frames.RequestChannel(stream=2, data=bytes(WHOLE.payload_bytes)) << ev.Items
+    play >> frames.RequestChannel(stream=2, data=bytes(WHOLE.payload_bytes + 1))
+    play << error(2, 0x22, b"payload-too-large") << failed(2, LimitExceeded, rule="payload-too-large")
+
+
 # -- dialects -------------------------------------------------------------------------------------------------------
 
 

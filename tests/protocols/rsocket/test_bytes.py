@@ -36,8 +36,7 @@ def test_framed_garbage_never_raises(said: list[tuple[int, int, int, bytes]]) ->
 
 def test_bytes_one_by_one_cost_the_same_each() -> None:
     """FR-05: a frame of the largest size, dribbled, is not copied again and again."""
-    limit = Limits.server().frame_bytes
-    frame = frames.RequestFnf(stream=1, data=bytes(limit - 6)).encode(prefixed=True)
+    frame = frames.RequestFnf(stream=1, data=bytes(Limits.server().payload_bytes)).encode(prefixed=True)
     engine = Engine("server")
     engine.receive(setup().encode(prefixed=True), 0.0)
     assert engine.receive(frame[:3], 0.0) == []

@@ -672,7 +672,7 @@ def test_anything_else_before_RESUME_OK(frame: frames.Frame, mode: Mode) -> None
         ("000005 0000000000", b"a frame of 5 bytes is shorter than its header"),
         ("000006 00000000 bc00", b"frame type 0x2F is unknown"),
         ("000008 00000000 3800 0000", None),
-        ("200000", b"frame-too-large"),
+        ("410001", b"frame-too-large"),
     ],
 )
 def test_what_can_not_be_read_before_RESUME_OK(data: str, text: bytes | None, mode: Mode) -> None:

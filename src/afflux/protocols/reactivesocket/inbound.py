@@ -52,7 +52,7 @@ class Inbound(RSocketInbound):
         """
         position, end = 0, len(block)
         unpack, live = HEADER.unpack_from, self._streams.live
-        limit = self._limit
+        limit, plain = self._limit, self._plain_limit
         while end - position >= HEADER_SIZE:
             length, word, id = unpack(block, position)
             stop = position + length
@@ -63,11 +63,13 @@ class Inbound(RSocketInbound):
             if not self.established:
                 self._treat(block, position + 4, stop)  # the first frame of a peer is looked at, whatever it is
                 limit = self._limit
-            elif word in _ITEMS and (stream := live.get(id)) is not None and _plain(stream, word) and length <= limit:
+            elif length > plain:  # or its reserved bit is set
+                self._treat(block, position + 4, stop)
+            elif word in _ITEMS and (stream := live.get(id)) is not None and _plain(stream, word):
                 take = self._take_columns if stream.columnar else self._take_items
                 position = take(stream, block, position, end)
                 continue
-            elif word in _ANSWERS and (stream := live.get(id)) is not None and stream.answering and length <= limit:
+            elif word in _ANSWERS and (stream := live.get(id)) is not None and stream.answering:
                 position = self._take_answers(block, position, end)
                 continue
             elif word in _REQUESTS and (after := self._take_requests(block, position, end)) > position:
@@ -91,7 +93,7 @@ class Inbound(RSocketInbound):
 
     def _take_items(self, stream: Stream, block: bytes, position: int, end: int) -> int:
         """A run of plain items of one stream, at least one; returns where it ends."""
-        unpack, id, owed, limit, start = HEADER.unpack_from, stream.id, stream.owed, self._limit, position
+        unpack, id, owed, limit, start = HEADER.unpack_from, stream.id, stream.owed, self._plain_limit, position
         stride, word, _ = unpack(block, position)
         if owed >= MANY <= (end - position) // stride and (
             count := alike(block, position, end, stride, owed, HEADER_SIZE)
@@ -120,7 +122,7 @@ class Inbound(RSocketInbound):
     def _take_columns(self, stream: Stream, block: bytes, position: int, end: int) -> int:
         """The same as a Block."""
         starts, ends = array("q"), array("q")
-        unpack, owed, start, limit = HEADER.unpack_from, stream.owed, position, self._limit
+        unpack, owed, start, limit = HEADER.unpack_from, stream.owed, position, self._plain_limit
         word = unpack(block, position)[1]
         while owed and end - position >= HEADER_SIZE:
             stride, frame_word, id = unpack(block, position)
@@ -141,7 +143,7 @@ class Inbound(RSocketInbound):
         """A run of whole answers of requests, at least one; returns where it ends. With C or without (R-28)."""
         ids: list[int] = []
         payloads: list[Payload] = []
-        unpack, live, limit, start = HEADER.unpack_from, self._streams.live, self._limit, position
+        unpack, live, limit, start = HEADER.unpack_from, self._streams.live, self._plain_limit, position
         while end - position >= HEADER_SIZE:
             length, word, id = unpack(block, position)
             stop = position + length
@@ -163,7 +165,7 @@ class Inbound(RSocketInbound):
         closer look."""
         streams = self._own
         newest, most = streams.newest, streams.startable()
-        parity, limit, live, unpack = streams.peer_parity, self._limit, streams.live, HEADER.unpack_from
+        parity, limit, live, unpack = streams.peer_parity, self._plain_limit, streams.live, HEADER.unpack_from
         ids: list[int] = []
         payloads: list[Payload] = []
         size = 0
@@ -191,6 +193,11 @@ class Inbound(RSocketInbound):
         if ids:
             streams.asked(ids, payloads, size)
         return position
+
+    @property
+    def _plain_limit(self) -> int:
+        """The longest frame on the short ways: its payload is within ``payload_bytes`` without a look."""
+        return min(self._limits.frame_bytes, self._limits.payload_bytes + HEADER_SIZE)
 
     def _judge(self, block: bytes, position: int, end: int) -> int:
         """How many bytes make the next frame whole; a length out of bounds is a violation (R-10)."""

@@ -132,7 +132,7 @@ class Inbound:
         position, end = 0, len(block)
         self._counted = 0
         unpack, live, treat = HEADER.unpack_from, self._streams.live, self._treat
-        limit = self._limit
+        limit, plain = self._limit, self._plain_limit
         while end - position >= HEADER_SIZE:
             high, low, id, word = unpack(block, position)
             length = high << 16 | low
@@ -142,11 +142,13 @@ class Inbound:
             if not self.established:
                 treat(block, position + 3, stop)  # the first frame of a peer is looked at, whatever it is
                 limit = self._limit
-            elif word == NEXT and (stream := live.get(id)) is not None and stream.hot:
+            elif word == NEXT and length <= plain and (stream := live.get(id)) is not None and stream.hot:
                 take = self._take_columns if stream.columnar else self._take_items
                 position = take(stream, block, position, end)
                 continue
-            elif word == NEXT_COMPLETE and (stream := live.get(id)) is not None and stream.answering:
+            elif (
+                word == NEXT_COMPLETE and length <= plain and (stream := live.get(id)) is not None and stream.answering
+            ):
                 position = self._take_answers(block, position, end)
                 continue
             elif word in _REQUESTS and (after := self._take_requests(block, position, end)) > position:
@@ -164,7 +166,7 @@ class Inbound:
 
     def _take_items(self, stream: Stream, block: bytes, position: int, end: int) -> int:
         """A run of plain items of one stream, at least one; returns where it ends."""
-        unpack, id, owed, limit, start = HEADER.unpack_from, stream.id, stream.owed, self._limit, position
+        unpack, id, owed, limit, start = HEADER.unpack_from, stream.id, stream.owed, self._plain_limit, position
         stride = 3 + int.from_bytes(block[position : position + 3], "big")
         if owed >= MANY <= (end - position) // stride and (
             count := alike(block, position, end, stride, owed, HEADER_SIZE)
@@ -195,7 +197,7 @@ class Inbound:
     def _take_columns(self, stream: Stream, block: bytes, position: int, end: int) -> int:
         """The same as a Block."""
         starts, ends = array("q"), array("q")
-        unpack, owed, start, limit = HEADER.unpack_from, stream.owed, position, self._limit
+        unpack, owed, start, limit = HEADER.unpack_from, stream.owed, position, self._plain_limit
         while owed and end - position >= HEADER_SIZE:
             high, low, id, word = unpack(block, position)
             length = high << 16 | low
@@ -216,7 +218,7 @@ class Inbound:
         """A run of whole answers of requests, at least one; returns where it ends."""
         ids: list[int] = []
         payloads: list[Payload] = []
-        unpack, live, limit, start = HEADER.unpack_from, self._streams.live, self._limit, position
+        unpack, live, limit, start = HEADER.unpack_from, self._streams.live, self._plain_limit, position
         while end - position >= HEADER_SIZE:
             high, low, id, word = unpack(block, position)
             length = high << 16 | low
@@ -239,7 +241,7 @@ class Inbound:
         closer look."""
         streams = self._streams
         newest, most = streams.newest, streams.startable()
-        parity, limit, live, unpack = streams.peer_parity, self._limit, streams.live, HEADER.unpack_from
+        parity, limit, live, unpack = streams.peer_parity, self._plain_limit, streams.live, HEADER.unpack_from
         ids: list[int] = []
         payloads: list[Payload] = []
         size = 0
@@ -313,6 +315,11 @@ class Inbound:
     @property
     def _limit(self) -> int:
         return self._limits.first_frame_bytes if self.first else self._limits.frame_bytes
+
+    @property
+    def _plain_limit(self) -> int:
+        """The longest frame on the short ways: its payload is within ``payload_bytes`` without a look."""
+        return min(self._limits.frame_bytes, self._limits.payload_bytes + HEADER_SIZE - 3)
 
 
 def _nobody(block: bytes, start: int, end: int) -> None:

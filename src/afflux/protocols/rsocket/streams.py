@@ -178,7 +178,12 @@ class Streams:
             self._fragment(id, frame, last=False)
         else:
             complete = isinstance(frame, self._wire.RequestChannel) and frame.complete
-            self._accept(frame, Payload(frame.data, frame.metadata), complete)
+            payload = Payload(frame.data, frame.metadata)
+            if len(payload) > self.limits.payload_bytes:
+                silent = isinstance(frame, self._wire.RequestFnf)
+                self._refuse(id, self._codes.Code.REJECTED, "payload-too-large", False, silent)
+            else:
+                self._accept(frame, payload, complete)
 
     def _is_full(self, request: Any) -> bool:
         """Whether as many handlers run as may. A fire waits until one may begin."""
@@ -469,6 +474,9 @@ class Streams:
             self._step(stream, StreamInput.COMPLETE if complete else StreamInput.EMPTY)
         elif not stream.owed and stream.state != _IN_DONE:
             self._step(stream, StreamInput.ITEM_EXCESS)
+        elif len(payload) > self.limits.payload_bytes and stream.state != _IN_DONE:
+            stream.late = 0
+            self._step(stream, StreamInput.TOO_BIG, ("payload-too-large", self._codes.Code.REJECTED))
         elif complete or stream.verb == "request":
             # R-23: the answer of a request completes it, with or without C
             self._step(stream, StreamInput.ITEM_LAST, payload)
