@@ -66,7 +66,7 @@ def test_R_4_initial_rations() -> None:
 @pytest.mark.parametrize(("bytes", "field"), [(256, 1), (0xFFFF00, 0xFFFF), (0x1000000, 0xFFFF)])
 def test_R_5_what_is_offered(bytes: int, field: int) -> None:
     """R-5, D-2: a multiple of 256 of at most 0xFFFF00, never 0."""
-    limits = Limits.trusted(ration_bytes=bytes, ration_max_bytes=bytes, connection_bytes=1 << 31)
+    limits = Limits.trusted(ration_bytes=bytes, ration_max_bytes=bytes, connection_bytes=1 << 32)
     play = Playbook(Engine("client", limits=limits)) << ClientConnectionHeader(initial_ration=field)
     assert play.engine._sessions.rations.initial == min(bytes, MOST_OFFERED)
 

@@ -11,7 +11,7 @@ from afflux.core.events import Readable, SessionOpened
 from afflux.core.limits import Limits
 from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.errors import SessionAborted
-from afflux.protocols.jmux.frames import Data, ErrorMessage, IncrementRation
+from afflux.protocols.jmux.frames import Abort, Data, ErrorMessage, IncrementRation
 
 from .playbook import Playbook, abort, client, closed, data, failed, ignored, more, opening, server
 
@@ -157,22 +157,23 @@ def test_responses_that_were_not_read_count() -> None:
     assert play.engine._sessions.rations.spent == 0
 
 
-def test_a_payload_for_which_there_is_no_memory() -> None:
-    """connection_bytes: sessions that are put together share what is left; the last one is refused."""
+def test_payloads_for_which_there_is_no_memory_wait() -> None:
+    """connection_bytes: sessions that are put together take turns; only who is too large is refused."""
     limits = Limits.tiny(ration_bytes=4096, ration_max_bytes=131_072, sessions=16, payload_bytes=131_072)
     play = server(limits=limits, sessions=False)
     for id in range(4):
         play >> opening(id=id)
-    refused = 0
-    for _ in range(200):
+    refused = set()
+    for _ in range(400):
         for id in range(4):
             session = play.engine._sessions.by_id[id]
             if session is not None and session.state.name == "OPEN" and session.owed:
-                play.forget() >> data(b"x" * min(session.owed, 4096), id=id)
-        refused += sum(1 for message in play.sent if message.NAME == "Abort")
+                play >> data(b"x" * min(session.owed, 4096), id=id)
+                refused |= {(said.session, said.detail) for said in play.sent if isinstance(said, Abort)}
+                play.forget()
         rations = play.engine._sessions.rations
         assert rations.spent <= rations.purse
-    assert refused
+    assert refused == {(id, b"payload-too-large") for id in range(4)}
     assert not play.engine.closed
 
 

@@ -264,7 +264,7 @@ def test_D_12_lenient() -> None:
 def test_what_the_roles_fill_in() -> None:
     """What is common to both roles is nothing without one of them."""
     actions = numbered({})
-    both = Sessions(CLIENT_SESSION, Limits.tiny(), 127, 1024, lambda price, stream, rule, reason: None, actions)
+    both = Sessions(CLIENT_SESSION, Limits.tiny(), 127, 1024, lambda price, stream, rule, reason: None, actions, True)
     session = Session(1, True, 0, 0)
     for missing in (
         lambda: both.opened(0),

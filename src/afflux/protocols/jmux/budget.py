@@ -1,9 +1,28 @@
 """Rations: how much the peer may still send on each session, when it gets more, and what all of it can cost.
 
-The books. Each id has a reservation, the initial ration. What a session may hold beyond it (a larger target, a payload
-that is being put together), what is left of it after its id is free, and payloads that were handed over and not
+The books. Each id has a reservation, the initial ration: whoever opens a session can count on it. What a session may
+hold beyond it (``extra``), what is left of it after its id is free, and payloads that were handed over and not
 consumed, is ``spent`` of one purse. The purse is what C leaves beside the reservations, so everything together stays
-within ``connection_bytes`` (FC-18). While the purse is overdrawn no session is taken on.
+within ``connection_bytes`` (FC-18). A ration that was given can not be taken back, so growth is given with care:
+
+1. Sessions of bytes grow while their reader keeps up, and shrink again as they are read when memory is tight.
+2. A session that is told whole asks for more when half of its ration is used, and has to get it when all of it is. Who
+   can not get it now waits, in the order of asking; its peer waits as well. Nothing is ended for lack of memory.
+3. A grant has to be safe: afterwards the session that holds most could still become a payload of the greatest size
+   (``largest``) with what nobody holds. So what all the others hold together is at most the ``slack``: what the purse
+   leaves beside one such payload. The one that holds most may always go on; it ends, its memory is free, and the next
+   one goes on. Hence no waiting for each other, whatever the sizes and the order (the banker's algorithm, with one
+   claim for all).
+4. A session that has ration and sends nothing, while others wait, stands still: after ``PATIENCE_S`` it is passed over.
+   What it holds is counted out until it goes on; where the rest is not enough for the greatest payload, one session at
+   a time may take all of it, and the others get a little, up to half of it together.
+5. What is wrong with 4 is that those who stood still go on: two that are larger than the rest could then wait for each
+   other. When nothing has moved for ``session_stall_s`` and somebody waits, sessions.py ends one of them.
+6. A peer may give up a session that gets no ration (``session_stall_s``): who waits for long gets a byte from time to
+   time.
+
+So many large payloads take turns, and small ones need none. More of them move at a time with more ``connection_bytes``,
+or fewer or smaller rations: the slack is C - ``payload_bytes`` - (``sessions`` - 1) x ``ration_bytes``.
 """
 
 from __future__ import annotations
@@ -11,64 +30,196 @@ from __future__ import annotations
 from afflux.core.limits import Limits
 from afflux.protocols.jmux.session import Session
 
-__all__ = ["LARGEST_RATION", "MOST_OFFERED", "Rations"]
+__all__ = ["LARGEST_RATION", "MOST_OFFERED", "PATIENCE_S", "Rations"]
 
 LARGEST_RATION = 0x7FFFFFFF
 "The most that a ration may come to (R-35)."
 MOST_OFFERED = 0xFFFF00
 "The most that a header can offer (R-5)."
+PATIENCE_S = 1.0
+"Seconds that others wait for a session that could send and does not."
+_STEP = 256
+_COMFORTS = 32
+"Bytes for each session that are kept back: see 6."
+_WORTH_IT = 1024
+"A grant of less is not worth a message, if more is wanted."
 
 
 class Rations:
-    """The inbound rations of one connection."""
+    """The inbound rations of one connection. ``assembles``: some of its sessions are told whole."""
 
-    __slots__ = ("_largest", "delivered", "initial", "purse", "spent")
+    __slots__ = (
+        "_comforts",
+        "_goal",
+        "_growing",
+        "_most",
+        "assembles",
+        "changed",
+        "delivered",
+        "initial",
+        "largest",
+        "purse",
+        "spent",
+        "waiting",
+    )
 
-    def __init__(self, limits: Limits, sessions: int) -> None:
-        self.initial = min(limits.ration_bytes, MOST_OFFERED)
-        "What each new session begins with: a multiple of 256, never 0 (R-5, D-2)."
-        self._largest = limits.ration_max_bytes
+    def __init__(self, limits: Limits, sessions: int, assembles: bool) -> None:
+        self._comforts = sessions * _COMFORTS
+        beside = limits.connection_bytes - limits.payload_bytes - _STEP - self._comforts
+        fitting = beside // max(1, sessions - 1) // _STEP * _STEP
+        self.initial = max(_STEP, min(limits.ration_bytes, MOST_OFFERED, fitting))
+        "What each new session begins with: a multiple of 256, never 0 (R-5, D-2); small enough for ``largest``."
+        self._most = max(limits.ration_max_bytes, self.initial)
         self.purse = max(0, limits.connection_bytes - sessions * self.initial)
+        self.largest = min(limits.payload_bytes + _STEP, self.initial + max(0, self.purse - self._comforts))
+        "What a session that is told whole may come to: a little more than a payload, so that one too large is seen."
+        self._goal = self.largest - self.initial
+        self.assembles = assembles
         self.spent = 0
         self.delivered = 0
         "Bytes of payloads that were handed over and not consumed; part of ``spent``."
+        self.changed = False
+        "Something is different: ``grants`` may find more than the last time."
+        self._growing: dict[Session, None] = {}
+        "Sessions that are told whole and have got more than the initial ration."
+        self.waiting: dict[Session, None] = {}
+        "Those that have asked for more and not got it, in order."
 
     @property
     def overdrawn(self) -> bool:
         """Whether no session should be taken on."""
         return self.spent > self.purse
 
-    def refill(self, session: Session) -> int | None:
-        """How much to add to the inbound ration now: 0 while more than half of it is left or waits to be read, else
-        up to the target (R-37, R-38). None when nothing can be added and the payload will never be whole."""
-        have = session.owed if session.whole else session.owed + session.unread
+    # -- sessions of bytes ------------------------------------------------------------------------------------
+
+    def refill(self, session: Session) -> int:
+        """A session of bytes was read: how much to add to its ration now. 0 while more than half of it is left or waits
+        to be read, else up to the target (R-37, R-38)."""
+        have = session.owed + session.unread
         if 2 * have > session.target:
             return 0
-        if not session.unread or session.whole:
-            self._grow(session)
-        more = session.target - have
-        if session.whole:
-            beyond = session.unread + session.owed - self.initial - session.extra
-            more = min(more, self.purse - self.spent - beyond)
-            if more <= 0:
-                return 0 if session.owed else None
-            self._hold(session, max(session.extra, session.extra + beyond + more))
+        allowance = self.purse - self._comforts - self._goal if self.assembles else self.purse
+        if self.waiting or self.spent > allowance:
+            session.target = self.initial
+        elif not session.unread:
+            target = min(2 * session.target, max(self._most, session.target))
+            if self.spent + target - session.target <= allowance:
+                session.target = target
+        more = max(0, session.target - have)
+        self._hold(session, have + more - self.initial if have + more > self.initial else 0)
         session.owed += more
         return more
 
-    def _grow(self, session: Session) -> None:
-        """The application keeps up with a ration that is used up: let it be twice as large, while that can be paid."""
-        target = min(2 * session.target, max(self._largest, session.target))
-        more = target - session.target
-        if session.whole:
-            session.target = target
-        elif self.spent + more <= self.purse:
-            self._hold(session, session.extra + more)
-            session.target = target
+    # -- sessions that are told whole ---------------------------------------------------------------------------
 
-    def _hold(self, session: Session, extra: int) -> None:
-        self.spent += extra - session.extra
-        session.extra = extra
+    def ask(self, session: Session) -> None:
+        """More of a payload has come: let the session wait for more ration if half of it is used (R-37, R-38)."""
+        session.passed = False
+        if 2 * session.owed <= session.target and session.owed + session.unread < self.largest:
+            self.waiting[session] = None
+            self.changed = True
+
+    @property
+    def blocked(self) -> bool:
+        """Whether somebody can not go on without more."""
+        return any(not session.owed for session in self.waiting)
+
+    def grants(self) -> list[tuple[Session, int]]:
+        """What can be given now, the first who asked first: sessions, and how much each of them gets."""
+        self.changed = False
+        given: list[tuple[Session, int]] = []
+        blocked = False
+        top = max((session for session in self._growing if not session.passed), key=_extra, default=None)
+        for session in list(self.waiting):
+            if blocked and session is not top:
+                continue
+            more = self._fitting(session)
+            if not more:
+                blocked = blocked or not session.owed
+                continue
+            given.append((session, more))
+            session.owed += more
+            session.extra += more
+            self.spent += more
+            self._growing[session] = None
+            del self.waiting[session]
+        return given
+
+    def _fitting(self, session: Session) -> int:
+        """How much of what a session wants it can get; 0 for too little to be of use."""
+        active = passed = top = 0
+        for other in self._growing:
+            if other.passed:
+                passed += other.extra
+            elif other is not session:
+                active += other.extra
+                top = max(top, other.extra)
+        purse = self.purse - self._comforts
+        rest = purse - passed - (self.spent - self.delivered - passed - active - session.extra)
+        tight = rest < self._goal
+        slack = max(0, rest) // 2 if tight else rest - self._goal
+        free = purse - self.spent
+        leads = active <= (0 if tight else slack) or session.extra >= top
+        if session.owed and not (session.extra and leads) and (active or passed or session.extra):
+            return 0  # it can wait until it has to get more
+        target = min(2 * session.target, max(self._most, session.target))
+        if not session.extra:
+            target = min(target, max(session.owed + _WORTH_IT, session.owed + slack))
+        wanted = min(target - session.owed, self.largest - session.owed - session.unread)
+        if passed:  # who knows how many more will stand still: begin with little
+            wanted = min(wanted, max(self.initial // 4, session.extra))
+        more = min(wanted, free)
+        if not leads:
+            more = min(more, slack - (active + session.extra - top))
+            if tight:
+                more = min(more, self.initial // 2 - session.extra)
+        if more < min(wanted, _WORTH_IT):
+            return 0
+        session.target = max(session.target, target)
+        return more
+
+    def pass_over(self, now: float) -> bool:
+        """Count out those that have ration and have sent nothing for a while; whether there are any new ones."""
+        found = [
+            session
+            for session in self._growing
+            if session.owed and not session.passed and now >= session.moved + PATIENCE_S
+        ]
+        for session in found:
+            session.passed = self.changed = True
+            self.waiting.pop(session, None)
+        return bool(found)
+
+    def comfort(self, now: float, seconds: float) -> list[Session]:
+        """A byte more for each who has waited for so long: its peer shall not give it up."""
+        found = [session for session in self.waiting if not session.owed and now >= session.moved + seconds]
+        found = found[: max(0, self.purse - self.spent)]
+        for session in found:
+            session.owed += 1
+            session.extra += 1
+            self.spent += 1
+            self._growing[session] = None
+        return found
+
+    def stuck(self) -> list[Session]:
+        """Whom to end when nothing moves any more: who stands still with most, else the newest of those who wait."""
+        standing = sorted((session for session in self._growing if session.passed), key=_extra)
+        return (standing or sorted(self.waiting, key=_number))[-1:]
+
+    def deliver(self, session: Session, size: int) -> None:
+        """A whole payload was handed over."""
+        self.release(session)
+        self.delivered += size
+        self.spent += size
+
+    def consumed(self, size: int) -> None:
+        """The application has taken payloads."""
+        size = min(size, self.delivered)
+        self.delivered -= size
+        self.spent -= size
+        self.changed = True
+
+    # -- endings ------------------------------------------------------------------------------------------------
 
     def left_over(self, session: Session) -> None:
         """The reservation goes to another: what is still unread is paid for."""
@@ -81,15 +232,18 @@ class Rations:
     def release(self, session: Session) -> None:
         """Nothing of it is left."""
         self._hold(session, 0)
+        self.waiting.pop(session, None)
+        self._growing.pop(session, None)
 
-    def deliver(self, session: Session, size: int) -> None:
-        """A whole payload was handed over."""
-        self._hold(session, 0)
-        self.delivered += size
-        self.spent += size
+    def _hold(self, session: Session, extra: int) -> None:
+        self.changed = True
+        self.spent += extra - session.extra
+        session.extra = extra
 
-    def consumed(self, size: int) -> None:
-        """The application has taken payloads."""
-        size = min(size, self.delivered)
-        self.delivered -= size
-        self.spent -= size
+
+def _extra(session: Session) -> int:
+    return session.extra
+
+
+def _number(session: Session) -> int:
+    return session.stream

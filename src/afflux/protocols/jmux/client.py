@@ -33,7 +33,7 @@ class ClientSessions(Sessions):
     def __init__(
         self, limits: Limits, largest_id: int, fragment: int, charge: Charge, max_wait_for_id: float, auto_ack: bool
     ) -> None:
-        super().__init__(CLIENT_SESSION, limits, largest_id, fragment, charge, _ACTIONS)
+        super().__init__(CLIENT_SESSION, limits, largest_id, fragment, charge, _ACTIONS, False)
         self._free = (1 << largest_id + 1) - 1
         "A bit for each id that is free."
         self._established = False
@@ -55,6 +55,7 @@ class ClientSessions(Sessions):
         if self.rations.overdrawn:
             raise NoSession("too much of earlier responses was not read", rule="buffer-full")
         session = self.new(whole)
+        self.rations.assembles |= whole
         session.auto_ack = self.auto_ack
         self.by_stream[session.stream] = session
         if self._established and self.live < self.most and not self.waiting_for_id:

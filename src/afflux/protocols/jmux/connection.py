@@ -319,7 +319,7 @@ class Connection:
         since = self._in.incomplete_since
         frame = inf if since is None else since + limits.frame_s
         ping = self._pings_at() if self._pinged is None else self._pinged + limits.ping_s
-        return min(frame, ping, self._sessions.alarm, self._idle_at())
+        return min(frame, ping, self._sessions.due_at, self._idle_at())
 
 
 _D = ConnectionAction

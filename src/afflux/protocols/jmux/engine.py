@@ -93,11 +93,15 @@ class Engine(Connection):
             return None
         if self._state in _ENDING and self._sessions.idle:
             return self._now  # the last response has left: tick says Closed
+        if self._sessions.fresh:
+            return self._now  # verbs do not know what time it is: what they have begun begins with the next look
         due = self._due()
         return None if due == inf else due
 
     def outgoing(self, limit: int = 0x10000) -> bytes:
         """Bytes to write now."""
+        if self._sessions.rations.changed:
+            self._sessions.give()
         return self._out.take(limit)
 
     @property
@@ -117,8 +121,12 @@ class Engine(Connection):
         return self._state is _CLOSED
 
     def room(self, unsent: int) -> int:
-        """Bytes that may still be queued."""
-        return max(0, self.limits.outbound_high_bytes - self._out.size - unsent)
+        """Bytes that may still be queued. At a server what its answers hold beyond the client's ration counts as well:
+        all of it is bounded by ``connection_bytes``."""
+        room = self.limits.outbound_high_bytes - self._out.size
+        if not self._client:
+            room = min(room, self.limits.connection_bytes - self._out.pending)
+        return max(0, room - unsent)
 
     def consumed(self, size: int, items: int = 0) -> None:
         """The application took whole payloads of ``size`` bytes in all."""

@@ -34,7 +34,7 @@ class ServerSessions(Sessions):
     __slots__ = ("_cancels", "_whole", "closing", "half_closed", "handlers")
 
     def __init__(self, limits: Limits, largest_id: int, fragment: int, charge: Charge, whole: bool) -> None:
-        super().__init__(SERVER_SESSION, limits, largest_id, fragment, charge, _ACTIONS)
+        super().__init__(SERVER_SESSION, limits, largest_id, fragment, charge, _ACTIONS, whole)
         self._whole = whole
         self._cancels: Bucket | None = None
         self.handlers: set[int] = set()
@@ -68,7 +68,7 @@ class ServerSessions(Sessions):
 
     def _open(self, session: Session, first: int, value: int, data: bytes) -> None:
         last = first & EOF != 0
-        if refusal := self._refusal():
+        if refusal := self._refusal(session):
             session.owed -= len(data)
             session.in_done = last
             self._turn_away(session, refusal)
@@ -82,7 +82,7 @@ class ServerSessions(Sessions):
         if data or last:
             self.arrive(session, data, last)
 
-    def _refusal(self) -> str:
+    def _refusal(self, session: Session) -> str:
         """Why another session can not be taken on; "" when it can. Nothing was done for it yet."""
         if self.closing:
             return "the server is closing"
@@ -90,9 +90,15 @@ class ServerSessions(Sessions):
             return "too-many-streams"
         if self.live > self.most:
             return "too-many-sessions"
-        if self.rations.overdrawn or self.out.pending > self.limits.connection_bytes:
+        if self.rations.overdrawn and self.rations.spent > self.rations.purse + self._idle_rations(session):
             return "buffer-full"
         return ""
+
+    def _idle_rations(self, new: Session) -> int:
+        """Bytes that no client may send: reservations of sessions whose request is whole, and whose id is not free."""
+        return self.rations.initial * sum(
+            session.state is _S.IN_FIN for session in self.by_id if session is not None and session is not new
+        )
 
     def _turn_away(self, session: Session, reason: str) -> None:
         self._end_unheard(session, reason)

@@ -34,10 +34,12 @@ class Session:
         "in_done",
         "in_ring",
         "inbox",
+        "moved",
         "offset",
         "out_done",
         "over",
         "owed",
+        "passed",
         "ready",
         "since",
         "state",
@@ -85,6 +87,10 @@ class Session:
         "What the inbound ration is filled up to."
         self.extra = 0
         "Bytes that it may hold beyond the initial ration, or that are left of it: in the books of budget.py."
+        self.moved = 0.0
+        "When it last got ration or Data, if it is told whole."
+        self.passed = False
+        "It stands still, and others do not wait for it any more: see budget.py."
         self.inbox: bytearray | None = None
         "What has arrived and was not read; of a session that is told whole, its payload so far."
         self.in_done = False

@@ -15,7 +15,7 @@ from afflux.core.errors import Error, LocalProtocolError
 from afflux.core.events import Failed, Granted, Readable
 from afflux.core.limits import Limits
 from afflux.core.machine import Step, Table
-from afflux.protocols.jmux.budget import LARGEST_RATION, Rations
+from afflux.protocols.jmux.budget import LARGEST_RATION, PATIENCE_S, Rations
 from afflux.protocols.jmux.errors import encoded, violation
 from afflux.protocols.jmux.frames import Abort, increments
 from afflux.protocols.jmux.outbound import INFINITE, Outbound
@@ -52,6 +52,7 @@ class Sessions:
     __slots__ = (
         "_actions",
         "_empty",
+        "_fed",
         "_fresh",
         "_numbers",
         "_steps",
@@ -66,6 +67,7 @@ class Sessions:
         "most",
         "now",
         "out",
+        "patience",
         "rations",
     )
 
@@ -77,8 +79,9 @@ class Sessions:
         fragment: int,
         charge: Charge,
         actions: list[Act],
+        whole: bool,
     ) -> None:
-        """``actions`` are what each action does in this role, by ``numbered``."""
+        """``actions`` are what each action does in this role, by ``numbered``; ``whole``: sessions are told whole."""
         self._steps = table.steps
         self._actions = actions
         self.limits = limits
@@ -91,7 +94,7 @@ class Sessions:
         "Those that the application may still say something about."
         self.live = 0
         self.out = Outbound(fragment, self.leave, self._stuck)
-        self.rations = Rations(limits, self.most)
+        self.rations = Rations(limits, self.most, whole)
         self.first_ration = 0
         "What this side may send on a new session; 0 before the peer's header has come."
         self.charge = charge
@@ -99,6 +102,10 @@ class Sessions:
         self.now = 0.0
         self.alarm = inf
         "No session has to be looked at before; it may be too early."
+        self.patience = inf
+        "When to look whether those who wait for ration wait for one that stands still."
+        self._fed = 0.0
+        "When a session that is told whole last got something."
         self._fresh: list[tuple[Session, str]] = []
         self._numbers = 0
         self._empty = 0
@@ -186,7 +193,8 @@ class Sessions:
 
     def _assemble(self, session: Session, data: bytes, last: bool) -> None:
         """A session that is told whole has got more."""
-        if session.unread + len(data) > self.limits.payload_bytes:
+        size = session.unread + len(data)
+        if size > self.limits.payload_bytes or (size >= self.rations.largest and not last):
             self.refuse(session, "payload-too-large", "payload_bytes")
             return
         if last:
@@ -199,7 +207,9 @@ class Sessions:
             self.deliver(session, payload)
             return
         self._keep(session, data)
-        self._refill(session)
+        if len(data) > 1:
+            session.moved = self._fed = self.now
+        self.rations.ask(session)
 
     def deliver(self, session: Session, payload: bytes) -> None:
         """A payload is whole."""
@@ -211,11 +221,19 @@ class Sessions:
 
     def _refill(self, session: Session) -> None:
         """Let the peer send more, if it is time for that (R-37, R-38)."""
-        more = self.rations.refill(session)
-        if more is None:
-            self.refuse(session, "buffer-full", "connection_bytes")
-        elif more:
+        if more := self.rations.refill(session):
             self.out.control(increments(session.id, more))
+
+    def give(self) -> None:
+        """Before writing: let those send more who have asked for it, as far as memory allows."""
+        for session, more in self.rations.grants():
+            self.out.control(increments(session.id, more))
+            self._fed = self.now
+            self.start(session, "moved", PATIENCE_S)
+        if not self.rations.blocked:
+            self.patience = inf
+        elif self.patience == inf:
+            self.patience = SOON
 
     def discard(self, session: Session, first: int, value: int, data: bytes) -> None:
         """What comes after this side has ended the session counts, and is not looked at (D-15, I-13, SI-19)."""
@@ -370,11 +388,37 @@ class Sessions:
                 if getattr(session, clock) == SOON:
                     setattr(session, clock, now)
             self._fresh.clear()
+        if self.patience == SOON:
+            self.patience = now + PATIENCE_S
+
+    @property
+    def fresh(self) -> bool:
+        """Whether a time has begun to run since the last look."""
+        return bool(self._fresh) or self.patience == SOON
+
+    @property
+    def due_at(self) -> float:
+        """When tick is wanted; what is fresh has not begun."""
+        return self.alarm if self.patience == SOON else min(self.alarm, self.patience)
 
     def tick(self) -> None:
         """End what has taken too long."""
+        if self.now >= self.patience:
+            self._lose_patience()
         if self.now >= self.alarm:
             self.alarm = min((self.due(session) for session in self.timed()), default=inf)
+
+    def _lose_patience(self) -> None:
+        """Whoever waits for ration does not wait any longer for one that stands still."""
+        self.patience = self.now + PATIENCE_S
+        for session in self.rations.comfort(self.now, self.limits.session_stall_s / 4):
+            session.moved = self.now
+            self.out.control(increments(session.id, 1))
+        if self.rations.pass_over(self.now) or self.now < self._fed + self.limits.session_stall_s:
+            return
+        self._fed = self.now
+        for last in self.rations.stuck():
+            self.refuse(last, "session-stall" if last.passed else "buffer-full", "connection_bytes")
 
     def timed(self) -> list[Session]:
         """Every session that may wait for something."""
