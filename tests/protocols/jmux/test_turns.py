@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -113,8 +114,8 @@ def test_no_sizes_and_no_order_stop_each_other(
     books stay within ``connection_bytes``."""
     dice = Random(seed)
     pair = Calls(Limits.tiny(streams=64), last, None if slow is None else lambda: dice.random() * slow, latency=0.005)
-    for number, (sends, hears) in enumerate(sizes):
-        pair.world.at(dice.random() * 0.1, lambda number=number, sends=sends, hears=hears: pair.ask(sends, hears))  # type: ignore[misc]
+    for sends, hears in sizes:
+        pair.world.at(dice.random() * 0.1, partial(pair.ask, sends, hears))
     pair.run(600)
     pair.all_went_well()
     assert len(pair.done) == len(sizes)
