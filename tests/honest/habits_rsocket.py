@@ -586,13 +586,13 @@ async def _keepalives(at: Place, interval: float, seconds: float, *, respond: bo
         assert not client.echoed
 
 
-@habit("rsocket", in_process=False, fails="issue 10, 2: keepalives")
+@habit("rsocket", in_process=False)
 async def keepalives_every_10_ms(at: Place) -> None:
     """As announced in SETUP; each is answered."""
     await _keepalives(at, 0.01, 1.5, respond=True)
 
 
-@habit("rsocket", slow=True, in_process=False, fails="issue 10, 2: keepalives")
+@habit("rsocket", slow=True, in_process=False)
 async def keepalives_every_50_ms_for_long(at: Place) -> None:
     await _keepalives(at, 0.05, 15.0, respond=True)
 

@@ -125,7 +125,9 @@ class Limits:
     peer_lifetime_s: tuple[float, float] = _row(
         4, "seconds, least and most", (0.1, 600), (0.1, 600), (0.1, 600), "keepalive-timeout"
     )
-    keepalive_rate: tuple[int, int] = _row(4, "per second, burst", (10, 100), (100, 1_000), (5, 20), "keepalive-flood")
+    keepalive_rate: tuple[int, int] = _row(
+        4, "per second at least, burst", (10, 100), (100, 1_000), (5, 20), "keepalive-flood"
+    )
     ping_s: float = _row(4, "seconds to the PingAck", 30, 60, 10, "ping-timeout")
     idle_s: float | None = _row(4, "seconds without a frame or stream", 300, None, 60, "idle", off=True)
     session_idle_s: float | None = _row(4, "seconds, Jmux session", 300, None, 60, "session-idle", off=True)

@@ -96,6 +96,40 @@ def test_a_setup_that_is_refused(changes: Any, options: Any, code: int, rule: st
     play << error(0, code) << closed(RemoteProtocolError, code=code, rule=rule)
 
 
+@pytest.mark.parametrize("respond", [True, False])
+@pytest.mark.parametrize("interval", [10, 50])
+def test_keepalives_as_announced_are_served(interval: int, respond: bool) -> None:
+    """limits.md, keepalive_rate."""
+    play = server() >> setup(keepalive_ms=interval, lifetime_ms=0) << ev.Established
+    for count in range(10_000):
+        play.now = count * interval / 1000
+        play >> frames.Keepalive(respond=respond)
+        assert not play.events
+        assert len(play.sent) == respond
+        play.sent.clear()
+
+
+@pytest.mark.parametrize("interval", [1, 9])
+def test_keepalives_that_would_come_too_often_are_refused_with_the_setup(interval: int) -> None:
+    """Never accepted and cut later; 0 announces nothing."""
+    play = server() >> setup(keepalive_ms=interval)
+    text = f"keepalive-flood: a keepalive every {interval} ms; 10 ms or more is served".encode()
+    play << error(0, 0x03, text) << closed(RemoteProtocolError, rule="keepalive_rate")
+    with pytest.raises(LocalProtocolError, match="10 ms or more"):
+        client(setup=setup(keepalive_ms=interval))
+    play = server() >> setup(keepalive_ms=0) << ev.Established
+    play >> KEEPALIVE << frames.Keepalive
+
+
+def test_keepalives_that_want_no_answer_have_a_price() -> None:
+    """limits.md, keepalive_rate: 1 glitch each above the same rate."""
+    play = responder()
+    for _ in range(100):
+        play >> frames.Keepalive()
+        play.quiet()
+    play >> frames.Keepalive() << ignored(1, "keepalive_rate")
+
+
 def test_mime_types_are_not_interpreted() -> None:
     """R-21: without S anything goes; with S an application that decides takes what it likes (R-20)."""
     server() >> setup(data_mime="no such thing", metadata_mime="") << ev.Established

@@ -12,7 +12,19 @@ from afflux.protocols.rsocket import Engine, frames
 from afflux.protocols.rsocket.lease import FixedLease
 from afflux.protocols.rsocket.resume import Sessions
 
-from .playbook import Mode, Playbook, closed, error, failed, ignored, requester, responder, setup
+from .playbook import (
+    Mode,
+    Playbook,
+    closed,
+    error,
+    failed,
+    ignored,
+    position,
+    requester,
+    responder,
+    resumable_server,
+    setup,
+)
 
 PING = frames.Keepalive(stream=0, respond=True, position=0, data=b"hi")
 PONG = frames.Keepalive(stream=0, respond=False, position=0, data=b"hi")
@@ -316,7 +328,7 @@ def test_lifetime_is_enforced_by_the_server() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keepalive", "lifetime", "enforced"), [(1, 1, 0.1), (1000, 1000, 3.0), (1000, 0x7FFFFFFF, 600.0)]
+    ("keepalive", "lifetime", "enforced"), [(10, 1, 0.1), (1000, 1000, 3.0), (1000, 0x7FFFFFFF, 600.0)]
 )
 def test_lifetime_is_clamped(keepalive: int, lifetime: int, enforced: float) -> None:
     play = server() >> setup(keepalive_ms=keepalive, lifetime_ms=lifetime) << ev.Established
@@ -328,6 +340,76 @@ def test_keepalive_flood() -> None:
     for _ in range(100):
         play >> PING << PONG
     play >> PING << closed(RemoteProtocolError, rule="keepalive_rate") << error(0, 0x101, b"keepalive-flood")
+
+
+@pytest.mark.parametrize("respond", [True, False])
+@pytest.mark.parametrize("interval", [10, 50])
+def test_keepalives_as_announced_are_served(interval: int, respond: bool) -> None:
+    """limits.md, keepalive_rate: what SETUP announced and was accepted is served, for as long as it goes on."""
+    play = server() >> setup(keepalive_ms=interval, lifetime_ms=90_000) << ev.Established
+    frame = PING if respond else PONG
+    for count in range(20_000):
+        play.now = count * interval / 1000
+        play >> frame
+        assert not play.events
+        assert len(play.sent) == respond
+        play.sent.clear()
+
+
+def test_keepalives_of_a_lifetime_may_come_together() -> None:
+    """They were sent while this side, or the network, stood still."""
+    play = server() >> setup(keepalive_ms=50, lifetime_ms=10_000) << ev.Established
+    for _ in range(200):
+        play >> PING << PONG
+    play >> PING << closed(RemoteProtocolError, rule="keepalive_rate") << error(0, 0x101, b"keepalive-flood")
+
+
+def test_twice_as_many_keepalives_as_announced() -> None:
+    play = server() >> setup(keepalive_ms=50, lifetime_ms=1_000) << ev.Established
+    for _ in range(100):
+        play >> PING << PONG
+    play.now = 1.0
+    for _ in range(40):
+        play >> PING << PONG
+    play >> PING << closed(RemoteProtocolError, rule="keepalive_rate") << error(0, 0x101, b"keepalive-flood")
+
+
+@pytest.mark.parametrize("interval", [1, 9])
+def test_keepalives_that_would_come_too_often_are_refused_with_the_setup(interval: int) -> None:
+    """Never accepted and cut later; and no client of ours asks for them."""
+    play = server() >> setup(keepalive_ms=interval)
+    text = f"keepalive-flood: a keepalive every {interval} ms; 10 ms or more is served".encode()
+    play << closed(RemoteProtocolError, rule="keepalive_rate", code=0x003) << error(0, 0x003, text)
+    with pytest.raises(LocalProtocolError, match="10 ms or more"):
+        Engine("client", setup=setup(keepalive_ms=interval))
+
+
+def test_keepalives_that_want_no_answer_have_a_price() -> None:
+    """limits.md, keepalive_rate: 1 glitch each above the same rate."""
+    play = responder()
+    for _ in range(100):
+        play >> PONG
+        play.quiet()
+    for _ in range(1000):
+        play >> PONG << ignored(1, "keepalive_rate")
+    play >> PONG << ignored(1) << closed(RemoteProtocolError, rule="glitch_bucket") << error(0, 0x101)
+
+
+def test_positions_may_be_said_as_often_as_they_move_on() -> None:
+    """R-51: a peer whose store would fill says how far it got, hundreds of times a second on a fast link."""
+    play = resumable_server() >> frames.RequestStream(stream=1, initial_n=10_000) << ev.Opened
+    said = 0
+    for _ in range(1200):
+        play.do(lambda engine: engine.send(1, [bytes(1024 - 6)])) << frames.PayloadFrame
+        said += 1024
+        play >> position(said)
+        play.quiet()
+    for _ in range(100):
+        play >> position(said)
+        play.quiet()
+    play >> position(said) << ignored(1, "keepalive_rate")
+    play.do(lambda engine: engine.send(1, [b""])) << frames.PayloadFrame
+    play >> position(said + 6) << ignored(1, "keepalive_rate")
 
 
 def test_echoes_that_nobody_reads_stop_the_reading() -> None:

@@ -37,6 +37,7 @@ from afflux.protocols.reactivesocket.states import CLIENT, SERVER
 from afflux.protocols.reactivesocket.streams import Streams
 from afflux.protocols.rsocket.connection import ACTIONS
 from afflux.protocols.rsocket.engine import Engine as RSocket
+from afflux.protocols.rsocket.establishment import keepalive_refusal
 from afflux.protocols.rsocket.states import ConnectionAction, ConnectionInput, ConnectionState
 
 __all__ = ["Connection"]
@@ -164,6 +165,8 @@ class Connection(RSocket):
             return Setup()
         if not setup.keepalive_ms:
             raise LocalProtocolError("keepalive is above 0", rule="R-24")
+        if refusal := keepalive_refusal(setup.keepalive_ms):
+            raise LocalProtocolError(refusal.reason, rule=refusal.rule)
         return setup
 
     def _opening(self, setup: Any) -> bytes:
@@ -180,6 +183,8 @@ class Connection(RSocket):
         if setup.version:
             text = f"version {setup.version} is not spoken here, 0 is"
             return Violation(text, rule="R-19", code=Code.INVALID_SETUP)
+        if refusal := keepalive_refusal(setup.keepalive_ms):
+            return refusal
         if setup.lease and self._lease_policy is None:
             return Violation("leases are not supported", rule="D-15", code=Code.UNSUPPORTED_SETUP)
         if len(setup.metadata or b"") > self.limits.connection_metadata_bytes:

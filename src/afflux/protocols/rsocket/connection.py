@@ -38,7 +38,7 @@ from afflux.core.frame import trailing
 from afflux.core.limits import Limits
 from afflux.protocols.rsocket import codes, frames
 from afflux.protocols.rsocket.codes import Code, cut
-from afflux.protocols.rsocket.establishment import lifetime_of, proposal, refusal_of
+from afflux.protocols.rsocket.establishment import keepalive_bucket, lifetime_of, proposal, refusal_of
 from afflux.protocols.rsocket.frames import ErrorFrame, Keepalive, Resume, ResumeOk, Setup, UnknownFrame
 from afflux.protocols.rsocket.inbound import Inbound
 from afflux.protocols.rsocket.lease import UNMETERED, Granted, Held, LeasePolicy
@@ -52,6 +52,9 @@ __all__ = ["ACTIONS", "DEFAULT_MTU", "Connection"]
 DEFAULT_MTU = 0x20000
 "Bytes a frame may have before its payload is cut: 128 KiB, the quantum of fairness between streams."
 _MIN_MTU = 64  # I-2
+_PROGRESS = 0x400
+"""Bytes that a position has to move on for its keepalive to cost nothing: a peer whose store fills says how far it got
+much more often than it says that it is alive (R-51)."""
 _STEP_OF_TIME = 1.0
 "A look that comes so many seconds after the peer's lifetime was not late because of the peer (TM-03)."
 
@@ -131,6 +134,8 @@ class Connection:
         "_store_full",
         "_streams",
         "_table",
+        "_told",
+        "_unasked",
         "limits",
         "setup",
         "weight",
@@ -163,6 +168,10 @@ class Connection:
         # Buckets are full at first, so each can be made when something is first taken from it.
         self._glitches: Bucket | None = None
         self._keepalives: Bucket | None = None
+        self._unasked: Bucket | None = None
+        "Keepalives that want no answer."
+        self._told = 0
+        "The last position of the peer's that came alone, in a keepalive without an answer."
         self._lease_frames: Bucket | None = None
         self._spared: float | None = None
         "What ``_heard`` was set to when a silence was this side's own fault (TM-03)."
@@ -374,6 +383,7 @@ class Connection:
     def _echo(self, frame: Keepalive) -> None:
         if len(frame.data) > self.limits.connection_metadata_bytes:
             raise Violation("metadata-too-large", rule="connection_metadata_bytes")
+        progress = self._in.retained is not None and frame.position >= self._told + _PROGRESS
         if self._retained is None:
             self._streams.rest(self._now, self._lifetime)  # with resumption much may come late
         else:
@@ -383,13 +393,23 @@ class Connection:
             if self._retained.room > 0:
                 self._store_full = None
         if not frame.respond:
+            if progress:
+                self._told = frame.position
+            elif not self._alive_again("_unasked"):
+                self._charge(1, 0, "keepalive_rate", "more keepalives than were announced")
             return
-        if self._keepalives is None:
-            self._keepalives = Bucket(self.limits.keepalive_rate[1], self.limits.keepalive_rate[0])
-        if not self._keepalives.take(1, self._now):
+        if not self._alive_again("_keepalives"):
             raise Violation("keepalive-flood", rule="keepalive_rate")
         self._echoes += 1
         self._send_keepalive(respond=False, data=frame.data)
+
+    def _alive_again(self, name: Literal["_keepalives", "_unasked"]) -> bool:
+        """A keepalive came: whether it is within the rate."""
+        bucket: Bucket | None = getattr(self, name)
+        if bucket is None:
+            bucket = keepalive_bucket(self.setup, self._lifetime, self.limits)
+            setattr(self, name, bucket)
+        return bucket.take(1, self._now)
 
     def _send_keepalive(self, *, respond: bool, data: bytes = b"") -> None:
         position, retained = 0, self._in.retained

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from afflux.core.bucket import Bucket
 from afflux.core.errors import LocalProtocolError, Violation
-from afflux.core.limits import Limits
+from afflux.core.limits import REASONS, Limits
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.frames import Setup
 from afflux.protocols.rsocket.metadata import COMPOSITE_MIME, OCTET_STREAM
 from afflux.protocols.rsocket.resume import Sessions
 
-__all__ = ["lifetime_of", "proposal", "refusal_of"]
+__all__ = ["keepalive_bucket", "keepalive_refusal", "lifetime_of", "proposal", "refusal_of"]
+
+_LEAST_INTERVAL = 10
+"Milliseconds between keepalives: a server refuses a SETUP that announces a shorter interval."
 
 
 def proposal(setup: Setup | None, limits: Limits) -> Setup:
@@ -27,6 +33,8 @@ def proposal(setup: Setup | None, limits: Limits) -> Setup:
         )
     if not setup.keepalive_ms or not setup.lifetime_ms:
         raise LocalProtocolError("keepalive and lifetime are above 0", rule="R-17")
+    if refusal := keepalive_refusal(setup.keepalive_ms):
+        raise LocalProtocolError(refusal.reason, rule=refusal.rule)
     least = limits.resume_token_bytes[0]
     if setup.token is not None and len(setup.token) < least:
         raise LocalProtocolError(
@@ -49,6 +57,8 @@ def refusal_of(
         return Violation(text, rule="R-16", code=Code.INVALID_SETUP)
     if not setup.keepalive_ms or not setup.lifetime_ms:
         return Violation("keepalive and lifetime are above 0", rule="R-17", code=Code.INVALID_SETUP)
+    if refusal := keepalive_refusal(setup.keepalive_ms):
+        return refusal
     if setup.token is not None and (refusal := _token_refusal(setup.token, limits, sessions)):
         return refusal
     if setup.lease and not leases:
@@ -70,6 +80,23 @@ def _token_refusal(token: bytes, limits: Limits, sessions: Sessions | None) -> V
     elif sessions.full:
         reason, rule = "too many sessions", "resume_sessions"
     return Violation(reason, rule=rule, code=Code.REJECTED_SETUP) if reason else None
+
+
+def keepalive_refusal(interval_ms: int) -> Violation | None:
+    """Why keepalives can not come so often, or None. What is accepted here is served later."""
+    if not 0 < interval_ms < _LEAST_INTERVAL:
+        return None
+    text = f"{REASONS['keepalive_rate']}: a keepalive every {interval_ms} ms; {_LEAST_INTERVAL} ms or more is served"
+    return Violation(text, rule="keepalive_rate", code=Code.REJECTED_SETUP)
+
+
+def keepalive_bucket(setup: Any, lifetime: float, limits: Limits) -> Bucket:
+    """How often keepalives may come on a connection that began with ``setup``: twice as often as announced, and at
+    least as ``keepalive_rate`` says. The burst covers those of one lifetime of the client: it may have sent as many
+    while this side, or the network, stood still."""
+    least, burst = limits.keepalive_rate
+    announced = 1000 / setup.keepalive_ms if setup.keepalive_ms else 0.0
+    return Bucket(max(burst, announced * min(lifetime, limits.peer_lifetime_s[1])), max(least, 2 * announced))
 
 
 def lifetime_of(setup: Setup, limits: Limits) -> float:
