@@ -7,7 +7,7 @@ ROWS ?=
 OUT ?= build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types tests again optimized compiled docs bench bench-smoke bench-many bench-scale bench-credit interop interop-smoke lock clean
+.PHONY: help setup demo test lint types tests again optimized compiled docs bench bench-smoke bench-many bench-scale bench-credit bench-floods interop interop-smoke lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -70,6 +70,9 @@ bench-scale: setup ## large payloads, streams beside others, work that grows, in
 
 bench-credit: setup ## the adaptive window beside fixed ones, into benchmarks/credit.json and docs (half an hour)
 	@$(BIN)/python -m benchmarks.credit --out benchmarks/credit.json --page
+
+bench-floods: setup ## what floods cost a server beside an honest client, into benchmarks/floods.json (two minutes)
+	@$(BIN)/python -m benchmarks.floods
 
 $(VENV)/bench-ready: $(VENV)/ready requirements/bench.txt
 	@echo "setup: what only the measuring needs: grpcio, and altair for the picture"
