@@ -66,7 +66,7 @@ async def jmux_40_answers_of_100_kb(at: Place) -> None:
         assert {len(answer) for answer in await client.ask(*[b"gen 100000"] * 40)} == {100_000}
 
 
-@habit("jmux", memory=48 * MiB, fails="issue 10, 1.15")
+@habit("jmux", memory=48 * MiB)
 async def jmux_four_large_echoes(at: Place) -> None:
     """1.5 MB each, both ways."""
     client = await Client.open(at)
@@ -82,14 +82,14 @@ async def jmux_an_answer_of_four_mebibytes(at: Place) -> None:
         assert len(answer) == 4 * MiB
 
 
-@habit("jmux", memory=48 * MiB, fails="issue 10, 1.15")
+@habit("jmux", memory=48 * MiB)
 async def jmux_40_requests_of_100_kb(at: Place) -> None:
     client = await Client.open(at)
     said = [bytes((n,)) * 100_000 for n in range(40)]
     assert await client.ask(*said) == said
 
 
-@habit("jmux", fails="issue 10, 1.15")
+@habit("jmux")
 async def jmux_127_sessions_stand_still(at: Place) -> None:
     """Programs that do not read their response yet: the 128th call is served, and the others when they read."""
     client = await Client.open(at)
