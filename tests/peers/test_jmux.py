@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
+import struct
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +17,7 @@ import pytest
 import afflux
 import afflux.sync
 from afflux import Payload
+from afflux.protocols.jmux import frames
 
 TCP = "jmux+tcp://127.0.0.1:0"
 
@@ -23,6 +28,36 @@ async def no_orphans() -> AsyncIterator[None]:
     before = asyncio.all_tasks()
     yield
     assert not asyncio.all_tasks() - before - {asyncio.current_task()}
+
+
+HELLO = frames.ClientConnectionHeader(initial_ration=128).encode()
+WELCOME = frames.ServerConnectionHeader(initial_ration=128).encode()
+
+
+def opening(id: int, body: bytes = b"", eof: bool = True) -> bytes:
+    """The first Data of a session."""
+    return frames.Data(session=id, open=True, eof=eof, data=body).encode()
+
+
+@contextmanager
+def counted() -> Iterator[Any]:
+    """Call what it gives: bytes that are held and were not held before. Nothing that is garbage is collected."""
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Cut a connection with a reset: what the other side has not sent is lost."""
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 class Sizes:
@@ -85,3 +120,49 @@ def test_the_newest_answer_first_in_a_blocking_program() -> None:
         sessions = [peer.session(b"00090000", finish=True) for _ in range(128)]
         for session in reversed(sessions):
             assert len(session.read_all()) == 90_000
+
+
+async def test_a_server_keeps_nothing_of_a_reset_connection() -> None:
+    """Answers that wait for ration, requests that are not whole: freed at once, not when garbage is collected."""
+    async with afflux.serve(TCP, Sizes()) as server:
+        port = int(server.uri.rsplit(":", 1)[1])
+        with counted() as held:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            asked = b"".join(opening(id, b"01000000") for id in range(8))
+            writer.write(HELLO + asked + b"".join(opening(id, bytes(30_000), False) for id in range(8, 60)))
+            await reader.readexactly(100_000)
+            assert held() > 1_500_000
+            reset(writer)
+            while server.connections:
+                await asyncio.sleep(0.001)
+            del reader, writer
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert held() < 300_000
+
+
+async def test_a_client_keeps_nothing_of_a_reset_connection() -> None:
+    """Requests that wait, answers that are not whole, sessions that nobody has read."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)
+        said = b"".join(frames.Data(session=id, data=bytes(30_000)).encode() for id in range(20))
+        writer.write(WELCOME)
+        await reader.readexactly(600_000)
+        writer.write(said)
+        await writer.drain()
+        await reader.readexactly(1)
+        reset(writer)
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as listening:
+        uri = f"jmux+tcp://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        with counted() as held:
+            async with afflux.connect(uri) as peer:
+                calls = [asyncio.ensure_future(peer.request(bytes(500_000))) for _ in range(10)]
+                sessions = [asyncio.ensure_future(peer.session(bytes(200_000))) for _ in range(10)]
+                ends = await asyncio.gather(*calls, *sessions, return_exceptions=True)
+                assert all(isinstance(end, afflux.Error) for end in ends)
+            del peer, calls, sessions, ends
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert held() < 1_000_000  # of 7,000,000

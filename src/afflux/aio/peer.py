@@ -111,6 +111,8 @@ class Peer:  # long: the five verbs, leases and the connection's life
         except asyncio.CancelledError:
             driver.unask(call)
             raise
+        finally:
+            del call  # its error has this frame: no garbage collector shall be needed to free the payload
 
     async def fire(
         self,
@@ -367,6 +369,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
                 driver.flush_soon()
             raise
         finally:
+            del future  # as above
             if driver.record is not None:
                 driver.forget(stream)
 

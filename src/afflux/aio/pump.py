@@ -204,6 +204,8 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             self.dispatch(self.engine.receive_eof(monotonic()))
         if self.away:
             return
+        if not self.engine.closed:  # that was the peer's half; this one is gone as well
+            self.dispatch(self.engine.receive_eof(monotonic()))
         self.lost = True
         self.end(None)
         self._stop_timers()

@@ -30,6 +30,10 @@ _TOLERATED = 0x01
 Treat = Callable[[ConnectionInput, int, bytes], None]
 
 
+def _nobody(input: ConnectionInput, value: int, data: bytes) -> None:
+    """Who hears of what comes after the end."""
+
+
 def wrong_header(data: bytes, client: bool) -> str:
     """What is wrong with a connection header, or with as much as is there; "" for nothing (R-3, D-1, I-1, I-4)."""
     magic = data[:4]
@@ -82,6 +86,7 @@ class Inbound:
     def close(self) -> None:
         """Nothing more is taken."""
         self.over = True
+        self._treat = _nobody  # whoever heard of it holds this object: no garbage collector shall be needed
         self.incomplete_since = None
         self._buffer.clear()
 

@@ -280,7 +280,7 @@ class ServerSessions(Sessions):
         """The client says nothing more: what it has not finished is over, the rest goes on (3.2, I-2)."""
         self.half_closed = self.closing = True
         for session in self.timed():
-            if session.state in _WAITING_FOR_CLIENT:
+            if session.state in _WAITING_FOR_CLIENT or session.waiting > session.allowed:  # no ration will come
                 self._expire(session, "the client has ended its half", "3.2")
             elif session.state is _S.IN_FIN:
                 self.alarm = self.now  # the next look finds out whether it can go on

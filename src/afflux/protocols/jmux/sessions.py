@@ -41,6 +41,10 @@ def numbered(actions: dict[SessionAction, Act]) -> list[Act]:
     return [actions.get(action, _no_act) for action in SessionAction]
 
 
+def _nobody(price: int, stream: int, rule: str, reason: str) -> None:
+    """Who is charged after the end."""
+
+
 def _no_act(sessions: Any, session: Session, first: int, value: int, data: bytes) -> None:
     raise NotImplementedError
 
@@ -367,6 +371,19 @@ class Sessions:
     def wanted(self, session: Session) -> bool:
         """Whether the application may still have something to say about a session that is over in both directions."""
         return False
+
+    def let_go(self) -> None:
+        """The connection is over, and every session has heard it. What has come can still be read; nothing else is
+        kept, and nobody who holds this object: no garbage collector shall be needed to free it."""
+        for session in self.by_stream.values():
+            session.ack_asked = False
+        self.by_id = [None] * len(self.by_id)
+        self.live = 0
+        self._fresh.clear()
+        self.alarm = self.patience = inf
+        self.rations.let_go()
+        self.charge = _nobody
+        self.out.let_go()
 
     # -- time -----------------------------------------------------------------------------------------------
 
