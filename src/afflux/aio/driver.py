@@ -400,6 +400,15 @@ class Driver(Pump):  # long: one method for each kind of event
         error.may_have_been_processed = False
         return error
 
+    def _reasons(self) -> Callable[[int], Error]:
+        """The error for each stream that is under way. Some engines know of which ones nothing was written."""
+        reason = self.reason()
+        unsent = getattr(self.engine, "unsent", None)
+        if unsent is None:
+            return lambda stream: reason
+        safe = self._unsent()
+        return lambda stream: safe if unsent(stream) else reason
+
     def reason(self) -> Error:
         """The error for those who come when it is over."""
         if self.error is None:
@@ -702,10 +711,10 @@ class Driver(Pump):  # long: one method for each kind of event
         if self.error is None:
             self.error = error
         self._end_record()
-        reason = self.reason()
-        for future in self.replies.values():
+        reason, told = self.reason(), self._reasons()
+        for stream, future in self.replies.items():
             if not future.done():
-                future.set_exception(reason)
+                future.set_exception(told(stream))
         for call in self.calls:
             if not call[1].done():
                 call[1].set_exception(self._unsent())
@@ -718,8 +727,8 @@ class Driver(Pump):  # long: one method for each kind of event
         for sender in self.senders.values():
             sender.stop()
         self.senders.clear()
-        for session in self.sessions.values():
-            session.failed(reason)
+        for stream, session in self.sessions.items():
+            session.failed(told(stream))
         self.sessions.clear()
         self._wake_writable(len(self._writable))
         self._wake_unleased()

@@ -345,12 +345,13 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         self.fail_hard(error or ConnectionClosed("this side cut the connection"))
 
     def _refuse_stranger(self, data: bytes, text: str) -> None:
-        """Something else came where the protocol should begin. A server answers it as its engine answers any first
-        frame that can not be."""
-        if self.answers:
-            self._take(data)
+        """Something else came where the protocol should begin. It is answered as the engine answers any first frame
+        that can not be; everyone here hears what the peer speaks."""
         error = RemoteProtocolError(text, rule="handshake")
-        if self.over:
+        if not (self.answers or getattr(self.engine, "resumable", False)):
+            self.end(error)
+        self._take(data)
+        if self.engine.closed:
             self.error = error
         else:
             self.fail_hard(error)
@@ -493,8 +494,8 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         """Give up the link at once."""
         if self.transport is not None and not self.lost:
             self.transport.abort()
-        if not self.over:
-            self.end(error)
+        self.end(error)
+        if not self.engine.closed:
             # A session that could be resumed, or waits for it, is not to wait for another transport either.
             lasting = getattr(self.engine, "resumable", False) or getattr(self.engine, "suspended", False)
             self.dispatch((self.engine.close if lasting else self.engine.receive_eof)(monotonic()))

@@ -21,7 +21,7 @@ from afflux.core.events import Event, Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike
 
-__all__ = ["Carrying", "Engine", "Extending", "Fair", "Lasting", "Leasing", "Resumable"]
+__all__ = ["Carrying", "Engine", "Extending", "Fair", "Lasting", "Leasing", "Promising", "Resumable"]
 
 
 class Engine(Protocol):
@@ -213,6 +213,13 @@ class Extending(Engine, Protocol):
 
     def extend(self, type: int, body: bytes, *, stream: int = 0, ignore: bool = True) -> None:
         """Send a frame of an extension."""
+
+
+class Promising(Engine, Protocol):
+    """An engine that knows of what it has opened whether the peer can have seen it."""
+
+    def unsent(self, stream: int) -> bool:
+        """Whether nothing of a stream was handed over to be written: whatever happens, it is safe to try again."""
 
 
 class Carrying(Engine, Protocol):

@@ -125,9 +125,11 @@ class Driver(Pump):
             return
         self.over = True
         self.error = error
-        reason = self.reason()
-        for inbox in self.inboxes.values():
-            inbox.finish(reason)
+        reason, safe = self.reason(), self.reason()
+        safe.may_have_been_processed = False
+        unsent = getattr(self.engine, "unsent", None)  # some engines know of which streams nothing was written
+        for stream, inbox in self.inboxes.items():
+            inbox.finish(safe if unsent is not None and unsent(stream) else reason)
         self.inboxes.clear()
         self.outboxes.clear()
 

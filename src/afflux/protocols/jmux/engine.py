@@ -325,6 +325,11 @@ class Engine(Connection):
         if session is not None and isinstance(self._sessions, ClientSessions):
             self._sessions.acknowledge(session)
 
+    def unsent(self, stream: int) -> bool:
+        """Whether nothing of a session was handed over to be written: whatever happens, it is safe to try again."""
+        session = self._sessions.by_stream.get(stream)
+        return session is not None and not session.written
+
     def session_id(self, stream: int) -> int | None:
         """The id that a session has on the wire; None while it waits for one, and for one that is over."""
         session = self._sessions.by_stream.get(stream)
