@@ -364,9 +364,8 @@ class Peer:  # long: the five verbs, leases and the connection's life
             return answer
         except asyncio.CancelledError:
             if driver.replies.pop(stream, None) is not None:
-                driver.engine.cancel(stream)
+                driver.give_up(stream)
                 driver.wake_askers()
-                driver.flush_soon()
             raise
         finally:
             del future  # as above
@@ -405,8 +404,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
     def _cancel(self, inbound: Inbound) -> None:
         driver = inbound.driver
         if inbound.id is not None and driver.inbounds.pop(inbound.id, None) is not None:
-            driver.engine.cancel(inbound.id)
-            driver.flush_soon()
+            driver.give_up(inbound.id)
 
 
 class Channel(ItemStream):

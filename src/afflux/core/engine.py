@@ -64,8 +64,8 @@ class Engine(Protocol):
         """Bytes that may still be queued, ``unsent`` of which the transport holds already."""
 
     def consumed(self, size: int, items: int = 0) -> None:
-        """The application took delivered payloads of ``size`` bytes in all, ``items`` of them items of streams and
-        channels, or fires whose handler begins: their budget is free again."""
+        """The application took ``items`` delivered payloads of ``size`` bytes in all: their budget is free again. A
+        request is taken when its handler begins, or when it is given up before."""
 
     # What the application asks for, through the driver.
 
@@ -122,8 +122,12 @@ class Engine(Protocol):
     def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
         """Close at once, or with ``drain`` when the live streams have ended."""
 
+    def begin(self, stream: int) -> None:
+        """The handler of a stream that the peer opened is at work: from now on a cancel of it is charged
+        (``cancel_bucket``). A handler that returns before anything else is received need not be announced."""
+
     def release(self, stream: int) -> None:
-        """The handler of a stream that the peer opened has really returned: its slot is free."""
+        """The handler of a stream that the peer opened has really returned, or will never begin."""
 
     def ledger(self, stream: int, unsent: int = 0) -> Ledger:
         """What may be sent on a stream now, and which of application, peer, transport and budget is the smallest;

@@ -202,7 +202,7 @@ class Driver(Pump):
         self.outboxes.pop(event.stream, None)
 
     def _opened(self, event: Opened) -> None:
-        self.engine.consumed(len(event.payload), event.verb == "fire")
+        self.engine.consumed(len(event.payload), 1)
         if event.verb != "fire":
             self.engine.fail(event.stream, Rejected("a blocking client serves nothing"))
         self.engine.release(event.stream)

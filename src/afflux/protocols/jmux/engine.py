@@ -231,6 +231,11 @@ class Engine(Connection):
         self._reason = reason or "closed"
         return self._run(self._step, _I.APP_DRAIN if drain else _I.APP_CLOSE, 0, b"")
 
+    def begin(self, stream: int) -> None:
+        """The handler of a session is at work."""
+        if isinstance(self._sessions, ServerSessions):
+            self._sessions.begin(stream)
+
     def release(self, stream: int) -> None:
         """The handler of a session has really returned; what is left of a request that it did not read is dropped."""
         if isinstance(self._sessions, ServerSessions):

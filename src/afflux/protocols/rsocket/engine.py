@@ -117,6 +117,8 @@ class Engine(Connection):
         if self._in.held and self._in.pending >= limits.first_frame_bytes:
             return False
         streams = self._streams
+        if streams.many_wait:
+            return False
         delivered = streams.delivered + streams.objects * limits.object_overhead_bytes
         if delivered and delivered + streams.reassembly.size > limits.connection_bytes:
             return False
@@ -263,14 +265,18 @@ class Engine(Connection):
         violation = Violation(reason or "closed", rule="3.1", code=self._wire.CONNECTION_ERROR)
         return self._run(self._step, _I.APP_DRAIN if drain else _I.APP_CLOSE, violation)
 
+    def begin(self, stream: int) -> None:
+        """The handler of a stream that the peer opened is at work."""
+        if stream in self._streams.handlers:
+            self._streams.begun.add(stream)
+
     def release(self, stream: int) -> None:
-        """The handler of a stream that the peer opened has really returned."""
-        self._streams.handlers.discard(stream)
-        self._streams.fires.discard(stream)
+        """The handler of a stream that the peer opened has really returned, or will never begin."""
+        self._streams.release(stream)
 
     @property
     def handlers(self) -> Collection[int]:
-        """The streams that the peer opened and whose handler has not returned."""
+        """The streams that the peer opened and whose handler has not returned, or not begun."""
         return self._streams.handlers | self._streams.fires
 
     @property
