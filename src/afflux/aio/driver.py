@@ -753,10 +753,10 @@ class Driver(Pump):  # long: one method for each kind of event
         if self.error is None:
             self.error = error
         self._end_record()
-        reason, told = self.reason(), self._reasons()
+        reason, reason_of = self.reason(), self._reasons()
         for stream, future in self.replies.items():
             if not future.done():
-                future.set_exception(told(stream))
+                future.set_exception(reason_of(stream))
         for call in self.calls:
             if not call[1].done():
                 call[1].set_exception(self._unsent())
@@ -770,7 +770,7 @@ class Driver(Pump):  # long: one method for each kind of event
             sender.stop()
         self.senders.clear()
         for stream, session in self.sessions.items():
-            session.failed(told(stream))
+            session.failed(reason_of(stream))
         self.sessions.clear()
         self._wake_writable(len(self._writable))
         self._wake_unleased()
