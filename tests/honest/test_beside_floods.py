@@ -85,6 +85,8 @@ CASES = HOSTILE | {
 }
 FAILS: dict[str, str] = {}
 "Flood to the issue for which an honest client is harmed by it today."
+QUICK = ("FL-03", "FL-07", "SI-31", "pings", "cancels", "requests", "http", "fragments")
+"The representative ones; the others are slow."
 
 
 @contextmanager
@@ -105,7 +107,10 @@ def attacked(flood: Flood, place: Place) -> Iterator[list[Attacker]]:
 def cases() -> Iterator[object]:
     """Floods as parameters."""
     for name, flood in CASES.items():
-        marks = [pytest.mark.xfail(strict=True, reason=FAILS[name])] if name in FAILS else []
+        marks: list[pytest.MarkDecorator] = (
+            [pytest.mark.xfail(strict=True, reason=FAILS[name])] if name in FAILS else []
+        )
+        marks += [] if name in QUICK else [pytest.mark.slow]
         yield pytest.param(flood, marks=marks, id=f"{flood.wire}-{name}")
 
 
