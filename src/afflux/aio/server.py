@@ -19,6 +19,7 @@ from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT
 from afflux.aio.gate import Gate
 from afflux.aio.guesses import Guesses
+from afflux.aio.holdings import Holdings
 from afflux.aio.peer import Peer
 from afflux.aio.serving import Extension, Serving, verbs_of
 from afflux.core.autocredit import Kept, check_kept
@@ -194,7 +195,7 @@ class Server:  # long: the listener's admission is part of it
         self._shown = str(address)
         "What the peers show as their address: one string for all."
         self._peers: set[Peer] = set()
-        self._gate = Gate(limits, lambda: False)
+        self._gate = Gate(limits, self._overloaded)
         self._stopped: asyncio.Future[None] | None = None
         self._closing = False
         self._guesses = Guesses(limits)
@@ -329,6 +330,10 @@ class Server:  # long: the listener's admission is part of it
         return self._welcome(host, uri)
 
     # -- inside ---------------------------------------------------------------------------------------------
+
+    def _overloaded(self) -> bool:
+        """Whether the connections of this process hold more than they may."""
+        return Holdings.of(asyncio.get_running_loop()).exceed(self.limits.process_bytes)
 
     def _welcome(self, host: str, uri: str | None = None) -> Driver:
         """The protocol object for a connection that was admitted."""

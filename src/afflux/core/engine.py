@@ -53,6 +53,11 @@ class Engine(Protocol):
         """Bytes waiting for outgoing, those not yet cut into fragments included."""
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes that this end holds: received and not whole yet, delivered and not consumed, and waiting for outgoing.
+        A driver reads it in every turn, so it is a sum of a few numbers and not a walk over streams."""
+
+    @property
     def wants_read(self) -> bool:
         """False while more input could not be taken within the limits: pause reading until it is True."""
 

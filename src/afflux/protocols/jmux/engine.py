@@ -110,6 +110,12 @@ class Engine(Connection):
         return self._out.size
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes that this end holds."""
+        sessions, out = self._sessions, self._out
+        return len(self._in.buffer.held) + sessions.unread + sessions.rations.delivered + out.pending + out.control_size
+
+    @property
     def wants_read(self) -> bool:
         """False while too many answers to Ping and Abort wait to be written: a peer that says much and reads nothing.
         No session can make it False (R-40)."""

@@ -73,6 +73,7 @@ class Sessions:
         "out",
         "patience",
         "rations",
+        "unread",
     )
 
     def __init__(
@@ -99,6 +100,8 @@ class Sessions:
         self.live = 0
         self.out = Outbound(fragment, self.leave, self._stuck)
         self.rations = Rations(limits, self.most, whole)
+        self.unread = 0
+        "Bytes in the inboxes of all sessions."
         self.first_ration = 0
         "What this side may send on a new session; 0 before the peer's header has come."
         self.charge = charge
@@ -182,6 +185,7 @@ class Sessions:
             self._tell_readable(session, len(data), last)
 
     def _keep(self, session: Session, data: bytes) -> None:
+        self.unread += len(data)
         if session.inbox is None:
             session.inbox = bytearray(data)
         else:
@@ -203,6 +207,7 @@ class Sessions:
             return
         if last:
             if session.inbox:
+                self.unread -= session.unread
                 session.inbox += data
                 data = bytes(session.inbox)
             payload = data
@@ -279,6 +284,7 @@ class Sessions:
         size = len(inbox) if limit is None else min(limit, len(inbox))
         data = bytes(inbox[:size])
         del inbox[:size]
+        self.unread -= size
         if not session.in_done and self.holds_id(session):
             self._refill(session)
         else:
@@ -345,6 +351,7 @@ class Sessions:
 
     def close_inbox(self, session: Session) -> None:
         """Nobody will read what is there, or what comes."""
+        self.unread -= session.unread
         session.inbox = None
         self.rations.release(session)
 

@@ -95,6 +95,13 @@ class Engine(Connection):
         return self._out.size
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes that this end holds."""
+        shared = self._shared
+        held = self._out.size + len(self._in.buffer.held) + self._subscriptions.parts.size + shared.delivered
+        return held + shared.objects * self.limits.object_overhead_bytes
+
+    @property
     def wants_read(self) -> bool:
         """False while more input could not be taken within the limits."""
         limits, shared = self.limits, self._shared

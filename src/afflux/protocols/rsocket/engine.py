@@ -107,6 +107,15 @@ class Engine(Connection):
         return self._out.waiting
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes that this end holds."""
+        streams, retained = self._streams, self._retained
+        held = self._out.size + len(self._in.buffer.held) + streams.reassembly.size + streams.delivered
+        if streams.objects:
+            held += streams.objects * self.limits.object_overhead_bytes
+        return held if retained is None else held + retained.size
+
+    @property
     def wants_read(self) -> bool:
         """False while more input could not be taken within the limits.
 
