@@ -10,6 +10,8 @@
    reset the connection. ``flush_s`` bounds it.
 """
 
+# long: asyncio's callbacks, writing, reading and time meet in one object for each connection.
+
 from __future__ import annotations
 
 import asyncio
@@ -79,6 +81,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         "weight",
     )
 
+    # long: a line for each of its fields
     def __init__(self, engine: Engine, expects: str | None) -> None:
         self._view = None
         self.engine = engine
