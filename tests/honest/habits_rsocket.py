@@ -379,7 +379,7 @@ async def metadata_that_is_not_composite(at: Place) -> None:
         assert (answer.data, answer.metadata) == (b"data", [metadata]), mime
 
 
-@habit("rsocket", *both, fails="issue 10, 1.21")
+@habit("rsocket", *both)
 async def a_route_in_metadata_of_its_own_type(at: Place) -> None:
     """message/x.rsocket.routing.v0 as the connection's metadata type: RSocket clients before composite metadata."""
     client = await Client.open(at, rs.setup(metadata_mime=rs.ROUTING))
