@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-__all__ = ["FLOODS", "Attacker", "Flood", "main"]
+__all__ = ["FLOODS", "Flood", "main"]
 
 _MI = 1 << 20
 _PAUSE = 0.002
@@ -199,9 +199,8 @@ FLOODS: dict[str, Flood] = {
 # -- the attackers ------------------------------------------------------------------------------------------------
 
 
-class Attacker(threading.Thread):
-    """One thread with one or more connections; it begins anew whenever the server ends one, until its time has come:
-    ``until`` of 0 stops it."""
+class _Attacker(threading.Thread):
+    """One thread with one or more connections; it begins anew whenever the server ends one."""
 
     def __init__(self, flood: Flood, port: int, until: float) -> None:
         super().__init__(daemon=True)
@@ -248,7 +247,7 @@ class _Link:
             raise
         self.sock.setblocking(False)
 
-    def step(self, attacker: Attacker) -> bool:
+    def step(self, attacker: _Attacker) -> bool:
         """Write what goes; False when the connection is over."""
         self.moved = False
         try:
@@ -288,7 +287,7 @@ class _Link:
 
 def _attack(name: str, port: int, seconds: float, attackers: int) -> dict[str, Any]:
     until = time.monotonic() + seconds
-    threads = [Attacker(FLOODS[name], port, until) for _ in range(attackers)]
+    threads = [_Attacker(FLOODS[name], port, until) for _ in range(attackers)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -25,6 +25,7 @@ from afflux.core.payload import Payload
 
 __all__ = ["request"]
 
+_COMPOSITE = "message/x.rsocket.composite-metadata.v0"
 _REFUSAL_S = 0.5
 _LEASE_WAIT_S = 10.0
 "How long --lease waits for one without --max-time."
@@ -111,7 +112,8 @@ def request(
     ] = None,
 ) -> None:
     """Ask an address and print what it answers."""
-    inputs.check_metadata(mmt, route, auth_file)
+    if mmt not in (None, _COMPOSITE) and (route is not None or auth_file is not None):
+        usage(f"-r and --auth-file are entries of composite metadata: leave --mmt out, or make it {_COMPOSITE}")
     verb = _verb(request=response, stream=stream, channel=channel, fire=fnf, push=push)
     _check_store(store, resume, verb, lines)
     asked = _Asked(

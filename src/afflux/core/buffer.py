@@ -21,21 +21,20 @@ class ReceiveBuffer:
     ``buffer.keep(block, position, need)`` before the next feed. Not to keep anything is right when all was read.
     """
 
-    __slots__ = ("_need", "held", "limit")
+    __slots__ = ("_held", "_need", "limit")
 
     limit: int
     "The most bytes that may be held."
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.held = bytearray()
-        "The bytes; their owner alone changes them."
+        self._held = bytearray()
         self._need = 0
 
     @property
     def pending(self) -> int:
-        """How many bytes are held."""
-        return len(self.held)
+        """Bytes held."""
+        return len(self._held)
 
     def feed(self, data: bytes | memoryview) -> bytes | None:
         """Add bytes that arrived; return everything unread once it is as long as needed, else None.
@@ -46,12 +45,12 @@ class ReceiveBuffer:
         Raises:
             Violation: still not as long as needed, and more than ``limit`` is held (rule ``connection_bytes``).
         """
-        held = self.held
+        held = self._held
         if len(held) + len(data) >= self._need:
             self._need = 0
             if not held:
                 return data if isinstance(data, bytes) else bytes(data)
-            self.held = bytearray()
+            self._held = bytearray()
             return b"".join((held, data))
         held += data
         self._check()
@@ -67,21 +66,21 @@ class ReceiveBuffer:
             Violation: more than ``limit`` would be held (rule ``connection_bytes``).
         """
         if position < len(block):
-            self.held += memoryview(block)[position:]
+            self._held += memoryview(block)[position:]
         self._need = need
         self._check()
 
     def take(self) -> bytes:
         """Everything unread, however long it is; ``b""`` when nothing is held."""
-        block = bytes(self.held)
+        block = bytes(self._held)
         self.clear()
         return block
 
     def clear(self) -> None:
         """Forget what is held, and what was needed."""
-        self.held = bytearray()
+        self._held = bytearray()
         self._need = 0
 
     def _check(self) -> None:
-        if len(self.held) > self.limit:
+        if len(self._held) > self.limit:
             raise Violation("buffer-full", rule="connection_bytes")

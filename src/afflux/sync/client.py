@@ -67,10 +67,11 @@ def connect(
             driver.redial = Redial(
                 lambda within: transport.dial(address, within, tls, limits), limits, backoff, seconds
             )
-        driver.write()
-        if lease and not driver.wait(lambda: driver.lease_heard, seconds):
-            driver.check()
-            raise ConnectFailed(f"{address} granted no lease within {seconds:g} s")
+        with driver.guard:
+            driver.write()
+            if lease and not driver.wait(lambda: driver.lease_heard, seconds):
+                driver.check()
+                raise ConnectFailed(f"{address} granted no lease within {seconds:g} s")
     except BaseException:
         link.close()
         raise

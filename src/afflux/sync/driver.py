@@ -1,4 +1,12 @@
-"""One connection of a blocking program: the events of its engine go to whom they concern. Verbs are in peer.py."""
+"""Dispatch the events of one connection of a blocking program, and feed its channels from their sources.
+
+A source is the program's own code, and may use the connection. Its verbs then wait inside the one that feeds it:
+
+1. A source that is at work is not asked for more, so that no generator is entered twice.
+2. What it has given leaves before it waits: it may wait for an answer to that.
+3. While it waits, other sources that use connections are not begun, except that of the channel it takes items from.
+   They might wait for what this one would give, and it could not go on before they are done.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +14,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from time import monotonic
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
+from afflux.core.bucket import Bucket
 from afflux.core.engine import Engine, Leasing
-from afflux.core.errors import Error, LeaseExpired, Rejected
+from afflux.core.errors import Canceled as CanceledError
+from afflux.core.errors import Error, LeaseExpired, LimitExceeded, Rejected
 from afflux.core.events import (
     Block,
     Canceled,
@@ -32,6 +42,10 @@ from afflux.sync.pump import Pump
 from afflux.transports.base import Link
 
 __all__ = ["Driver", "Inbox", "Outbox"]
+
+_MARGIN_S = 0.05
+"The peer may see cancels so much closer together than they were sent."
+_JAM = "buffer-full: nothing more can come before the items of other streams are taken; give those less credit"
 
 
 class Inbox:
@@ -60,22 +74,43 @@ class Inbox:
 class Outbox:
     """A channel's source, and where its answer goes."""
 
-    __slots__ = ("ahead", "inbox", "items")
+    __slots__ = ("ahead", "batch", "inbox", "items", "quota", "running", "waits")
 
-    def __init__(self, items: Iterator[PayloadLike], inbox: Inbox) -> None:
+    def __init__(self, items: Iterator[PayloadLike], inbox: Inbox, waits: bool) -> None:
         self.items = items
         self.inbox = inbox
         self.ahead: list[PayloadLike] = []
         "The item that was taken to see whether there is one: completing needs no credit."
+        self.batch: list[PayloadLike] = []
+        "What goes out together: at once when the source waits for something."
+        self.quota = 0
+        "The most items in it, by credit."
+        self.running = False
+        "The source is at work."
+        self.waits = waits
+        "The source has used a connection before."
 
 
-class Driver(Pump):
+class Dropped(Protocol):
+    """What nobody refers to any more, and still has to be given up at the peer."""
+
+    def close(self) -> None:
+        """Give it up."""
+
+
+class Driver(Pump):  # long: a method for each event, beside what verbs call
     """One connection."""
 
     def __init__(self, engine: Engine, link: Link, expects: str) -> None:
         super().__init__(engine, link, expects)
         self.inboxes: dict[int, Inbox] = {}
         self.outboxes: dict[int, Outbox] = {}
+        self.dropped: deque[Dropped] = deque()
+        "What was collected while a verb was at work, or by another thread."
+        self._done: list[Outbox] = []
+        "Sources that nothing more is taken from. They are let go of outside: a generator may have last words."
+        self._cancels: Bucket | None = None
+        "What the peer counts of this side's cancels, as far as that can be known here; None before the first."
         self.leased: bool = getattr(engine, "leased", False)
         "Requests need a lease."
         self.lease_wait: float | None = None
@@ -83,16 +118,31 @@ class Driver(Pump):
         self.lease_heard = False
         "The peer has granted one, if only for nothing."
 
-    def open(self, verb: Verb, payload: PayloadLike, *, credit: int = 0, columnar: bool = False) -> int:
-        """Open a stream, by the engine's rules; wait for a lease before it, when that is wanted.
+    def open(
+        self,
+        verb: Verb,
+        payload: PayloadLike,
+        *,
+        credit: int = 0,
+        columnar: bool = False,
+        timeout: float | None = None,
+    ) -> int:
+        """Open a stream, by the engine's rules. Before it, wait for a lease, when that is wanted, and while the peer
+        would take the next cancel for a flood.
 
         Raises:
             LeaseExpired: there is none, or none came in time.
+            TimeoutError: so many streams were canceled that this one has to wait longer; nothing was sent.
         """
+        if verb != "fire":
+            self.pace(timeout)
         if not self.leased:
             return self.engine.open(verb, payload, credit=credit, columnar=columnar)
         if self.lease_wait is not None:
             self._wait_for_lease(self.lease_wait)
+        elif cast("Leasing", self.engine).lease(monotonic())[0] <= 0:
+            self.turn(monotonic())  # the next one may have come: nobody else reads it
+            self.check()
         return self.engine.open(verb, payload, credit=credit, columnar=columnar, now=monotonic())
 
     def _wait_for_lease(self, seconds: float) -> None:
@@ -101,16 +151,71 @@ class Driver(Pump):
             self.check()
             raise LeaseExpired(f"no lease to send a request under came within {seconds:g} s", rule="R-41")
 
-    def wait(self, done: Callable[[], bool], timeout: float | None) -> bool:
-        """Move bytes until ``done()``, the end of the connection, or the end of time; return ``done()``."""
+    def pace(self, timeout: float | None) -> None:
+        """Before another stream is opened: wait until it, and all that are open, could be canceled."""
+        if self._cancels is None:
+            return
         until = None if timeout is None else monotonic() + timeout
+        while seconds := self._cancels.wait(min(len(self.inboxes) + 1, self._cancels.burst), now := monotonic()):
+            if until is not None and now >= until:
+                raise TimeoutError(f"too many streams were canceled: the next may be opened in {seconds:.2g} s")
+            self.wait(lambda: False, seconds if until is None else min(seconds, until - now), patient=True)
+            self.check()
+
+    def cancel(self, stream: int) -> None:
+        """Give a stream up at the peer."""
+        self.count_cancel()
+        self.engine.cancel(stream)
+
+    def count_cancel(self) -> None:
+        """The peer takes a token from its bucket of cancels for what this side is about to say."""
+        if self._cancels is None:
+            burst, rate = self.engine.limits.cancel_bucket
+            self._cancels = Bucket(burst - min(burst / 4, rate * _MARGIN_S), rate)
+        now = monotonic()
+        self._cancels.take(min(1.0, self._cancels.level(now)), now)
+
+    def forget(self, stream: int) -> bool:
+        """Nobody waits for a stream any more; whether it was still under way, in one direction at least."""
+        receiving = self.inboxes.pop(stream, None) is not None
+        return self._stop_source(stream) or receiving
+
+    def wait(
+        self, done: Callable[[], bool], timeout: float | None, *, stream: int | None = None, patient: bool = False
+    ) -> bool:
+        """Move bytes until ``done()``, the end of the connection, or the end of time; return ``done()``. ``stream`` is
+        the one whose items are waited for.
+
+        It raises what a handler of a signal raises, or a source that was interrupted: then the verb has to give up what
+        it has begun.
+
+        Raises:
+            LimitExceeded: nothing can come, because what has come and is not taken fills the connection. Not if
+                ``patient``.
+        """
+        until = None if timeout is None else monotonic() + timeout
+        if self.dropped:
+            self.sweep()
         while not done() and not self.over:
             if until is not None and monotonic() >= until:
                 return False
-            more = bool(self.outboxes) and self._feed()
-            if not done():
+            more = bool(self.outboxes) and self._feed(stream)
+            if not done() and not self.over:
+                if self.jammed and not patient:
+                    raise LimitExceeded(_JAM, rule="connection_bytes")
                 self.turn(monotonic() if more else until)
         return done()
+
+    def sweep(self) -> None:
+        """At the end of a verb: give up what was dropped, and let go of the sources that are done."""
+        while self.dropped:
+            self.dropped.popleft().close()
+        if self._done:
+            try:
+                self.guard.outside()
+                self._done.clear()
+            finally:
+                self.guard.resumed()
 
     def tell(self, events: list[Event]) -> None:
         """Events go to those whom they concern."""
@@ -125,52 +230,96 @@ class Driver(Pump):
             return
         self.over = True
         self.error = error
-        reason, safe = self.reason(), self.reason()
-        safe.may_have_been_processed = False
-        unsent = getattr(self.engine, "unsent", None)  # some engines know of which streams nothing was written
-        for stream, inbox in self.inboxes.items():
-            inbox.finish(safe if unsent is not None and unsent(stream) else reason)
+        reason = self.reason()
+        for inbox in self.inboxes.values():
+            inbox.finish(reason)
         self.inboxes.clear()
+        self._done.extend(self.outboxes.values())
         self.outboxes.clear()
 
     # -- sources ------------------------------------------------------------------------------------------------
 
-    def _feed(self) -> bool:
+    def _feed(self, wanted: int | None) -> bool:
         """Send what the channels' sources give, not too much at once; whether there may be more to send."""
-        more = False
+        more, nested = False, self.guard.nested
         for stream, outbox in list(self.outboxes.items()):
+            if self.outboxes.get(stream) is not outbox:
+                continue
+            if outbox.running:
+                self._send_early(stream, outbox)
+                continue
+            if nested and outbox.waits and stream != wanted:
+                continue
             try:
                 more |= self._feed_one(stream, outbox)
             except Exception as error:
-                self.outboxes.pop(stream, None)
-                if self.inboxes.pop(stream, None) is not None:
-                    self.engine.fail(stream, error)
-                outbox.inbox.finish(error)
+                self._source_failed(stream, outbox, error)
+            except BaseException:
+                text = "the channel's source was interrupted"
+                self._source_failed(stream, outbox, CanceledError(text, stream=stream))
+                raise
         return more
+
+    def _send_early(self, stream: int, outbox: Outbox) -> None:
+        """The source waits, maybe for an answer to what it gave last."""
+        if batch := outbox.batch:
+            outbox.quota -= len(batch)
+            outbox.batch = []
+            self.engine.send(stream, batch)
+
+    def _source_failed(self, stream: int, outbox: Outbox, error: Exception) -> None:
+        """The peer hears of it, even when it has sent everything; so does the one who takes the items."""
+        if self.forget(stream):
+            self.engine.fail(stream, error)
+        outbox.inbox.finish(error)
 
     def _feed_one(self, stream: int, outbox: Outbox) -> bool:
         limits = self.engine.limits
-        quota = min(self.engine.credit(stream), limits.loop_frames)
-        room = min(self.room(), limits.loop_bytes)
-        batch: list[PayloadLike] = []
-        ahead = outbox.ahead
-        if not ahead:
-            ahead.extend(islice(outbox.items, 1))
-        while ahead and len(batch) < quota and room > 0:
-            item = ahead.pop()
-            batch.append(item)
-            room -= len(item)
-            ahead.extend(islice(outbox.items, 1))
-        if ahead:
+        outbox.quota = min(self.engine.credit(stream), limits.loop_frames)
+        self._fill(outbox, min(self.room(), limits.loop_bytes))
+        batch, outbox.batch = outbox.batch, []
+        if self.outboxes.get(stream) is not outbox:
+            return False  # the stream has ended while its source was at work
+        if outbox.ahead:
             if batch:
                 self.engine.send(stream, batch)
             return bool(batch)
-        del self.outboxes[stream]
+        self._stop_source(stream)
         if batch:
             self.engine.send(stream, batch, complete=True)
         else:
             self.engine.complete(stream)
         return False
+
+    def _fill(self, outbox: Outbox, room: int) -> None:
+        """Take a batch from the source, and one more in ``ahead`` unless it has ended. One that waits gives no more
+        than one at a time: so long it has kept all others waiting."""
+        ahead = outbox.ahead
+        if ahead and not (outbox.quota > 0 < room):
+            return
+        with self.guard.source() as verbs:
+            outbox.running = True
+            try:
+                if not ahead:
+                    ahead.extend(islice(outbox.items, 1))
+                while ahead and len(outbox.batch) < outbox.quota and room > 0:
+                    item = ahead.pop()
+                    outbox.batch.append(item)
+                    room -= len(item)
+                    ahead.extend(islice(outbox.items, 1))
+                    if self.guard.verbs != verbs:
+                        outbox.waits = True
+                        break
+            finally:
+                outbox.running = False
+
+    def _stop_source(self, stream: int) -> bool:
+        """Take nothing more from a channel's source; whether there was one."""
+        outbox = self.outboxes.pop(stream, None)
+        if outbox is None:
+            return False
+        self._done.append(outbox)
+        return True
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -194,15 +343,15 @@ class Driver(Pump):
             inbox.finish(None)
 
     def _failed(self, event: Failed) -> None:
-        self.outboxes.pop(event.stream, None)
+        self._stop_source(event.stream)
         if (inbox := self.inboxes.pop(event.stream, None)) is not None:
             inbox.finish(event.error)
 
     def _canceled(self, event: Canceled) -> None:
-        self.outboxes.pop(event.stream, None)
+        self._stop_source(event.stream)
 
     def _opened(self, event: Opened) -> None:
-        self.engine.consumed(len(event.payload), 1)
+        self.engine.consumed(len(event.payload), event.verb == "fire")
         if event.verb != "fire":
             self.engine.fail(event.stream, Rejected("a blocking client serves nothing"))
         self.engine.release(event.stream)

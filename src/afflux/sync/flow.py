@@ -1,10 +1,9 @@
-"""The items of one stream, blocking: who takes them, and when credit is granted again. No sockets here."""
+"""Take the items of one stream in a blocking program, and grant credit again as they are consumed."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from time import monotonic
 from types import TracebackType
 from typing import Literal
@@ -18,33 +17,43 @@ from afflux.sync.driver import Driver, Inbox
 __all__ = ["ItemStream", "payloads_of"]
 
 _STEP = 64
+_SHARE = 0x4000
+"Bytes that each of many streams may hold: with full windows of all nothing would be read any more."
+
+Opener = Callable[[Inbox, int, bool], int | None]
+"""Opens a stream, given what will receive its items, the first credit, and whether blocks are wanted: its id, or None
+when there is nothing to open. It may be called again after it has raised, unless it has ended the inbox."""
 
 
-class ItemStream:
+class ItemStream:  # long: taking items one by one and in blocks, credit by hand and kept, and the end
     """The items of one stream. Iterate it; leaving the loop early gives the stream up.
 
-    It opens on first use: with ``for``, ``with``, ``blocks`` or ``request``.
+    It opens on first use: with ``for``, ``blocks``, ``next`` or ``request``. When that fails, as it does without a
+    lease, nothing was sent, and the next use tries again; on a connection that is over every use fails. An exception
+    while an item is waited for, that of Ctrl-C among them, cancels the stream.
     """
 
-    def __init__(
-        self,
-        driver: Driver,
-        credit: Kept,
-        opener: Callable[[Inbox, int, bool], int | None],
-        timeout: float | None,
-    ) -> None:
+    def __init__(self, driver: Driver, credit: Kept, opener: Opener, timeout: float | None) -> None:
+        self.id: int | None = None
+        "The stream's id; None while it is not open."
         self._driver = driver
-        self._window = window_of(credit, driver.engine.limits.connection_bytes // 4)
-        self._open: Callable[[Inbox, int, bool], int | None] | None = opener
+        self._over = False
+        "It was canceled, or has ended and was taken."
+        share, others = driver.engine.limits.connection_bytes // 4, len(driver.inboxes)
+        self._window = window_of(credit, max(min(_SHARE, share), share // (1 + 2 * others)))
+        self._open: Opener | None = opener
+        self._opening = False
         self._timeout = timeout
         self._inbox = Inbox()
         self._early = 0
+        self._primed = False
+        "The window is part of the first grant."
         self._granted = 0
+        self._block: Block | Items | None = None
+        "What ``blocks`` has handed out last."
         self._parts: deque[Payloads] = deque()
         self._part: Payloads = []
         self._items: Iterator[Payload] = iter(())
-        self.id: int | None = None
-        "The stream's id; None while it is not open."
 
     def __iter__(self) -> Iterator[Payload]:
         """The items, one by one. When none comes within ``timeout`` seconds the stream is canceled, and
@@ -64,13 +73,12 @@ class ItemStream:
         """The items as they arrived, many at once: a Block has no object for each item, only where it starts and
         ends in the received bytes. Items come where the bytes do not stand in a row: with metadata, or cut into
         fragments. Credit follows when the next one is asked for."""
+        self._begin(columnar=True)
         try:
-            self._begin(columnar=True)
-            while (event := self._next_event()) is not None:
+            while (event := self._next_block()) is not None:
                 yield event
-                self._settle(*_weight(event))
         finally:
-            self.cancel()
+            self._leave()
 
     def request(self, n: int) -> None:
         """Grant ``n`` more items by hand, 1 to 2^31-1, or what the protocol has (rsio: 2^63-1); it is on its way when
@@ -79,38 +87,36 @@ class ItemStream:
         Raises:
             LocalProtocolError: ``n`` is out of range.
         """
-        most = getattr(self._driver.engine, "most_credit", 0x7FFFFFFF)
+        most = self._most
         if not 0 < n <= most:
             raise LocalProtocolError(f"a grant is 1 to {most}, not {n}", rule="R-26", stream=self.id)
-        if self._window is not None:
-            self._window.outstanding += n
-        if self._open is not None:
-            self._early += n
-            if self._window is None:
-                self._begin()
-        else:
-            self._ask(n)
-            self._driver.write()
+        with self._driver.guard:
+            if self._window is not None:
+                self._window.outstanding += n
+            if self._open is not None:
+                self._early += n
+                if self._window is None:
+                    self._begin()
+            else:
+                self._ask(n)
+                self._driver.write()
 
     def cancel(self) -> None:
         """Take no more. What has arrived and was not taken is dropped. Twice does no harm."""
-        self._open = None
-        self._items = iter(())
         driver = self._driver
-        if self.id is None or not driver.mine:
+        if not driver.mine:
+            self._open = None
+            self._items = iter(())
             return
-        for part in (self._part, *self._parts):
-            driver.engine.consumed(size_of(part), len(part))
-        self._part = []
-        self._parts.clear()
-        while self._inbox.arrived:
-            count, size = _weight(self._inbox.arrived.popleft())
-            driver.engine.consumed(size, count)
-        if driver.inboxes.pop(self.id, None) is not None:
-            driver.outboxes.pop(self.id, None)
+        with driver.guard:
+            self._open = None
+            self._items = iter(())
+            self._drop()
+            if self.id is not None and driver.forget(self.id):
+                driver.cancel(self.id)
+                driver.write()
             self._inbox.finish(None)
-            driver.engine.cancel(self.id)
-            driver.write()
+            self._over = True
 
     def close(self) -> None:
         """Cancel, unless it has ended."""
@@ -136,58 +142,94 @@ class ItemStream:
         self.cancel()
 
     def __del__(self) -> None:
-        with suppress(Error, OSError):
-            self.cancel()
+        self._leave()
 
     # -- inside -----------------------------------------------------------------------------------------------
 
+    @property
+    def _most(self) -> int:
+        return getattr(self._driver.engine, "most_credit", 0x7FFFFFFF)
+
     def _each(self) -> Iterator[Payload]:
+        self._begin()
         try:
-            self._begin()
             yield from self._items
             while self._advance():
                 yield from self._items
         finally:
-            self.cancel()
+            self._leave()
+
+    def _leave(self) -> None:
+        """Nobody takes more. It may be said at any time and by any thread: the collector of garbage does."""
+        driver = self._driver
+        if self.id is None or self._over or not driver.mine:
+            return
+        try:
+            if driver.guard.idle:
+                self.cancel()
+                return
+        except Error:  # another thread was faster
+            pass
+        driver.dropped.append(self)
 
     def _advance(self) -> bool:
         """Take the next items, waiting for them; False at the end. Those before them count as done with."""
-        part, self._part = self._part, []
-        if part:
-            self._settle(len(part), size_of(part))
-        if not self._parts:
-            event = self._next_event()
-            if event is None:
-                return False
-            payloads, step = payloads_of(event), _STEP if self._window is None else min(_STEP, self._window.step)
-            self._parts.extend(payloads[start : start + step] for start in range(0, len(payloads), step))
-        self._part = self._parts.popleft()
-        self._items = iter(list(self._part))
-        return True
+        with self._driver.guard:
+            part, self._part = self._part, []
+            if part:
+                self._settle(len(part), size_of(part))
+            if not self._parts:
+                event = self._next_event()
+                if event is None:
+                    return False
+                payloads, step = payloads_of(event), _STEP if self._window is None else min(_STEP, self._window.step)
+                self._parts.extend(payloads[start : start + step] for start in range(0, len(payloads), step))
+            self._part = self._parts.popleft()
+            self._items = iter(list(self._part))
+            return True
+
+    def _next_block(self) -> Items | Block | None:
+        """What arrived next. What came before it counts as done with."""
+        with self._driver.guard:
+            block, self._block = self._block, None
+            if block is not None:
+                self._settle(*_weight(block))
+            self._block = self._next_event()
+            return self._block
 
     def _begin(self, *, columnar: bool = False) -> None:
-        """Open the stream, if that was not done."""
+        """Open the stream, if that was not done. It stays as it was if that fails."""
         if self._open is None:
             return
-        self._driver.check()
-        opener, self._open = self._open, None
-        grant, self._early = self._early, 0
-        if self._window is not None:
-            grant += self._window.initial(monotonic())
-        self._granted = grant
-        self.id = opener(self._inbox, grant, columnar)
-        self._driver.write()
+        with self._driver.guard:
+            self._driver.check()
+            if self._opening:
+                raise LocalProtocolError("the first item of a channel's source opens it, and cannot be made from it")
+            if self._window is not None and not self._primed:
+                self._primed = True
+                self._early += self._window.initial(monotonic())
+                if (excess := self._early - self._most) > 0:  # one frame carries no more
+                    self._window.outstanding -= excess
+                    self._early = self._most
+            self._opening = True
+            try:
+                self.id = self._open(self._inbox, self._early, columnar)
+            finally:
+                self._opening = False
+            if self._over:  # a source or a handler of a signal has canceled it meanwhile
+                self.cancel()
+            self._open = None
+            self._granted, self._early = self._early, 0
+            self._or_cancel(self._driver.write)
 
     def _next_event(self) -> Items | Block | None:
         """What arrived next; None at the end."""
         inbox, driver = self._inbox, self._driver
         if inbox.arrived:
-            driver.breathe()
+            self._or_cancel(driver.breathe)
         elif not inbox.ended:
             driver.check()
-            if not driver.wait(lambda: bool(inbox.arrived) or inbox.ended, self._timeout):
-                self.cancel()
-                raise TimeoutError(f"no item within {self._timeout:g} s")
+            self._or_cancel(self._wait)
         if inbox.arrived:
             event = inbox.arrived.popleft()
             count = _count(event)
@@ -195,9 +237,22 @@ class ItemStream:
             if self._window is not None:
                 self._window.arrived(count, monotonic())
             return event
-        if inbox.error is not None:
-            raise inbox.error
+        if (error := inbox.error) is not None:
+            raise error.again() if isinstance(error, Error) else error
         return None
+
+    def _wait(self) -> None:
+        inbox = self._inbox
+        if not self._driver.wait(lambda: bool(inbox.arrived) or inbox.ended, self._timeout, stream=self.id):
+            raise TimeoutError(f"no item within {self._timeout:g} s")
+
+    def _or_cancel(self, work: Callable[[], None]) -> None:
+        """Do something that may move bytes; cancel the stream if it raises."""
+        try:
+            work()
+        except BaseException:
+            self.cancel()
+            raise
 
     def _settle(self, count: int, size: int) -> None:
         """The application is done with some items: free their memory budget and refill the window."""
@@ -205,7 +260,20 @@ class ItemStream:
         driver.engine.consumed(size, count)
         if self._window is not None and (n := self._window.consumed(count, size, monotonic())):
             self._ask(n)
-            driver.write()
+            self._or_cancel(driver.write)
+
+    def _drop(self) -> None:
+        """Free the budget of what was not taken."""
+        engine, block, part = self._driver.engine, self._block, self._part
+        self._block, self._part = None, []
+        for items in (part, *self._parts):
+            engine.consumed(size_of(items), len(items))
+        self._parts.clear()
+        events = [] if block is None else [block]
+        for event in (*events, *self._inbox.arrived):
+            count, size = _weight(event)
+            engine.consumed(size, count)
+        self._inbox.arrived.clear()
 
     def _ask(self, n: int) -> None:
         if self.id is not None and not self._inbox.ended:

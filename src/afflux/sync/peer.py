@@ -1,18 +1,19 @@
-"""The five verbs, blocking, on one connection. Moving bytes is driver.py's."""
+"""Offer the five verbs of one connection to a blocking program."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
-from afflux.calls import Cursor, Metadata, payload_for
+from afflux.calls import Cursor, Metadata, call_payload
 from afflux.core.autocredit import Kept, check_kept
-from afflux.core.errors import Error
+from afflux.core.errors import Canceled, Error
 from afflux.core.events import Verb
 from afflux.core.limits import Limits
-from afflux.core.payload import Payload, PayloadLike, payload_of
+from afflux.core.payload import Payload, PayloadLike, payload_of, size_of
 from afflux.registry import ProtocolEntry
 from afflux.sync.driver import Driver, Inbox, Outbox
 from afflux.sync.flow import ItemStream, payloads_of
@@ -37,7 +38,6 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
     ``metadata=`` of a verb is bytes, which go as they are, or entries of composite metadata: one, such as
     ``afflux.Bearer("…")``, or a list, in which (MIME type, bytes) are entries too. With ``route=`` or ``cursor=`` it is
     composite in any case: the route first, then the cursor, then the entries; bytes are an octet-stream among them.
-    Where ``metadata_mime`` of ``connect`` is another type, one entry of that type goes without a header.
     """
 
     def __init__(self, driver: Driver, protocol: ProtocolEntry, uri: str) -> None:
@@ -62,24 +62,26 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
             ConnectionClosed: the connection ended first.
             TimeoutError: no answer in time.
         """
-        payload = payload_for(self._driver.engine, data, metadata, route, cursor)
+        payload = call_payload(data, metadata, route, cursor)
         driver = self._driver
-        self._check("request")
-        stream = driver.open("request", payload)
-        inbox = driver.inboxes[stream] = Inbox()
-        if not driver.wait(lambda: inbox.ended, timeout):
-            driver.inboxes.pop(stream, None)
-            driver.engine.cancel(stream)
-            driver.write()
-            raise TimeoutError(f"no answer within {timeout:g} s")
-        if inbox.error is not None:
-            raise inbox.error
-        if not inbox.arrived:
-            return Payload()
-        event = inbox.arrived[0]
-        answer = payloads_of(event)[0]
-        driver.engine.consumed(len(answer))
-        return answer
+        with driver.guard:
+            self._check("request")
+            until = None if timeout is None else monotonic() + timeout
+            stream = driver.open("request", payload, timeout=timeout)
+            inbox = driver.inboxes[stream] = Inbox()
+            try:
+                left = None if until is None else max(0.0, until - monotonic())
+                if not driver.wait(lambda: inbox.ended, left):
+                    raise TimeoutError(f"no answer within {timeout:g} s")
+                answers = [payload for event in inbox.arrived for payload in payloads_of(event)]
+                if (error := inbox.error) is not None:
+                    raise error.again() if isinstance(error, Error) else error
+                return answers[0] if answers else Payload()
+            finally:
+                if driver.forget(stream) and driver.mine:
+                    driver.cancel(stream)
+                    driver.write()
+                driver.engine.consumed(sum(size_of(payloads_of(event)) for event in inbox.arrived))
 
     def fire(
         self,
@@ -91,18 +93,20 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
         timeout: float | None = None,
     ) -> None:
         """Send without an answer. Returns when there was room for it; the bytes are with the socket, or go next."""
-        payload = payload_for(self._driver.engine, data, metadata, route, cursor)
-        self._check("fire")
-        self._wait_for_room(timeout)
-        self._driver.open("fire", payload)
-        self._driver.write()
+        payload = call_payload(data, metadata, route, cursor)
+        with self._driver.guard:
+            self._check("fire")
+            self._wait_for_room(timeout)
+            self._driver.open("fire", payload)
+            self._driver.write()
 
     def push(self, metadata: bytes, *, timeout: float | None = None) -> None:
         """Send metadata about the connection."""
-        self._check("push")
-        self._wait_for_room(timeout)
-        self._driver.engine.push(metadata)
-        self._driver.write()
+        with self._driver.guard:
+            self._check("push")
+            self._wait_for_room(timeout)
+            self._driver.engine.push(metadata)
+            self._driver.write()
 
     def stream(
         self,
@@ -122,7 +126,7 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
                 has to fit a quarter of ``connection_bytes``.
             timeout: the longest wait for the next item.
         """
-        return self._items("stream", payload_for(self._driver.engine, data, metadata, route, cursor), credit, timeout)
+        return self._items("stream", call_payload(data, metadata, route, cursor), credit, timeout)
 
     def subscribe(
         self,
@@ -141,7 +145,7 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
             Unsupported: the protocol has no subscriptions.
         """
         self._protocol.require("subscribe")
-        payload = payload_for(self._driver.engine, publisher, metadata, route, cursor)
+        payload = call_payload(publisher, metadata, route, cursor)
         return self._items(self._protocol.subscribes, payload, credit, timeout)
 
     subscription = subscribe  # what ReactiveSocket calls it
@@ -163,18 +167,20 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
             LimitExceeded: as many are under way as may be; nothing was sent.
         """
         self._protocol.require("session")
-        self._driver.check()
-        engine = cast("Carrying", self._driver.engine)
-        session = Session(self._driver, engine.open_session(auto_ack=acknowledge, now=monotonic()), timeout)
-        try:
-            session.write(data)
-        except BaseException:
-            session.close()  # nobody has it
-            raise
-        if finish:
-            session.finish()
-        self._driver.write()
-        return session
+        with self._driver.guard:
+            self._driver.check()
+            self._driver.pace(timeout)
+            engine = cast("Carrying", self._driver.engine)
+            session = Session(self._driver, engine.open_session(auto_ack=acknowledge, now=monotonic()), timeout)
+            try:
+                session.write(data)
+                if finish:
+                    session.finish()
+                self._driver.write()
+            except BaseException:
+                session.close()  # nobody has it
+                raise
+            return session
 
     def channel(
         self,
@@ -190,23 +196,25 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
 
         The request goes out with the first item; it alone gets ``metadata``, ``route`` and ``cursor``. A source
         without items ends at once, and nothing is sent. What the source raises is raised to who iterates, and the
-        peer gets an error.
+        peer gets an error. When iterating ends, nothing more is taken from the source.
+
+        The source runs while any verb of this connection waits. It may use the connection itself, such as for a
+        request for each item; a verb that waits around it goes on when the source has given its item.
         """
         driver = self._driver
         self._check_credit("channel", credit)
 
+        first = _First(source, (metadata, route, cursor))
+
         def opener(inbox: Inbox, grant: int, columnar: bool) -> int | None:
-            items = iter(source)
-            for item in items:
-                payload = payload_of(item)
-                payload = payload_for(self._driver.engine, payload, metadata, route, cursor)
-                self._wait_for_room(timeout)
-                stream = driver.open("channel", payload, credit=grant, columnar=columnar)
-                driver.inboxes[stream] = inbox
-                driver.outboxes[stream] = Outbox(items, inbox)
-                return stream
-            inbox.finish(None)
-            return None
+            payload = first.payload(driver, inbox)
+            if payload is None:
+                return None
+            self._wait_for_room(timeout)
+            stream = driver.open("channel", payload, credit=grant, columnar=columnar, timeout=timeout)
+            driver.inboxes[stream] = inbox
+            driver.outboxes[stream] = Outbox(first.items, inbox, first.waits)
+            return stream
 
         return ItemStream(driver, credit, opener, timeout)
 
@@ -270,7 +278,7 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
 
         def opener(inbox: Inbox, grant: int, columnar: bool) -> int:
             self._wait_for_room(timeout)
-            stream = driver.open(verb, payload, credit=grant, columnar=columnar)
+            stream = driver.open(verb, payload, credit=grant, columnar=columnar, timeout=timeout)
             driver.inboxes[stream] = inbox
             return stream
 
@@ -292,3 +300,43 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
         driver.check()
         if not in_time:
             raise TimeoutError(f"the peer reads nothing for {timeout:g} s")
+
+
+class _First:
+    """The first item of a channel's source, which opens the channel."""
+
+    def __init__(self, source: Iterable[PayloadLike], about: tuple[Metadata, str | None, Cursor | None]) -> None:
+        self._source = source
+        self._about = about
+        self._payload: Payload | None = None
+        self.items: Iterator[PayloadLike] = iter(())
+        "The items behind it."
+        self.waits = False
+        "The source has used a connection."
+
+    def payload(self, driver: Driver, inbox: Inbox) -> Payload | None:
+        """What to open the channel with, the same each time; None when there is nothing to open, or not any more.
+
+        Raises:
+            BaseException: whatever the source raises. It is asked only once.
+        """
+        if self._payload is None:
+            try:
+                self._payload = self._take(driver)
+            except Exception as error:
+                inbox.finish(error)
+                raise
+            except BaseException:
+                inbox.finish(Canceled("the channel's source was interrupted"))
+                raise
+            if self._payload is None:
+                inbox.finish(None)
+            driver.check()  # the source may have closed the connection
+        return None if inbox.ended else self._payload
+
+    def _take(self, driver: Driver) -> Payload | None:
+        with driver.guard.source() as verbs:
+            self.items = iter(self._source)
+            found = list(islice(self.items, 1))
+            self.waits = verbs != driver.guard.verbs
+            return call_payload(payload_of(found[0]), *self._about) if found else None

@@ -6,8 +6,8 @@ the engine's deadline, the write stall. A connection belongs to the process that
 
 from __future__ import annotations
 
-import os
 import select
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any, cast
@@ -15,6 +15,7 @@ from typing import Any, cast
 from afflux.core.engine import Engine, Resumable
 from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
 from afflux.core.events import Event
+from afflux.sync.guard import Guard, Woken
 from afflux.sync.redial import Redial
 from afflux.transports.base import Link, foreign
 
@@ -31,11 +32,15 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
         self.error: Error | None = None
         "Why the connection ended, if not in order."
         self.over = False
+        self.guard = Guard(self.sweep)
+        "Every verb is at work inside it."
         self._link = link
-        self._pid = os.getpid()
+        self._gone = False
+        "The link is closed, for good."
         self._poll = select.poll()
         self._poll.register(link, select.POLLIN)
         self._watched = select.POLLIN
+        self._polling = False
         self._unsent = memoryview(b"")
         self._progress = monotonic()
         self._expects: str | None = expects
@@ -54,18 +59,18 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
         """The connection is over; the first reason counts."""
         raise NotImplementedError
 
+    def sweep(self) -> None:
+        """Do what has waited for the end of a verb."""
+        raise NotImplementedError
+
     # -- what verbs call ----------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Raise unless the connection can be used, here and now. Nothing was sent then: it is safe to try again."""
-        if self._pid == os.getpid() and not self.over:
-            return
-        error = self.reason()
-        if self._pid != os.getpid():
-            text = f"this connection belongs to process {self._pid}, not to {os.getpid()}: connect again after a fork"
-            error = ConnectionClosed(text)
-        error.may_have_been_processed = False
-        raise error
+        if self.over:
+            error = self.reason()
+            error.may_have_been_processed = False
+            raise error
 
     def reason(self) -> Error:
         """The error for those who come when it is over."""
@@ -74,7 +79,13 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
     @property
     def mine(self) -> bool:
         """Whether the connection can be used; False in a child process and after the end."""
-        return not self.over and self._pid == os.getpid()
+        return not self.over and self.guard.here
+
+    @property
+    def jammed(self) -> bool:
+        """Whether reading waits for the application, which is here and waits: nothing would ever change."""
+        engine = self.engine
+        return not engine.wants_read and not engine.queued and not self._unsent and not self.away
 
     @property
     def certificate(self) -> dict[str, Any] | None:
@@ -94,7 +105,7 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
             self._come_back(until)
             return
         pending = self.engine.wants_read and self._link.pending()
-        for _, what in self._poll.poll(0 if pending else self._milliseconds(until)):
+        for _, what in self._wait_for_link(self._watched, 0 if pending else self._milliseconds(until)) or ():
             if what & select.POLLOUT:
                 self.write()
             if what & ~select.POLLOUT:
@@ -111,7 +122,7 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
 
     def write(self) -> None:
         """Hand the link what it takes."""
-        if self.away:
+        if self.away or self._gone:
             return
         engine = self.engine
         try:
@@ -135,13 +146,19 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
 
     def close(self, reason: str) -> None:
         """Close in order: say so, and wait at most ``flush_s`` for the peer to have read it."""
-        if self.mine:
-            self.write()
-            self.tell(self.engine.close(monotonic(), reason=reason))
-            if not self.away:
-                self._finish()
-        self.over = True
-        self._link.close()
+        if not self.mine:
+            self.over = True
+            self._let_go()
+            return
+        with self.guard:
+            try:
+                self.write()
+                self._take(lambda: self.engine.close(monotonic(), reason=reason))
+                if not self.away and not self._gone:
+                    self._finish()
+            finally:
+                self.end(None)
+                self._let_go()
 
     # -- another link -------------------------------------------------------------------------------------------
 
@@ -167,20 +184,68 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
         due = redial.due
         times = [time for time in (due, until, self.engine.deadline) if time is not None]
         if (seconds := min(times) - monotonic()) > 0:
-            sleep(seconds)
+            self._while_waiting(sleep, seconds)
         now = monotonic()
         self._tick(now)
-        if not self.over and now >= due and (link := redial.link(until)) is not None:
+        if self.over or not self.away or now < due:
+            return
+        link = self._while_waiting(redial.link, until)
+        if link is not None:
             self._join(link)
 
     def _join(self, link: Link) -> None:
+        if self.over or not self.away:  # a handler of a signal was faster, or has closed the connection
+            link.close()
+            return
         self._link, self.away = link, False
         self._watched = select.POLLIN
         self._poll.register(link, select.POLLIN)
-        self.tell(cast("Resumable", self.engine).reconnect(monotonic()))
+        self._take(cast("Resumable", self.engine).reconnect, monotonic())
         self.write()
 
     # -- inside -------------------------------------------------------------------------------------------------
+
+    def _while_waiting(self, wait: Callable[[Any], Any], argument: Any) -> Any:
+        """Wait, and let the program's handlers of signals run meanwhile."""
+        try:
+            self.guard.waiting()
+            return wait(argument)
+        finally:
+            self.guard.resumed()
+
+    def _wait_for_link(self, wants: int, milliseconds: float | None) -> list[tuple[int, int]] | None:
+        """Poll the link. None when a handler of a signal has run: it may have read what was waited for, or closed the
+        connection."""
+        poll = self._poll
+        if self._polling or wants != self._watched:  # in the middle of a poll, it cannot be polled again
+            poll = select.poll()
+            poll.register(self._link, wants)
+        polling, self._polling = self._polling, True
+        try:
+            try:
+                self.guard.polling()
+                return poll.poll(milliseconds)
+            finally:
+                self.guard.resumed()
+                self._polling = polling
+        except Woken:
+            self._polling = polling
+            return None
+
+    def _take(self, work: Callable[..., list[Event]], *arguments: Any) -> None:
+        """Let the engine take input, and tell everyone what it means. One that breaks down ends the connection."""
+        try:
+            self.tell(work(*arguments))
+        except BaseException:
+            self.end(ConnectionClosed("the connection was ended because an error interrupted its engine"))
+            self._let_go()
+            raise
+
+    def _let_go(self) -> None:
+        """Close the link. Nothing more is written."""
+        self._gone = True
+        self._unsent = memoryview(b"")
+        self._link.close()
 
     def _milliseconds(self, until: float | None) -> float | None:
         """How long to wait for the link."""
@@ -197,7 +262,7 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
             return
         deadline = self.engine.deadline
         if deadline is not None and deadline <= now:
-            self.tell(self.engine.tick(now))
+            self._take(self.engine.tick, now)
             self.write()
 
     def _watch(self) -> None:
@@ -221,28 +286,17 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
             return
         if self._expects is not None:
             if strange := foreign(data):
-                self._refuse_stranger(data, f"the peer speaks {strange}, not {self._expects}")
+                self._lose(RemoteProtocolError(f"the peer speaks {strange}, not {self._expects}", rule="handshake"))
                 return
             self._expects = None
-        self.tell(self.engine.receive(data, monotonic()))
+        self._take(self.engine.receive, data, monotonic())
         self.write()
-
-    def _refuse_stranger(self, data: bytes, text: str) -> None:
-        """Something else came where the protocol should begin. It is answered as the engine answers any first frame
-        that can not be; everyone here hears what the peer speaks."""
-        error = RemoteProtocolError(text, rule="handshake")
-        if not getattr(self.engine, "resumable", False):
-            self.end(error)
-            self.tell(self.engine.receive(data, monotonic()))
-            self.write()
-        if not self.engine.closed:
-            self._lose(error)
 
     def _read_rest(self) -> None:
         """The peer takes nothing more; what it said before, such as why, may still be there."""
         try:
             while not self.over and not self.away and (data := self._link.recv(_READ)):
-                self.tell(self.engine.receive(data, monotonic()))
+                self._take(self.engine.receive, data, monotonic())
         except Error as error:
             if not getattr(self.engine, "resumable", False):
                 self.end(error)
@@ -253,7 +307,7 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
         """The link is gone: every stream hears it, once."""
         if error is not None and not getattr(self.engine, "resumable", False):
             self.end(error)
-        self.tell(self.engine.receive_eof(monotonic()))
+        self._take(self.engine.receive_eof, monotonic())
         if not self.away:
             self.end(None)
 
@@ -261,16 +315,23 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
         """Write the rest, end this half, and read what still comes: a close with unread input would reset the
         connection, and the peer might not read the last words."""
         until = monotonic() + self.engine.limits.flush_s
-        with suppress(OSError, Error):
+        self.write()
+        while self._unsent and self._polled(self._link.events(False, True), until):
             self.write()
-            while self._unsent and monotonic() < until:
-                self._poll.modify(self._link, self._link.events(False, True))
-                self._poll.poll(max(0.0, until - monotonic()) * 1000)
-                self.write()
+        try:
             self._link.end_writing()
-            self._poll.modify(self._link, select.POLLIN)
-            while self._poll.poll(max(0.0, until - monotonic()) * 1000) and self._said_more() and monotonic() < until:
-                pass
+        except (OSError, Error):
+            return
+        while self._polled(select.POLLIN, until) and self._said_more():
+            pass
+
+    def _polled(self, wants: int, until: float) -> bool:
+        """Wait for the link; False when the time is over."""
+        left = until - monotonic()
+        if self._gone or left <= 0:
+            return False
+        found = self._wait_for_link(wants, left * 1000)
+        return (found is None or bool(found)) and not self._gone
 
     def _said_more(self) -> bool:
         """Read what nobody will look at; False at the end."""
@@ -278,3 +339,5 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
             return bool(self._link.recv(_READ))
         except (BlockingIOError, InterruptedError):
             return True
+        except (OSError, Error):
+            return False

@@ -1,4 +1,4 @@
-"""Sessions of bytes for blocking programs (Jmux): one stream of bytes each way. Bytes move while a call waits."""
+"""Read and write one session of bytes (Jmux) in a blocking program. Bytes move while a call waits."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ class Session:
         self._timeout = timeout
         self._inbox = driver.inboxes[stream] = Inbox()
         self._finished = False
+        self._over = False
+        "It was closed or aborted."
         self.stream = stream
         "Its number at this connection; the id on the wire, which comes again, is ``id``."
 
@@ -48,8 +50,12 @@ class Session:
         """
         if self._finished:
             raise LocalProtocolError("the session was finished: nothing can follow", stream=self.stream, rule="R-20")
-        engine, driver = self._engine, self._driver
         rest = memoryview(payload_of(data).data)
+        with self._driver.guard:
+            self._write(rest)
+
+    def _write(self, rest: memoryview) -> None:
+        engine, driver = self._engine, self._driver
         while rest:
             engine.starve(self.stream, engine.credit(self.stream) == 0)
             try:
@@ -68,10 +74,11 @@ class Session:
 
     def finish(self) -> None:
         """No more bytes."""
-        self._engine.finish(self.stream)
-        self._finished = True
-        self._forget()
-        self._driver.write()
+        with self._driver.guard:
+            self._engine.finish(self.stream)
+            self._finished = True
+            self._forget()
+            self._driver.write()
 
     def read(self, limit: int | None = None) -> bytes:
         """What has arrived, at most ``limit`` bytes of it; waits until there is something. b"" at the end.
@@ -85,13 +92,14 @@ class Session:
             found[0] = found[0] or self._engine.read(self.stream, limit)  # it is asked more than once
             return bool(found[0]) or self._inbox.ended
 
-        self._wait(some)
-        if found[0]:
-            self._inbox.unread -= len(found[0])
-            self._driver.write()
-        else:
-            self._check()
-            self._forget()
+        with self._driver.guard:
+            self._wait(some)
+            if found[0]:
+                self._inbox.unread -= len(found[0])
+                self._driver.write()
+            else:
+                self._check()
+                self._forget()
         return found[0]
 
     def read_all(self, most: int | None = None) -> bytes:
@@ -112,20 +120,30 @@ class Session:
 
     def abort(self, reason: str = "") -> None:
         """End the session in both directions. Twice does no harm."""
-        self._engine.abort(self.stream, reason)
-        self._driver.inboxes.pop(self.stream, None)
-        self._inbox.finish(Canceled("this side has aborted the session", stream=self.stream))
-        self._driver.write()
+        driver = self._driver
+        if not driver.mine:
+            return
+        with driver.guard:
+            if driver.forget(self.stream):
+                driver.count_cancel()
+            self._engine.abort(self.stream, reason)
+            self._inbox.finish(Canceled("this side has aborted the session", stream=self.stream))
+            self._over = True
+            driver.write()
 
     def acknowledge(self) -> None:
         """For a session opened with ``acknowledge=False``: the response was processed. Says so if the server asked."""
-        self._engine.acknowledge(self.stream)
-        self._driver.write()
+        with self._driver.guard:
+            self._engine.acknowledge(self.stream)
+            self._driver.write()
 
     def close(self) -> None:
         """Give up what has not ended, or was not read."""
+        if self._over:
+            return
         if not self._finished or not self._inbox.ended or self._inbox.unread:
             self.abort()
+        self._over = True
 
     def __enter__(self) -> Session:
         return self
@@ -134,6 +152,18 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        driver = self._driver
+        if self._over or not driver.mine:
+            return
+        try:
+            if driver.guard.idle:
+                self.close()
+                return
+        except Error:  # another thread was faster
+            pass
+        driver.dropped.append(self)
 
     def _forget(self) -> None:
         """All was said and has arrived: the driver has nothing more to tell."""

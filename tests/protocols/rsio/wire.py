@@ -168,8 +168,7 @@ WIRE = Wire(
     floods=(
         Flood(
             row="FL-01",
-            begins=True,
-            unit=lambda n: said(cancel() if n % 2 else ask())[0],
+            unit=lambda n: b"".join(said(ask(), cancel())),
             ends="closed",
             rule="cancel-flood",
             limits={"streams": 100_000, "connections": 1},

@@ -281,7 +281,7 @@ class Sessions:
     def weigh(self, session: Connection) -> None:
         """A session may hold more than before, or less."""
         if session.weight is not None:
-            size = session.session_bytes
+            size = session.held_bytes
             self._size += size - session.weight
             session.weight = size
 
