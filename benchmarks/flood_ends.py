@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-__all__ = ["FLOODS", "Flood", "main"]
+__all__ = ["FLOODS", "Attacker", "Flood", "main"]
 
 _MI = 1 << 20
 _PAUSE = 0.002
@@ -199,8 +199,9 @@ FLOODS: dict[str, Flood] = {
 # -- the attackers ------------------------------------------------------------------------------------------------
 
 
-class _Attacker(threading.Thread):
-    """One thread with one or more connections; it begins anew whenever the server ends one."""
+class Attacker(threading.Thread):
+    """One thread with one or more connections; it begins anew whenever the server ends one, until its time has come:
+    ``until`` of 0 stops it."""
 
     def __init__(self, flood: Flood, port: int, until: float) -> None:
         super().__init__(daemon=True)
@@ -247,7 +248,7 @@ class _Link:
             raise
         self.sock.setblocking(False)
 
-    def step(self, attacker: _Attacker) -> bool:
+    def step(self, attacker: Attacker) -> bool:
         """Write what goes; False when the connection is over."""
         self.moved = False
         try:
@@ -287,7 +288,7 @@ class _Link:
 
 def _attack(name: str, port: int, seconds: float, attackers: int) -> dict[str, Any]:
     until = time.monotonic() + seconds
-    threads = [_Attacker(FLOODS[name], port, until) for _ in range(attackers)]
+    threads = [Attacker(FLOODS[name], port, until) for _ in range(attackers)]
     for thread in threads:
         thread.start()
     for thread in threads:

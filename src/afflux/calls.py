@@ -18,7 +18,18 @@ from afflux.registry import Terms
 if TYPE_CHECKING:
     from afflux.protocols.rsocket.metadata import CompactLen, Entries, Entry, EntryLike
 
-__all__ = ["Cursor", "Metadata", "SetupLike", "call_payload", "compose", "entries", "reply", "terms_of"]
+__all__ = [
+    "Cursor",
+    "Metadata",
+    "SetupLike",
+    "call_payload",
+    "compose",
+    "entries",
+    "metadata_mime_of",
+    "payload_for",
+    "reply",
+    "terms_of",
+]
 
 Metadata: TypeAlias = "bytes | bytearray | memoryview | Entry | Sequence[EntryLike] | None"
 """Metadata as an argument: bytes as they are, or what composite metadata is made of: one entry, such as
@@ -28,6 +39,7 @@ SetupLike: TypeAlias = "PayloadLike | Entry | Sequence[EntryLike]"
 "The payload of a setup as an argument: data, data and metadata, or entries, which become metadata without data."
 
 _BYTES = (bytes, bytearray, memoryview)
+_COMPOSITE = "message/x.rsocket.composite-metadata.v0"
 
 
 class Cursor(Protocol):
@@ -37,28 +49,53 @@ class Cursor(Protocol):
         """The entry's bytes."""
 
 
+def metadata_mime_of(engine: object) -> str | None:
+    """The MIME type of all metadata of an engine's connection, as its SETUP says; None where its protocol says none,
+    which means composite metadata."""
+    mime: str | None = getattr(getattr(engine, "setup", None), "metadata_mime", None)
+    return mime
+
+
 def call_payload(
-    data: PayloadLike, metadata: Metadata = None, route: str | None = None, cursor: Cursor | None = None
+    data: PayloadLike,
+    metadata: Metadata = None,
+    route: str | None = None,
+    cursor: Cursor | None = None,
+    metadata_mime: str | None = None,
 ) -> Payload:
     """The request payload of a verb.
 
     ``metadata`` alone goes as it is when it is bytes. With ``route`` or ``cursor``, or made of entries, the metadata is
     composite: the route first, then the cursor, then the entries; bytes are one of type application/octet-stream.
 
+    ``metadata_mime`` is the connection's metadata type; composite if None. Of another type there is one entry, without
+    a header: a route where that is routing metadata.
+
     Raises:
         TypeError: ``metadata`` is given twice, in ``data`` and beside it, or is no metadata.
-        LocalProtocolError: the route or an entry can not be written.
+        LocalProtocolError: the route or an entry can not be written, or not in metadata of that type.
     """
     payload = payload_of(data)
     if metadata is None and route is None and cursor is None:
         return payload
     if payload.metadata is not None:
         raise TypeError("the payload has metadata already: give route=, cursor= and metadata= with plain data")
-    if metadata is None and cursor is None:
-        return Payload(payload.data, _route_only(str(route)))
     if route is None and cursor is None and isinstance(metadata, _BYTES):
         return Payload(payload.data, bytes(metadata))
+    if metadata_mime is not None and metadata_mime != _COMPOSITE:
+        return Payload(payload.data, _alone(metadata, route, cursor, metadata_mime))
+    if metadata is None and cursor is None:
+        return Payload(payload.data, _route_only(str(route)))
     return Payload(payload.data, _composed(metadata, route, cursor))
+
+
+def payload_for(
+    engine: object, data: PayloadLike, metadata: Metadata, route: str | None, cursor: Cursor | None
+) -> Payload:
+    """The same in the way of an engine's connection. Raises as ``call_payload`` does."""
+    if metadata is None and route is None and cursor is None:
+        return payload_of(data)
+    return call_payload(data, metadata, route, cursor, metadata_mime_of(engine))
 
 
 def compose(
@@ -133,6 +170,28 @@ def _mime_only(mime: str) -> bytes:
     from afflux.protocols.rsocket.metadata import MimeType
 
     return _written((MimeType(mime),), None)
+
+
+def _alone(metadata: Metadata, route: str | None, cursor: Cursor | None, metadata_mime: str) -> bytes:
+    """Metadata of a type that is not composite: the value of one entry of that type."""
+    from afflux.protocols.rsocket.metadata import Route, pair_of
+
+    wanted = {
+        "a route": route,
+        "a cursor": cursor,
+        "bytes beside it": metadata if isinstance(metadata, _BYTES) else None,
+    }
+    found = () if isinstance(metadata, _BYTES) else _entries_of(metadata)
+    try:
+        pairs = [pair_of(entry) for entry in ([Route(str(route))] if route is not None else []) + list(found)]
+    except Violation as violation:
+        raise LocalProtocolError(violation.reason, rule=violation.rule) from None
+    if cursor is None and wanted["bytes beside it"] is None and [mime for mime, _ in pairs] == [metadata_mime]:
+        return pairs[0][1]
+    names = [name for name, value in wanted.items() if value is not None]
+    names += [f"an entry of type {mime}" for mime, _ in pairs[route is not None :]]
+    text = f"all metadata of this connection is {metadata_mime}, which can not hold {' and '.join(names)}"
+    raise LocalProtocolError(f"{text}: connect with composite metadata", rule="2.5")
 
 
 def _composed(metadata: Metadata, route: str | None, cursor: Cursor | None) -> bytes:

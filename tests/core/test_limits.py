@@ -43,7 +43,7 @@ def test_the_default_is_the_server() -> None:
         ("first_frame_bytes", 65_536, 1_048_576, 16_384),
         ("frame_bytes", 4_259_840, 16_777_215, 65_536),
         ("connection_bytes", 8_388_608, 134_217_728, 262_144),
-        ("cancel_bucket", (200, 20), (2_000, 200), (50, 5)),
+        ("cancel_bucket", (4_256, 1_000), (40_000, 10_000), (50, 5)),
         ("keepalive_rate", (10, 100), (100, 1_000), (5, 20)),
         ("idle_s", 300, None, 60),
         ("connections_per_address", 0.25, None, 16),

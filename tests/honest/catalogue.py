@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,9 +38,19 @@ class Place:
         """Whether the transport is WebSocket."""
         return self.transport == "ws"
 
-    async def dial(self, framing: Framing, receive_buffer: int = 0) -> Link:
+    async def dial(
+        self, framing: Framing, receive_buffer: int = 0, headers: Sequence[str] = (), path: str = "/"
+    ) -> Link:
         """Connect."""
-        link = await Link.dial(self.host, self.port, framing, web=self.web, receive_buffer=receive_buffer)
+        link = await Link.dial(
+            self.host,
+            self.port,
+            framing,
+            web=self.web,
+            receive_buffer=receive_buffer,
+            headers=headers,
+            path=path,
+        )
         self.links.append(link)
         return link
 

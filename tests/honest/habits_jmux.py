@@ -223,3 +223,14 @@ async def jmux_killed_with_calls_under_way(at: Place) -> None:
             await client.turn()
         client.link.reset()
     await Client.open(at)
+
+
+@habit("jmux")
+async def jmux_headers_of_other_makes(at: Place) -> None:
+    """A ration without end, the smallest and the largest; the bit by which the Java original negotiates."""
+    for header in (b"Jmux\x01\x00\x00\x00", b"Jmux\x01\x00\x01\x00", b"Jmux\x01\xff\xff\x00", b"Jmux\x01\x00\x80\x01"):
+        client = Client(await at.dial(jmux.FRAMING))
+        at.clients.append(client)
+        await client.link.write(header)
+        await client.greeted()
+        await client.works()

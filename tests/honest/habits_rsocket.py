@@ -7,7 +7,7 @@ import json
 
 from tests.honest import rsocket as rs
 from tests.honest.catalogue import MiB, Place, habit, together
-from tests.honest.link import Link, Lost
+from tests.honest.link import Framing, Link, Lost
 from tests.honest.rsocket import Client
 
 ENDLESS = b'{"count": 4611686018427387904}'
@@ -379,7 +379,7 @@ async def metadata_that_is_not_composite(at: Place) -> None:
         assert (answer.data, answer.metadata) == (b"data", [metadata]), mime
 
 
-@habit("rsocket", *both, fails="issue 10, 1.21")
+@habit("rsocket", *both)
 async def a_route_in_metadata_of_its_own_type(at: Place) -> None:
     """message/x.rsocket.routing.v0 as the connection's metadata type: RSocket clients before composite metadata."""
     client = await Client.open(at, rs.setup(metadata_mime=rs.ROUTING))
@@ -736,3 +736,81 @@ async def resumption_that_is_not_offered(at: Place) -> None:
     except Lost:
         pass
     await Client.open(at)
+
+
+@habit("rsocket", "ws")
+async def a_browser(at: Place) -> None:
+    """Headers of a browser's WebSocket, compression offered; a token in the query."""
+    headers = (
+        "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
+        "Origin: http://localhost:3000",
+        "Accept: */*",
+        "Accept-Encoding: gzip, deflate, br, zstd",
+        "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits",
+        "Cache-Control: no-cache",
+        "Pragma: no-cache",
+        "Cookie: session=" + "0123456789abcdef" * 100,
+    )
+    for framing in (rs.FRAMING, Framing(3)):
+        client = Client(await at.dial(framing, headers=headers, path="/?access_token=x"))
+        at.clients.append(client)
+        await client.send(*JS0[:2])
+        client.used(1)
+        assert (await client.done(1))[0].data == b"hi"
+
+
+@habit("rsocket", "ws")
+async def messages_in_parts_and_pings_of_a_proxy(at: Place) -> None:
+    """A message of 1 MiB in frames of 16 KiB, pings between them; each is answered."""
+    client = await Client.open(at)
+    id = client.id()
+    await client.link.send_split(rs.request(id, bytes(MiB)), 16_384)
+    assert len((await client.done(id))[0].data) == MiB
+    assert client.link.pongs == [b"%d" % number for number in range(len(client.link.pongs))]
+    assert len(client.link.pongs) == 64
+
+
+@habit("rsocket", *both)
+async def routes_that_do_not_exist(at: Place) -> None:
+    """A client of another version asks for what is not there, 2,000 times."""
+    client = await Client.open(at, SPRING)
+    for _ in range(20):
+        ids = client.ids(100)
+        await client.send(*(rs.request(id, b"x", rs.routed(b"no.such.route")) for id in ids))
+        assert {(answer.error or (0, b""))[0] for answer in await client.done(*ids)} == {0x202}
+
+
+@habit("rsocket", *both)
+async def data_that_is_not_understood(at: Place) -> None:
+    """2,000 times what the handler calls invalid."""
+    client = await Client.open(at)
+    for _ in range(20):
+        ids = client.ids(100)
+        await client.send(*(rs.stream(id, b"not json") for id in ids))
+        assert {(answer.error or (0, b""))[0] for answer in await client.done(*ids)} == {0x204}
+
+
+@habit("rsocket", *both)
+async def large_metadata(at: Place) -> None:
+    """A token, a trace and 200 headers; 1 MiB of it."""
+    client = await Client.open(at, SPRING)
+    entries = [(0x7E, rs.routing(b"echo")), (0x7C, b"\x81" + b"token" * 400)]
+    entries += [(0x05, b"header %d" % n) for n in range(200)]
+    await client.echoes([b"data"], rs.composite(*entries))
+    await client.echoes([b"data"], rs.composite((0x7E, rs.routing(b"echo")), (0x05, bytes(MiB))))
+
+
+@habit("rsocket", *both, fails="issue 10, 2: cancels")
+async def three_hundred_subscriptions_and_requests(at: Place) -> None:
+    """A dashboard: streams that wait for events for hours, more than are served at once, and requests beside them.
+    What cannot be served for long is refused; what is asked is answered one way or the other."""
+    client = await Client.open(at)
+    ids = client.ids(300)
+    await client.send(*(rs.stream(id, b'{"count": 9, "delay_ms": 3600000}', 4) for id in ids))
+    id = client.id()
+    await client.send(rs.request(id, b"beside"))
+    (answer,) = await client.done(id)
+    assert answer.error is not None or answer.data == b"beside"
+    refused = [id for id in ids if client.of(id).done]
+    assert all((client.of(id).error or (0, b""))[0] == 0x202 for id in refused)
+    await client.send(*(rs.cancel(id) for id in ids if id not in refused))

@@ -13,7 +13,7 @@ import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 __all__ = ["Framing", "Link", "Lost", "prefixed"]
 
@@ -67,6 +67,8 @@ class Link(asyncio.Protocol):
         "Bytes read from the socket so far."
         self.ended: str | None = None
         "Why the server has ended it; None while it lives."
+        self.pongs: list[bytes] = []
+        "What a WebSocket's pings were answered with."
         self._raw = bytearray()
         self._stream = bytearray()
         self._frames: deque[bytes] = deque()
@@ -79,8 +81,18 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     @classmethod
-    async def dial(cls, host: str, port: int, framing: Framing, *, web: bool = False, receive_buffer: int = 0) -> Link:
-        """Connect; of a WebSocket, the handshake too."""
+    async def dial(
+        cls,
+        host: str,
+        port: int,
+        framing: Framing,
+        *,
+        web: bool = False,
+        receive_buffer: int = 0,
+        headers: Sequence[str] = (),
+        path: str = "/",
+    ) -> Link:
+        """Connect; of a WebSocket, the handshake too, with further ``headers``."""
         link = cls(framing, web)
         sock = socket.socket()
         if receive_buffer:
@@ -96,7 +108,7 @@ class Link(asyncio.Protocol):
             raise
         if web:
             try:
-                await link._upgrade(host, port)
+                await link._upgrade(host, port, path, headers)
             except BaseException:
                 await link.gone()
                 raise
@@ -112,6 +124,19 @@ class Link(asyncio.Protocol):
     async def send(self, *frames: bytes) -> None:
         """All of the frames in one write; it waits until the kernel has them."""
         await self.write(self.wrapped(frames))
+
+    async def send_split(self, message: bytes, size: int) -> None:
+        """A WebSocket message in frames of ``size`` bytes, a ping between each two."""
+        parts = [message[at : at + size] for at in range(0, len(message), size)]
+        for number, part in enumerate(parts):
+            last = number == len(parts) - 1
+            await self.write(_message(part, opcode=0x0 if number else 0x2, last=last))
+            if not last:
+                await self.ping(b"%d" % number)
+
+    async def ping(self, body: bytes) -> None:
+        """A ping of WebSocket's own."""
+        await self.write(_message(body, opcode=0x9))
 
     async def write(self, data: bytes) -> None:
         """Bytes as they are."""
@@ -214,15 +239,16 @@ class Link(asyncio.Protocol):
         self._room.set()
         self._news.set()
 
-    async def _upgrade(self, host: str, port: int) -> None:
+    async def _upgrade(self, host: str, port: int, path: str, headers: Sequence[str]) -> None:
         key = base64.b64encode(os.urandom(16))
         lines = [
-            "GET / HTTP/1.1",
+            f"GET {path} HTTP/1.1",
             f"Host: {host}:{port}",
             "Upgrade: websocket",
             "Connection: Upgrade",
             f"Sec-WebSocket-Key: {key.decode()}",
             "Sec-WebSocket-Version: 13",
+            *headers,
         ]
         if self.framing.subprotocol:
             lines.append(f"Sec-WebSocket-Protocol: {self.framing.subprotocol}")
@@ -253,6 +279,8 @@ class Link(asyncio.Protocol):
                         self._message = b""
                 case 0x8:
                     self._over(f"WebSocket close: {body!r}")
+                case 0xA:
+                    self.pongs.append(body)
                 case 0x9:
                     self._transport.write(_message(body, opcode=0xA))
         del self._raw[:at]
@@ -272,7 +300,7 @@ def _cut(data: bytearray, at: int) -> tuple[int, int, int] | None:
     return (data[at], start, start + size) if len(data) >= start + size else None
 
 
-def _message(body: bytes, opcode: int = 0x2) -> bytes:
+def _message(body: bytes, opcode: int = 0x2, *, last: bool = True) -> bytes:
     """One WebSocket frame of a client. The mask is zero, so that the body stays readable."""
     size = len(body)
     if size < 126:
@@ -281,4 +309,4 @@ def _message(body: bytes, opcode: int = 0x2) -> bytes:
         length = struct.pack("!BH", 0x80 | 126, size)
     else:
         length = struct.pack("!BQ", 0x80 | 127, size)
-    return bytes((0x80 | opcode,)) + length + bytes(4) + body
+    return bytes(((0x80 if last else 0) | opcode,)) + length + bytes(4) + body

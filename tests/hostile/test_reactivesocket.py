@@ -94,10 +94,11 @@ def test_SI_16_streams(kind: str, excess: int) -> None:
         "channel": lambda id: frames.RequestChannel(stream=id, initial_n=1),
         "subscribe": lambda id: frames.RequestSub(stream=id, initial_n=1),
     }
+    most = TINY.streams + TINY.pending_streams
     play = responder(limits=TINY)
-    for n in range(TINY.streams + excess):
+    for n in range(most + excess):
         play >> made[kind](2 * n + 2)
-        if n < TINY.streams:
+        if n < most:
             play << ev.Opened
         else:
             play << ignored(1, "REJECTED") << error(2 * n + 2, 0x22, b"too-many-streams")
@@ -175,7 +176,7 @@ def test_KA_02_echoes_stop_the_reading() -> None:
 
 
 def test_FL_01_a_handler_that_ignores_the_cancel_keeps_its_slot() -> None:
-    play = responder(limits=TINY)
+    play = responder(limits=TINY.replace(pending_streams=0))
     for n in range(TINY.streams):
         play >> frames.RequestStream(stream=2 * n + 2, initial_n=1) << ev.Opened
         play >> frames.Cancel(stream=2 * n + 2) << ev.Canceled

@@ -211,12 +211,13 @@ def test_HS_16_nothing_runs_before_the_decision() -> None:
     play = Playbook(Engine("server", decide=True)) >> (setup(), crowd) << ev.Established
     play.do(lambda engine: engine.refuse("no", 0.0)) << closed(ConnectionClosed, code=0x003) << error(0, 0x003, b"no")
     play.quiet()
-    play = Playbook(Engine("server", decide=True)) >> (setup(), crowd, request) << ev.Established
+    limits = SERVER.replace(pending_streams=0)
+    play = Playbook(Engine("server", decide=True, limits=limits)) >> (setup(), crowd, request) << ev.Established
     play.do(lambda engine: engine.accept(0.0))
     for n in range(SERVER.streams):
         play << (ev.Opened, {"stream": 1 + 2 * n})
     for n in range(SERVER.streams, SERVER.streams + 9):
-        play << ignored(1, "REJECTED") << error(1 + 2 * n, 0x202, b"too-many-streams")
+        play << ignored(int(n == SERVER.streams), "REJECTED") << error(1 + 2 * n, 0x202, b"too-many-streams")
     play << ignored(10, "R-31")
     play.quiet()
 
@@ -440,10 +441,11 @@ def test_SI_15_every_pair_of_ends_of_a_channel(role: str, order: str, ours: str,
 @pytest.mark.parametrize("verb", ["request", "fire", "stream", "channel"])
 @pytest.mark.parametrize("excess", [-1, 0, 1])
 def test_SI_16_streams(verb: str, excess: int) -> None:
+    most = TINY.streams + TINY.pending_streams
     play = responder(limits=TINY)
-    for n in range(TINY.streams + excess):
+    for n in range(most + excess):
         play >> asked(verb, 1 + 2 * n)
-        if n < TINY.streams or verb == "fire":  # a fire waits until a handler may begin
+        if n < most or verb == "fire":  # a fire waits until a handler may begin
             play << ev.Opened
         else:
             play << ignored(1, "REJECTED") << error(1 + 2 * n, 0x202, b"too-many-streams")
@@ -463,7 +465,7 @@ def test_SI_16_one_id_starts_one_handler(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", ["request", "fire", "stream", "channel"])
 def test_SI_16_requests_in_fragments_are_counted_when_they_are_whole(verb: str) -> None:
-    limits = TINY.replace(streams=1)
+    limits = TINY.replace(streams=1, pending_streams=0)
     play = responder(limits=limits) >> asked(verb, 1, follows=True) >> asked(verb, 3, follows=True)
     play >> item(1) << ev.Opened
     if verb == "fire":

@@ -320,7 +320,7 @@ def test_RE_16_producers_stop_while_it_is_away(limits: Limits) -> None:
         sent += 1
         assert sent < 10_000
     assert engine.outgoing() == b""
-    assert engine.held_bytes < limits.outbound_high_bytes + 2000
+    assert engine.session_bytes < limits.outbound_high_bytes + 2000
     assert engine.suspended
     assert engine.deadline == limits.resume_s
     play.adopt(newcomer(play, server=14, client=0)) << ev.Resumed << resume_ok(10)
@@ -341,7 +341,7 @@ def test_RE_17_a_client_that_never_reports(limits: Limits) -> None:
             pass
     assert engine._retained is not None
     assert limits.resume_bytes <= engine._retained.size <= limits.resume_bytes + 0x11000
-    assert engine.held_bytes <= limits.resume_bytes + limits.outbound_high_bytes + 0x11000 + 2000
+    assert engine.session_bytes <= limits.resume_bytes + limits.outbound_high_bytes + 0x11000 + 2000
     assert play.engine.deadline == 0.0
     play.at(0.0).quiet()
     play.at(limits.write_stall_s - 0.1).quiet()
@@ -351,7 +351,7 @@ def test_RE_17_a_client_that_never_reports(limits: Limits) -> None:
     play.at(limits.write_stall_s)
     assert len(sessions) == 0
     assert not engine.closed
-    assert engine.held_bytes == 0
+    assert engine.session_bytes == 0
     assert engine.room(0) == limits.outbound_high_bytes
     stranger = Playbook(Engine("server", sessions=sessions)) >> resume(server=14, client=0)
     stranger << closed(RemoteProtocolError, code=0x004, rule="RE-02") << error(0, 0x004)
@@ -463,7 +463,7 @@ def test_RE_18_the_books_are_right() -> None:
 def weighs(sessions: Sessions, plays: list[Playbook]) -> None:
     there = [play.engine for play in plays if play.engine.weight is not None]
     assert len(sessions) == len(there)
-    assert sessions._size == sum(engine.held_bytes for engine in there)
+    assert sessions._size == sum(engine.session_bytes for engine in there)
 
 
 def test_RE_18_sessions_away_do_not_keep_others_from_coming() -> None:
@@ -515,16 +515,16 @@ def test_RE_21_payloads_that_are_never_finished_are_held_and_bounded() -> None:
     play = owner(TINY)
     for id in range(3, 3 + 2 * TINY.partial_payloads, 2):
         play >> frames.RequestResponse(stream=id, follows=True, data=bytes(1000))
-    held = play.engine.held_bytes
+    held = play.engine.session_bytes
     assert held == 14 + TINY.partial_payloads * (1000 + TINY.object_overhead_bytes)
     play.cut()
-    assert play.engine.held_bytes == held
+    assert play.engine.session_bytes == held
     sessions = play.engine._sessions
     assert sessions is not None
     sessions.away(play.engine)
     assert sessions._size == held
     play.at(TINY.resume_s) << failed(1, ConnectionClosed) << ev.Closed
-    assert play.engine.held_bytes == 14
+    assert play.engine.session_bytes == 14
     assert sessions._size == 0
 
 

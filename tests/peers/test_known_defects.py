@@ -320,7 +320,7 @@ async def test_what_waits_for_a_slow_reader_is_bounded() -> None:
 
 async def test_handlers_under_way_are_bounded() -> None:
     waits = Waits()
-    limits = Limits.tiny()
+    limits = Limits.tiny(pending_streams=0)
     async with afflux.serve(TCP, waits, limits=limits) as server, reaching(server.uri) as raw:
         streams = range(1, 2 * limits.streams + 1, 2)
         raw.say(*(f.RequestResponse(stream=stream) for stream in streams))

@@ -8,7 +8,7 @@ import pytest
 
 from afflux.core import engine as contracts
 from afflux.core.errors import LocalProtocolError, Unsupported
-from afflux.core.events import Closed, Failed
+from afflux.core.events import Closed, Failed, Requests
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.core.terms import Terms
@@ -101,3 +101,33 @@ def test_a_refusal_ends_a_client_and_says_why(name: str) -> None:
     assert failed.error.message == closed.error.message
     assert not failed.error.may_have_been_processed
     assert client.closed
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_what_an_engine_holds(name: str) -> None:
+    """Half a message that has come, a payload that is delivered and not consumed, and what waits to be written."""
+    client, server = made(name, "client"), made(name, "server")
+    while data := client.outgoing():
+        server.receive(data, 0.0)
+    while data := server.outgoing():
+        client.receive(data, 0.0)
+    assert client.held_bytes == server.held_bytes == 0
+    verb = "stream" if name == "rsio" else "request"
+    asked = bytes([0x78]) * 1000
+    client.open(verb, asked, credit=1)
+    assert client.held_bytes >= 1000
+    data = b"".join(iter(client.outgoing, b""))
+    assert client.held_bytes == 0
+    server.receive(data[:500], 0.0)
+    assert 0 < server.held_bytes <= 500
+    events = server.receive(data[500:], 0.0)
+    assert server.held_bytes >= 1000
+    server.consumed(server.held_bytes, 100)
+    list(iter(server.outgoing, b""))
+    assert server.held_bytes == 0
+    (stream,) = [one.stream for event in events for one in (event.each() if isinstance(event, Requests) else [event])]
+    server.send(stream, [bytes(2000)])
+    assert server.held_bytes >= 2000
+    server.close(0.0)
+    list(iter(server.outgoing, b""))
+    assert server.held_bytes == 0

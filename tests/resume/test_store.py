@@ -203,12 +203,12 @@ def client() -> Engine:
 
 
 def record_of(store: Store, engine: Engine) -> Record:
-    return Record(store, engine, kind="client", address="x", asks=True, replays=lambda verb, payload: True)
+    return Record(store, engine, kind="client", address="x", asks=True, replays=lambda verb, payload, mime: True)
 
 
 def again(store: Store) -> Record:
     (saved,) = store.sessions()
-    return Record.load(store, saved, limits=LIMITS, terms=Terms(), asks=True, replays=lambda verb, payload: True)
+    return Record.load(store, saved, limits=LIMITS, terms=Terms(), asks=True, replays=lambda verb, payload, mime: True)
 
 
 def test_a_record_goes_on(path: Path) -> None:

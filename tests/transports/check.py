@@ -128,6 +128,9 @@ class End(asyncio.Protocol):
 
     # What it is told.
 
+    def held_below(self, size: int) -> None:
+        pass
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self._note("made")

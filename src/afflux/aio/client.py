@@ -287,7 +287,8 @@ def connect(
         limits: the bounds; ``Limits.server()`` if None.
         setup: what the server gets when the connection is made: data, a payload, or entries of metadata such as
             ``afflux.Bearer("…")``.
-        metadata_mime: MIME type of all metadata; composite if None.
+        metadata_mime: MIME type of all metadata; composite if None. With ``message/x.rsocket.routing.v0`` it is the
+                route alone, and other types have no route.
         data_mime: MIME type of all data; application/octet-stream if None.
         keepalive: seconds between keepalives; 20 if None.
         lifetime: seconds of silence after which the server counts as dead; 90 if None.

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender, Source
+from afflux.calls import metadata_mime_of
 from afflux.core.errors import Canceled, Error, LocalProtocolError
 from afflux.core.events import Opened, Verb
 from afflux.core.payload import Payload
@@ -55,11 +56,11 @@ class Unfinished:
         """The route of the request; None when it has none.
 
         Raises:
-            Invalid: the metadata is not composite metadata.
+            Invalid: the metadata can not be read.
         """
         from afflux.router import route_of
 
-        return route_of(self.payload)
+        return route_of(self.payload, metadata_mime_of(self._driver.engine))
 
     async def answer(self) -> Payload:
         """The answer of a request, as ``Peer.request`` would have returned it.
@@ -184,13 +185,13 @@ async def _send_rest(driver: Driver, stream: int, source: Source, inbound: Inbou
 # -- handlers -------------------------------------------------------------------------------------------------
 
 
-def replays_of(handler: object) -> Callable[[Verb, Payload], bool]:
+def replays_of(handler: object) -> Callable[[Verb, Payload, str | None], bool]:
     """Which of its functions can begin again: those with a true attribute ``replays``, and those of an object with one;
     of a router it is the function of the route."""
     find = getattr(handler, "find", None)
     called = getattr(handler, "as_handler", lambda: handler)()
 
-    def replays(verb: Verb, payload: Payload) -> bool:
+    def replays(verb: Verb, payload: Payload, metadata_mime: str | None) -> bool:
         if verb == "channel":
             return False
         function = getattr(called, verb, None)
@@ -198,7 +199,7 @@ def replays_of(handler: object) -> Callable[[Verb, Payload], bool]:
             from afflux.router import route_of
 
             with suppress(Error):  # no route, or none that is known: its caller hears of it
-                function, _ = find(verb, route_of(payload))
+                function, _ = find(verb, route_of(payload, metadata_mime))
         return function is not None and bool(getattr(function, "replays", getattr(handler, "replays", False)))
 
     return replays

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from afflux.aio.flow import Inbound, Sender
 from afflux.aio.pump import Pump
+from afflux.core.bucket import Bucket
 from afflux.core.engine import Engine, Leasing, Resumable
 from afflux.core.errors import ConnectionClosed, Error, LeaseExpired, LimitExceeded
 from afflux.core.events import (
@@ -81,7 +82,7 @@ class Listening:
         """The connection may be used, or is to be decided."""
 
     def opened(self, event: Opened) -> None:
-        """The peer asks for something. What a fire holds is consumed when its handler begins."""
+        """The peer asks for something. The listener calls ``consumed`` for its payload when a handler begins."""
 
     def requested(self, event: Requests) -> None:
         """The peer asks for several things at once."""
@@ -96,6 +97,9 @@ class Listening:
 
     def failed(self, sender: Sender, error: Exception) -> None:
         """What a producer has made can not be sent."""
+
+    def roomy(self) -> None:
+        """There is room to send again, after ``held_back`` was set."""
 
     def pushed(self, event: Pushed) -> None:
         """The peer pushed metadata."""
@@ -125,6 +129,7 @@ class Driver(Pump):  # long: one method for each kind of event
     __slots__ = (
         "_at_once",
         "_called",
+        "_cancels",
         "_has_left",
         "_logged",
         "_most",
@@ -137,6 +142,7 @@ class Driver(Pump):  # long: one method for each kind of event
         "calls",
         "dirty",
         "draining",
+        "held_back",
         "inbounds",
         "lease_wait",
         "leased",
@@ -181,6 +187,8 @@ class Driver(Pump):  # long: one method for each kind of event
         "Producers that are at work: they share the room."
         self.promised = 0
         "Room that producers may use in this turn and have not used yet."
+        self.held_back = False
+        "Handlers wait for room to send before they begin."
         self.turn = 0
         "Counts the turns in which something was queued."
         self.tasks: dict[asyncio.Task[Any], None] = {}
@@ -207,6 +215,8 @@ class Driver(Pump):  # long: one method for each kind of event
         self._called = 0
         self._most = engine.limits.streams
         self._at_once = max(1, engine.limits.outbound_high_frames // self.loop_frames)
+        self._cancels: Bucket | None = None
+        "What a peer with the same limits has left for cancels of this side; None before the first one."
         self._writable: Waiters | tuple[()] = ()
         "Requests that wait for room, in order."
         self._logged = 0.0
@@ -233,6 +243,36 @@ class Driver(Pump):  # long: one method for each kind of event
         Raises:
             Error: the connection is over.
         """
+        await self.until_room(size)
+        while (pause := self._pause()) and not self.over:
+            await asyncio.sleep(pause)
+            await self.until_room(size)
+        if self.leased and self.lease_wait is not None:
+            await self._wait_for_lease(self.lease_wait)
+
+    def give_up(self, stream: int) -> None:
+        """Cancel a stream that this side has opened."""
+        if self._cancels is None:
+            self._cancels = Bucket(*self.engine.limits.cancel_bucket)
+        self._cancels.take(1, monotonic())
+        self.engine.cancel(stream)
+        self.flush_soon()
+
+    def _pause(self) -> float:
+        """Seconds to wait before one more stream is opened: a peer with the same limits shall be able to bear that all
+        that are open are canceled (``cancel_bucket``)."""
+        bucket = self._cancels
+        if bucket is None:
+            return 0.0
+        wanted = min(bucket.burst, len(self.replies) + len(self.inbounds) + 1)
+        return bucket.wait(wanted, monotonic()) or 0.0
+
+    async def until_room(self, size: int) -> None:
+        """Wait until there is room to queue ``size`` bytes, in order of arrival.
+
+        Raises:
+            Error: the connection is over.
+        """
         first = False
         while not self.over and (self.room() if size > self.loop_bytes else self.room_beside()) <= 0:
             self._writable = self._writable or OrderedDict()
@@ -240,8 +280,6 @@ class Driver(Pump):  # long: one method for each kind of event
             self.flush_soon()  # after this turn the next ones are looked at, though this one may queue nothing
             first = True  # whoever was called goes first again
         self.check()
-        if self.leased and self.lease_wait is not None:
-            await self._wait_for_lease(self.lease_wait)
 
     def open(self, verb: Verb, payload: PayloadLike, credit: int = 0) -> int:
         """Open a stream, by the engine's rules.
@@ -295,9 +333,8 @@ class Driver(Pump):  # long: one method for each kind of event
     def unask(self, call: Call) -> None:
         """Nobody waits for the answer any more."""
         if type(call[0]) is int and self.replies.pop(call[0], None) is not None:
-            self.engine.cancel(call[0])
+            self.give_up(call[0])
             self.wake_askers()
-            self.flush_soon()
 
     async def _wait_for_lease(self, seconds: float) -> None:
         """Wait until there is a lease, in order of arrival.
@@ -335,7 +372,9 @@ class Driver(Pump):  # long: one method for each kind of event
     @property
     def crowded(self) -> bool:
         """Whether a request should wait: too many are under way, too much waits to be written, or it needs a lease."""
-        return self.leased or len(self.replies) >= self._most or bool(self.askers) or super().crowded
+        if self.leased or len(self.replies) >= self._most or self.askers or super().crowded:
+            return True
+        return self._cancels is not None and self._pause() > 0
 
     async def turn_to_ask(self, size: int) -> None:
         """Wait until one more request may be under way, in order of arrival, and for the transport's room.
@@ -399,6 +438,15 @@ class Driver(Pump):  # long: one method for each kind of event
         error = self.reason()
         error.may_have_been_processed = False
         return error
+
+    def _reasons(self) -> Callable[[int], Error]:
+        """The error for each stream that is under way. Some engines know of which ones nothing was written."""
+        reason = self.reason()
+        unsent = getattr(self.engine, "unsent", None)
+        if unsent is None:
+            return lambda stream: reason
+        safe = self._unsent()
+        return lambda stream: safe if unsent(stream) else reason
 
     def reason(self) -> Error:
         """The error for those who come when it is over."""
@@ -520,12 +568,9 @@ class Driver(Pump):  # long: one method for each kind of event
             session.told(event)
 
     def _opened(self, event: Opened) -> None:
-        if event.verb != "fire":  # whose payload is taken when its handler begins
-            self._consumed += len(event.payload)
         self.owner.opened(event)
 
     def _requested(self, event: Requests) -> None:
-        self._consumed += event.size
         self.owner.requested(event)
 
     def _established(self, event: Established) -> None:
@@ -659,6 +704,9 @@ class Driver(Pump):  # long: one method for each kind of event
         """Queue what was asked for, and what producers have made, in this turn."""
         if self.calls:
             self.ask_all()
+        if self._consumed or self._taken:
+            self.engine.consumed(self._consumed, self._taken)
+            self._consumed = self._taken = 0
         if self.dirty and not (self.away or self.lost):
             dirty, self.dirty = self.dirty, []
             for sender in dirty:
@@ -675,12 +723,15 @@ class Driver(Pump):  # long: one method for each kind of event
         for stream in () if fair is None else fair.caught_up():
             if (behind := self.senders.get(stream)) is not None:
                 behind.wake()
-        if not (self.parked or self.piled or self._writable):
+        if not (self.parked or self.piled or self._writable or self.held_back):
             return
         if (room := engine.room(unsent) if fair is None else fair.room_beside(unsent)) >= self._plenty:
             for sender in islice(self.parked, min(1 + room // self.loop_bytes, self._at_once)):
                 sender.call()
             self._wake_writable(_AT_ONCE)
+            if self.held_back:
+                self.held_back = False
+                self.owner.roomy()
         if self.piled and engine.room(unsent) >= self._plenty:
             next(iter(self.piled)).call()
 
@@ -702,10 +753,10 @@ class Driver(Pump):  # long: one method for each kind of event
         if self.error is None:
             self.error = error
         self._end_record()
-        reason = self.reason()
-        for future in self.replies.values():
+        reason, reason_of = self.reason(), self._reasons()
+        for stream, future in self.replies.items():
             if not future.done():
-                future.set_exception(reason)
+                future.set_exception(reason_of(stream))
         for call in self.calls:
             if not call[1].done():
                 call[1].set_exception(self._unsent())
@@ -718,8 +769,8 @@ class Driver(Pump):  # long: one method for each kind of event
         for sender in self.senders.values():
             sender.stop()
         self.senders.clear()
-        for session in self.sessions.values():
-            session.failed(reason)
+        for stream, session in self.sessions.items():
+            session.failed(reason_of(stream))
         self.sessions.clear()
         self._wake_writable(len(self._writable))
         self._wake_unleased()

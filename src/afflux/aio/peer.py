@@ -16,7 +16,7 @@ from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender, Source
 from afflux.aio.keeper import Keeper
 from afflux.aio.serving import Serving
 from afflux.aio.session import Session
-from afflux.calls import Cursor, Metadata, call_payload
+from afflux.calls import Cursor, Metadata, payload_for
 from afflux.core.autocredit import Kept, check_kept
 from afflux.core.errors import Error
 from afflux.core.events import Verb
@@ -49,6 +49,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
     ``metadata=`` of a verb is bytes, which go as they are, or entries of composite metadata: one, such as
     ``afflux.Bearer("…")``, or a list, in which (MIME type, bytes) are entries too. With ``route=`` or ``cursor=`` it is
     composite in any case: the route first, then the cursor, then the entries; bytes are an octet-stream among them.
+    Where ``metadata_mime`` of ``connect`` is another type, one entry of that type goes without a header.
     """
 
     def __init__(self, driver: Driver, serving: Serving, protocol: ProtocolEntry, uri: str) -> None:
@@ -98,7 +99,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
             Rejected, Canceled, Invalid, ApplicationError: the peer's error.
             ConnectionClosed: the connection ended first.
         """
-        payload = call_payload(data, metadata, route, cursor)
+        payload = payload_for(self._driver.engine, data, metadata, route, cursor)
         driver = self._driver
         if driver.spare <= 0 or len(payload) > driver.loop_bytes:
             driver = await self._may_ask(driver, len(payload))
@@ -111,6 +112,8 @@ class Peer:  # long: the five verbs, leases and the connection's life
         except asyncio.CancelledError:
             driver.unask(call)
             raise
+        finally:
+            del call  # its error has this frame: no garbage collector shall be needed to free the payload
 
     async def fire(
         self,
@@ -121,7 +124,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
         cursor: Cursor | None = None,
     ) -> None:
         """Send without an answer. Returns when it is queued, which waits for the transport's room."""
-        payload = call_payload(data, metadata, route, cursor)
+        payload = payload_for(self._driver.engine, data, metadata, route, cursor)
         self._protocol.check("fire")
         driver = await self._writable(len(payload))
         driver.open("fire", payload)
@@ -150,7 +153,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
                 that it follows the round trip and the consumer. Fewer are granted when items are large: all that waits
                 has to fit a quarter of ``connection_bytes``.
         """
-        return self._items("stream", call_payload(data, metadata, route, cursor), credit)
+        return self._items("stream", payload_for(self._driver.engine, data, metadata, route, cursor), credit)
 
     def subscribe(
         self,
@@ -167,7 +170,9 @@ class Peer:  # long: the five verbs, leases and the connection's life
         Raises Unsupported where the protocol has no subscriptions.
         """
         self._protocol.require("subscribe")
-        return self._items(self._protocol.subscribes, call_payload(publisher, metadata, route, cursor), credit)
+        return self._items(
+            self._protocol.subscribes, payload_for(self._driver.engine, publisher, metadata, route, cursor), credit
+        )
 
     subscription = subscribe  # what ReactiveSocket calls it
 
@@ -362,11 +367,11 @@ class Peer:  # long: the five verbs, leases and the connection's life
             return answer
         except asyncio.CancelledError:
             if driver.replies.pop(stream, None) is not None:
-                driver.engine.cancel(stream)
+                driver.give_up(stream)
                 driver.wake_askers()
-                driver.flush_soon()
             raise
         finally:
+            del future  # as above
             if driver.record is not None:
                 driver.forget(stream)
 
@@ -402,8 +407,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
     def _cancel(self, inbound: Inbound) -> None:
         driver = inbound.driver
         if inbound.id is not None and driver.inbounds.pop(inbound.id, None) is not None:
-            driver.engine.cancel(inbound.id)
-            driver.flush_soon()
+            driver.give_up(inbound.id)
 
 
 class Channel(ItemStream):
@@ -454,7 +458,7 @@ async def _run_channel(driver: Driver, inbound: Inbound, source: Any, first: tup
             inbound.finish(None)
             return
         payload = payload_of(queued[0])
-        payload = call_payload(payload, *first) if any(part is not None for part in first) else payload
+        payload = payload_for(driver.engine, payload, *first)
         await driver.writable(len(payload))
         stream = inbound.id = driver.open("channel", payload, inbound.first_grant(n))
         driver.inbounds[stream] = inbound

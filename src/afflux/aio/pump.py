@@ -10,6 +10,8 @@
    reset the connection. ``flush_s`` bounds it.
 """
 
+# long: asyncio's callbacks, writing, reading and time meet in one object for each connection.
+
 from __future__ import annotations
 
 import asyncio
@@ -17,6 +19,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, cast
 
+from afflux.aio.holdings import Holdings
 from afflux.core.engine import Engine, Fair
 from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
 from afflux.core.events import Event
@@ -38,6 +41,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
     # Slots: a dictionary for each of 10,000 connections takes 16 MiB (docs/how-to/many.md).
     __slots__ = (
         "_blocked",
+        "_books",
         "_consumed",
         "_discarded",
         "_due",
@@ -64,16 +68,20 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         "_written",
         "answers",
         "away",
+        "below",
         "engine",
         "error",
         "fair",
         "hold_reading",
         "loop",
         "lost",
+        "number",
         "over",
         "transport",
+        "weight",
     )
 
+    # long: a line for each of its fields
     def __init__(self, engine: Engine, expects: str | None) -> None:
         self._view = None
         self.engine = engine
@@ -91,6 +99,12 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         "There is no transport for now."
         self.hold_reading = False
         "The owner wants no more input for now."
+        self._books = Holdings.of(self.loop)
+        self.number = Holdings.number()
+        self.weight = 0
+        "Bytes that it holds, by its last report to the books of the process."
+        self.below = 0
+        "Bytes of them that the transport has received and not handed over."
         self._low = engine.limits.outbound_low_bytes
         self._plenty = engine.limits.outbound_high_bytes - self._low
         self._loop_s = engine.limits.loop_ms / 1000
@@ -172,6 +186,11 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         else:
             super().buffer_updated(nbytes)
 
+    def held_below(self, size: int) -> None:
+        """The transport holds a message that is not whole."""
+        self.below = size
+        self.weigh()
+
     def data_received(self, data: bytes) -> None:
         """One pass over the input."""
         if self.over:
@@ -204,9 +223,12 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             self.dispatch(self.engine.receive_eof(monotonic()))
         if self.away:
             return
+        if not self.engine.closed:  # that was the peer's half; this one is gone as well
+            self.dispatch(self.engine.receive_eof(monotonic()))
         self.lost = True
         self.end(None)
         self._stop_timers()
+        self.weigh()
         self.gone()
 
     def pause_writing(self) -> None:
@@ -300,6 +322,16 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             if not self._reading:
                 self.check_reading()
 
+    def weigh(self) -> None:
+        """Report what this connection holds: in its engine, and on both sides of it."""
+        held = self.engine.held_bytes + len(self._held) + self.below - self._consumed
+        if self.transport is not None:
+            held += self.transport.get_write_buffer_size()
+        if self.lost or held < 0:
+            held = 0
+        if held != self.weight:
+            self._books.report(self, held)
+
     def check_reading(self) -> None:
         """Read, or stop reading, as the engine and the owner want it."""
         transport = self.transport
@@ -343,12 +375,13 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         self.fail_hard(error or ConnectionClosed("this side cut the connection"))
 
     def _refuse_stranger(self, data: bytes, text: str) -> None:
-        """Something else came where the protocol should begin. A server answers it as its engine answers any first
-        frame that can not be."""
-        if self.answers:
-            self._take(data)
+        """Something else came where the protocol should begin. It is answered as the engine answers any first frame
+        that can not be; everyone here hears what the peer speaks."""
         error = RemoteProtocolError(text, rule="handshake")
-        if self.over:
+        if not (self.answers or getattr(self.engine, "resumable", False)):
+            self.end(error)
+        self._take(data)
+        if self.engine.closed:
             self.error = error
         else:
             self.fail_hard(error)
@@ -391,6 +424,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             if self.away:
                 self.note()
                 self._arm()
+            self.weigh()
             return
         fair = self.fair if patient else None
         again = False
@@ -407,6 +441,8 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         unsent = transport.get_write_buffer_size()
         if unsent and self._stall is None:
             self._watch_writing(unsent)
+        if engine.held_bytes + unsent != self.weight or self._held:
+            self.weigh()
         self.roomy(unsent)
         if again and self._pacer is None:
             self._pacer = self.loop.call_later(_PACE_S, self._pace)
@@ -491,8 +527,8 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         """Give up the link at once."""
         if self.transport is not None and not self.lost:
             self.transport.abort()
-        if not self.over:
-            self.end(error)
+        self.end(error)
+        if not self.engine.closed:
             # A session that could be resumed, or waits for it, is not to wait for another transport either.
             lasting = getattr(self.engine, "resumable", False) or getattr(self.engine, "suspended", False)
             self.dispatch((self.engine.close if lasting else self.engine.receive_eof)(monotonic()))

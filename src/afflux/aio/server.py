@@ -13,11 +13,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from afflux.address import Address, parse
+from afflux.aio.answers import AnswerSizes
 from afflux.aio.cold import begin_again, plain, replays_of
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT
 from afflux.aio.gate import Gate
 from afflux.aio.guesses import Guesses
+from afflux.aio.holdings import Holdings
 from afflux.aio.peer import Peer
 from afflux.aio.serving import Extension, Serving, verbs_of
 from afflux.core.autocredit import Kept, check_kept
@@ -177,6 +179,7 @@ class Server:  # long: the listener's admission is part of it
         "The bounds of the listener and of each connection."
         self._on_setup = on_setup
         self._credit = credit
+        self._answer_sizes = AnswerSizes()
         self._extras = extras
         self._terms = replace(
             extras.terms(limits),
@@ -192,7 +195,7 @@ class Server:  # long: the listener's admission is part of it
         self._shown = str(address)
         "What the peers show as their address: one string for all."
         self._peers: set[Peer] = set()
-        self._gate = Gate(limits, lambda: False)
+        self._gate = Gate(limits, self._overloaded)
         self._stopped: asyncio.Future[None] | None = None
         self._closing = False
         self._guesses = Guesses(limits)
@@ -328,6 +331,10 @@ class Server:  # long: the listener's admission is part of it
 
     # -- inside ---------------------------------------------------------------------------------------------
 
+    def _overloaded(self) -> bool:
+        """Whether the connections of this process hold more than they may."""
+        return Holdings.of(asyncio.get_running_loop()).exceed(self.limits.process_bytes)
+
     def _welcome(self, host: str, uri: str | None = None) -> Driver:
         """The protocol object for a connection that was admitted."""
         engine = self._make(
@@ -353,7 +360,7 @@ class Server:  # long: the listener's admission is part of it
 
     def _guest(self, engine: Engine, uri: str) -> _Guest:
         """Who is behind an engine."""
-        guest = _Guest(self._verbs, credit=self._credit, extensions=self._extras.extensions)
+        guest = _Guest(self._verbs, credit=self._credit, extensions=self._extras.extensions, answers=self._answer_sizes)
         guest.driver = driver = Driver(engine, guest, expects=self._address.protocol)
         driver.answers = True
         guest.server = self

@@ -4,8 +4,12 @@
    long as they do not suspend; the first that does keeps that task for itself, and each of the others gets its own.
    So an answer that needs no waiting costs no task, and ``asyncio.current_task()``, ``asyncio.timeout`` and context
    variables are what a handler expects of them.
-2. A stream's slot is released only when its handler has really returned.
-3. What a handler raises goes to the peer: an ``afflux.Error`` as it is, anything else as a generic text, with the
+2. At most ``streams`` handlers are at work; the other requests wait in order, and their memory counts as the
+   connection's until then. Those that no handler became free for within ``pending_s`` are refused.
+3. A request's handler begins when there is room to send, and only as many run as their answers are expected to fit
+   into ``connection_bytes`` (answers.py). An answer that there is no room for waits, and keeps its handler's place.
+4. A stream's slot is released only when its handler has really returned, or when it will never begin.
+5. What a handler raises goes to the peer: an ``afflux.Error`` as it is, anything else as a generic text, with the
    traceback in the log.
 """
 
@@ -22,6 +26,7 @@ from time import monotonic
 from types import CoroutineType, coroutine
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from afflux.aio.answers import AnswerSizes
 from afflux.aio.cold import skipping
 from afflux.aio.driver import Driver, Listening
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender
@@ -29,6 +34,7 @@ from afflux.aio.session import Session
 from afflux.core.autocredit import Kept
 from afflux.core.errors import Canceled, Error, Rejected
 from afflux.core.events import Extended, Opened, Pushed, Requests, SessionOpened
+from afflux.core.limits import REASONS
 from afflux.core.payload import Payload
 
 if TYPE_CHECKING:
@@ -39,8 +45,8 @@ __all__ = ["VERBS", "Extension", "Serving", "verbs_of"]
 Extension = Callable[[int, bytes], Any]
 "Called with the stream id (0: the connection) and the body of an EXT frame; may be async."
 
-Waiting = tuple[str, int, Payload]
-"A request or a fire whose handler has not begun: the verb, the stream and what is asked."
+Waiting = tuple[str, int, "Payload | Producing"]
+"What no handler has begun to serve: the verb, the stream and what is asked."
 
 _NO_CONTEXT: Final = Context()
 
@@ -50,6 +56,12 @@ _BLOCKED_S = 0.1
 
 _FEW = 32
 "Answers that are not worth a write of their own."
+
+_TRIAL_S = 0.05
+"Seconds without an answer after which twice as many handlers may run, while no answer has ever been seen."
+
+_GONE = 64
+"Canceled requests that are left in the queue until they are half of it."
 
 VERBS: Final = ("request", "fire", "stream", "channel", "push", "session")
 "What a handler may have."
@@ -70,6 +82,20 @@ def verbs_of(handler: object) -> dict[str, Callable[..., Any]]:
     return found
 
 
+class Producing:
+    """A stream or a channel that a handler is to serve, and the two halves that it works on."""
+
+    __slots__ = ("event", "items", "sender", "sent")
+
+    def __init__(self, event: Opened, sender: Sender, items: ItemStream | None, sent: int) -> None:
+        self.event = event
+        self.sender = sender
+        self.items = items
+        "What a channel's requester sends; None for a stream."
+        self.sent = sent
+        "Items that a former process has sent."
+
+
 class Serving(Listening):  # long: one method for each thing that the driver tells
     """The handlers of one connection."""
 
@@ -79,23 +105,37 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         *,
         credit: Kept = DEFAULT_CREDIT,
         extensions: Mapping[int, Extension] | None = None,
+        answers: AnswerSizes | None = None,
     ) -> None:
         self._verbs = verbs
         self._credit = credit
         self._extensions = {} if extensions is None else extensions
+        self._answers = answers or AnswerSizes()
         self.driver: Driver
         self.context: Context = copy_context()
         "What every handler's context starts from."
         self._queue: deque[Waiting] | tuple[()] = ()
         "A deque from the first request on: an empty one takes 760 bytes, and most clients are idle."
+        self._fires: deque[Waiting] | tuple[()] = ()
+        "Fires that have been set aside: what other requests wait for is nothing to them."
+        self._fires_queued = 0
+        "How many are still in the queue."
+        self._firing = 0
+        "How many handlers of fires are at work: as many as of other requests may be, beside those."
         self._working = False
-        self._running: dict[int, asyncio.Task[Any]] = {}
-        "Handlers that the peer may cancel."
+        "A task runs what waits."
+        self._running: dict[int, tuple[str, asyncio.Task[Any]]] = {}
+        "Handlers at work: the verb and the task of each."
+        self._asking = 0
+        "How many of them make the one answer of a request."
+        self._begins = 0
+        "Handlers that have begun."
+        self._gone: set[int] = set()
+        "Requests in the queue that the peer has given up."
+        self._patience: asyncio.TimerHandle | None = None
+        self._trial: asyncio.TimerHandle | None = None
         self._sessions: dict[int, Session] = {}
         "Sessions whose handler runs."
-        self._fires: deque[tuple[int, Payload]] | tuple[()] = ()
-        self._firing = 0
-        self._gone: dict[int, Any] = {}
         self._pushes: deque[Callable[[], Any]] | tuple[()] = ()
         self._pusher: asyncio.Task[None] | None = None
 
@@ -103,16 +143,14 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
 
     def opened(self, event: Opened) -> None:
         """The peer asks for something."""
-        if event.verb not in self._verbs:
+        verb = event.verb
+        if verb not in self._verbs:
             self._refuse(event)
-        elif event.verb == "request":
-            self._wait((("request", event.stream, event.payload),))
-        elif event.verb == "fire":
-            self._fires = self._fires or deque()
-            self._fires.append((event.stream, event.payload))
-            self._fire()
+        elif verb == "request" or verb == "fire":
+            self._fires_queued += verb == "fire"
+            self._wait(((verb, event.stream, event.payload),))
         else:
-            self._start_stream(event)
+            self._wait(((verb, event.stream, self._producing(event)),))
 
     def requested(self, event: Requests) -> None:
         """The peer asks for several things at once."""
@@ -124,25 +162,30 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
     def begin_again(self, event: Opened, sent: int) -> None:
         """A request of a former process, ``sent`` items of whose answer were sent: its handler begins again."""
         if event.verb == "stream":
-            self._start_stream(event, sent)
+            self._wait((("stream", event.stream, self._producing(event, sent)),))
         else:
             self.opened(event)
 
     def canceled(self, stream: int) -> None:
         """The peer gave up: the handler ends, at its next wait."""
-        task = self._running.get(stream)
-        if task is not None:
-            task.cancel()
-        elif self._queue and any(waiting[1] == stream for waiting in self._queue):
-            self._gone[stream] = None
+        running = self._running.get(stream)
+        if running is not None:
+            running[1].cancel()
+        elif self._queue:
+            self._gone.add(stream)
+            if len(self._gone) > _GONE and len(self._gone) * 2 > len(self._queue):
+                waiting = [one for one in self._queue if not self._was_canceled(one)]
+                self._queue.clear()
+                self._queue.extend(waiting)
+                self._gone.clear()
 
     def failed(self, sender: Sender, error: Exception) -> None:
         """What a handler has made can not be sent: tell the peer, and end the handler."""
-        task = self._running.get(sender.id)
-        if task is not None and not sender.over:
+        running = self._running.get(sender.id)
+        if running is not None and not sender.over:
             self._tell(sender.id, error)
             sender.stop()
-            task.cancel()
+            running[1].cancel()
 
     def pushed(self, event: Pushed) -> None:
         """Metadata came."""
@@ -164,12 +207,18 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
 
     def ended(self) -> None:
         """The connection is over: handlers end, but for those of fire, which nobody can take back."""
+        for timer in (self._patience, self._trial):
+            if timer is not None:
+                timer.cancel()
+        self._patience = self._trial = None
         if self._queue:
-            fired = [waiting for waiting in self._queue if waiting[0] == "fire"]
-            self._queue.clear()  # in place: _work may be going through it
-            self._queue.extend(fired)
-        for stream, task in self._running.items():
-            if (session := self._sessions.get(stream)) is None or not session.heard:
+            self._set_fires_aside()
+            self._queue.clear()
+            self._gone.clear()
+            self._go_on()
+        for stream, (verb, task) in self._running.items():
+            session = self._sessions.get(stream)
+            if verb != "fire" and (session is None or not session.heard):
                 task.cancel()
 
     def left(self) -> None:
@@ -181,33 +230,155 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         for task in self.driver.tasks:
             task.cancel()
 
-    # -- request and fire -----------------------------------------------------------------------------------
+    # -- requests that wait, and handlers that begin ----------------------------------------------------------
 
     def _wait(self, more: Iterable[Waiting]) -> None:
         """Queue requests, and see to it that somebody works."""
         if not isinstance(self._queue, deque):
             self._queue = deque()
         self._queue.extend(more)
-        if not self._working:
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Run what waits, if a handler may begin."""
+        if self._working:
+            return
+        may_begin = bool(self._queue) and self._free() > 0 and self._room() > 0
+        if not may_begin and self._fires_queued:
+            self._set_fires_aside()
+        if may_begin or self._may_fire():
             self._working = True
             self.driver.spawn(self._work())
+        elif self._queue:
+            self._hold_back()
+
+    def _set_fires_aside(self) -> None:
+        """The queue does not move: take the fires out."""
+        waiting = list(self._queue)
+        self._queue = deque(one for one in waiting if one[0] != "fire")
+        self._fires = deque(self._fires)
+        self._fires.extend(one for one in waiting if one[0] == "fire")
+        self._fires_queued = 0
+
+    def roomy(self) -> None:
+        """There is room to send again. Only from now on do requests wait for handlers."""
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        self._go_on()
+
+    def _may_fire(self) -> bool:
+        return bool(self._fires) and self._firing < self.driver.engine.limits.streams
+
+    def _free(self) -> int:
+        """How many handlers may begin, those of fires apart."""
+        limits = self.driver.engine.limits
+        answers = self._answers.most(limits.connection_bytes - limits.outbound_high_bytes) - self._asking
+        return min(limits.streams + self._firing - len(self._running), answers)
+
+    def _room(self) -> int:
+        """Bytes of answers that may be made now."""
+        driver = self.driver
+        return driver.engine.limits.connection_bytes if driver.over else driver.room_beside()
+
+    def _hold_back(self) -> None:
+        """Nothing may begin now. Each of what it waits for calls ``_go_on``: a handler returns, there is room to send,
+        or time passes."""
+        driver = self.driver
+        if driver.over:
+            return
+        driver.held_back = self._room() <= 0
+        if self._asking and not self._answers.known and self._trial is None:
+            self._trial = driver.loop.call_later(_TRIAL_S, self._try_more)
+        if self._patience is None:
+            limits = driver.engine.limits
+            self._patience = driver.loop.call_later(limits.pending_s, self._check_pending, self._begins)
+
+    def _try_more(self) -> None:
+        self._trial = None
+        if not self._answers.known:
+            self._answers.widen()
+        self._go_on()
+
+    def _check_pending(self, begins: int) -> None:
+        """Whether no handler has begun since then, though there is room to send: then those that wait are refused."""
+        self._patience = None
+        if not (self._queue and isinstance(self._queue, deque)):
+            return
+        if begins == self._begins and not self.driver.held_back:
+            waiting = [one for one in self._queue if not self._was_canceled(one)]
+            self._queue.clear()
+            self._gone.clear()
+            limits = self.driver.engine.limits
+            text = f"no handler became free within {limits.pending_s:g} s (streams={limits.streams})"
+            for _, stream, asked in waiting:
+                self._turn_away(stream, Rejected(f"{REASONS['streams']}: {text}"))
+                self._skip(stream, asked)
+        self._go_on()
+
+    def _passed_over(self, one: Waiting) -> bool:
+        """Whether what was taken from the queue does not begin now: it was canceled, or is a fire too many."""
+        if one[0] == "fire":
+            self._fires_queued -= 1
+            if self._firing >= self.driver.engine.limits.streams:
+                self._fires = self._fires or deque()
+                self._fires.append(one)
+                return True
+            return False
+        return self._was_canceled(one)
+
+    def _was_canceled(self, one: Waiting) -> bool:
+        """Whether the peer gave up before the handler began; then it is released."""
+        if one[1] not in self._gone:
+            return False
+        self._gone.discard(one[1])
+        self._skip(one[1], one[2])
+        return True
+
+    def _skip(self, stream: int, asked: Payload | Producing) -> None:
+        """What waited will not be served: free what it takes."""
+        driver = self.driver
+        if isinstance(asked, Payload):
+            driver.consumed(len(asked), 1)
+        else:
+            self._drop_halves(stream, asked)
+        driver.engine.release(stream)
+
+    # -- request and fire -----------------------------------------------------------------------------------
 
     # long: every request passes here, and a call for each step would cost it a tenth
     async def _work(self) -> None:
         """Run what waits until one of them suspends. Answers go together: one call of the engine for many."""
-        queue, base, verbs, engine = self._queue, self.context, self._verbs, self.driver.engine
+        base, verbs, driver = self.context, self._verbs, self.driver
+        engine = driver.engine
         me = cast("asyncio.Task[Any]", asyncio.current_task())
         streams: list[int] = []
         answers: list[Payload] = []
-        left = self.driver.loop_frames
+        left, free, room = driver.loop_frames, self._free(), self._room()
+        taken = read = answered = made = 0
         # The client works on the first half while the second is made; otherwise the two would work in turn.
         # 64 B with 256 at once: 217 → 326 k/s, with 64 at once 165 → 266 k/s, for 8 % more CPU.
-        half = max(_FEW, min(len(queue), left) // 2)
+        half = max(_FEW, min(len(self._queue), left) // 2)
         start = monotonic()
-        while queue and left:
-            verb, stream, payload = queue.popleft()
-            if self._gone and self._was_canceled(stream):
+        while left:
+            if self._fires and self._may_fire():
+                one = self._fires.popleft()
+            elif self._queue and free > 0 and made < room:
+                one = self._queue.popleft()
+                if (self._gone or one[0] == "fire") and self._passed_over(one):
+                    continue
+            else:
+                break
+            verb, stream, asked = one
+            left -= 1
+            self._begins += 1
+            if type(asked) is Producing:
+                self._produce_items(verb, asked)
+                free -= 1
                 continue
+            payload = cast("Payload", asked)
+            taken += 1
+            read += len(payload.data) if payload.metadata is None else len(payload)
             context = base.copy()
             try:
                 try:
@@ -222,102 +393,136 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
                 if type(value) is Payload and value.proper and verb == "request":
                     streams.append(stream)
                     answers.append(value)
+                    answered += 1
+                    made += len(value.data) if value.metadata is None else len(value)
                     if len(streams) == half:
                         engine.answer(streams, answers)
                         streams, answers = [], []
-                        self.driver.flush_early()
+                        driver.flush_early()
                         half = 0
                 else:
-                    self._answer(verb, stream, value)
+                    made += self._answer(verb, stream, value)
+                    engine.release(stream)
             except BaseException as error:
-                engine.answer(streams, answers)
+                if streams:
+                    engine.answer(streams, answers)
                 self._raised(verb, stream, error)
+                engine.release(stream)
                 streams, answers = [], []
+                if isinstance(error, _STOPS):
+                    self._working = False
+                    raise
             else:
-                engine.answer(streams, answers)
-                self.driver.flush_soon()
+                if streams:
+                    engine.answer(streams, answers)
+                driver.consumed(read, taken)
+                driver.flush_soon()
+                self._begin(verb, stream, me)
                 self._spread()
-                if verb == "request":
-                    self._running[stream] = me
-                await self._finish(verb, stream, _resume(answer, context, awaited))
+                try:
+                    await self._finish(verb, stream, _resume(answer, context, awaited))
+                finally:
+                    self._returned(stream)
                 return
-            left -= 1
             if me.cancelling():
                 break
-        engine.answer(streams, answers)
-        self.driver.flush_soon()
-        self._working = bool(queue)
-        if queue:
-            self.driver.spawn(self._work())
+        if streams:
+            engine.answer(streams, answers)
+        driver.consumed(read, taken)
+        if answered:
+            self._answers.seen(made, answered)
+        driver.flush_soon()
+        self._working = False
+        self._go_on()
         if (took := monotonic() - start) > _BLOCKED_S:
-            self.driver.log_failure(f"afflux: handlers blocked the event loop for {took:.1f} s")
+            driver.log_failure(f"afflux: handlers blocked the event loop for {took:.1f} s")
 
-    def _was_canceled(self, stream: int) -> bool:
-        """Whether the peer gave up before the handler began; then it is released."""
-        if self._gone.pop(stream, self) is self:
-            return False
-        self.driver.engine.release(stream)
-        return True
+    def _begin(self, verb: str, stream: int, task: asyncio.Task[Any]) -> None:
+        """A handler is at work."""
+        self._running[stream] = (verb, task)
+        self._asking += verb == "request"
+        self._firing += verb == "fire"
+        self.driver.engine.begin(stream)
+
+    def _returned(self, stream: int) -> None:
+        """A handler has really ended, or its task has before it began: its slot is free. Twice does no harm."""
+        running = self._running.pop(stream, None)
+        if running is not None:
+            self._asking -= running[0] == "request"
+            self._firing -= running[0] == "fire"
+            self.driver.engine.release(stream)
+            self.driver.flush_soon()
+            self._go_on()
 
     def _spread(self) -> None:
         """The worker is taken: what still waits gets tasks of its own."""
         self._working = False
-        while self._queue:
-            verb, stream, payload = self._queue.popleft()
-            if self._was_canceled(stream):
+        free = self._free() if self._queue and self._room() > 0 else 0
+        while True:
+            if self._fires and self._may_fire():
+                one = self._fires.popleft()
+            elif self._queue and free > 0:
+                one = self._queue.popleft()
+                if self._passed_over(one):
+                    continue
+                free -= one[0] != "fire"
+            else:
+                break
+            verb, stream, asked = one
+            self._begins += 1
+            if isinstance(asked, Producing):
+                self._produce_items(verb, asked)
                 continue
-            work = self._finish(verb, stream, _awaited_call(self._verbs[verb], payload))
-            task = self.driver.spawn(work, self.context.copy())
-            if verb == "request":
-                self._running[stream] = task
+            self.driver.consumed(len(asked), 1)
+            work = self._finish(verb, stream, _awaited_call(self._verbs[verb], asked))
+            self._begin(verb, stream, self._spawn(stream, work))
+        if self._queue:
+            self._hold_back()
 
-    def _fire(self) -> None:
-        """Begin the next fire, unless as many run as may. Its payload fills the connection's memory until then: who
-        fires faster than the handlers work finds that we do not read."""
-        if self._fires and self._firing < self.driver.engine.limits.streams:
-            self._firing += 1
-            stream, payload = self._fires.popleft()
-            self.driver.consumed(len(payload), 1)
-            self._wait((("fire", stream, payload),))
+    def _spawn(self, stream: int, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task for a handler. A task that is canceled before it begins never runs its coroutine."""
+        task = self.driver.spawn(work, self.context.copy())
+        task.add_done_callback(lambda task: self._task_ended(stream, task))
+        return task
+
+    def _task_ended(self, stream: int, task: asyncio.Task[Any]) -> None:
+        running = self._running.get(stream)
+        if running is not None and running[1] is task:
+            self._returned(stream)
 
     async def _finish(self, verb: str, stream: int, work: Any) -> None:
         try:
             answer = await work
+            if verb == "request" and self._room() <= 0:
+                await self.driver.until_room(_size(answer))
         except BaseException as error:
             self._raised(verb, stream, error)
+            if isinstance(error, _STOPS):
+                raise
         else:
-            self._answer(verb, stream, answer)
+            size = self._answer(verb, stream, answer)
+            if verb == "request":
+                self._answers.seen(size)
+        self._returned(stream)
 
-    def _answer(self, verb: str, stream: int, answer: Any) -> None:
-        """The handler has returned."""
-        driver = self.driver
-        engine = driver.engine
-        self._running.pop(stream, None)
-        if verb == "request":
-            try:
-                if answer is None:
-                    engine.complete(stream)
-                else:
-                    engine.send(stream, (answer,), complete=True)
-            except Exception as error:
-                self._tell(stream, error)
-        self._release(verb, stream)
-
-    def _release(self, verb: str, stream: int) -> None:
-        """The handler has really ended."""
-        self.driver.engine.release(stream)
+    def _answer(self, verb: str, stream: int, answer: Any) -> int:
+        """The handler has returned: send its answer. Return the answer's bytes."""
+        engine = self.driver.engine
+        if verb != "request":
+            return 0
+        try:
+            if answer is None:
+                engine.complete(stream)
+            else:
+                engine.send(stream, (answer,), complete=True)
+        except Exception as error:
+            self._tell(stream, error)
         self.driver.flush_soon()
-        if verb == "fire":
-            self._firing -= 1
-            self._fire()
+        return _size(answer)
 
     def _raised(self, verb: str, stream: int, error: BaseException) -> None:
-        self._running.pop(stream, None)
         self._tell(stream, error)
-        self._release(verb, stream)
-        if isinstance(error, _STOPS):
-            self._working = False
-            raise error
+        self.driver.flush_soon()
 
     def _tell(self, stream: int, error: BaseException) -> None:
         """Tell the peer what went wrong; a stream that is over hears nothing."""
@@ -329,19 +534,24 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
 
     def _refuse(self, event: Opened) -> None:
         there = ", ".join(verb for verb in self._verbs if verb != "push") or "nothing"
+        self.driver.consumed(len(event.payload), 1)
+        self._turn_away(event.stream, Rejected(f'no handler for "{event.verb}"; handled here: {there}'))
+        self.driver.engine.release(event.stream)
+
+    def _turn_away(self, stream: int, error: Rejected) -> None:
+        """Refuse what no handler has seen."""
         engine = self.driver.engine
-        if event.verb == "fire":
-            self.driver.consumed(len(event.payload), 1)
-        error = Rejected(f'no handler for "{event.verb}"; handled here: {there}')
         if hasattr(engine, "abort"):
-            cast("Carrying", engine).abort(event.stream, str(error), untouched=True)
+            cast("Carrying", engine).abort(stream, str(error), untouched=True)
         else:
-            engine.fail(event.stream, error)
-        engine.release(event.stream)
+            engine.fail(stream, error)
+        self.driver.flush_soon()
 
     # -- stream and channel ---------------------------------------------------------------------------------
 
-    def _start_stream(self, event: Opened, sent: int = 0) -> None:
+    def _producing(self, event: Opened, sent: int = 0) -> Producing:
+        """The two halves of a stream or channel. They are there before its handler begins, because what the peer says
+        meanwhile goes to them."""
         driver, stream = self.driver, event.stream
         sender = driver.senders[stream] = Sender(driver, stream)
         items = None
@@ -357,9 +567,26 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
                 stop=lambda: self._cancel_inbound(stream),
                 first=event.payload,
             )
-        task = driver.spawn(self._produce(event, sender, items, sent), self.context.copy())
-        self._running[stream] = task
-        task.add_done_callback(lambda task: self._returned(stream))
+        return Producing(event, sender, items, sent)
+
+    def _produce_items(self, verb: str, asked: Producing) -> None:
+        """Begin the handler of a stream or channel."""
+        stream = asked.event.stream
+        if asked.items is None:
+            self.driver.consumed(len(asked.event.payload), 1)  # a channel's first item is taken by its handler
+        task = self._spawn(stream, self._produce(asked))
+        task.add_done_callback(lambda task: self._drop_halves(stream, asked, begun=True))
+        self._begin(verb, stream, task)
+
+    def _drop_halves(self, stream: int, asked: Producing, *, begun: bool = False) -> None:
+        """No handler works on them any more."""
+        driver = self.driver
+        driver.senders.pop(stream, None)
+        driver.inbounds.pop(stream, None)
+        if asked.items is not None:
+            asked.items.cancel()
+        elif not begun:
+            driver.consumed(len(asked.event.payload), 1)
 
     def _first_grant(self, inbound: Inbound, stream: int) -> Callable[[int], None]:
         """The window opens when the handler first asks for an item; the first one is part of it (D-8)."""
@@ -379,8 +606,9 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
             self.driver.engine.cancel(stream)
             self.driver.flush_soon()
 
-    async def _produce(self, event: Opened, sender: Sender, items: ItemStream | None, sent: int) -> None:
-        """Run one producer to its end, and close it whatever happens. Its first ``sent`` items were sent before."""
+    async def _produce(self, asked: Producing) -> None:
+        """Run one producer to its end, and close it whatever happens."""
+        event, sender, items, sent = asked.event, asked.sender, asked.items, asked.sent
         source: Any = None
         try:
             source = self._verbs[event.verb](event.payload if items is None else items)
@@ -402,15 +630,6 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
                 items.cancel()
             await _close_source(source)
 
-    def _returned(self, stream: int) -> None:
-        """The handler of a stream has ended, started or not."""
-        driver = self.driver
-        self._running.pop(stream, None)
-        driver.senders.pop(stream, None)
-        driver.inbounds.pop(stream, None)
-        driver.engine.release(stream)
-        driver.flush_soon()
-
     # -- sessions of bytes ----------------------------------------------------------------------------------
 
     def session_opened(self, event: SessionOpened) -> None:
@@ -418,7 +637,8 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         driver, stream = self.driver, event.stream
         session = self._sessions[stream] = Session(driver, stream)
         task = driver.spawn(self._serve(session), self.context.copy())
-        self._running[stream] = task
+        self._running[stream] = ("session", task)
+        driver.engine.begin(stream)
         task.add_done_callback(lambda task: self._left_session(stream))
 
     async def _serve(self, session: Session) -> None:
@@ -433,11 +653,9 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
 
     def _left_session(self, stream: int) -> None:
         driver = self.driver
-        self._running.pop(stream, None)
         self._sessions.pop(stream, None)
         driver.sessions.pop(stream, None)
-        driver.engine.release(stream)
-        driver.flush_soon()
+        self._returned(stream)
 
     # -- push -----------------------------------------------------------------------------------------------
 
@@ -463,6 +681,11 @@ async def _awaited(value: Any) -> Any:
 
 async def _awaited_call(verb: Callable[..., Any], argument: Any) -> Any:
     return await _awaited(verb(argument))
+
+
+def _size(answer: Any) -> int:
+    """The bytes of an answer, as far as it is one."""
+    return len(answer) if isinstance(answer, Payload | bytes | str) else 0
 
 
 async def _close_source(source: Any) -> None:

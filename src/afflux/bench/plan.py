@@ -135,7 +135,7 @@ class Plan:
         Raises:
             LocalProtocolError: the route can not be written.
         """
-        return call_payload(self.data, self.metadata, self.route)
+        return call_payload(self.data, self.metadata, self.route, metadata_mime=self.metadata_mime)
 
     def replace(self, **changes: Any) -> Plan:
         """The same but for ``changes``. Raises as the constructor does."""

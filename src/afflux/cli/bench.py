@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 
 from afflux.cli.exits import FAILED, INTERRUPTED, THRESHOLD, TIMEOUT, code_of, usage
+from afflux.cli.inputs import check_metadata, one
 from afflux.cli.inputs import duration as seconds_of
-from afflux.cli.inputs import one
 from afflux.cli.output import Format
 from afflux.core.errors import Error, SetupRefused
 
@@ -29,7 +29,6 @@ _SIZE = 64
 "Bytes of a request, or of an item, unless told otherwise."
 
 _MOST_SIZE = 0x100_0000
-_COMPOSITE = "message/x.rsocket.composite-metadata.v0"
 _OUTPUTS = ("table", "json", "ndjson", "csv")
 _MOST_RUNS = 64
 _SHOW_AFTER_S = 2.0
@@ -119,8 +118,7 @@ def bench(
     """Put load on a server: how fast it answers, how much goes through, and who waits for whom."""
     if output is not None and output not in _OUTPUTS:
         usage(f"bench has no output {output}; it has {', '.join(_OUTPUTS)}")
-    if mmt not in (None, _COMPOSITE) and (route is not None or auth_file is not None):
-        usage(f"-r and --auth-file are entries of composite metadata: leave --mmt out, or make it {_COMPOSITE}")
+    check_metadata(mmt, route, auth_file)
     verb = _verb(request=request, stream=stream, channel=channel, fire=fnf)
     plans = _plans(
         _windows(credit, verb),

@@ -14,12 +14,16 @@ from pathlib import Path
 from afflux.cli.exits import usage
 from afflux.core.autocredit import Kept
 
-__all__ = ["LINE_LIMIT", "credit", "duration", "items", "one"]
+__all__ = ["LINE_LIMIT", "check_metadata", "credit", "duration", "items", "one"]
 
 LINE_LIMIT = 0x100_0000
 "The longest line, in bytes, that -D takes as one item: 16 MiB."
 
 CHUNK = 0x1_0000
+
+_COMPOSITE = "message/x.rsocket.composite-metadata.v0"
+_ROUTING = "message/x.rsocket.routing.v0"
+_AUTHENTICATION = "message/x.rsocket.authentication.v0"
 
 _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "m": 60.0, "h": 3600.0}
 
@@ -30,6 +34,14 @@ def duration(text: str) -> float:
     if match is None:
         usage(f"{text!r} is not a duration; write 200ms, 1.5s or 2m")
     return float(match[1]) * _UNITS[match[2] or ""]
+
+
+def check_metadata(mmt: str | None, route: str | None, auth_file: Path | None) -> None:
+    """Whether metadata of the type ``--mmt`` can hold what else is asked for."""
+    if mmt in (None, _COMPOSITE):
+        return
+    if (route is not None and mmt != _ROUTING) or (auth_file is not None and mmt != _AUTHENTICATION):
+        usage(f"-r and --auth-file are entries of composite metadata: leave --mmt out, or make it {_COMPOSITE}")
 
 
 def credit(text: str) -> Kept:

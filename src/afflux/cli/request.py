@@ -25,7 +25,6 @@ from afflux.core.payload import Payload
 
 __all__ = ["request"]
 
-_COMPOSITE = "message/x.rsocket.composite-metadata.v0"
 _REFUSAL_S = 0.5
 _LEASE_WAIT_S = 10.0
 "How long --lease waits for one without --max-time."
@@ -112,8 +111,7 @@ def request(
     ] = None,
 ) -> None:
     """Ask an address and print what it answers."""
-    if mmt not in (None, _COMPOSITE) and (route is not None or auth_file is not None):
-        usage(f"-r and --auth-file are entries of composite metadata: leave --mmt out, or make it {_COMPOSITE}")
+    inputs.check_metadata(mmt, route, auth_file)
     verb = _verb(request=response, stream=stream, channel=channel, fire=fnf, push=push)
     _check_store(store, resume, verb, lines)
     asked = _Asked(

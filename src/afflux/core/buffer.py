@@ -21,20 +21,21 @@ class ReceiveBuffer:
     ``buffer.keep(block, position, need)`` before the next feed. Not to keep anything is right when all was read.
     """
 
-    __slots__ = ("_held", "_need", "limit")
+    __slots__ = ("_need", "held", "limit")
 
     limit: int
     "The most bytes that may be held."
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._held = bytearray()
+        self.held = bytearray()
+        "The bytes; their owner alone changes them."
         self._need = 0
 
     @property
     def pending(self) -> int:
-        """Bytes held."""
-        return len(self._held)
+        """How many bytes are held."""
+        return len(self.held)
 
     def feed(self, data: bytes | memoryview) -> bytes | None:
         """Add bytes that arrived; return everything unread once it is as long as needed, else None.
@@ -45,12 +46,12 @@ class ReceiveBuffer:
         Raises:
             Violation: still not as long as needed, and more than ``limit`` is held (rule ``connection_bytes``).
         """
-        held = self._held
+        held = self.held
         if len(held) + len(data) >= self._need:
             self._need = 0
             if not held:
                 return data if isinstance(data, bytes) else bytes(data)
-            self._held = bytearray()
+            self.held = bytearray()
             return b"".join((held, data))
         held += data
         self._check()
@@ -66,21 +67,21 @@ class ReceiveBuffer:
             Violation: more than ``limit`` would be held (rule ``connection_bytes``).
         """
         if position < len(block):
-            self._held += memoryview(block)[position:]
+            self.held += memoryview(block)[position:]
         self._need = need
         self._check()
 
     def take(self) -> bytes:
         """Everything unread, however long it is; ``b""`` when nothing is held."""
-        block = bytes(self._held)
+        block = bytes(self.held)
         self.clear()
         return block
 
     def clear(self) -> None:
         """Forget what is held, and what was needed."""
-        self._held = bytearray()
+        self.held = bytearray()
         self._need = 0
 
     def _check(self) -> None:
-        if len(self._held) > self.limit:
+        if len(self.held) > self.limit:
             raise Violation("buffer-full", rule="connection_bytes")

@@ -21,7 +21,7 @@ from afflux.core.events import Event, Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike
 
-__all__ = ["Carrying", "Engine", "Extending", "Fair", "Lasting", "Leasing", "Resumable"]
+__all__ = ["Carrying", "Engine", "Extending", "Fair", "Lasting", "Leasing", "Promising", "Resumable"]
 
 
 class Engine(Protocol):
@@ -53,6 +53,11 @@ class Engine(Protocol):
         """Bytes waiting for outgoing, those not yet cut into fragments included."""
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes that this end holds: received and not whole yet, delivered and not consumed, and waiting for outgoing.
+        A driver reads it in every turn, so it is a sum of a few numbers and not a walk over streams."""
+
+    @property
     def wants_read(self) -> bool:
         """False while more input could not be taken within the limits: pause reading until it is True."""
 
@@ -64,8 +69,8 @@ class Engine(Protocol):
         """Bytes that may still be queued, ``unsent`` of which the transport holds already."""
 
     def consumed(self, size: int, items: int = 0) -> None:
-        """The application took delivered payloads of ``size`` bytes in all, ``items`` of them items of streams and
-        channels, or fires whose handler begins: their budget is free again."""
+        """The application took ``items`` delivered payloads of ``size`` bytes in all: their budget is free again. A
+        request is taken when its handler begins, or when it is given up before."""
 
     # What the application asks for, through the driver.
 
@@ -122,8 +127,12 @@ class Engine(Protocol):
     def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
         """Close at once, or with ``drain`` when the live streams have ended."""
 
+    def begin(self, stream: int) -> None:
+        """The handler of a stream that the peer opened is at work: from now on a cancel of it is charged
+        (``cancel_bucket``). A handler that returns before anything else is received need not be announced."""
+
     def release(self, stream: int) -> None:
-        """The handler of a stream that the peer opened has really returned: its slot is free."""
+        """The handler of a stream that the peer opened has really returned, or will never begin."""
 
     def ledger(self, stream: int, unsent: int = 0) -> Ledger:
         """What may be sent on a stream now, and which of application, peer, transport and budget is the smallest;
@@ -213,6 +222,13 @@ class Extending(Engine, Protocol):
 
     def extend(self, type: int, body: bytes, *, stream: int = 0, ignore: bool = True) -> None:
         """Send a frame of an extension."""
+
+
+class Promising(Engine, Protocol):
+    """An engine that knows of what it has opened whether the peer can have seen it."""
+
+    def unsent(self, stream: int) -> bool:
+        """Whether nothing of a stream was handed over to be written: whatever happens, it is safe to try again."""
 
 
 class Carrying(Engine, Protocol):

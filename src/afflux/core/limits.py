@@ -90,11 +90,14 @@ class Limits:
     compression: int | None = _row(1, "times the input, if switched on", None, None, None, "decompression", off=True)
 
     # 2. Streams, cancels, ignored frames
-    streams: int = _row(2, "live handlers per connection", 256, 4_096, 16, "too-many-streams")
-    pending_streams: int = _row(2, "accepted but not started", 0, 256, 0, "too-many-streams")
+    streams: int = _row(2, "handlers at work per connection", 256, 4_096, 16, "too-many-streams")
+    pending_streams: int = _row(2, "requests that wait for a handler", 16_384, 65_536, 64, "too-many-streams")
+    pending_s: float = _row(2, "seconds in which no handler becomes free", 30, 120, 10, "too-many-streams")
     sessions: int = _row(2, "Jmux ids per connection", 128, 128, 16, most=128)
     tombstones: int = _row(2, "ids remembered", 1_024, 4_096, 64)
-    cancel_bucket: tuple[int, int] = _row(2, "burst, per second", (200, 20), (2_000, 200), (50, 5), "cancel-flood")
+    cancel_bucket: tuple[int, int] = _row(
+        2, "burst, per second", (4_256, 1_000), (40_000, 10_000), (50, 5), "cancel-flood"
+    )
     glitch_bucket: tuple[int, int] = _row(
         2, "tokens, per second", (1_000, 100), (10_000, 1_000), (200, 20), "protocol-abuse"
     )

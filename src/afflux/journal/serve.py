@@ -43,8 +43,9 @@ from afflux.protocols.rsocket.cursor import (
     split_request,
     with_position,
 )
-from afflux.protocols.rsocket.metadata import TRACING_MIME, compose, entries, route_of
+from afflux.protocols.rsocket.metadata import COMPOSITE_MIME, TRACING_MIME, compose, entries, route_of
 from afflux.router import Router
+from afflux.router.typed import connection
 
 __all__ = ["Journalled"]
 
@@ -138,6 +139,8 @@ class Journalled:
             ApplicationError: with one of the codes of :mod:`afflux.protocols.rsocket.cursor`.
             Exception: what the inner stream failed with, after all its items.
         """
+        if connection()[0] not in (None, COMPOSITE_MIME):
+            return self._inner(payload)  # type: ignore[no-any-return] # a cursor is an entry of composite metadata
         try:
             cursor, metadata = split_request(payload.metadata, self.limits.composite_entries)
         except Violation as violation:

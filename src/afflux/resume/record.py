@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import Any
 
+from afflux.calls import metadata_mime_of
 from afflux.core import errors
 from afflux.core.errors import Error, Violation
 from afflux.core.events import Block, Completed, Event, Failed, Items, Opened, Verb, singly
@@ -68,7 +69,7 @@ class Record:
     """One session and its place in a file.
 
     ``asks`` is whether the application goes on with what it has asked for; otherwise that is not kept.
-    ``replays(verb, payload)`` says which handlers can begin again.
+    ``replays(verb, payload, metadata_mime)`` says which handlers can begin again.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Record:
         kind: Kind,
         address: str = "",
         asks: bool,
-        replays: Callable[[Verb, Payload], bool],
+        replays: Callable[[Verb, Payload, str | None], bool],
     ) -> None:
         self.store = store
         self.engine = engine
@@ -122,7 +123,8 @@ class Record:
         for event in singly(events) if lasting(self.engine) else ():
             if isinstance(event, Opened):
                 begins = True
-                if self.replays(event.verb, event.payload) and self._fits(self.served, event.payload):
+                again = self.replays(event.verb, event.payload, metadata_mime_of(self.engine))
+                if again and self._fits(self.served, event.payload):
                     self.served[event.stream] = Served(event.verb, event.payload)
             elif isinstance(event, Items | Block | Completed | Failed):
                 asked = self.asked.get(event.stream)
@@ -252,7 +254,7 @@ class Record:
         limits: Limits,
         terms: Terms,
         asks: bool,
-        replays: Callable[[Verb, Payload], bool],
+        replays: Callable[[Verb, Payload, str | None], bool],
     ) -> Record:
         """The record of a session that another process has left, with its engine, suspended.
 

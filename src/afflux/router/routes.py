@@ -14,37 +14,50 @@ from afflux.core.errors import Error, Invalid, Rejected, Violation
 from afflux.core.payload import Payload
 from afflux.router.binding import bound
 from afflux.router.patterns import Patterns, Route, parsed
+from afflux.router.typed import connection
 
 if TYPE_CHECKING:
     from afflux.middleware.base import Middleware
 
 __all__ = ["RouteOptions", "Router", "route_of"]
 
+_COMPOSITE: Final = "message/x.rsocket.composite-metadata.v0"
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def route_of(payload: Payload) -> str | None:
-    """The route in a request's composite metadata; None when there is none.
+def route_of(payload: Payload, metadata_mime: str | None = None) -> str | None:
+    """The route in a request's metadata; None when there is none.
+
+    Args:
+        payload: the request.
+        metadata_mime: the connection's metadata type; if None, that of the request which the running handler answers,
+            and composite outside of handlers. Of composite metadata the route is an entry, routing metadata is the
+            route itself, and metadata of any other type has none.
 
     Raises:
-        Invalid: the metadata is not composite metadata.
+        Invalid: the composite metadata, or the routing metadata, can not be read.
     """
     metadata = payload.metadata
     if not metadata:
         return None
-    return _route(metadata) if len(metadata) <= 256 else _read_route(metadata)
+    if metadata_mime is None:
+        metadata_mime = connection()[0]
+    if metadata_mime is None:
+        metadata_mime = _COMPOSITE
+    return _route(metadata, metadata_mime) if len(metadata) <= 256 else _read_route(metadata, metadata_mime)
 
 
 @lru_cache(maxsize=1024)
-def _route(metadata: bytes) -> str | None:
-    return _read_route(metadata)
+def _route(metadata: bytes, metadata_mime: str) -> str | None:
+    return _read_route(metadata, metadata_mime)
 
 
-def _read_route(metadata: bytes) -> str | None:
+def _read_route(metadata: bytes, metadata_mime: str) -> str | None:
     from afflux.protocols.rsocket import metadata as format
 
     try:
-        return format.route_of(metadata)
+        return format.route_of(metadata, metadata_mime)
     except Violation as violation:
         raise Invalid(f"the metadata can not be read: {violation.reason}", rule=violation.rule) from None
 

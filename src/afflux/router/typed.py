@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Typed"]
 
 _OCTETS: Final = "application/octet-stream"
+_COMPOSITE: Final = "message/x.rsocket.composite-metadata.v0"
 _MOST_ACCEPTED: Final = 64
 "So many of the types that a request accepts are looked at."
 
@@ -93,7 +94,7 @@ class Typed:
             except Mismatch as mismatch:
                 raise Invalid(f"{self._label}: {mismatch.told(f'place {name}')}") from None
         if plan.entries:
-            found = entries(payload, _connection()[0])
+            found = entries(payload, connection()[0])
             places.update(dict.fromkeys(plan.entries, found))
         if plan.peers:
             places.update(dict.fromkeys(plan.peers, current_peer()))
@@ -108,7 +109,7 @@ class Typed:
             return _data_of
         asked, _ = _types(payload)
         if codec is None:
-            codec = _found(asked or _connection()[1])
+            codec = _found(asked or connection()[1])
         elif asked is not None and _found(asked) is not codec:
             raise Invalid(f"the data is {asked[:130]}; {self._label} reads {codec.mime}")
         return partial(_decoded, codec, kind, self._plan.optional)
@@ -116,17 +117,19 @@ class Typed:
     def _writer(self, payload: Payload) -> _Writer:
         """What makes payloads of what the function gives."""
         asked, accept = _types(payload)
-        expected = asked or _connection()[1]
+        expected = asked or connection()[1]
         if (codec := self._codec) is not None:
             mime = codec.mime
         else:
             codec, mime = _chosen(accept, expected, self._plan.results)
         taken = not accept or mime.lower() in (name.lower() for name in accept)
-        return _Writer(codec, mime, named=mime.lower() != expected.lower() or not taken)
+        named = connection()[0] in (None, _COMPOSITE) and (mime.lower() != expected.lower() or not taken)
+        return _Writer(codec, mime, named=named)
 
 
 class _Writer:
-    """Encodes what one call gives. The first payload says what it is, where the request can not know that (R-57)."""
+    """Encodes what one call gives. The first payload says what it is, where the request can not know that (R-57) and
+    metadata can say it: composite metadata."""
 
     __slots__ = ("_codec", "_mime", "_named")
 
@@ -209,13 +212,14 @@ class _Decoded(AsyncIterator[Any]):
 # Which codec.
 
 
-def _connection() -> tuple[str | None, str]:
-    """The types of metadata and data that the connection of the running handler was set up with."""
+def connection() -> tuple[str | None, str]:
+    """The types of metadata and data that the connection of the running handler was set up with; None for composite
+    metadata where nothing was said."""
     try:
         peer = current_peer()
     except LookupError:
         return None, _OCTETS
-    setup = peer.setup if peer.setup is not None else getattr(peer._driver.engine, "setup", None)
+    setup: Any = peer.setup if peer.setup is not None else getattr(peer._driver.engine, "setup", None)
     return (None, _OCTETS) if setup is None else (setup.metadata_mime, setup.data_mime)
 
 
@@ -228,16 +232,17 @@ def _types(payload: Payload) -> tuple[str | None, tuple[str, ...]]:
     metadata = payload.metadata
     if not metadata:
         return None, ()
-    return _known_types(metadata) if len(metadata) <= 256 else _read_types(metadata)
+    mime = connection()[0]
+    return _known_types(metadata, mime) if len(metadata) <= 256 else _read_types(metadata, mime)
 
 
 @lru_cache(maxsize=1024)
-def _known_types(metadata: bytes) -> tuple[str | None, tuple[str, ...]]:
-    return _read_types(metadata)
+def _known_types(metadata: bytes, metadata_mime: str | None) -> tuple[str | None, tuple[str, ...]]:
+    return _read_types(metadata, metadata_mime)
 
 
-def _read_types(metadata: bytes) -> tuple[str | None, tuple[str, ...]]:
-    found = entries(metadata)
+def _read_types(metadata: bytes, metadata_mime: str | None) -> tuple[str | None, tuple[str, ...]]:
+    found = entries(metadata, metadata_mime)
     return found.mime_type, found.accept[:_MOST_ACCEPTED]
 
 

@@ -230,9 +230,11 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
             return
         self.over = True
         self.error = error
-        reason = self.reason()
-        for inbox in self.inboxes.values():
-            inbox.finish(reason)
+        reason, safe = self.reason(), self.reason()
+        safe.may_have_been_processed = False
+        unsent = getattr(self.engine, "unsent", None)  # some engines know of which streams nothing was written
+        for stream, inbox in self.inboxes.items():
+            inbox.finish(safe if unsent is not None and unsent(stream) else reason)
         self.inboxes.clear()
         self._done.extend(self.outboxes.values())
         self.outboxes.clear()
@@ -351,7 +353,7 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
         self._stop_source(event.stream)
 
     def _opened(self, event: Opened) -> None:
-        self.engine.consumed(len(event.payload), event.verb == "fire")
+        self.engine.consumed(len(event.payload), 1)
         if event.verb != "fire":
             self.engine.fail(event.stream, Rejected("a blocking client serves nothing"))
         self.engine.release(event.stream)

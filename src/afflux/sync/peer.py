@@ -8,7 +8,7 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
-from afflux.calls import Cursor, Metadata, call_payload
+from afflux.calls import Cursor, Metadata, payload_for
 from afflux.core.autocredit import Kept, check_kept
 from afflux.core.errors import Canceled, Error
 from afflux.core.events import Verb
@@ -38,6 +38,7 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
     ``metadata=`` of a verb is bytes, which go as they are, or entries of composite metadata: one, such as
     ``afflux.Bearer("…")``, or a list, in which (MIME type, bytes) are entries too. With ``route=`` or ``cursor=`` it is
     composite in any case: the route first, then the cursor, then the entries; bytes are an octet-stream among them.
+    Where ``metadata_mime`` of ``connect`` is another type, one entry of that type goes without a header.
     """
 
     def __init__(self, driver: Driver, protocol: ProtocolEntry, uri: str) -> None:
@@ -62,7 +63,7 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
             ConnectionClosed: the connection ended first.
             TimeoutError: no answer in time.
         """
-        payload = call_payload(data, metadata, route, cursor)
+        payload = payload_for(self._driver.engine, data, metadata, route, cursor)
         driver = self._driver
         with driver.guard:
             self._check("request")
@@ -93,7 +94,7 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
         timeout: float | None = None,
     ) -> None:
         """Send without an answer. Returns when there was room for it; the bytes are with the socket, or go next."""
-        payload = call_payload(data, metadata, route, cursor)
+        payload = payload_for(self._driver.engine, data, metadata, route, cursor)
         with self._driver.guard:
             self._check("fire")
             self._wait_for_room(timeout)
@@ -126,7 +127,7 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
                 has to fit a quarter of ``connection_bytes``.
             timeout: the longest wait for the next item.
         """
-        return self._items("stream", call_payload(data, metadata, route, cursor), credit, timeout)
+        return self._items("stream", payload_for(self._driver.engine, data, metadata, route, cursor), credit, timeout)
 
     def subscribe(
         self,
@@ -145,7 +146,7 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
             Unsupported: the protocol has no subscriptions.
         """
         self._protocol.require("subscribe")
-        payload = call_payload(publisher, metadata, route, cursor)
+        payload = payload_for(self._driver.engine, publisher, metadata, route, cursor)
         return self._items(self._protocol.subscribes, payload, credit, timeout)
 
     subscription = subscribe  # what ReactiveSocket calls it
@@ -339,4 +340,4 @@ class _First:
             self.items = iter(self._source)
             found = list(islice(self.items, 1))
             self.waits = verbs != driver.guard.verbs
-            return call_payload(payload_of(found[0]), *self._about) if found else None
+            return payload_for(driver.engine, payload_of(found[0]), *self._about) if found else None

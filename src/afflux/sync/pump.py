@@ -286,11 +286,22 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
             return
         if self._expects is not None:
             if strange := foreign(data):
-                self._lose(RemoteProtocolError(f"the peer speaks {strange}, not {self._expects}", rule="handshake"))
+                self._refuse_stranger(data, f"the peer speaks {strange}, not {self._expects}")
                 return
             self._expects = None
         self._take(self.engine.receive, data, monotonic())
         self.write()
+
+    def _refuse_stranger(self, data: bytes, text: str) -> None:
+        """Something else came where the protocol should begin. It is answered as the engine answers any first frame
+        that can not be; everyone here hears what the peer speaks."""
+        error = RemoteProtocolError(text, rule="handshake")
+        if not getattr(self.engine, "resumable", False):
+            self.end(error)
+            self.tell(self.engine.receive(data, monotonic()))
+            self.write()
+        if not self.engine.closed:
+            self._lose(error)
 
     def _read_rest(self) -> None:
         """The peer takes nothing more; what it said before, such as why, may still be there."""

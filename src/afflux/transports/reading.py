@@ -40,6 +40,9 @@ class Receiver(asyncio.BufferedProtocol):
     get_buffer = buffer
     "asyncio's name for it."
 
+    def held_below(self, size: int) -> None:
+        """The transport holds ``size`` received bytes that it can not hand over yet."""
+
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were read."""
         self.data_received(bytes(self.buffer(nbytes)[:nbytes]))

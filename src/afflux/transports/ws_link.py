@@ -119,6 +119,7 @@ class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and 
         self._made = False
         self._before: list[bytes] = []
         self._held = b""
+        self._reported = 0
         self._stepping = False
         self._blocked = False
         self._paused = False
@@ -258,6 +259,9 @@ class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and 
         payload = b"".join(found)
         if payload and not self.deaf:
             self.upper.data_received(payload)
+        if (held := len(self._held) + wire.pending) != self._reported:
+            self._reported = held
+            self.upper.held_below(held)
         self._watch_message(new=bool(payload))
         self._step()
 

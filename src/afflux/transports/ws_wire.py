@@ -131,6 +131,11 @@ class Wire:
         """A message has begun and has not ended: call ``late`` when one takes longer than ``frame_s``."""
         return (self._message is not None or bool(self._held)) and not self.over and not self.stopped
 
+    @property
+    def pending(self) -> int:
+        """Bytes of a message that is not whole."""
+        return len(self._held) + (0 if self._message is None else len(self._message))
+
     def receive(self, data: bytes) -> bytes:
         """Take what the network brought; return what it means to the engine. ``outgoing`` may have answers."""
         self.stopped, self._echoes = False, 0

@@ -35,6 +35,9 @@ def test_a_flood_comes_to_its_end(wire: Wire, flood: Flood) -> None:
         while engine.wants_read and not engine.closed and times < ENOUGH:
             for event in engine.receive(flood.unit(times), 0.0):
                 last = event
+                if flood.begins and isinstance(event, ev.Opened | ev.SessionOpened):
+                    engine.begin(event.stream)
+                    engine.consumed(0, 1)
             while flood.reads and engine.outgoing():
                 pass
             times += 1

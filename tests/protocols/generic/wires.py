@@ -91,6 +91,8 @@ class Flood:
     role: Role = "server"
     reads: bool = False
     "Whether the peer reads what it is told."
+    begins: bool = False
+    "Whether a handler begins for each request."
     first: Callable[[Any], Any] = lambda engine: None
     limits: dict[str, Any] = field(default_factory=dict)
 

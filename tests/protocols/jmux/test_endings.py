@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -18,7 +20,9 @@ from afflux.core.errors import Canceled, ConnectionClosed
 from afflux.core.events import Readable
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
+from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.errors import SessionAborted, SessionLost
+from afflux.protocols.jmux.frames import Abort, Data
 
 from .playbook import HELLO, WELCOME, Playbook, abort, client, data, failed, more, opening
 from .test_wire import HERE, Sessions, running, said, stub
@@ -364,3 +368,66 @@ async def test_stubs_hear_of_a_complete_response() -> None:
                 await session.write(b"x" * 1000)
         assert await session.read_all() == b"swer"
         assert isinstance(session.error, SessionAborted)
+
+
+# -- memory ---------------------------------------------------------------------------------------------------
+
+
+def full_server(sessions: bool) -> Any:
+    """A server with 128 sessions: requests that are half there, answers that wait for ration."""
+    play = Playbook(Engine("server", sessions=sessions)) >> HELLO
+    play.forget() >> tuple(opening(bytes(20_000), id=id, eof=id % 2 == 0) for id in range(128))
+    for stream in range(1, 129, 1 if sessions else 2):
+        play.engine.send(stream, [bytes(200_000)])
+    return play.engine
+
+
+def full_client(sessions: bool) -> Any:
+    """A client with as many, and some that wait for an id."""
+    play = Playbook(Engine("client", max_wait_for_id=30)).forget() >> WELCOME
+    for _ in range(140):
+        if sessions:
+            play.engine.open_session(bytes(200_000))
+        else:
+            play.engine.open("request", bytes(200_000))
+    play.forget() >> tuple(data(bytes(20_000), id=id) for id in range(128))
+    return play.engine
+
+
+@pytest.mark.parametrize("sessions", [False, True])
+@pytest.mark.parametrize("full", [full_server, full_client])
+def test_nothing_is_kept_when_it_is_over(full: Callable[[bool], Any], sessions: bool) -> None:
+    """What waited is dropped as soon as nobody can take it, and no cycle holds it or anything else."""
+    full(sessions)
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        engine = full(sessions)
+        assert tracemalloc.get_traced_memory()[0] - before > 5_000_000
+        engine.receive_eof(0.0)  # no half of a request will become whole, and no ration will come
+        assert engine.closed
+        assert tracemalloc.get_traced_memory()[0] - before < 200_000
+        del engine
+        assert not gc.collect()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+
+
+def test_what_the_client_has_made_room_for_is_still_sent() -> None:
+    """A client that has ended its half reads on: an answer within its ration arrives, a larger one never will."""
+    play = Playbook(Engine("server")) >> HELLO
+    play.forget() >> (opening(b"q", eof=True), opening(b"q", id=1, eof=True)) << (ev.Opened, {"stream": 1})
+    play << (ev.Opened, {"stream": 2})
+    play.engine.send(1, [bytes(32_768)], complete=True)
+    play.engine.send(2, [bytes(32_769)], complete=True)
+    play.collect(play.engine.receive_eof(0.0))
+    play << failed(2, SessionAborted)
+    said = list(play.sent)
+    assert sum(len(one.data) for one in said if isinstance(one, Data) and one.session == 0) == 32_768
+    assert [one for one in said if isinstance(one, Abort)] == [abort(1, True, "the client has ended its half")]
+    play.sent.clear()
+    play.collect(play.engine.tick(0.0))
+    play << ev.Closed

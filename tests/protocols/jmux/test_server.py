@@ -105,10 +105,14 @@ def test_FL_07_opening_and_aborting() -> None:
     """FL-07: bounded by the cancel bucket."""
     play = server(limits=Limits.tiny())
     for round in range(50):
-        play >> (opening(id=round % 128), abort(round % 128))
+        play >> opening(id=round % 128)
+        play.forget()
+        play >> abort(round % 128)
         play.forget()
         play.do(lambda engine: engine.release(round + 1))  # noqa: B023 -- called at once
-    play >> (opening(), abort())
+    play >> opening()
+    play.forget()
+    play >> abort()
     assert play.events.pop() is not None
     assert [event.error.message for event in play.events if isinstance(event, ev.Failed)] == [
         "the client has aborted the session"

@@ -40,10 +40,9 @@ class Calls:
         self.link = self.world.join(self.near, self.far, on_client=self.heard, on_server=self.asked, **link)  # type: ignore[arg-type] # options of a link
         self.open: dict[int, int] = {}
 
-    def ask(self, sends: int, hears: int) -> int:
+    def ask(self, sends: int, hears: int) -> None:
         stream = self.near.open("request", b"%08d" % hears + bytes(sends))
         self.sizes[stream] = sends, hears
-        return stream
 
     def asked(self, end: End, event: ev.Event) -> None:
         if isinstance(event, ev.Opened):

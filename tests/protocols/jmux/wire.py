@@ -141,9 +141,8 @@ WIRE = Wire(
     floods=(
         Flood(
             row="FL-07",
-            unit=lambda n: b"".join(said(opening(id=n % 128), abort(id=n % 128))),
-            ends="closed",
-            rule="cancel_bucket",
+            unit=lambda n: said((abort if n % 2 else opening)(id=n // 2 % 128))[0],
+            ends="paused",
         ),
         Flood(row="KA-08", unit=lambda n: ping(n & 0xFFFF).encode(), ends="closed", rule="keepalive_rate"),
         Flood(

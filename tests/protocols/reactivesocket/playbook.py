@@ -19,7 +19,11 @@ class Playbook(RSocketPlaybook):
     engine: Engine  # type: ignore[assignment]  # one of the family
 
     def _collect(self, events: list[ev.Event]) -> None:
-        self.events.extend(ev.singly(events))
+        told = list(ev.singly(events))
+        self.events.extend(told)
+        for event in told if self.begins else ():
+            if isinstance(event, ev.Opened | ev.SessionOpened):
+                self.engine.begin(event.stream)
         data = b""
         while chunk := self.engine.outgoing():
             data += chunk

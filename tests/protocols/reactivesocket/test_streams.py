@@ -126,7 +126,7 @@ def test_fire_and_forget_is_never_answered() -> None:
 
 def test_fires_are_no_handlers_of_streams() -> None:
     """FL-03: they need not have begun, so what they hold bounds them; their ids are in use until they end."""
-    limits = Limits.tiny()
+    limits = Limits.tiny(pending_streams=0)
     play = responder(limits=limits)
     for id in range(2, 2 * limits.streams + 2, 2):
         play >> frames.RequestResponse(stream=id) << ev.Opened
@@ -141,7 +141,11 @@ def test_fires_are_no_handlers_of_streams() -> None:
 
 
 def test_fires_of_who_may_have_no_streams() -> None:
-    play = responder(limits=Limits.tiny(streams=0)) >> frames.RequestFnf(stream=2) << ignored(1, "REJECTED")
+    play = (
+        responder(limits=Limits.tiny(streams=0, pending_streams=0))
+        >> frames.RequestFnf(stream=2)
+        << ignored(1, "REJECTED")
+    )
     play.quiet()
 
 
@@ -582,11 +586,12 @@ def test_fragments_without_progress_and_without_end() -> None:
 
 def test_a_fragmented_request_that_comes_when_all_handlers_run() -> None:
     """SI-16."""
-    play = responder(limits=Limits.tiny()) >> frames.RequestChannel(stream=2, initial_n=1, follows=True, data=bytes(99))
+    limits = Limits.tiny(pending_streams=0)
+    play = responder(limits=limits) >> frames.RequestChannel(stream=2, initial_n=1, follows=True, data=bytes(99))
     for id in range(4, 36, 2):
         play >> frames.RequestStream(stream=id, initial_n=1) << ev.Opened
     play >> frames.RequestStream(stream=36, initial_n=1) << ignored(1) << error(36, 0x22, b"too-many-streams")
-    play >> frames.RequestChannel(stream=2) << ignored(1) << error(2, 0x22, b"too-many-streams")
+    play >> frames.RequestChannel(stream=2) << ignored(0) << error(2, 0x22, b"too-many-streams")
 
 
 def test_many_items_leave_in_chunks() -> None:
@@ -754,7 +759,7 @@ def test_requests_in_fragments(verb: str) -> None:
 
 def test_a_fragmented_request_that_is_refused() -> None:
     later = Dialect(fragment_requests=True)
-    play = responder(limits=Limits.tiny(), dialect=later)
+    play = responder(limits=Limits.tiny(pending_streams=0), dialect=later)
     part = frames.RequestFnf(stream=2, follows=True, data=bytes(60_000))
     play >> (part, part, part)  # silently: it is never answered
     play >> part << ignored(0)

@@ -165,7 +165,10 @@ WIRE = Wire(
     floods=(
         Flood(
             row="FL-01",
-            unit=lambda n: request(n, frames.RequestStream, initial_n=1) + wired(frames.Cancel(stream=2 * n + 2))[0],
+            begins=True,
+            unit=lambda n: (
+                wired(frames.Cancel(stream=n + 1))[0] if n % 2 else request(n // 2, frames.RequestStream, initial_n=1)
+            ),
             ends="closed",
             rule="cancel_bucket",
             limits={"streams": 100_000, "connections": 1},

@@ -64,6 +64,9 @@ class Reader:
 class Playbook:
     """One engine and what it has said so far. ``mode`` is how the peer's bytes are cut."""
 
+    begins = True
+    "Handlers begin at once, as those of a driver that has enough of them."
+
     def __init__(self, engine: Engine, mode: Mode = "whole") -> None:
         self.engine = engine
         self.mode = mode
@@ -140,7 +143,11 @@ class Playbook:
         return f"events {list(self.events)!r}, messages {list(self.sent)!r}"
 
     def collect(self, events: list[ev.Event]) -> None:
-        self.events.extend(events)
+        told = list(events)
+        self.events.extend(told)
+        for event in told if self.begins else ():
+            if isinstance(event, ev.Opened | ev.SessionOpened):
+                self.engine.begin(event.stream)
         while chunk := self.engine.outgoing():
             self.sent.extend(self.reader.read(chunk))
 

@@ -91,7 +91,7 @@ def test_R_20_a_publisher_that_the_application_refuses(mode: Mode) -> None:
 
 def test_streams_are_counted_until_their_handlers_return(mode: Mode) -> None:
     """limits.md ``streams``: SUBERR "too-many-streams", one token."""
-    limits = TINY.replace(streams=2)
+    limits = TINY.replace(streams=2, pending_streams=0)
     play = server(mode, limits) >> (ask(1), ask(2)) << ev.Opened << ev.Opened << answer(1) << answer(2)
     play >> (cancel(1), ask(3)) << ev.Canceled(2, True) << ignored(1) << answer(3) << error("too-many-streams", 3)
     play.do(lambda engine: engine.release(2)) >> ask(3) << ev.Opened << answer(3)

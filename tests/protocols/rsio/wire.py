@@ -168,7 +168,8 @@ WIRE = Wire(
     floods=(
         Flood(
             row="FL-01",
-            unit=lambda n: b"".join(said(ask(), cancel())),
+            begins=True,
+            unit=lambda n: said(cancel() if n % 2 else ask())[0],
             ends="closed",
             rule="cancel-flood",
             limits={"streams": 100_000, "connections": 1},

@@ -28,6 +28,9 @@ TOKEN = bytes(range(16))
 class Playbook:
     """One engine and what it has said so far. ``mode`` is how the peer's bytes are cut."""
 
+    begins = True
+    "Handlers begin at once, as those of a driver that has enough of them."
+
     def __init__(self, engine: Engine, mode: Mode = "whole") -> None:
         self.engine = engine
         self.mode = mode
@@ -116,7 +119,11 @@ class Playbook:
         return f"events {list(self.events)!r}, frames {list(self.sent)!r}"
 
     def _collect(self, events: list[ev.Event]) -> None:
-        self.events.extend(ev.singly(events))
+        told = list(ev.singly(events))
+        self.events.extend(told)
+        for event in told if self.begins else ():
+            if isinstance(event, ev.Opened | ev.SessionOpened):
+                self.engine.begin(event.stream)
         data = b""
         while chunk := self.engine.outgoing():
             data += chunk

@@ -475,7 +475,7 @@ def test_requests_that_make_no_sense_take_none() -> None:
 
 def test_requests_too_many_for_the_streams_take_none() -> None:
     """They are refused before; the requester may try again under the same lease."""
-    play = server(policy=FixedLease(5), limits=Limits.server().replace(streams=1))
+    play = server(policy=FixedLease(5), limits=Limits.server(streams=1, pending_streams=0))
     play >> ask(1) << ev.Opened
     play >> ask(3) << ignored(1) << error(3, 0x202, b"too-many-streams")
     assert play.engine.granted(0.0)[0] == 4

@@ -363,7 +363,7 @@ def test_those_away_for_longest_go_first(most: int, gone: list[int]) -> None:
     for number in (2, 0, 1):
         plays[number].cut()
         sessions.away(plays[number].engine)
-    assert [play.engine.held_bytes for play in plays] == [16] * 4
+    assert [play.engine.session_bytes for play in plays] == [16] * 4
     assert sessions.crowd_out() == [plays[number].engine for number in gone]
     assert len(sessions) == 4 - len(gone)
     assert [number for number in range(4) if sessions.find(b"%016d" % number) is None] == sorted(gone)
@@ -374,12 +374,13 @@ def test_what_waits_and_what_is_half_received_is_held_too() -> None:
     play = resumable_server(limits=limits)
     play >> frames.RequestStream(stream=1, initial_n=5, data=b"") << ev.Opened
     play >> frames.RequestResponse(stream=3, follows=True, data=bytes(100))
-    assert play.engine.held_bytes == 100 + 512
+    assert play.engine.session_bytes == 100 + 512
     play.do(lambda engine: engine.send(1, [b"ab"])) << P
-    assert play.engine.held_bytes == 612 + 8
+    assert play.engine.session_bytes == 612 + 8
     play.cut()
     play.do(lambda engine: engine.send(1, [b"abc"]))
-    assert play.engine.held_bytes == 620 + 12  # with its prefix: it has not left
+    assert play.engine.session_bytes == 620 + 12  # with its prefix: it has not left
+    assert play.engine.held_bytes == play.engine.session_bytes
 
 
 # -- positions ------------------------------------------------------------------------------------------------
@@ -1583,7 +1584,7 @@ def test_a_store_that_stays_full_is_given_up() -> None:
     assert len(play.engine._sessions) == 1
     play.at(82.0) << item(1, bytes(64))
     assert len(play.engine._sessions) == 0
-    assert play.engine.held_bytes == 0
+    assert play.engine.session_bytes == 0
     assert not play.engine.resumable
     play >> frames.RequestN(stream=1, n=1) << ev.Granted
     play >> position(5, respond=True) << position(20)  # it still says how far it got: the peer need not stop

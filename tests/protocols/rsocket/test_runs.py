@@ -185,7 +185,7 @@ def test_what_needs_a_closer_look_ends_a_run(odd: bytes) -> None:
 
 
 def test_a_run_of_requests_ends_at_the_limit_of_streams() -> None:
-    engine = served(limits=Limits.server().replace(streams=3))
+    engine = served(limits=Limits.server(streams=1, pending_streams=2))
     events = list(ev.singly(engine.receive(b"".join(request(id) for id in range(1, 11, 2)), 0.0)))
     assert [event.stream for event in events if isinstance(event, ev.Opened)] == [1, 3, 5]
     assert [(frame.stream, frame.data) for frame in said(engine)] == [

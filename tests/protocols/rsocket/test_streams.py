@@ -424,7 +424,7 @@ def test_ids_keep_order_and_parity() -> None:
 
 def test_streams_are_limited_by_their_handlers() -> None:
     """A stream counts until its handler has returned."""
-    limits = Limits.tiny()
+    limits = Limits.tiny(pending_streams=0)
     play = responder(limits=limits)
     ids = [1 + 2 * n for n in range(limits.streams)]
     for id in ids:
@@ -432,20 +432,22 @@ def test_streams_are_limited_by_their_handlers() -> None:
     play >> frames.RequestResponse(stream=101, data=b"") << ignored(1) << error(101, 0x202, b"too-many-streams")
     play >> frames.RequestFnf(stream=103, data=b"") << ev.Opened  # which waits
     play.do(lambda engine: engine.send(1, [b"x"])) << P
-    play >> frames.RequestResponse(stream=105, data=b"") << ignored(1) << error(105, 0x202)
+    play >> frames.RequestResponse(stream=105, data=b"") << ignored(0) << error(105, 0x202)
     play.do(lambda engine: engine.release(1))
     play >> frames.RequestResponse(stream=107, data=b"") << ev.Opened
     play.quiet()
 
 
 def test_cancel_flood() -> None:
-    play = responder()
-    for n in range(200):
+    limits = Limits.server()
+    play = responder(limits=limits)
+    for n in range(limits.cancel_bucket[0]):
         play >> frames.RequestStream(stream=1 + 2 * n, initial_n=1, data=b"") << ev.Opened
-        play.engine.release(1 + 2 * n)
         play >> frames.Cancel(stream=1 + 2 * n) << ev.Canceled
-    play >> frames.RequestStream(stream=1001, initial_n=1, data=b"") << ev.Opened
-    play >> frames.Cancel(stream=1001) << failed(1001, RemoteProtocolError)
+        play.engine.release(1 + 2 * n)
+        play.engine.consumed(0, 1)
+    play >> frames.RequestStream(stream=9001, initial_n=1, data=b"") << ev.Opened
+    play >> frames.Cancel(stream=9001) << failed(9001, RemoteProtocolError)
     play << closed(RemoteProtocolError, rule="cancel_bucket") << error(0, 0x101, b"cancel-flood")
 
 
@@ -563,7 +565,7 @@ def test_what_is_collected_of_a_half_is_dropped_with_it(mode: Mode) -> None:
 
 def test_a_fragmented_request_that_comes_when_all_handlers_run(mode: Mode) -> None:
     """SI-16: it was begun when there was room."""
-    play = responder(mode, Limits.tiny(streams=1))
+    play = responder(mode, Limits.tiny(streams=1, pending_streams=0))
     play >> frames.RequestStream(stream=1, initial_n=1, follows=True, data=bytes(99))
     play >> frames.RequestResponse(stream=3, data=b"") << ev.Opened
     play >> item(1, b"rest") << ignored(1, "REJECTED") << error(1, 0x202, b"too-many-streams")

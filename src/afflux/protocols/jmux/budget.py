@@ -235,6 +235,11 @@ class Rations:
         self.waiting.pop(session, None)
         self._growing.pop(session, None)
 
+    def let_go(self) -> None:
+        """The connection is over."""
+        self.waiting.clear()
+        self._growing.clear()
+
     def _hold(self, session: Session, extra: int) -> None:
         self.changed = True
         self.spent += extra - session.extra

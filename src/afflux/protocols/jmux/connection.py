@@ -272,6 +272,7 @@ class Connection:
         self._pinged = None
         closed = error or ConnectionClosed("closed", stream=0, rule="3.1")
         self._sessions.fail_all(closed, safe=safe)
+        self._sessions.let_go()
         self._events.append(Closed(error))
 
     # -- time -----------------------------------------------------------------------------------------------

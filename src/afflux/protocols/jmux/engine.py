@@ -110,6 +110,12 @@ class Engine(Connection):
         return self._out.size
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes that this end holds."""
+        sessions, out = self._sessions, self._out
+        return len(self._in.buffer.held) + sessions.unread + sessions.rations.delivered + out.pending + out.control_size
+
+    @property
     def wants_read(self) -> bool:
         """False while too many answers to Ping and Abort wait to be written: a peer that says much and reads nothing.
         No session can make it False (R-40)."""
@@ -231,6 +237,11 @@ class Engine(Connection):
         self._reason = reason or "closed"
         return self._run(self._step, _I.APP_DRAIN if drain else _I.APP_CLOSE, 0, b"")
 
+    def begin(self, stream: int) -> None:
+        """The handler of a session is at work."""
+        if isinstance(self._sessions, ServerSessions):
+            self._sessions.begin(stream)
+
     def release(self, stream: int) -> None:
         """The handler of a session has really returned; what is left of a request that it did not read is dropped."""
         if isinstance(self._sessions, ServerSessions):
@@ -324,6 +335,11 @@ class Engine(Connection):
         session = self._sessions.by_stream.get(stream)
         if session is not None and isinstance(self._sessions, ClientSessions):
             self._sessions.acknowledge(session)
+
+    def unsent(self, stream: int) -> bool:
+        """Whether nothing of a session was handed over to be written: whatever happens, it is safe to try again."""
+        session = self._sessions.by_stream.get(stream)
+        return session is not None and not session.written
 
     def session_id(self, stream: int) -> int | None:
         """The id that a session has on the wire; None while it waits for one, and for one that is over."""

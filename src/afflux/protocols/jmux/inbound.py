@@ -30,6 +30,10 @@ _TOLERATED = 0x01
 Treat = Callable[[ConnectionInput, int, bytes], None]
 
 
+def _nobody(input: ConnectionInput, value: int, data: bytes) -> None:
+    """Who hears of what comes after the end."""
+
+
 def wrong_header(data: bytes, client: bool) -> str:
     """What is wrong with a connection header, or with as much as is there; "" for nothing (R-3, D-1, I-1, I-4)."""
     magic = data[:4]
@@ -52,12 +56,12 @@ class Inbound:
     """
 
     __slots__ = (
-        "_buffer",
         "_from_client",
         "_inputs",
         "_last_id",
         "_sessions",
         "_treat",
+        "buffer",
         "established",
         "incomplete_since",
         "over",
@@ -66,7 +70,8 @@ class Inbound:
     def __init__(
         self, from_client: bool, sessions: Sessions, treat: Treat, largest_id: int, lenient_partial: bool
     ) -> None:
-        self._buffer = ReceiveBuffer(2 * _LARGEST)
+        self.buffer = ReceiveBuffer(2 * _LARGEST)
+        "Bytes that are not a whole message yet."
         self._from_client = from_client
         self._inputs = inputs_from(from_client, lenient_partial)
         self._sessions = sessions
@@ -82,8 +87,9 @@ class Inbound:
     def close(self) -> None:
         """Nothing more is taken."""
         self.over = True
+        self._treat = _nobody  # whoever heard of it holds this object: no garbage collector shall be needed
         self.incomplete_since = None
-        self._buffer.clear()
+        self.buffer.clear()
 
     def receive(self, data: bytes | memoryview, now: float) -> None:
         """Take received bytes and treat every message that is whole by now.
@@ -91,7 +97,7 @@ class Inbound:
         Raises:
             Violation: the peer broke a rule; what came before it has been treated.
         """
-        block = self._buffer.feed(data)
+        block = self.buffer.feed(data)
         if block is None:
             return
         position, need = self._parse(block)
@@ -100,7 +106,7 @@ class Inbound:
         if position == len(block):
             self.incomplete_since = None
             return
-        self._buffer.keep(block, position, need)
+        self.buffer.keep(block, position, need)
         if position or self.incomplete_since is None:
             self.incomplete_since = now
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from afflux.protocols.jmux.frames import data_head
 from afflux.protocols.jmux.session import Session
@@ -27,6 +28,10 @@ Stuck = Callable[[Session], None]
 "Hears that a session has bytes and no ration for any."
 Flags = Callable[[Session, bool], int]
 "Makes the step of a session's next Data (True: the last) and says which flags it has."
+
+
+def _nobody(*said: Any) -> Any:
+    """Who hears of sessions after the end."""
 
 
 class Outbound:
@@ -98,6 +103,10 @@ class Outbound:
         if session.in_ring:
             session.in_ring = False
             self._ring.remove(session)
+
+    def let_go(self) -> None:
+        """No session will say anything more; what is about the connection can still leave."""
+        self.flags = self._stuck = _nobody
 
     def take(self, limit: int) -> bytes:
         """Bytes to write now, about ``limit`` at most: whole messages, at least one if there is any."""

@@ -31,7 +31,7 @@ _UNANSWERED = (_S.CLOSED_EARLY, _S.ABORTED)
 class ServerSessions(Sessions):
     """What a server knows of its sessions."""
 
-    __slots__ = ("_cancels", "_whole", "closing", "half_closed", "handlers")
+    __slots__ = ("_cancels", "_whole", "begun", "closing", "half_closed", "handlers")
 
     def __init__(self, limits: Limits, largest_id: int, fragment: int, charge: Charge, whole: bool) -> None:
         super().__init__(SERVER_SESSION, limits, largest_id, fragment, charge, _ACTIONS, whole)
@@ -39,6 +39,8 @@ class ServerSessions(Sessions):
         self._cancels: Bucket | None = None
         self.handlers: set[int] = set()
         "Sessions whose handler has not returned."
+        self.begun: set[int] = set()
+        "Those of them whose handler is at work."
         self.closing = False
         "No more sessions are taken on."
         self.half_closed = False
@@ -129,13 +131,15 @@ class ServerSessions(Sessions):
         self._terminated(session)
         self.by_id[session.id] = None
         self._tell_ack(session, False)
+        begun = session.stream in self.begun
         if session.entered:
             text = detail_of(data, self.limits) or "the client has aborted the session"
             self.fail(session, Canceled(text, stream=session.stream, rule="R-28"))
         else:
             self.give_up(session)
             self.handlers.discard(session.stream)
-        self._count_cancel()
+        if begun:
+            self._count_cancel()
 
     def _ended(self, session: Session, first: int, value: int, data: bytes) -> None:
         """The client has answered, or has aborted what was closed already (R-29, R-45)."""
@@ -224,9 +228,15 @@ class ServerSessions(Sessions):
         if session.state in _UNANSWERED:
             self.start(session, "since", self.limits.abort_answer_s)
 
+    def begin(self, stream: int) -> None:
+        """The handler is at work: what the client gives up from now on is counted."""
+        if stream in self.handlers:
+            self.begun.add(stream)
+
     def release(self, stream: int) -> None:
         """The handler has returned: it reads nothing more."""
         self.handlers.discard(stream)
+        self.begun.discard(stream)
         session = self.by_stream.get(stream)
         if session is not None and session.finishing:
             self.drop(session)
@@ -280,7 +290,7 @@ class ServerSessions(Sessions):
         """The client says nothing more: what it has not finished is over, the rest goes on (3.2, I-2)."""
         self.half_closed = self.closing = True
         for session in self.timed():
-            if session.state in _WAITING_FOR_CLIENT:
+            if session.state in _WAITING_FOR_CLIENT or session.waiting > session.allowed:  # no ration will come
                 self._expire(session, "the client has ended its half", "3.2")
             elif session.state is _S.IN_FIN:
                 self.alarm = self.now  # the next look finds out whether it can go on

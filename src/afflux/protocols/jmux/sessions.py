@@ -41,6 +41,10 @@ def numbered(actions: dict[SessionAction, Act]) -> list[Act]:
     return [actions.get(action, _no_act) for action in SessionAction]
 
 
+def _nobody(price: int, stream: int, rule: str, reason: str) -> None:
+    """Who is charged after the end."""
+
+
 def _no_act(sessions: Any, session: Session, first: int, value: int, data: bytes) -> None:
     raise NotImplementedError
 
@@ -69,6 +73,7 @@ class Sessions:
         "out",
         "patience",
         "rations",
+        "unread",
     )
 
     def __init__(
@@ -95,6 +100,8 @@ class Sessions:
         self.live = 0
         self.out = Outbound(fragment, self.leave, self._stuck)
         self.rations = Rations(limits, self.most, whole)
+        self.unread = 0
+        "Bytes in the inboxes of all sessions."
         self.first_ration = 0
         "What this side may send on a new session; 0 before the peer's header has come."
         self.charge = charge
@@ -178,6 +185,7 @@ class Sessions:
             self._tell_readable(session, len(data), last)
 
     def _keep(self, session: Session, data: bytes) -> None:
+        self.unread += len(data)
         if session.inbox is None:
             session.inbox = bytearray(data)
         else:
@@ -199,6 +207,7 @@ class Sessions:
             return
         if last:
             if session.inbox:
+                self.unread -= session.unread
                 session.inbox += data
                 data = bytes(session.inbox)
             payload = data
@@ -275,6 +284,7 @@ class Sessions:
         size = len(inbox) if limit is None else min(limit, len(inbox))
         data = bytes(inbox[:size])
         del inbox[:size]
+        self.unread -= size
         if not session.in_done and self.holds_id(session):
             self._refill(session)
         else:
@@ -341,6 +351,7 @@ class Sessions:
 
     def close_inbox(self, session: Session) -> None:
         """Nobody will read what is there, or what comes."""
+        self.unread -= session.unread
         session.inbox = None
         self.rations.release(session)
 
@@ -367,6 +378,19 @@ class Sessions:
     def wanted(self, session: Session) -> bool:
         """Whether the application may still have something to say about a session that is over in both directions."""
         return False
+
+    def let_go(self) -> None:
+        """The connection is over, and every session has heard it. What has come can still be read; nothing else is
+        kept, and nobody who holds this object: no garbage collector shall be needed to free it."""
+        for session in self.by_stream.values():
+            session.ack_asked = False
+        self.by_id = [None] * len(self.by_id)
+        self.live = 0
+        self._fresh.clear()
+        self.alarm = self.patience = inf
+        self.rations.let_go()
+        self.charge = _nobody
+        self.out.let_go()
 
     # -- time -----------------------------------------------------------------------------------------------
 

@@ -192,7 +192,7 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
         elif stream is not None:
             self._item(stream, True, frame.complete, whole.payload())
         elif self._is_full(request):
-            self._reject(request, "too-many-streams")
+            self._turn_away(request)
         else:
             self._accept(request, whole.payload(), getattr(frame, "complete", False))
 
@@ -203,9 +203,9 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
         credit = 1 if verb == "request" else 0
         if verb in ("stream", "channel"):
             credit = frame.initial_n
+        self.objects += 1
         if verb == "fire":
             self.fires.add(id)
-            self.objects += 1
         else:
             self.handlers.add(id)
             stream = self.live[id] = Stream(id, verb, False, self._half)

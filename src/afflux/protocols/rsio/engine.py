@@ -95,9 +95,18 @@ class Engine(Connection):
         return self._out.size
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes that this end holds."""
+        shared = self._shared
+        held = self._out.size + len(self._in.buffer.held) + self._subscriptions.parts.size + shared.delivered
+        return held + shared.objects * self.limits.object_overhead_bytes
+
+    @property
     def wants_read(self) -> bool:
         """False while more input could not be taken within the limits."""
         limits, shared = self.limits, self._shared
+        if self._publications.many_wait:
+            return False
         if self._in.held and self._in.pending >= limits.first_frame_bytes:
             return False
         delivered = shared.delivered + shared.objects * limits.object_overhead_bytes
@@ -218,9 +227,15 @@ class Engine(Connection):
         self._now = now
         return self._run(self._step, _I.APP_DRAIN if drain else _I.APP_CLOSE, Violation(reason, rule="3.1"))
 
+    def begin(self, stream: int) -> None:
+        """The handler of a subscription of the peer is at work."""
+        if stream in self._publications.handlers:
+            self._publications.begun.add(stream)
+
     def release(self, stream: int) -> None:
-        """The handler of a subscription of the peer has really returned."""
+        """The handler of a subscription of the peer has really returned, or will never begin."""
         self._publications.handlers.discard(stream)
+        self._publications.begun.discard(stream)
 
     def credit(self, stream: int) -> int:
         """How many elements the subscriber will still take; 2^63-1 is without bound (R-24)."""

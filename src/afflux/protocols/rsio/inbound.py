@@ -50,7 +50,6 @@ class Inbound:
     """
 
     __slots__ = (
-        "_buffer",
         "_cursor",
         "_field",
         "_kind",
@@ -58,6 +57,7 @@ class Inbound:
         "_run",
         "_treat",
         "_values",
+        "buffer",
         "first",
         "held",
         "incomplete_since",
@@ -72,7 +72,8 @@ class Inbound:
         run: Callable[[Cursor], int],
         treat: Callable[[Any], None],
     ) -> None:
-        self._buffer = ReceiveBuffer(limits.connection_bytes + limits.frame_bytes)
+        self.buffer = ReceiveBuffer(limits.connection_bytes + limits.frame_bytes)
+        "Bytes that are not a whole message yet."
         self._cursor = Cursor(limits, sizes)
         self._run = run
         self._treat = treat
@@ -95,7 +96,7 @@ class Inbound:
     @property
     def pending(self) -> int:
         """Bytes kept."""
-        return self._buffer.pending
+        return self.buffer.pending
 
     def receive(self, data: bytes | memoryview, now: float) -> None:
         """Take received bytes and treat every message that is whole by now.
@@ -104,14 +105,14 @@ class Inbound:
             Violation: what came cannot be read; what came before it has been treated.
         """
         self._now = now
-        if not self.over and (block := self._buffer.feed(data)) is not None:
+        if not self.over and (block := self.buffer.feed(data)) is not None:
             self._parse(block)
 
     def resume(self, now: float) -> None:
         """The application has decided: treat what was held."""
         self._now = now
         self.held = False
-        self._parse(self._buffer.take())
+        self._parse(self.buffer.take())
 
     def hold(self, now: float) -> None:
         """The time until ``now`` does not count for the unfinished message: this side did not read."""
@@ -123,7 +124,7 @@ class Inbound:
         self.over = True
         self.incomplete_since = None
         self._values = {}
-        self._buffer.clear()
+        self.buffer.clear()
 
     def _parse(self, block: bytes) -> None:
         cursor = self._cursor
@@ -145,14 +146,14 @@ class Inbound:
             need = rest.need - cursor.at
         cursor.block = b""
         if self.over:
-            self._buffer.clear()
+            self.buffer.clear()
             return
         partial = self._kind is not None or cursor.skip or cursor.at < cursor.end
         if not partial or self.held:
             self.incomplete_since = None
         elif done or self.incomplete_since is None:
             self.incomplete_since = self._now
-        self._buffer.keep(block, cursor.at, _FAR if self.held else need)
+        self.buffer.keep(block, cursor.at, _FAR if self.held else need)
 
     def _read(self) -> bool:
         """Read on in a message; whether it is whole now, and was treated."""

@@ -66,6 +66,7 @@ class Publications:  # long: one method for each message, verb and action of the
         "_newest",
         "_opened",
         "_sizes",
+        "begun",
         "by_id",
         "handlers",
         "items_sent",
@@ -79,7 +80,9 @@ class Publications:  # long: one method for each message, verb and action of the
         self.live: dict[int, Publication] = {}
         "The same by the application's number."
         self.handlers: set[int] = set()
-        "Those whose handler has not returned (robustness.md, rule 2)."
+        "Those whose handler has not returned, or not begun (robustness.md, rule 2)."
+        self.begun: set[int] = set()
+        "Those of them whose handler is at work."
         self.items_sent = 0
         self._sizes = sizes
         self._newest = 0
@@ -123,7 +126,14 @@ class Publications:  # long: one method for each message, verb and action of the
             return f"{REASONS['publisher_bytes']}: its name is not UTF-8"
         if size > limits.publisher_bytes:
             return REASONS["publisher_bytes"]
-        return REASONS["streams"] if len(self.handlers) >= limits.streams else ""
+        most = limits.streams and limits.streams + limits.pending_streams
+        return REASONS["streams"] if len(self.handlers) >= most else ""
+
+    @property
+    def many_wait(self) -> bool:
+        """Whether so many subscriptions wait for a handler that no more should be read."""
+        half = self.shared.limits.pending_streams // 2
+        return 0 < half < len(self.handlers) - len(self.begun)
 
     def _choose_size(self, name: str) -> tuple[int, str]:
         """How large the elements are to be, and why the subscription is refused after all."""
@@ -245,6 +255,7 @@ class Publications:  # long: one method for each message, verb and action of the
         self._answer(publication.id, publication.size)
         name = Payload(message.publisher.encode())
         self.shared.delivered += len(name)
+        self.shared.objects += 1
         self.shared.events.append(Opened(publication.stream, "stream", name, message.initial_demand, False))
 
     def _refuse(self, publication: Publication, reason: str) -> None:
@@ -267,7 +278,8 @@ class Publications:  # long: one method for each message, verb and action of the
     def _canceled(self, publication: Publication, argument: Any) -> None:
         self.shared.out.drop(publication.id)
         self.shared.events.append(Canceled(publication.stream, True))
-        self.shared.count_cancel()
+        if publication.stream in self.begun:
+            self.shared.count_cancel()
 
     def _answer(self, id: int, size: int) -> None:
         """R-21: once for each subscribe, before anything else, so that subscribers can count the answers (R-36)."""

@@ -503,7 +503,7 @@ class Connection:
         return self._state is _S.SUSPENDED
 
     @property
-    def held_bytes(self) -> int:
+    def session_bytes(self) -> int:
         """Bytes that the session keeps for its peer, and of its peer's unfinished payloads."""
         kept = 0 if self._retained is None else self._retained.size
         return kept + self._out.size + self._streams.reassembly.size

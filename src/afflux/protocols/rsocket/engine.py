@@ -107,6 +107,15 @@ class Engine(Connection):
         return self._out.waiting
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes that this end holds."""
+        streams, retained = self._streams, self._retained
+        held = self._out.size + len(self._in.buffer.held) + streams.reassembly.size + streams.delivered
+        if streams.objects:
+            held += streams.objects * self.limits.object_overhead_bytes
+        return held if retained is None else held + retained.size
+
+    @property
     def wants_read(self) -> bool:
         """False while more input could not be taken within the limits.
 
@@ -117,6 +126,8 @@ class Engine(Connection):
         if self._in.held and self._in.pending >= limits.first_frame_bytes:
             return False
         streams = self._streams
+        if streams.many_wait:
+            return False
         delivered = streams.delivered + streams.objects * limits.object_overhead_bytes
         if delivered and delivered + streams.reassembly.size > limits.connection_bytes:
             return False
@@ -263,14 +274,18 @@ class Engine(Connection):
         violation = Violation(reason or "closed", rule="3.1", code=self._wire.CONNECTION_ERROR)
         return self._run(self._step, _I.APP_DRAIN if drain else _I.APP_CLOSE, violation)
 
+    def begin(self, stream: int) -> None:
+        """The handler of a stream that the peer opened is at work."""
+        if stream in self._streams.handlers:
+            self._streams.begun.add(stream)
+
     def release(self, stream: int) -> None:
-        """The handler of a stream that the peer opened has really returned."""
-        self._streams.handlers.discard(stream)
-        self._streams.fires.discard(stream)
+        """The handler of a stream that the peer opened has really returned, or will never begin."""
+        self._streams.release(stream)
 
     @property
     def handlers(self) -> Collection[int]:
-        """The streams that the peer opened and whose handler has not returned."""
+        """The streams that the peer opened and whose handler has not returned, or not begun."""
         return self._streams.handlers | self._streams.fires
 
     @property

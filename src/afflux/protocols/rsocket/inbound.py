@@ -41,12 +41,12 @@ class Inbound:
     """
 
     __slots__ = (
-        "_buffer",
         "_counted",
         "_limits",
         "_now",
         "_streams",
         "_treat",
+        "buffer",
         "established",
         "first",
         "held",
@@ -59,7 +59,8 @@ class Inbound:
         self._limits = limits
         self._streams = streams
         self._treat = treat
-        self._buffer = ReceiveBuffer(limits.connection_bytes + limits.frame_bytes)
+        self.buffer = ReceiveBuffer(limits.connection_bytes + limits.frame_bytes)
+        "Bytes that are not a whole frame yet."
         self._now = 0.0
         self.first = first
         "The first frame of a stranger is still to come: it gets little (HS-12)."
@@ -78,7 +79,7 @@ class Inbound:
     @property
     def pending(self) -> int:
         """Bytes kept."""
-        return self._buffer.pending
+        return self.buffer.pending
 
     def receive(self, data: bytes | memoryview, now: float) -> None:
         """Take received bytes and treat every frame that is whole by now.
@@ -87,7 +88,7 @@ class Inbound:
             Violation: the peer broke a rule; what came before it has been treated.
         """
         self._now = now
-        block = self._buffer.feed(data)
+        block = self.buffer.feed(data)
         if block is not None:
             self.parse(block)
 
@@ -95,7 +96,7 @@ class Inbound:
         """The application has decided: treat what was held."""
         self._now = now
         self.held = False
-        if block := self._buffer.take():
+        if block := self.buffer.take():
             self.parse(block)
 
     def hold(self, now: float) -> None:
@@ -107,7 +108,7 @@ class Inbound:
         """The connection has ended, or its transport has: drop what is not a whole frame."""
         self.over = True
         self.incomplete_since = None
-        self._buffer.clear()
+        self.buffer.clear()
 
     def end(self) -> None:
         """The connection is over for good: no frame will be treated. Who treats them holds this object, and is let go:
@@ -121,7 +122,7 @@ class Inbound:
 
     def hand_over(self) -> bytes:
         """What was held, for another engine."""
-        return self._buffer.take()
+        return self.buffer.take()
 
     def parse(self, block: bytes) -> None:
         """Treat every whole frame of a block and keep the tail.
@@ -282,7 +283,7 @@ class Inbound:
 
     def _keep(self, block: bytes, position: int, end: int) -> None:
         if self.over:  # what ended a transport is not received (RE-04): only RESUME_OK may come before it is open
-            self._buffer.clear()
+            self.buffer.clear()
             return
         self._count(block, position)
         need = 0
@@ -294,7 +295,7 @@ class Inbound:
             self.incomplete_since = None
         if position < end and not self.held and self.incomplete_since is None:
             self.incomplete_since = self._now
-        self._buffer.keep(block, position, need)
+        self.buffer.keep(block, position, need)
 
     def _judge(self, block: bytes, position: int, end: int) -> int:
         """How many bytes make the next frame whole; a length out of bounds is a violation."""

@@ -281,7 +281,7 @@ class Sessions:
     def weigh(self, session: Connection) -> None:
         """A session may hold more than before, or less."""
         if session.weight is not None:
-            size = session.held_bytes
+            size = session.session_bytes
             self._size += size - session.weight
             session.weight = size
 

@@ -63,6 +63,8 @@ _VERBS: dict[type, Verb] = {
     RequestStream: "stream",
     RequestChannel: "channel",
 }
+_CHEAP = 100
+"Requests that may be turned away for one glitch."
 _COUNTS = ("newest", "_credit_frames", "_opened", "items_sent", "delivered", "objects")
 "What a state keeps of the numbers."
 _REQUESTS: dict[str, type[RequestFrame]] = {verb: frame for frame, verb in _VERBS.items()}
@@ -94,9 +96,12 @@ class Streams:
         "_credit_frames",
         "_ids",
         "_late",
+        "_most",
         "_opened",
         "_partials",
+        "_turned_away",
         "accepting",
+        "begun",
         "delivered",
         "events",
         "fires",
@@ -123,7 +128,11 @@ class Streams:
         self.fires: set[int] = set()
         "Those of fire: they need not have begun. What they hold, not their number, bounds them (FL-03)."
         self.handlers: set[int] = set()
-        "Streams the peer opened whose handler has not returned (robustness.md, rule 2)."
+        "Streams the peer opened whose handler has not returned, or not begun (robustness.md, rule 2)."
+        self.begun: set[int] = set()
+        "Those of them whose handler is at work."
+        self._most = limits.streams and limits.streams + limits.pending_streams
+        self._turned_away = 0
         self.reassembly = Reassembly(limits)
         self.events: list[Event] = []
         self.now = 0.0
@@ -168,8 +177,10 @@ class Streams:
 
     def _admit(self, frame: RequestFrame, refusal: str) -> None:
         id = frame.stream
-        if refusal or self._is_full(frame):
-            self._reject(frame, refusal or "too-many-streams")
+        if refusal:
+            self._reject(frame, refusal)
+        elif self._is_full(frame):
+            self._turn_away(frame)
         elif self.granted_lease is not None and not self.granted_lease.take(self.now):
             self._reject(frame, "lease: none is left")  # R-42; a fragmented request counts once (R-35)
         elif getattr(frame, "initial_n", 1) == 0:
@@ -186,15 +197,22 @@ class Streams:
                 self._accept(frame, payload, complete)
 
     def _is_full(self, request: Any) -> bool:
-        """Whether as many handlers run as may. A fire waits until one may begin."""
-        most = self.limits.streams
-        return len(self.handlers) >= most and not (most and isinstance(request, self._wire.RequestFnf))
+        """Whether as many requests are served, or wait for it, as may. Memory alone bounds those of fire."""
+        if self.limits.streams and isinstance(request, self._wire.RequestFnf):
+            return False
+        return len(self.handlers) >= self._most
+
+    @property
+    def many_wait(self) -> bool:
+        """Whether so many requests wait for a handler that no more should be read."""
+        half = self.limits.pending_streams // 2
+        return 0 < half < len(self.handlers) - len(self.begun)
 
     def startable(self) -> int:
         """How many whole requests may be taken by the short path now."""
         if not self.accepting or self.granted_lease is not None:
             return 0
-        return self.limits.streams - len(self.handlers)
+        return self._most - len(self.handlers)
 
     def asked(self, ids: list[int], payloads: list[Payload], size: int) -> None:
         """Whole REQUEST_RESPONSE frames went round the tables, by the step IDLE/APP_OPEN_LAST: count and tell them."""
@@ -202,6 +220,7 @@ class Streams:
         self.handlers.update(ids)
         self._opened += len(ids)
         self.delivered += size
+        self.objects += len(ids)
         if len(ids) == 1:
             self.events.append(Opened(ids[0], "request", payloads[0], 1, False))
         else:
@@ -245,7 +264,7 @@ class Streams:
         if stream is None:
             self._end_unborn(frame.stream, "CANCEL")
             return
-        if not stream.requester:
+        if frame.stream in self.begun:
             self._count_cancel()
         self._step(stream, StreamInput.CANCEL)
 
@@ -255,7 +274,7 @@ class Streams:
         if stream is None:
             self._end_unborn(frame.stream, "ERROR")
             return
-        if not stream.requester:
+        if frame.stream in self.begun:
             self._count_cancel()  # FL-01: to a handler an error of its requester is a cancel
         self._step(stream, StreamInput.ERROR, self._codes.error_for(frame.code, frame.data, frame.stream, self.limits))
 
@@ -351,6 +370,8 @@ class Streams:
         """See core.engine.Engine.answer. It is the step APP_ITEM and the last one at once."""
         live = self.live
         self.handlers.difference_update(ids)
+        if self.begun:
+            self.begun.difference_update(ids)
         sent: list[Payload] = []
         to: list[int] = []
         for id, payload in zip(ids, payloads, strict=True):
@@ -389,6 +410,12 @@ class Streams:
         if complete:
             stream.state = stream.table.steps[stream.state][_APP_COMPLETE].next
             self._settle(stream)
+
+    def release(self, id: int) -> None:
+        """See core.engine.Engine.release."""
+        self.handlers.discard(id)
+        self.begun.discard(id)
+        self.fires.discard(id)
 
     def complete(self, id: int) -> None:
         """See core.engine.Engine.complete."""
@@ -517,7 +544,7 @@ class Streams:
         if request is None:
             self._item(self.live[id], True, complete, whole.payload())
         elif self._is_full(request):
-            self._reject(request, "too-many-streams")
+            self._turn_away(request)
         else:
             first = isinstance(request, RequestChannel) and request.complete
             self._accept(request, whole.payload(), complete or first)
@@ -542,9 +569,9 @@ class Streams:
         credit = 1 if verb == "request" else 0
         if isinstance(frame, RequestStream | RequestChannel):
             credit = frame.initial_n
+        self.objects += 1
         if verb == "fire":
             self.fires.add(id)
-            self.objects += 1
         else:
             self.handlers.add(id)
             stream = self.live[id] = Stream(id, verb, requester=False)
@@ -700,10 +727,15 @@ class Streams:
 
     # -- sending --------------------------------------------------------------------------------------------
 
-    def _reject(self, frame: RequestFrame, reason: str) -> None:
+    def _turn_away(self, frame: RequestFrame) -> None:
+        """Reject a request because too many wait; one in a hundred is charged."""
+        self._reject(frame, "too-many-streams", int(self._turned_away % _CHEAP == 0))
+        self._turned_away += 1
+
+    def _reject(self, frame: RequestFrame, reason: str, price: int = 1) -> None:
         """Refuse a request that nothing has been done for: safe to try again."""
         id = frame.stream
-        self._charge(1, id, "REJECTED", reason)
+        self._charge(price, id, "REJECTED", reason)
         if frame.follows:
             self._late.cut_off(id)
         self._late.given_up(id, self.limits.fragments if frame.follows else self.limits.cancel_race_frames)

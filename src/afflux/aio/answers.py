@@ -1,0 +1,49 @@
+"""Estimate how large the answers of a server's handlers are, to bound the memory of those that run at the same time.
+
+A handler that waits for something makes its answer all at once, whether there is room to send it or not. So the number
+of handlers that run on one connection is bounded by what their answers are expected to weigh. All connections of a
+server share one estimate: a new connection starts with what the others have shown.
+"""
+
+from __future__ import annotations
+
+__all__ = ["AnswerSizes"]
+
+_TRIAL = 4
+"Handlers that may run on a connection before the size of any answer is known."
+_WEIGHT = 8
+"Answers that a mean of the last few looks back on."
+
+
+class AnswerSizes:
+    """The mean size of the last answers, in bytes."""
+
+    __slots__ = ("_mean", "trial")
+
+    def __init__(self) -> None:
+        self._mean: float | None = None
+        self.trial = _TRIAL
+        "Handlers that may run while no answer has been seen."
+
+    @property
+    def known(self) -> bool:
+        """Whether an answer has been seen."""
+        return self._mean is not None
+
+    def seen(self, size: int, count: int = 1) -> None:
+        """Record ``count`` answers of ``size`` bytes in all."""
+        mean = size / count
+        if self._mean is None:
+            self._mean = mean
+        else:
+            self._mean += (mean - self._mean) * min(1.0, count / _WEIGHT)
+
+    def most(self, room: int) -> int:
+        """How many handlers may run so that their answers are expected to fit into ``room`` bytes; at least one."""
+        if self._mean is None:
+            return self.trial
+        return max(1, int(room / max(1.0, self._mean)))
+
+    def widen(self) -> None:
+        """No answer has come for a while: let twice as many handlers run."""
+        self.trial *= 2
