@@ -1,229 +1,304 @@
-"""Those who wait for a turn, for room or for a lease: whoever gives up takes nothing from those behind, and leaves."""
+"""Requests that wait for a handler, what their answers may weigh, and what a cancel of each costs.
+
+The requester here is mostly a raw peer: a client of another make, which asks as much as it likes at the same time.
+"""
+
+# ruff: noqa: SIM117 -- a server, then who talks to it: the nesting is the story
 
 from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Coroutine
-from random import Random
+import tracemalloc
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 import afflux
 from afflux import Limits, Payload
-from afflux.protocols.rsocket import frames
-from tests.aio.handlers import turns
-from tests.aio.test_closing import Stranger
+from afflux.protocols.rsocket import frames as f
+from tests.aio.handlers import Demo, Waits
+from tests.peers.raw import reaching
 
-SEVERAL = 600
-"More than are called at once."
+TCP = "tcp://127.0.0.1:0"
+MiB = 1 << 20
 
 
-class Held:
-    """Answers when it is told to."""
+def asked(count: int, first: int = 1, data: bytes = b"") -> list[f.RequestResponse]:
+    return [f.RequestResponse(stream=first + 2 * n, data=data) for n in range(count)]
+
+
+class Three(Waits):
+    """A channel as well."""
+
+    async def channel(self, items: Any) -> AsyncIterator[bytes]:
+        """Wait."""
+        await self._wait("channel")
+        async for item in items:
+            yield item.data
+
+
+class Gate:
+    """Handlers that wait for a gate; it counts those at work."""
 
     def __init__(self) -> None:
-        self.entered = 0
-        self.fired = 0
-        self.gate = asyncio.Event()
+        self.go = asyncio.Event()
+        self.running = self.most = self.begun = 0
 
     async def request(self, payload: Payload) -> Payload:
-        """Echo, when told."""
-        self.entered += 1
-        await self.gate.wait()
+        self.begun += 1
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await self.go.wait()
+        finally:
+            self.running -= 1
         return payload
 
-    async def fire(self, payload: Payload) -> None:
-        """Count."""
-        self.fired += 1
+
+# -- slots ----------------------------------------------------------------------------------------------------
 
 
-class Deaf:
-    """A server that does not read before it is told."""
+async def test_a_cancel_of_a_handler_that_has_not_begun_frees_its_slot() -> None:
+    """Two requests in one write and a cancel of the second: 180 times that took 180 slots for ever."""
+    limits = Limits.server(streams=8, pending_streams=0)
+    gate = Gate()
+    async with afflux.serve(TCP, gate, limits=limits) as server, reaching(server.uri) as raw:
+        for n in range(180):
+            first = 1 + 4 * n
+            raw.say(*asked(2, first), f.Cancel(stream=first + 2))
+            gate.go.set()
+            assert (await raw.hear(f.PayloadFrame)).stream == first
+            gate.go.clear()
+        gate.go.set()
+        raw.say(*asked(8, 1001))
+        for _ in range(8):
+            await raw.hear(f.PayloadFrame)
 
-    def __init__(self) -> None:
-        self.reads = asyncio.Event()
-        self.heard = bytearray()
 
-    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Read, from then on."""
-        await self.reads.wait()
-        while data := await reader.read(0x10000):
-            self.heard += data
+@pytest.mark.parametrize("verb", ["request", "stream", "channel"])
+async def test_a_cancel_at_any_moment_frees_the_slot(verb: str) -> None:
+    """The cancel comes with the request, in the next read, or when the handler has begun."""
+    limits = Limits.server(streams=4, pending_streams=0)
+    waits = Three()
+    makes: dict[str, Any] = {
+        "request": lambda id: f.RequestResponse(stream=id),
+        "stream": lambda id: f.RequestStream(stream=id, initial_n=1),
+        "channel": lambda id: f.RequestChannel(stream=id, initial_n=1),
+    }
+    async with afflux.serve(TCP, waits, limits=limits) as server, reaching(server.uri) as raw:
+        for n in range(20):
+            id = 1 + 2 * n
+            raw.say(makes[verb](id), *([f.Cancel(stream=id)] if n % 2 else []))
+            if not n % 2:
+                assert await waits.entered.get() == verb
+                raw.say(f.Cancel(stream=id))
+                assert await waits.left.get() == f"{verb} canceled"
+        waits.go.set()
+        raw.say(f.Keepalive(respond=True, data=b"all of that was read"))
+        while type(await raw._next()) is not f.Keepalive:
+            pass
+        raw.say(*asked(4, 101))
+        for _ in range(4):
+            await raw.hear(f.PayloadFrame)
 
-    async def until(self, happened: Callable[[], bool]) -> None:
-        """Wait for what comes to be read."""
-        while not happened():
+
+# -- waiting --------------------------------------------------------------------------------------------------
+
+
+async def test_requests_wait_in_order_for_a_handler() -> None:
+    limits = Limits.server(streams=16)
+    gate = Gate()
+    async with afflux.serve(TCP, gate, limits=limits) as server, reaching(server.uri) as raw:
+        raw.say(*asked(1000))
+        gate.go.set()
+        answers = [(await raw.hear(f.PayloadFrame)).stream for _ in range(1000)]
+    assert sorted(answers) == [1 + 2 * n for n in range(1000)]
+    assert gate.most <= 16
+
+
+async def test_twenty_thousand_requests_that_take_a_while_are_all_answered() -> None:
+    """More than may wait: what is beyond that is not read before there is room."""
+    gate = Gate()
+    count = 20_000
+    async with afflux.serve(TCP, gate) as server, reaching(server.uri) as raw:
+        raw.say(*asked(count))
+        gate.go.set()
+        answers = {(await raw.hear(f.PayloadFrame)).stream for _ in range(count)}
+    assert len(answers) == count
+    assert gate.most <= Limits.server().streams
+
+
+async def test_requests_wait_behind_streams_that_stay_and_are_refused_in_the_end() -> None:
+    limits = Limits.server(streams=2, pending_s=0.2)
+    waits = Three()
+    async with afflux.serve(TCP, waits, limits=limits) as server, reaching(server.uri) as raw:
+        raw.say(*(f.RequestStream(stream=id, initial_n=1) for id in (1, 3)))
+        for _ in range(2):
+            assert (await raw.hear(f.PayloadFrame)).data == b"first"
+            assert await waits.entered.get() == "stream"
+        raw.say(f.RequestResponse(stream=5), f.RequestChannel(stream=7, initial_n=1), f.RequestFnf(stream=9))
+        refused = [await raw.hear(f.ErrorFrame) for _ in range(2)]
+        assert [(error.stream, error.code) for error in refused] == [(5, 0x202), (7, 0x202)]
+        assert {error.data for error in refused} == {
+            b"too-many-streams: no handler became free within 0.2 s (streams=2)"
+        }
+        raw.say(f.Cancel(stream=1))
+        waits.go.set()
+        raw.say(f.RequestResponse(stream=11, data=b"again"))
+        assert (await raw.hear(f.PayloadFrame)).data == b"again"
+
+
+async def test_what_waits_is_in_the_budget_of_its_connection() -> None:
+    """Reading stops when what waits is all that a connection may hold."""
+    limits = Limits.tiny(streams=2, pending_streams=10_000, pending_s=60)
+    gate = Gate()
+    async with afflux.serve(TCP, gate, limits=limits) as server, reaching(server.uri) as raw:
+        size = 4096
+        count = 4 * limits.connection_bytes // size
+        raw.say(*asked(count, data=bytes(size)))
+        (guest,) = server.connections
+        while guest._driver.transport is None or guest._driver.transport.is_reading():
             await asyncio.sleep(0)
+        gate.go.set()
+        answers = [len((await raw.hear(f.PayloadFrame)).data) for _ in range(count)]
+        assert answers == [size] * count
 
 
-def begun(work: Callable[[], Coroutine[Any, Any, Any]], count: int) -> list[asyncio.Task[Any]]:
-    """Tasks that do the same."""
-    return [asyncio.ensure_future(work()) for _ in range(count)]
+async def test_a_request_that_waits_and_is_canceled_costs_nothing() -> None:
+    """``cancel_bucket`` is for work that has begun: 10,000 that wait may be given up in one write."""
+    gate = Gate()
+    async with afflux.serve(TCP, gate) as server, reaching(server.uri) as raw:
+        count = 10_000
+        raw.say(*asked(count))
+        raw.say(*(f.Cancel(stream=1 + 2 * n) for n in range(count)))
+        await raw.beat()
+        assert gate.begun <= 256
+        gate.go.set()
+        raw.say(f.RequestResponse(stream=30_001, data=b"after"))
+        while (answer := await raw.hear(f.PayloadFrame)).stream != 30_001:
+            pass
+        assert answer.data == b"after"
+    assert gate.begun <= 257
 
 
-async def given_up(tasks: list[asyncio.Task[Any]]) -> None:
-    """Cancel them, and wait for them."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+async def test_a_channel_that_waits_keeps_what_its_requester_says() -> None:
+    """The end of the requester's half comes before the handler begins."""
+    limits = Limits.server(streams=1)
+    waits = Waits()
 
+    class Mixed(Waits):
+        async def channel(self, items: Any) -> AsyncIterator[bytes]:
+            async for item in items:
+                yield item.data
+            yield b"end"
 
-async def stuffed(peer: afflux.Peer) -> list[asyncio.Task[Any]]:
-    """Fire until nothing more goes; those that still wait."""
-    waiting: list[asyncio.Task[Any]] = []
-    while not waiting:
-        firing = begun(lambda: peer.fire(bytes(0x8000)), 64)
-        await turns(50)
-        waiting = [task for task in firing if not task.done()]
-    return waiting
-
-
-async def test_canceled_fires_take_no_turn_from_those_behind() -> None:
-    deaf = Deaf()
-    async with Stranger(deaf.talk) as uri, afflux.connect(uri) as peer:
-        waiting = await stuffed(peer)
-        waiting += begun(lambda: peer.fire(b"never"), SEVERAL)
-        await turns(5)
-        await given_up(waiting)
-        later = begun(lambda: peer.fire(b"later"), 5)
-        await turns(5)
-        deaf.reads.set()
-        async with asyncio.timeout(10):
-            await asyncio.gather(*later)
-            await deaf.until(lambda: deaf.heard.count(b"later") == 5)
-        assert not deaf.heard.count(b"never")
-
-
-async def test_fires_that_are_canceled_when_it_is_their_turn_pass_it_on() -> None:
-    deaf, random = Deaf(), Random(10)
-    async with Stranger(deaf.talk) as uri, afflux.connect(uri) as peer:
-        waiting = await stuffed(peer)
-        waiting += begun(lambda: peer.fire(b"later"), SEVERAL)
-        await turns(5)
-        deaf.reads.set()
-        async with asyncio.timeout(20):
-            while any(not task.done() for task in waiting[:-5]):
-                for task in waiting[:-5]:  # the first that wait are those that are called next
-                    if not task.done() and random.random() < 0.1:
-                        task.cancel()
-                await asyncio.sleep(0)
-            await asyncio.gather(*waiting[-5:])
-
-
-async def test_canceled_requests_take_no_turn_from_those_behind(uri: str) -> None:
-    held, limits = Held(), Limits.server(streams=4)
-    async with afflux.serve(uri, held) as server, afflux.connect(server.uri, limits=limits) as peer:
-        first = begun(lambda: peer.request(b"first"), 4)
-        while held.entered < 4:
-            await asyncio.sleep(0)
-        never = begun(lambda: peer.request(b"never"), SEVERAL)
-        await turns(5)
-        await given_up(never)
-        later = begun(lambda: peer.request(b"later"), 5)
-        held.gate.set()
-        async with asyncio.timeout(10):
-            await asyncio.gather(*first, *later)
-        assert held.entered == 9
-
-
-@pytest.mark.filterwarnings("ignore:coroutine '_awaited_call' was never awaited")
-@pytest.mark.parametrize("seed", range(3))
-async def test_requests_that_are_canceled_at_any_time_pass_their_turn_on(uri: str, seed: int) -> None:
-    random = Random(seed)
-
-    class Slow(Held):
         async def request(self, payload: Payload) -> Payload:
-            await turns(random.randrange(4))
-            return payload
+            return await waits.request(payload)
 
-    limits = Limits.server(streams=4)
-    async with afflux.serve(uri, Slow()) as server, afflux.connect(server.uri, limits=limits) as peer:
-        asked: list[asyncio.Task[Any]] = []
-        kept: list[asyncio.Task[Any]] = []
-        for _ in range(100):
-            asked += begun(lambda: peer.request(b"x"), random.randrange(12))
-            kept += begun(lambda: peer.request(b"x"), 1)
-            await turns(random.randrange(3))
-            for task in asked:
-                if random.random() < 0.5:
-                    task.cancel()
-            asked = [task for task in asked if not task.done()]
-        await given_up(asked)
-        async with asyncio.timeout(10):
-            await asyncio.gather(*kept)
-    gc.collect()
+    async with afflux.serve(TCP, Mixed(), limits=limits) as server, reaching(server.uri) as raw:
+        raw.say(f.RequestResponse(stream=1))
+        await waits.entered.get()
+        raw.say(
+            f.RequestChannel(stream=3, initial_n=10, data=b"first"),
+            f.PayloadFrame(stream=3, complete=True),
+        )
+        waits.go.set()
+        heard = [(await raw.hear(f.PayloadFrame)) for _ in range(3)]
+        assert [(frame.stream, frame.data) for frame in heard] == [(1, b""), (3, b"first"), (3, b"end")]
 
 
-async def test_no_more_requests_are_under_way_than_may_be_though_they_waited_for_room() -> None:
-    limits = Limits.server(streams=8)
-    deaf = Deaf()
-    async with Stranger(deaf.talk) as uri, afflux.connect(uri, limits=limits) as peer:
-        waiting = await stuffed(peer)
-        requests = begun(lambda: peer.request(b"asked"), 100)
-        await turns(5)
-        deaf.reads.set()
-        async with asyncio.timeout(10):
-            await asyncio.gather(*waiting)
-            await deaf.until(lambda: b"asked" in deaf.heard)
-            await peer.fire(b"behind them")
-            await deaf.until(lambda: b"behind them" in deaf.heard)
-        assert deaf.heard.count(b"asked") == 8
-        await given_up(requests)
+# -- answers --------------------------------------------------------------------------------------------------
 
 
-async def test_whoever_gives_up_leaves_nothing_behind() -> None:
-    """25,000 entries were left in the queue of those who wait, in six seconds."""
-    deaf, limits = Deaf(), Limits.server(streams=4)
-    async with Stranger(deaf.talk) as uri, afflux.connect(uri, limits=limits) as peer:
-        asked = begun(lambda: peer.request(b"x"), 4)
-        fired = await stuffed(peer)
-        found = []
-        for count in range(41):
-            await given_up(begun(lambda: peer.request(b"never"), 50))
-            tasks = begun(lambda: peer.request(b"never"), 50) + begun(lambda: peer.fire(b"never"), 50)
-            await turns(3)
-            await given_up(tasks)
-            if count % 20 == 0:
-                gc.collect()
-                found.append(len(gc.get_objects()))
-        assert found[2] - found[1] < 200
-        await given_up(asked + fired)
+class Large:
+    """Answers of so many bytes, made at once or after a while."""
+
+    def __init__(self, size: int, *, waits: bool) -> None:
+        self.size = size
+        self.waits = waits
+        self.made = 0
+
+    async def request(self, payload: Payload) -> Payload:
+        if self.waits:
+            await asyncio.sleep(0)
+        self.made += 1
+        return Payload(bytes(self.size))
 
 
-async def test_room_is_passed_on_by_streams_whose_source_has_nothing() -> None:
-    idle, limits = 500, Limits.server(streams=1000)
-    begun = [0]
-
-    class Many:
-        async def stream(self, payload: Payload) -> AsyncIterator[bytes]:
-            if payload.data == b"flood":
-                for _ in range(400):
-                    yield bytes(0x8000)
-                return
-            begun[0] += 1
-            await asyncio.Event().wait()
-
-    async with afflux.serve("tcp://127.0.0.1:0", Many(), limits=limits) as server:
-        reader, writer = await asyncio.open_connection(*server.uri.removeprefix("tcp://").split(":"))
-        writer.write(SETUP + asked(1, b"flood"))
-        await reader.readexactly(3)
-        await turns(200)  # it is written until nothing more goes
-        writer.write(b"".join(asked(stream, b"idle") for stream in range(3, 3 + 2 * idle, 2)))
-        await turns(200)
-        assert begun[0] < idle, "all have room: nothing is tried here"
-        reading = asyncio.ensure_future(reader.read())
-        async with asyncio.timeout(10):
-            while begun[0] < idle:
+@pytest.mark.parametrize("waits", [False, True], ids=["at-once", "suspended"])
+@pytest.mark.parametrize(
+    ("scheme", "size", "most"), [("", 4 * MiB, 256), ("jmux+", 16 * MiB, 64)], ids=["rsocket", "jmux"]
+)
+async def test_large_answers_fit_the_budget_of_a_connection(scheme: str, size: int, most: int, waits: bool) -> None:
+    """256 requests whose answers are 4 MiB each took a gigabyte, while nothing of it was read."""
+    handler = Large(size, waits=waits)
+    limits = Limits.server()
+    async with afflux.serve(f"{scheme}tcp://127.0.0.1:0", handler) as server:
+        async with afflux.connect(server.uri, limits=Limits.trusted()) as peer:
+            gc.collect()
+            (guest,) = server.connections
+            assert guest._driver.transport is not None
+            tracemalloc.start()
+            try:
+                requests = [asyncio.ensure_future(peer.request(b"")) for _ in range(most)]
+                assert peer._driver.transport is not None
                 await asyncio.sleep(0)
-        reading.cancel()
-        writer.close()
+                peer._driver.transport.pause_reading()  # a client that reads nothing for now
+                for _ in range(300):
+                    await asyncio.sleep(0.001)
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert peak < limits.connection_bytes + 4 * size + 4 * MiB, (peak / MiB, handler.made)
+            for request in requests:
+                request.cancel()
+            peer._driver.transport.abort()
+            await asyncio.gather(*requests, return_exceptions=True)
 
 
-SETUP = frames.Setup(stream=0, keepalive_ms=20_000, lifetime_ms=90_000, data=b"").encode(prefixed=True)
+async def test_many_small_answers_run_side_by_side() -> None:
+    """The bound is for large answers: once they are known to be small, as many handlers run as may."""
+    gate = Gate()
+    gate.go.set()
+    async with afflux.serve(TCP, gate) as server, reaching(server.uri) as raw:
+        raw.say(*asked(10))
+        for _ in range(10):
+            await raw.hear(f.PayloadFrame)
+        gate.go.clear()
+        raw.say(*asked(256, 1001))
+        while gate.running < 256:
+            await asyncio.sleep(0)
+        gate.go.set()
+        for _ in range(256):
+            await raw.hear(f.PayloadFrame)
 
 
-def asked(stream: int, data: bytes) -> bytes:
-    """A request for a stream of items."""
-    return frames.RequestStream(stream=stream, initial_n=1000, data=data).encode(prefixed=True)
+async def test_handlers_that_answer_late_are_let_run_before_any_has_answered() -> None:
+    """A long poll: nothing is known of the answers, and 256 wait for them."""
+    gate = Gate()
+    async with afflux.serve(TCP, gate) as server, reaching(server.uri) as raw:
+        raw.say(*asked(256))
+        while gate.running < 256:
+            await asyncio.sleep(0.01)
+        gate.go.set()
+        for _ in range(256):
+            await raw.hear(f.PayloadFrame)
+
+
+# -- a client of ours -----------------------------------------------------------------------------------------
+
+
+async def test_a_client_paces_what_it_would_be_cut_off_for() -> None:
+    """Streams that are left early, again and again: beyond the burst a client opens as fast as the bucket fills."""
+    limits = Limits.server(cancel_bucket=(300, 1_000), streams=16)
+    handler = Demo()
+    async with afflux.serve(TCP, handler, limits=limits) as server:
+        async with afflux.connect(server.uri, limits=limits) as peer:
+            for _ in range(400):
+                async with peer.stream(b"1000000", credit=8) as items:
+                    async for item in items:
+                        if item.data == b"4":
+                            break
+            assert (await peer.request(b"alive")).data == b"alive"

@@ -474,8 +474,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
                 self._produce_items(verb, asked)
                 continue
             self.driver.consumed(len(asked), 1)
-            work = self._finish(verb, stream, _awaited_call(self._verbs[verb], asked))
-            self._begin(verb, stream, self._spawn(stream, work))
+            self._begin(verb, stream, self._spawn(stream, self._serve(verb, stream, asked)))
         if self._queue:
             self._hold_back()
 
@@ -489,6 +488,9 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         running = self._running.get(stream)
         if running is not None and running[1] is task:
             self._returned(stream)
+
+    async def _serve(self, verb: str, stream: int, payload: Payload) -> None:
+        await self._finish(verb, stream, _awaited_call(self._verbs[verb], payload))
 
     async def _finish(self, verb: str, stream: int, work: Any) -> None:
         try:
@@ -636,12 +638,12 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         """The peer opened a session: its handler reads and writes it. What it leaves open is finished for it."""
         driver, stream = self.driver, event.stream
         session = self._sessions[stream] = Session(driver, stream)
-        task = driver.spawn(self._serve(session), self.context.copy())
+        task = driver.spawn(self._serve_session(session), self.context.copy())
         self._running[stream] = ("session", task)
         driver.engine.begin(stream)
         task.add_done_callback(lambda task: self._left_session(stream))
 
-    async def _serve(self, session: Session) -> None:
+    async def _serve_session(self, session: Session) -> None:
         try:
             await _awaited(self._verbs["session"](session))
             session.finish()

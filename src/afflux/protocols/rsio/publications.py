@@ -132,8 +132,8 @@ class Publications:  # long: one method for each message, verb and action of the
     @property
     def many_wait(self) -> bool:
         """Whether so many subscriptions wait for a handler that no more should be read."""
-        half = self.shared.limits.pending_streams // 2
-        return 0 < half < len(self.handlers) - len(self.begun)
+        most = self.shared.limits.pending_streams * 5 // 8  # the rest is for what one more read may bring
+        return 0 < most < len(self.handlers) - len(self.begun)
 
     def _choose_size(self, name: str) -> tuple[int, str]:
         """How large the elements are to be, and why the subscription is refused after all."""

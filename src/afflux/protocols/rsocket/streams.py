@@ -205,8 +205,8 @@ class Streams:
     @property
     def many_wait(self) -> bool:
         """Whether so many requests wait for a handler that no more should be read."""
-        half = self.limits.pending_streams // 2
-        return 0 < half < len(self.handlers) - len(self.begun)
+        most = self.limits.pending_streams * 5 // 8  # the rest is for what one more read may bring
+        return 0 < most < len(self.handlers) - len(self.begun)
 
     def startable(self) -> int:
         """How many whole requests may be taken by the short path now."""
