@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from secrets import token_bytes
 from time import time_ns
 from typing import Any
@@ -18,7 +18,7 @@ from afflux.aio.flow import ItemStream
 from afflux.aio.peer import Peer, current_peer
 from afflux.aio.server import OnSetup
 from afflux.calls import entries
-from afflux.core.errors import Canceled, ConnectionClosed, Invalid, Rejected, Violation
+from afflux.core.errors import Canceled, ConnectionClosed, Error, Invalid, Rejected, Violation
 from afflux.core.payload import Payload
 from afflux.protocols.rsocket.metadata.broker import (
     BROKER_MIMES,
@@ -102,7 +102,7 @@ class Broker:
 
     async def _watch(self, route_id: bytes, peer: Peer) -> None:
         """A client that leaves is out of the table."""
-        await peer.wait_closed()
+        await asyncio.shield(peer._driver.closed)  # its handlers may be ending still: they need no route
         member = self.table.find(route_id)
         if member is not None and member.target is peer:
             self.table.remove(RouteRemove(self.id, route_id, self._time()))
@@ -274,6 +274,9 @@ async def _merged(streams: Sequence[ItemStream]) -> AsyncGenerator[Payload, None
                 with _leaving():
                     raise found
     finally:
+        for stream in streams:  # first, in case that what follows is canceled
+            with suppress(Error):
+                stream.cancel()
         await _end(tasks)
         for stream in streams:
             await stream.aclose()

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
+from afflux.aio.channel import Channel
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender, Source
 from afflux.calls import metadata_mime_of
 from afflux.core.errors import Canceled, Error, LocalProtocolError
@@ -98,8 +99,6 @@ class Unfinished:
         inbound.reopen(credit)
         if self.verb == "stream":
             return ItemStream(inbound, opener=None, stop=self._stop)
-        from afflux.aio.peer import Channel  # which shows what is unfinished: it is there by now
-
         driver, producer = self._driver, None
         if self.sent and not driver.over:
             producer = driver.spawn(_send_rest(driver, self.stream, () if source is None else source, inbound))
@@ -169,12 +168,16 @@ def unfinished_of(driver: Driver, record: Record) -> tuple[Unfinished, ...]:
 async def _send_rest(driver: Driver, stream: int, source: Source, inbound: Inbound) -> None:
     """The rest of the requester's half of a channel."""
     sender = driver.senders[stream] = Sender(driver, stream)
+    sender.task = asyncio.current_task()
     try:
         await sender.send_all(source)
-    except Exception as error:
-        inbound.finish(error)
+    except (Exception, asyncio.CancelledError) as error:
+        failure = error if isinstance(error, Exception) else sender.failure
+        if failure is None:
+            raise
+        inbound.finish(failure)
         driver.inbounds.pop(stream, None)
-        driver.engine.fail(stream, error)
+        driver.engine.fail(stream, failure)
         driver.flush_soon()
     finally:
         driver.senders.pop(stream, None)

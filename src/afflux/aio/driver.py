@@ -119,6 +119,9 @@ class Listening:
     def ended(self) -> None:
         """The connection is over; handlers may still be ending."""
 
+    def parted(self) -> None:
+        """The connection is over and has no transport any more; handlers may still be ending."""
+
     def left(self) -> None:
         """The transport is gone, and every task has ended."""
 
@@ -161,6 +164,7 @@ class Driver(Pump):  # long: one method for each kind of event
         "spare",
         "tasks",
         "turn",
+        "unopened",
     )
 
     # long: a line for each of its fields, and what it is
@@ -191,7 +195,10 @@ class Driver(Pump):  # long: one method for each kind of event
         "Handlers wait for room to send before they begin."
         self.turn = 0
         "Counts the turns in which something was queued."
-        self.tasks: dict[asyncio.Task[Any], None] = {}
+        self.unopened: dict[Inbound, asyncio.Task[None] | None] = {}
+        "Streams that somebody waits for and that are not open yet, with what makes their first item."
+        self.tasks: dict[asyncio.Task[Any], bool] = {}
+        "What belongs to this connection, and whether it was canceled."
         self.draining = False
         "The peer takes no new requests."
         self._when_closed: asyncio.Future[None] | None = None
@@ -457,9 +464,15 @@ class Driver(Pump):  # long: one method for each kind of event
     def spawn(self, work: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
         """Start a task that belongs to this connection."""
         task = self.loop.create_task(work) if context is None else self.loop.create_task(work, context=context)
-        self.tasks[task] = None
+        self.tasks[task] = False
         task.add_done_callback(self._task_done)
         return task
+
+    def cancel(self, task: asyncio.Task[Any]) -> None:
+        """Cancel a task that ``spawn`` has made, once: a second time would break off what it does to end in order."""
+        if self.tasks.get(task) is False:
+            self.tasks[task] = True
+            task.cancel()
 
     def log_failure(self, text: str, error: BaseException | None = None) -> None:
         """One line for a failure that is no one's error on the wire; at most one a second (rule 8 of limits.md)."""
@@ -772,20 +785,35 @@ class Driver(Pump):  # long: one method for each kind of event
         for stream, session in self.sessions.items():
             session.failed(reason_of(stream))
         self.sessions.clear()
+        self._end_unopened()
         self._wake_writable(len(self._writable))
         self._wake_unleased()
         self.wake_askers()
         for told in (self.answered, self._when_closed):
             if told is not None and not told.done():
                 told.set_result(None)
+        self._end_transport()
+        self.owner.ended()
+        if self.lost:
+            self.owner.parted()
+        self.flush_soon()
+        self._check_finished()
+
+    def _end_transport(self) -> None:
+        """Give the last words ``flush_s``."""
         if self.transport is None:
             self.lost, self.away = True, False
             self._stop_timers()
         elif not self.lost:
             self._linger = self.loop.call_later(self.engine.limits.flush_s, self.transport.abort)
-        self.owner.ended()
-        self.flush_soon()
-        self._check_finished()
+
+    def _end_unopened(self) -> None:
+        """Streams that were never opened end as well: nothing was sent."""
+        unopened, self.unopened = self.unopened, {}
+        for inbound, producer in unopened.items():
+            if producer is not None:
+                producer.cancel()
+            inbound.finish(self._unsent())
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         self.tasks.pop(task, None)
@@ -795,6 +823,7 @@ class Driver(Pump):  # long: one method for each kind of event
 
     def gone(self) -> None:
         """The transport is gone."""
+        self.owner.parted()
         self._check_finished()
 
     def _check_finished(self) -> None:

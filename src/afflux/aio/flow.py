@@ -47,7 +47,7 @@ _SHARE = 0x4000
 "Bytes that a stream's window may hold, however many others there are."
 
 
-class Inbound:
+class Inbound:  # long: what the driver calls, and what the application's side calls
     """The inbound half of one stream: what has arrived and was not taken yet."""
 
     __slots__ = (
@@ -134,6 +134,25 @@ class Inbound:
         self._granted += n
         return n
 
+    def take_back(self, credit: int, *, by_hand: bool = False) -> None:
+        """The stream could not be opened with this credit: the next opening grants it again. ``by_hand``: also what the
+        application has asked for itself, because nobody told it that this came to nothing."""
+        self._granted -= credit
+        if self.window is not None:
+            self.window.outstanding -= credit
+            credit -= min(credit, max(0, self.window.target - self.window.outstanding))
+        if by_hand:
+            self._early += credit
+
+    def ask_early(self, n: int) -> None:
+        """Ask for ``n`` by hand before the stream is open: they go with the first grant."""
+        self._early += n
+
+    def start_over(self) -> None:
+        """The stream could not be opened, and whoever takes the items has heard it: it may be opened once more."""
+        self.ended = False
+        self.error = None
+
     def grant(self, n: int) -> None:
         """Ask the peer for ``n`` more by hand."""
         if self.window is not None:
@@ -159,7 +178,9 @@ class Inbound:
         """The application is done with ``chunk``: free its memory budget and refill the window."""
         size = size_of(chunk)
         self._driver.consumed(size, len(chunk))
-        if self.window is not None and (n := self.window.consumed(len(chunk), size, monotonic())):
+        if self.ended:
+            pass  # no credit is asked for any more
+        elif self.window is not None and (n := self.window.consumed(len(chunk), size, monotonic())):
             self._ask(n)
             if self._adaptive is not None and self._driver.record is None:
                 self._step = min(_CHUNK, self._adaptive.step)
@@ -175,11 +196,16 @@ class Inbound:
         """Wait until something arrives, or the end does."""
         if self.waiter is not None:
             raise RuntimeError("another task waits for this stream's next item")
-        self.waiter = self._driver.loop.create_future()
+        driver = self._driver
+        self.waiter = driver.loop.create_future()
+        if self.id is None:
+            driver.unopened.setdefault(self)
         try:
             await self.waiter
         finally:
             self.waiter = None
+            if driver.unopened.get(self, self) is None:
+                del driver.unopened[self]
 
     async def writable(self) -> None:
         """Wait until a request may be queued, on the next connection if this one is over."""
@@ -342,8 +368,8 @@ class ItemStream(AsyncIterator[Payload]):
 
     def _start(self, n: int) -> None:
         if self._open is not None:
-            opener, self._open = self._open, None
-            opener(n)
+            self._open(n)
+            self._open = None  # not before: if opening fails nothing was sent, and the next use tries again
         elif n:
             self._inbound.grant(n)
 
@@ -359,13 +385,14 @@ class ItemStream(AsyncIterator[Payload]):
         if self._chunk:
             chunk, self._chunk = self._chunk, []
             inbound.settle(chunk)
-        elif self._open is not None and inbound.window is not None:
+        elif self._open is not None and inbound.window is not None and not inbound.ended:
             await self._begin()
         while not inbound.chunks:
             if inbound.ended:
                 inbound.told_end()
-                if inbound.error is not None:
-                    raise inbound.error
+                if (error := inbound.error) is not None:
+                    # A copy: with the traceback of this one, the stream and the error would hold each other.
+                    raise error.again() if isinstance(error, Error) else error
                 return False
             await inbound.arrival()
         self._chunk = inbound.chunks.popleft()
@@ -386,15 +413,16 @@ class Sender:
         "_bytes",
         "_called",
         "_driver",
-        "_failure",
         "_promised",
         "_quota",
         "_size",
         "_small",
         "_turn",
         "_waiter",
+        "failure",
         "id",
         "over",
+        "task",
     )
 
     def __init__(self, driver: Driver, id: int) -> None:
@@ -403,6 +431,10 @@ class Sender:
         "The stream's id."
         self.over = False
         "The peer wants nothing more, or the stream is over."
+        self.task: asyncio.Task[Any] | None = None
+        "What makes the items, if it is to end with the stream; a handler's is canceled by serving.py."
+        self.failure: Exception | None = None
+        "Why an item that was made could not be sent."
         self._batch: list[PayloadLike] = []
         self._size = 0
         self._quota = 0
@@ -413,7 +445,6 @@ class Sender:
         self._promised = 0
         self._turn = -1
         self._waiter: asyncio.Future[None] | None = None
-        self._failure: Exception | None = None
 
     @property
     def starved(self) -> bool:
@@ -431,10 +462,12 @@ class Sender:
         self._go_on()
 
     def stop(self) -> None:
-        """Nothing more is wanted."""
+        """Nothing more is wanted. A task that belongs to this stream alone ends, whatever its source waits for."""
         self.over = True
         self._batch.clear()
         self._go_on()
+        if self.task is not None:
+            self.task.cancel()
 
     def _go_on(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -454,8 +487,8 @@ class Sender:
             else:
                 await self._send_plain(iter(source))
             batch, self._batch = self._batch, []
-            if self._failure is not None:
-                raise self._failure
+            if self.failure is not None:
+                raise self.failure
             if not self.over:
                 driver.engine.send(self.id, batch, complete=True) if batch else driver.engine.complete(self.id)
         except Over:
@@ -487,7 +520,9 @@ class Sender:
         try:
             self.push()
         except Exception as error:
-            self._failure = error
+            self.failure = error
+            if self.task is not None:
+                self.task.cancel()
             self._driver.owner.failed(self, error)
 
     async def _send_async(self, source: AsyncIterable[Any]) -> None:
@@ -586,8 +621,8 @@ class Sender:
         parked = driver.parked
         try:
             while True:
-                if self._failure is not None:
-                    raise self._failure
+                if self.failure is not None:
+                    raise self.failure
                 if self.over:
                     raise Over
                 credit = driver.engine.credit(self.id)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from contextvars import ContextVar
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
+from afflux.aio.channel import Channel
 from afflux.aio.cold import Unfinished
 from afflux.aio.driver import Driver
-from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender, Source
+from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Source
 from afflux.aio.keeper import Keeper
 from afflux.aio.serving import Serving
 from afflux.aio.session import Session
@@ -383,7 +383,12 @@ class Peer:  # long: the five verbs, leases and the connection's life
         def opener(n: int) -> None:
             driver = inbound.driver
             driver.check()
-            stream = inbound.id = driver.open(verb, payload, inbound.first_grant(n))
+            credit = inbound.first_grant(n)
+            try:
+                stream = inbound.id = driver.open(verb, payload, credit)
+            except BaseException:
+                inbound.take_back(credit)
+                raise
             driver.inbounds[stream] = inbound
             driver.flush_soon()
 
@@ -408,89 +413,6 @@ class Peer:  # long: the five verbs, leases and the connection's life
         driver = inbound.driver
         if inbound.id is not None and driver.inbounds.pop(inbound.id, None) is not None:
             driver.give_up(inbound.id)
-
-
-class Channel(ItemStream):
-    """The items that answer a channel. Leaving its ``async with`` also ends the source."""
-
-    __slots__ = ("_first", "_producer", "_source")
-
-    def __init__(self, inbound: Inbound, source: Source, first: tuple[Any, ...], stop: Any) -> None:
-        super().__init__(inbound, opener=self._launch, stop=stop)
-        self._source = source
-        self._first = first
-        self._producer: asyncio.Task[None] | None = None
-
-    def cancel(self) -> None:
-        """Take no more, and send no more."""
-        super().cancel()
-        if self._producer is not None:
-            self._producer.cancel()
-
-    def go_on(self, producer: asyncio.Task[None] | None) -> Channel:
-        """It was opened by a former process; ``producer`` sends the rest, if there may be one."""
-        self._open = None
-        self._producer = producer
-        return self
-
-    async def aclose(self) -> None:
-        """Cancel, and wait until the source is closed."""
-        self.cancel()
-        if self._producer is not None:
-            await asyncio.wait((self._producer,))
-
-    def _launch(self, n: int) -> None:
-        driver = self._inbound.driver
-        driver.check()
-        self._producer = driver.spawn(_run_channel(driver, self._inbound, self._source, self._first, n))
-
-
-async def _run_channel(driver: Driver, inbound: Inbound, source: Any, first: tuple[Any, ...], n: int) -> None:
-    """The requester's half of a channel. It holds no reference to the Channel, so that may die before it."""
-    items = source if hasattr(source, "__anext__") else _as_async(source)
-    sender = None
-    try:
-        queued: list[PayloadLike] = []
-        async for item in items:
-            if queued := item if type(item) is list else [item]:
-                break
-        else:
-            inbound.finish(None)
-            return
-        payload = payload_of(queued[0])
-        payload = payload_for(driver.engine, payload, *first)
-        await driver.writable(len(payload))
-        stream = inbound.id = driver.open("channel", payload, inbound.first_grant(n))
-        driver.inbounds[stream] = inbound
-        sender = driver.senders[stream] = Sender(driver, stream)
-        driver.flush_soon()
-        await sender.send_all(_chain(queued[1:], items) if len(queued) > 1 else items)
-    except Exception as error:
-        inbound.finish(error)
-        if inbound.id is not None:
-            driver.inbounds.pop(inbound.id, None)
-            driver.engine.fail(inbound.id, error)
-            driver.flush_soon()
-    finally:
-        if sender is not None:
-            driver.senders.pop(sender.id, None)
-        if hasattr(items, "aclose"):
-            await items.aclose()
-
-
-async def _chain(first: list[PayloadLike], rest: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    yield first
-    async for item in rest:
-        yield item
-
-
-async def _as_async(source: Any) -> AsyncIterator[Any]:
-    if hasattr(source, "__aiter__"):
-        async for item in source:
-            yield item
-    else:
-        for item in source:
-            yield item
 
 
 async def _within(future: asyncio.Future[None], seconds: float | None) -> bool:

@@ -168,7 +168,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         """The link is there: say the first words."""
         self.transport = cast("asyncio.Transport", transport)
         if self.over:
-            self.transport.abort()
+            self.loop.call_soon(self.transport.abort)  # not at once: uvloop has yet to see to the socket
             return
         self.transport.set_write_buffer_limits(high=self._low, low=self._low // 4)
         if self.away:

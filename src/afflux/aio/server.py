@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,8 +95,12 @@ class _Guest(Serving):
     def ended(self) -> None:
         """The client has gone."""
         if self.deciding is not None:
-            self.deciding.cancel()
+            self.driver.cancel(self.deciding)
         super().ended()
+
+    def parted(self) -> None:
+        """The client's transport is gone: it is no longer a connection, whatever its handlers still do."""
+        self.server._parted(self.peer)
 
     def left(self) -> None:
         """Nothing of the client is left."""
@@ -196,6 +201,8 @@ class Server:  # long: the listener's admission is part of it
         "What the peers show as their address: one string for all."
         self._peers: set[Peer] = set()
         self._gate = Gate(limits, self._overloaded)
+        self._ending: OrderedDict[Peer, None] = OrderedDict()
+        "Clients that are gone, whose handlers still run."
         self._stopped: asyncio.Future[None] | None = None
         self._closing = False
         self._guesses = Guesses(limits)
@@ -373,7 +380,18 @@ class Server:  # long: the listener's admission is part of it
         self._peers.discard(peer)
         self._owners.pop(peer._driver.engine, None)
         self._gate.handshakes.pop(peer, None)
+        self._ending.pop(peer, None)
         self._uncount(peer)
+
+    def _parted(self, peer: Peer) -> None:
+        """A client has gone while handlers may still run. Its address may connect again. The handlers that go on are
+        those of ``connections`` clients at most: beyond, those of the client that went first are canceled."""
+        self._gate.handshakes.pop(peer, None)
+        self._uncount(peer)
+        self._ending[peer] = None
+        if len(self._ending) > self.limits.connections:
+            first, _ = self._ending.popitem(last=False)
+            first._serving.stop()
 
     def _count(self, peer: Peer) -> None:
         """The peer has a transport: it counts as a connection of its host."""

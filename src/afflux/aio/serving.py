@@ -170,7 +170,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         """The peer gave up: the handler ends, at its next wait."""
         running = self._running.get(stream)
         if running is not None:
-            running[1].cancel()
+            self.driver.cancel(running[1])
         elif self._queue:
             self._gone.add(stream)
             if len(self._gone) > _GONE and len(self._gone) * 2 > len(self._queue):
@@ -185,7 +185,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         if running is not None and not sender.over:
             self._tell(sender.id, error)
             sender.stop()
-            running[1].cancel()
+            self.driver.cancel(running[1])
 
     def pushed(self, event: Pushed) -> None:
         """Metadata came."""
@@ -219,16 +219,20 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         for stream, (verb, task) in self._running.items():
             session = self._sessions.get(stream)
             if verb != "fire" and (session is None or not session.heard):
-                task.cancel()
+                self.driver.cancel(task)
 
     def left(self) -> None:
         """No handler will run any more: let go of the peer, which the context has."""
         self.context = _NO_CONTEXT
 
     def stop(self) -> None:
-        """End every handler."""
+        """End every handler, and begin none of those that wait."""
+        for waiting in (self._queue, self._fires, self._pushes):
+            if waiting:
+                waiting.clear()
+        self._fires_queued = 0
         for task in self.driver.tasks:
-            task.cancel()
+            self.driver.cancel(task)
 
     # -- requests that wait, and handlers that begin ----------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import select
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from afflux.address import Address
@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     from afflux.transports.reading import Receiver
     from afflux.transports.security import Tls
 
-__all__ = ["TRANSPORT", "SocketLink", "SocketListener", "Tcp", "connected", "dialed", "require_sharing", "reserved"]
+__all__ = [
+    "TRANSPORT",
+    "SocketLink",
+    "SocketListener",
+    "Tcp",
+    "connected",
+    "dialed",
+    "joined",
+    "require_sharing",
+    "reserved",
+]
 
 _Found = tuple[Any, ...]
 _BACKLOG = 1024
@@ -42,7 +52,7 @@ class Tcp:
         import asyncio
 
         sock = await connected(address)
-        await asyncio.get_running_loop().create_connection(factory, sock=sock)
+        await joined(asyncio.get_running_loop().create_connection(factory, sock=sock))
 
     async def listen(
         self, address: Address, admission: Admission, factory: Factory, tls: Tls | None = None
@@ -113,6 +123,25 @@ async def connected(address: Address) -> socket.socket:
         return await _connect(loop, found)
     except OSError as error:
         raise ConnectFailed(_why_not(address, error)) from error
+
+
+async def joined(connecting: Coroutine[Any, Any, tuple[asyncio.Transport, Any]]) -> None:
+    """Make the transport of a connected socket. Where that is canceled, uvloop closes the transport and never tells its
+    protocol; so the transport is made all the same, and aborted."""
+    import asyncio
+
+    making = asyncio.ensure_future(connecting)
+    try:
+        await asyncio.shield(making)
+    except asyncio.CancelledError:
+        making.add_done_callback(_abort)
+        raise
+
+
+def _abort(making: asyncio.Future[tuple[asyncio.Transport, Any]]) -> None:
+    """Nobody waits for the transport any more."""
+    if not making.cancelled() and making.exception() is None:
+        making.result()[0].abort()
 
 
 def dialed(address: Address, timeout: float) -> socket.socket:
@@ -329,7 +358,7 @@ class SocketListener:
         protocol = self._factory(host)
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, sock)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # uvloop says RuntimeError of a socket that is gone already
             sock.close()
             protocol.connection_lost(error)
 

@@ -17,7 +17,7 @@ from afflux.core.errors import ConnectFailed, ConnectionClosed
 from afflux.transports.base import Admission, Factory, Link, Listener
 from afflux.transports.security import client_context, public, server_context, server_name
 from afflux.transports.tcp import TRANSPORT as TCP
-from afflux.transports.tcp import connected, dialed
+from afflux.transports.tcp import connected, dialed, joined
 from afflux.transports.tls_session import Session
 
 if TYPE_CHECKING:
@@ -46,9 +46,10 @@ class SecureTcp:
         ready = loop.create_future()
         transport = SecureTransport(session, factory(), flush=0.0, ready=ready)
         try:
-            await loop.create_connection(lambda: transport, sock=sock)
+            await joined(loop.create_connection(lambda: transport, sock=sock))
             await ready
         except BaseException:
+            ready.cancel()
             transport.abort()
             raise
 

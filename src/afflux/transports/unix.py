@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from afflux.address import Address
 from afflux.core.errors import BindFailed, ConnectFailed
 from afflux.transports.base import Admission, Factory, Link, Listener
-from afflux.transports.tcp import SocketLink, SocketListener
+from afflux.transports.tcp import SocketLink, SocketListener, joined
 
 if TYPE_CHECKING:
     from afflux.core.limits import Limits
@@ -53,7 +53,7 @@ class Unix:
         except BaseException:
             sock.close()
             raise
-        await asyncio.get_running_loop().create_unix_connection(factory, sock=sock)
+        await joined(asyncio.get_running_loop().create_unix_connection(factory, sock=sock))
 
     async def listen(
         self, address: Address, admission: Admission, factory: Factory, tls: Tls | None = None

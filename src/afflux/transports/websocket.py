@@ -40,10 +40,15 @@ class WebSocket:
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         wire = ClientWire(address, limits, secure=address.carrier.secure)
         link = WebSocketLink(wire, upper, limits, opened)
-        await _below(address).open(address, lambda: link, tls)
+        try:
+            await _below(address).open(address, lambda: link, tls)
+        except BaseException:
+            opened.cancel()
+            raise
         try:
             await opened
         except BaseException:
+            opened.cancel()
             link.abort()
             raise
 
