@@ -131,9 +131,9 @@ async def _run_channel(driver: Driver, inbound: Inbound, outgoing: _Outgoing) ->
     except Exception as error:
         _channel_failed(driver, inbound, error)
     except asyncio.CancelledError:
-        if sender is None or sender.failure is None:
-            raise
-        _channel_failed(driver, inbound, sender.failure)
+        # The task ends without it: with its traceback, the task and what this frame refers to would hold each other.
+        if sender is not None and sender.failure is not None:
+            _channel_failed(driver, inbound, sender.failure)
     finally:
         driver.unopened.pop(inbound, None)
         if sender is not None:

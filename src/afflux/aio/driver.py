@@ -837,6 +837,7 @@ class Driver(Pump):  # long: one method for each kind of event
         """Nothing will happen here any more: let go of who holds this object, so that it needs no garbage collector."""
         owner, self.owner = self.owner, _NOBODY
         self.transport = None
+        self.dirty.clear()
         owner.left()
 
 

@@ -720,3 +720,5 @@ def _resume(work: Coroutine[Any, Any, Any], context: Context, awaited: Any) -> G
             awaited = context.run(step, argument)
         except StopIteration as stop:
             return stop.value
+        finally:
+            argument = None  # an error and this frame would hold each other

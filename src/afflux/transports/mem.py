@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 from afflux.address import Address
 from afflux.core.errors import BindFailed, ConnectFailed, Unsupported
 from afflux.transports.base import Admission, Factory, Link, Listener
+from afflux.transports.reading import Receiver
 
 if TYPE_CHECKING:
     from afflux.core.limits import Limits
-    from afflux.transports.reading import Receiver
     from afflux.transports.security import Tls
 
 __all__ = ["TRANSPORT", "Mem", "MemTransport", "pair"]
@@ -226,15 +226,24 @@ class MemTransport(asyncio.Transport):
     def _lose(self) -> None:
         if not self._lost:
             self._lost = True
-            self._loop.call_soon(self._protocol.connection_lost, None)
+            self._loop.call_soon(self._tell_lost)
             if not self.other._closing:
                 self.other._loop.call_soon(self.other._lose_soon)
+
+    def _tell_lost(self) -> None:
+        """Tell the protocol object, and let go of it: the two ends refer to each other."""
+        protocol, self._protocol = self._protocol, _GONE
+        self._sent.clear()
+        protocol.connection_lost(None)
 
     def _lose_soon(self) -> None:
         """The other end is gone."""
         self._closing = self._ended = True
         self._lose()
 
+
+_GONE = Receiver()
+"The protocol object of an end that is closed."
 
 TRANSPORT: Any = Mem()
 "The transport ``mem``."
