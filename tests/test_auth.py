@@ -384,26 +384,51 @@ class Slow:
         return await answer
 
 
-async def test_the_last_failures_are_for_one_check_at_a_time() -> None:
+async def test_as_many_checks_at_once_as_may_fail_and_one_more_for_each_that_said_yes() -> None:
     slow = Slow()
     handler = auth.per_request(Guarded(), slow)
     async with afflux.serve(TCP, handler, limits=Limits.server(auth_failures=2)) as server:
         async with afflux.connect(server.uri) as peer:
             asked = [asyncio.ensure_future(peer.request(b"")) for _ in range(6)]
-            first, second = await slow.begun.get(), await slow.begun.get()
+            answers = [await slow.begun.get() for _ in range(2)]
             await turns(50)
             assert slow.begun.empty(), "two may fail, so two are tried at once"
-            first.set_result("ada")
-            third = await slow.begun.get()
+            answers.pop().set_result("ada")
+            answers += [await slow.begun.get() for _ in range(2)]
             await turns(50)
-            assert slow.begun.empty()
-            second.set_result("ada")
-            fourth = await slow.begun.get()
-            for answer in (third, fourth):
-                answer.set_result("ada")
+            assert slow.begun.empty(), "one has said yes: three at once"
+            answers.pop().set_result(None)
+            await turns(50)
+            assert slow.begun.empty(), "one has said no: one at once, and two are at it"
+            for _ in range(2):
+                answers.pop().set_result("ada")
             for _ in range(2):
                 (await slow.begun.get()).set_result("ada")
-            await asyncio.gather(*asked)
+            said = await asyncio.gather(*asked, return_exceptions=True)
+            assert sum(isinstance(one, afflux.Rejected) for one in said) == 1
+
+
+async def test_a_storm_of_honest_clients_of_one_address_is_checked_in_time() -> None:
+    """A deploy behind one address: the checks of those who are right do not stand in a row."""
+    at_once = most = 0
+
+    async def check(credentials: Any, peer: afflux.Peer) -> object:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.01)
+        at_once -= 1
+        return "ada"
+
+    limits = Limits.server(auth_failures=1, handshake_s=4, accepts_per_s=10_000)
+    async with afflux.serve(TCP, Demo(), on_setup=auth.at_setup(check), limits=limits) as server:
+
+        async def client() -> bytes:
+            async with afflux.connect(server.uri, setup=TOKEN) as peer:
+                return (await peer.request(b"x")).data
+
+        assert await asyncio.gather(*(client() for _ in range(400))) == [b"x"] * 400
+    assert 1 < most <= 257
 
 
 async def test_trying_at_once_gains_nothing() -> None:

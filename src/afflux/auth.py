@@ -12,7 +12,9 @@
    error and in no log.
 3. An address whose checks have failed ``limits.auth_failures`` times within a minute waits for its next answer until
    that rate allows one more check. Who would have to wait beyond ``handshake_s`` is not checked, and told "auth-rate"
-   (AU-03). The last failures that an address has are for one check at a time, so that trying at once gains nothing.
+   (AU-03). An address may have as many checks at once as it may still fail, so that trying at once gains nothing. Each
+   check that says yes allows one more at once, so that ten thousand clients of one address get in; one that says no
+   takes all of these away.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import secrets
 import stat
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -67,6 +70,9 @@ REFUSED: Final = "not authenticated"
 Check = Callable[[Authentication | None, Peer], Any]
 """``check(credentials, peer)``, async or not: returns the principal, or None to refuse. The credentials are what the
 peer says, None where it says nothing; compare secrets with ``hmac.compare_digest``, never with ``==``."""
+
+_MOST_PROVED: Final = 256
+"Checks of one address at once, beyond those that may fail."
 
 _Sleep = Callable[[float], Awaitable[object]]
 
@@ -187,7 +193,17 @@ class _Busy:
     """Checks of one address that are under way."""
 
     checks: int = 0
-    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+    proved: int = 0
+    "How many checks in a row have said yes, 256 at most."
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+
+    def wake(self, most: int) -> None:
+        """Let some of those who wait look again."""
+        while most > 0 and self.waiting:
+            waiter = self.waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                most -= 1
 
 
 class _Gate:
@@ -216,7 +232,7 @@ class _Gate:
             # A check that was canceled counts as well: else hanging up in time would make trying free.
             if principal is None:
                 self._failures.add(address, limits.auth_failures, self._clock())
-            self._leave(address, busy)
+            self._leave(address, busy, principal is not None)
         if principal is None:
             raise Rejected(REFUSED)
         return principal
@@ -242,12 +258,14 @@ class _Gate:
         """
         failures, per_minute = self._failures, limits.auth_failures
         end = self._clock() + limits.handshake_s
+        again = False
         while True:
             now = self._clock()
             busy = self._busy.get(address) or _Busy()
             wait = failures.wait(address, per_minute, now)
             alone = not busy.checks
-            if not wait and (alone or failures.left(address, per_minute, now) - busy.checks >= 1 - _GRAIN):
+            at_once = failures.left(address, per_minute, now) + busy.proved
+            if not wait and (alone or at_once - busy.checks >= 1 - _GRAIN):
                 busy.checks += 1
                 self._busy[address] = busy
                 return busy
@@ -257,25 +275,35 @@ class _Gate:
             if wait:
                 await self._sleep(wait)
             else:
-                await self._one_ends(busy, end - now)
+                await self._one_ends(address, busy, end - now, again)
+                again = True
 
-    async def _one_ends(self, busy: _Busy, seconds: float) -> None:
-        """Wait until a check of the same address ends."""
+    async def _one_ends(self, address: str, busy: _Busy, seconds: float, again: bool) -> None:
+        """Wait until a check of the same address ends; ``again``: ahead of those who have not waited yet."""
         waiter = asyncio.get_running_loop().create_future()
-        busy.waiting.append(waiter)
+        (busy.waiting.appendleft if again else busy.waiting.append)(waiter)
         try:
             async with asyncio.timeout(seconds):
                 await waiter
-        except TimeoutError:
-            raise Rejected(REASONS["auth_failures"], rule="auth_failures") from None
+        except BaseException as error:
+            if waiter.done() and not waiter.cancelled():
+                busy.wake(1)  # this turn is for the next
+            elif waiter in busy.waiting:
+                busy.waiting.remove(waiter)
+            self._forget(address, busy)
+            if isinstance(error, TimeoutError):
+                raise Rejected(REASONS["auth_failures"], rule="auth_failures") from None
+            raise
 
-    def _leave(self, address: str, busy: _Busy) -> None:
+    def _leave(self, address: str, busy: _Busy, good: bool) -> None:
         busy.checks -= 1
-        waiting, busy.waiting = busy.waiting, []
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
-        if not busy.checks:
+        busy.proved = min(busy.proved + 1, _MOST_PROVED) if good else 0
+        # After a failure everyone has to look how long it takes now.
+        busy.wake(2 if good else len(busy.waiting))
+        self._forget(address, busy)
+
+    def _forget(self, address: str, busy: _Busy) -> None:
+        if not busy.checks and not busy.waiting and self._busy.get(address) is busy:
             self._busy.pop(address, None)
 
 

@@ -156,7 +156,7 @@ class Limits:
         off=True,
         share_of="connections",
     )
-    accepts_per_s: int = _row(5, "count per second", 200, 2_000, 20)
+    accepts_per_s: int = _row(5, "count per second", 2_000, 20_000, 20)
     half_handshakes: int = _row(5, "count", 1_024, 4_096, 32)
     accept_backoff_s: float = _row(5, "seconds after descriptors run out", 1, 1, 1)
     auth_failures: int = _row(5, "per minute and address", 10, 100, 5, "auth-rate")

@@ -37,7 +37,8 @@ __all__ = [
 ]
 
 _Found = tuple[Any, ...]
-_BACKLOG = 1024
+_BACKLOG = 4096
+"Connections that may wait in the system's queue, where it allows as many."
 _ACCEPTS_PER_TURN = 64
 _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 "After so many seconds of silence, every so many seconds, so many times: 90 s, as the lifetime of a client."

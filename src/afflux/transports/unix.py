@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TRANSPORT", "Unix"]
 
-_BACKLOG = 1024
+_BACKLOG = 4096
 _LONGEST = 107
 "Bytes of a path: the system's structure has no room for more."
 _AGAIN_S = 0.02
