@@ -79,7 +79,7 @@ $(VENV)/bench-ready: $(VENV)/ready requirements/bench.txt
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps -r requirements/bench.txt && touch $@ \
 	    || echo "setup: that failed; the report will say who can not run without it"
 
-interop: setup ## with other implementations of RSocket, every case, into docs/interop.md (npm for the JavaScript ones)
+interop: setup ## with other implementations of RSocket, every case, into docs/interop.md (npm for the JavaScript ones, Maven for Java)
 	@$(BIN)/python -m interop
 
 interop-smoke: setup ## the same, a handful of cases of each

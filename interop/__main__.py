@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     whole = not (asked.peer or asked.case or asked.role or asked.transport or asked.smoke)
     stale = results.stale() if whole and not results.away else []
     print("".join(f"! {text}\n" for text in stale), end="")
-    surprises = bool(results.unexpected() or results.away or stale)
+    missing = [name for name in results.away if not PEERS[name].optional]
+    surprises = bool(results.unexpected() or missing or stale)
     if asked.out or (whole and not surprises):
         out = asked.out or PAGE
         out.write_text(page(results))

@@ -96,6 +96,8 @@ function stream(request) {
       const [size, meta, count] = rest.map(Number);
       return {count, next: (i) => ({data: fill(size, i), metadata: meta ? fill(meta, i + 1) : undefined})};
     }
+    case 'never':
+      return {count: 0, next: number, tag: rest[0], silent: true};
     case 'endless':
       return {count: Infinity, next: number, tag: rest[0]};
     case 'fail':
@@ -113,6 +115,7 @@ function stream(request) {
 class Producer {
   constructor(plan, to) {
     Object.assign(this, {plan, to, wanted: 0, sent: 0, over: false, busy: false});
+    if (plan.silent) fact('never', {tag: plan.tag});
   }
 
   request(n) {
@@ -131,7 +134,7 @@ class Producer {
       this.wanted--;
       to.next(plan.next(this.sent++));
     }
-    if (!this.over && this.sent >= plan.count) {
+    if (!this.over && this.sent >= plan.count && !plan.silent) {
       this.over = true;
       if (plan.error) to.error(plan.error);
       else to.complete();
@@ -231,6 +234,26 @@ class Channel {
   }
 }
 
+// Many echoes asked for in one go, and what became of them. `ask(payload, came, failed)` asks for one.
+function burst({count}, reply, ask) {
+  const told = {answered: 0, wrong: 0, failed: {}};
+  let left = count;
+  const over = () => --left || reply({burst: told});
+  for (let i = 0; i < count; i++) {
+    const data = Buffer.from(`echo ${i}`);
+    const came = (item) => {
+      told[data.equals(item.data || Buffer.alloc(0)) ? 'answered' : 'wrong']++;
+      over();
+    };
+    const failed = (error) => {
+      const text = failure(error).message;
+      told.failed[text] = (told.failed[text] || 0) + 1;
+      over();
+    };
+    ask({data}, came, failed);
+  }
+}
+
 function codeOf(error) {
   return error.code === undefined ? (error.source ? error.source.code : null) : error.code;
 }
@@ -257,4 +280,4 @@ function listen(verbs) {
   say({fact: 'started'});
 }
 
-module.exports = {Channel, Producer, answer, fact, failure, fill, listen, payload, read, say, stream, told};
+module.exports = {Channel, Producer, answer, burst, fact, failure, fill, listen, payload, read, say, stream, told};

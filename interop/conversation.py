@@ -43,7 +43,7 @@ class Setting:
     setup: tuple[bytes, bytes | None] = (b"", None)
     "Data and metadata of the setup."
     mtu: int | None = None
-    "Largest frame, for the side that can set it."
+    "Largest frame, for each side that can be told."
     reject: bool = False
     "The server refuses."
     lease: tuple[float, int] | None = None
@@ -153,7 +153,7 @@ async def peer_is_client(process: Process, peer: str, transport: str, setting: S
         guests.append(guest)
         await responder.setup(setup, guest, setting.reject)
 
-    uri = f"{transport}://127.0.0.1:0"
+    uri = f"{transport}://127.0.0.1:0" + (f"?mtu={setting.mtu}" if setting.mtu else "")
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(
             afflux.serve(uri, responder, limits=limits_of(setting), on_setup=on_setup, **_server_parts(setting))

@@ -56,9 +56,12 @@ class KnownFinding:
     fault: Fault = "theirs"
 
 
-_PY, _JS0, _JS1 = "rsocket-py", "rsocket-js-0", "rsocket-js-1"
+_PY, _JS0, _JS1, _JAVA = "rsocket-py", "rsocket-js-0", "rsocket-js-1", "rsocket-java"
 
 _NO_FRAGMENTS = "it sends everything in one frame: see whole.*"
+
+_RESUMED = ("idle", "request", "requests", "stream", "lost-*", "channel", "twice", "cuts", "fragments-*")
+"The cases that resume."
 
 ABSENT: tuple[Absent, ...] = (
     Absent(
@@ -71,6 +74,7 @@ ABSENT: tuple[Absent, ...] = (
     Absent(_JS0, "client", "fragments.metadata-up", _NO_FRAGMENTS),
     Absent(_JS0, "client", "fragments.channel-up", _NO_FRAGMENTS),
     Absent(_JS0, "client", "fragments.fire", _NO_FRAGMENTS),
+    Absent(_JS0, "client", "resume.fragments-up", _NO_FRAGMENTS),
     Absent(_JS0, "server", "fragments.down-*", _NO_FRAGMENTS),
     Absent(_JS0, "server", "fragments.metadata-down", _NO_FRAGMENTS),
     Absent(_JS0, "server", "fragments.stream", _NO_FRAGMENTS),
@@ -79,25 +83,19 @@ ABSENT: tuple[Absent, ...] = (
         for name in ("code-*", "rejected", "canceled", "invalid")
     ),
     Absent(_JS0, "server", "setup.mime", "its server does not show the MIME types to the application"),
-    *(
-        Absent(_PY, "server", f"resume.{name}", "it has no resumption")
-        for name in ("idle", "request", "stream", "lost-*", "channel", "twice", "unknown")
-    ),
+    *(Absent(_PY, "server", f"resume.{name}", "it has no resumption") for name in (*_RESUMED, "unknown")),
     Absent(_PY, "client", "resume.*", "it has no resumption"),
-    *(
-        Absent(_JS0, "server", f"resume.{name}", "its server has no resumption")
-        for name in ("idle", "request", "stream", "lost-*", "channel", "twice")
-    ),
+    *(Absent(_JS0, "server", f"resume.{name}", "its server has no resumption") for name in _RESUMED),
     Absent(_JS0, "client", "lease.renewed", "without a lease its requests fail at once; none waits for one"),
     *(
         Absent(_JS1, "server", f"lease.{name}", "it never grants a lease: see lease.granted")
-        for name in ("honoured", "enforced", "renewed", "expires", "back")
+        for name in ("honoured", "enforced", "renewed", "expires", "back", "kinds", "largest")
     ),
     Absent(_JS1, "client", "lease.back", "it never grants a lease"),
     Absent(_JS1, "*", "push.metadata", "not written yet: sending throws, and what comes is dropped"),
     *(
         Absent(_JS1, "server", case, "it fragments requests, never answers: see whole.*")
-        for case in ("fragments.down-*", "fragments.metadata-down", "fragments.stream")
+        for case in ("fragments.down-*", "fragments.metadata-down", "fragments.stream", "resume.fragments-down")
     ),
 )
 
@@ -114,7 +112,7 @@ KNOWN: tuple[Known, ...] = (
     Known(
         _PY,
         "server",
-        ("request.empty-metadata",),
+        ("request.empty-metadata", "sizes.*-empty"),
         "theirs",
         "2.2: M",
         "Empty metadata is never sent: M is set when there are bytes, not when there is metadata.",
@@ -212,6 +210,8 @@ KNOWN: tuple[Known, ...] = (
             "stream.request",
             "channel.metadata",
             "whole.metadata-down",
+            "sizes.*-some",
+            "sizes.*-large",
         ),
         "theirs",
         "2.2: M",
@@ -223,7 +223,7 @@ KNOWN: tuple[Known, ...] = (
     Known(
         _JS0,
         "*",
-        ("request.empty-metadata",),
+        ("request.empty-metadata", "sizes.*-empty"),
         "theirs",
         "2.2: M",
         "Empty metadata is read as none.",
@@ -232,7 +232,7 @@ KNOWN: tuple[Known, ...] = (
     Known(
         _JS1,
         "*",
-        ("request.empty-metadata",),
+        ("request.empty-metadata", "sizes.*-empty"),
         "theirs",
         "2.2: M",
         "Empty metadata is read as none.",
@@ -265,6 +265,18 @@ KNOWN: tuple[Known, ...] = (
         "A handler's RSocketError with a code is sent as APPLICATION_ERROR: compiled to ES5, its class is not "
         "recognised by instanceof.",
         bytes="000000012c00000002016c61746572",
+    ),
+)
+
+_SIZES: tuple[Known, ...] = (
+    Known(
+        _JS1,
+        "client",
+        ("sizes.64-some", "sizes.64-large", "sizes.1500-large", "sizes.16k-large"),
+        "theirs",
+        "R-33",
+        "A request with metadata in fragments and empty data never ends: every fragment says that more follow.",
+        bytes="00000001118000000161 0000000129a000000162",
     ),
 )
 
@@ -358,7 +370,7 @@ _SESSIONS: tuple[Known, ...] = (
     Known(
         _JS1,
         "client",
-        ("resume.idle", "resume.request", "resume.stream", "resume.lost-*", "resume.channel", "resume.twice"),
+        tuple(f"resume.{name}" for name in _RESUMED),
         "theirs",
         "R-52",
         "RESUME goes out with the version 0.1: major and minor are exchanged.",
@@ -374,7 +386,37 @@ _SESSIONS: tuple[Known, ...] = (
     ),
 )
 
-KNOWN += _WEBSOCKET + _SESSIONS
+_OF_JAVA: tuple[Known, ...] = (
+    Known(
+        _JAVA,
+        "server",
+        ("setup.mime",),
+        "theirs",
+        "2.3: MIME length 8",
+        "The length of a MIME type is read as a signed byte: at 128 and more the SETUP can not be read, and the client "
+        "hears nothing.",
+    ),
+    Known(
+        _JAVA,
+        "server",
+        ("lease.refused",),
+        "hole",
+        "R-14",
+        "A server without leases says INVALID_SETUP, as rsocket-js-0 does.",
+        bytes="000000002c0000000001",
+    ),
+    Known(
+        _JAVA,
+        "server",
+        ("resume.refused",),
+        "theirs",
+        "R-15",
+        "A client that wants resumption hears UNSUPPORTED_SETUP, not REJECTED_SETUP.",
+        bytes="000000002c0000000002",
+    ),
+)
+
+KNOWN += _SIZES + _WEBSOCKET + _SESSIONS + _OF_JAVA
 
 FINDINGS: tuple[KnownFinding, ...] = (
     KnownFinding(

@@ -11,6 +11,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from interop import rsocket_java
+
 __all__ = ["PEERS", "Peer"]
 
 HERE = Path(__file__).resolve().parent
@@ -27,21 +29,30 @@ class Peer:
     tells_leases: bool = False
     "Its requests fail without a lease, and it tells when one comes; those of others wait."
     script: str = ""
-    'The node script; "" for the Python one.'
+    'The node script; "" for one of Python or Java.'
+    java: bool = False
+    optional: bool = False
+    "A run without it is a good run: not every machine can have it."
 
     @property
     def command(self) -> tuple[str, ...]:
         """What starts it."""
+        if self.java:
+            return rsocket_java.command()
         return ("node", str(HERE / self.script)) if self.script else (sys.executable, "-m", "interop.rsocket_py")
 
     def why_not(self) -> str | None:
-        """Why it can not run here, and what would change that; None when it can. Installs what npm has to."""
+        """Why it can not run here, and what would change that; None when it can. Installs what npm or Maven has to."""
+        if self.java:
+            return rsocket_java.why_not()
         if not self.script:
             return None if _has("rsocket") else "the package rsocket is not here: make setup"
         return _node(HERE)
 
     def version(self) -> str:
         """Which one it is: of npm the one that is wanted, which is exact."""
+        if self.java:
+            return rsocket_java.version()
         if not self.script:
             return metadata.version("rsocket")
         wanted = json.loads((HERE / Path(self.script).parent / "package.json").read_text())
@@ -87,6 +98,7 @@ PEERS = {
         Peer("rsocket-py", "rsocket-py 0.4.20", "PyPI: rsocket"),
         Peer("rsocket-js-0", "rsocket-js 0.0.27", "npm: rsocket-core and its transports", True, "js0/peer.js"),
         Peer("rsocket-js-1", "rsocket-js 1.0.0-alpha.3", "npm: rsocket-core and its transports", script="js1/peer.js"),
+        Peer("rsocket-java", "rsocket-java 1.1", "Maven: io.rsocket", java=True, optional=True),
     )
 }
 "Every peer by name."

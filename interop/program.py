@@ -100,6 +100,8 @@ class Plan:
     "How it ends, if not in order."
     tag: str | None = None
     "Tell a cancel under this tag."
+    silent: bool = False
+    "Neither items nor an end; tell the beginning under the tag, too."
 
 
 def plan(data: bytes, metadata: bytes | None) -> Plan:
@@ -113,6 +115,8 @@ def plan(data: bytes, metadata: bytes | None) -> Plan:
         case "size":
             size, meta, count = map(int, rest)
             return Plan((fill(size, i), fill(meta, i + 1) if meta else None) for i in range(count))
+        case "never":
+            return Plan(iter(()), tag=rest[0], silent=True)
         case "endless":
             return Plan(_numbers(), tag=rest[0])
         case "fail":

@@ -180,7 +180,7 @@ class Proxy:
 
     def __init__(self, target: str) -> None:
         self.scheme, _, rest = target.partition("://")
-        host, _, port = rest.partition("/")[0].rpartition(":")
+        host, _, port = rest.partition("?")[0].partition("/")[0].rpartition(":")
         self._target = host, int(port)
         self.links: list[Link] = []
         "Every connection there was, in order."

@@ -8,7 +8,7 @@ from textwrap import wrap
 from afflux.protocols.rsocket import frames as f
 from interop import known
 from interop.cases import CASES, Case, by_name
-from interop.peers import PEERS
+from interop.peers import PEERS, Peer
 from interop.runner import ROLES, TRANSPORTS, Result, Results, recognised
 
 __all__ = ["page", "shown_bytes", "summary"]
@@ -45,12 +45,17 @@ make interop-smoke                            # a handful of cases of each peer
 ```
 
 The JavaScript peers need Node.js 18 or newer and npm, which installs them at the versions of
-`interop/package-lock.json`. Every failure is declared in `interop/known.py`, with its class and reason. One that is not
-declared there makes the run fail, and so does a declared one that passes.
+`interop/package-lock.json`. The Java peer needs a JDK and rsocket-java: Maven resolves `interop/java/pom.xml`, or
+`AFFLUX_RSOCKET_JAVA` names a class path with rsocket-core, rsocket-transport-netty and what they need; without either
+it is listed as not run, and the run is good all the same.
+
+Every failure is declared in `interop/known.py`, with its class and reason. One that is not declared there makes the
+run fail, and so does a declared one that passes.
 
 A failure is *theirs* when the bytes or the silence of the peer break a rule, which is named by its number; *ours* when
 afflux does; a *hole* when the specification leaves it open. Cases "fragments" let the peer fragment at 16 KiB where it
 can; cases "whole" raise `frame_bytes`, for peers that send 4 MB in one frame; all others run under the default limits.
+Cases "sizes" take an MTU for both sides, where a peer can be told one, and send what is echoed both ways.
 """
 
 
@@ -79,9 +84,10 @@ def _undeclared(results: Results) -> list[str]:
 
 def page(results: Results) -> str:
     """docs/interop.md."""
-    versions = "".join(f"| {peer.title} | {peer.packages} | {peer.version()} |\n" for peer in PEERS.values())
+    versions = "".join(f"| {peer.title} | {peer.packages} | {peer.version()} |\n" for peer in _met(results))
     parts = [
         _HEAD + versions,
+        "".join(f"Not run: {PEERS[name].title}. {_sentence(why)}\n" for name, why in results.away.items()),
         _totals(results),
         "## The matrix\n\n" + _MARKS,
         *(_matrix(results, group) for group in _groups()),
@@ -92,6 +98,15 @@ def page(results: Results) -> str:
     return "\n".join(part for part in parts if part)
 
 
+def _met(results: Results) -> list[Peer]:
+    """Those that could run."""
+    return [peer for peer in PEERS.values() if peer.name not in results.away]
+
+
+def _sentence(why: str) -> str:
+    return why[0].upper() + why[1:] + "."
+
+
 def _groups() -> list[str]:
     return list(dict.fromkeys(case.group for case in CASES))
 
@@ -99,13 +114,13 @@ def _groups() -> list[str]:
 def _totals(results: Results) -> str:
     """How many, by peer and role."""
     lines = ["| peer | as | passed | theirs | hole | ours | – |", "|---|---|---|---|---|---|---|"]
-    for peer in PEERS:
+    for peer in _met(results):
         for role in ROLES:
-            mine = {key: result for key, result in results.results.items() if key[:2] == (peer, role)}
+            mine = {key: result for key, result in results.results.items() if key[:2] == (peer.name, role)}
             counts = dict.fromkeys(("passed", "theirs", "hole", "ours", "–"), 0)
             for key, result in mine.items():
                 counts[_outcome(key, result)] += 1
-            lines.append(f"| {PEERS[peer].title} | {role} | " + " | ".join(map(str, counts.values())) + " |")
+            lines.append(f"| {peer.title} | {role} | " + " | ".join(map(str, counts.values())) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -120,12 +135,13 @@ def _outcome(key: tuple[str, str, str, str], result: Result) -> str:
 
 def _matrix(results: Results, group: str) -> str:
     """One group's table."""
-    names = [f"{PEERS[peer].name} {role}" for peer in PEERS for role in ROLES]
+    columns = [(peer.name, role) for peer in _met(results) for role in ROLES]
+    names = [f"{peer} {role}" for peer, role in columns]
     lines = [f"### {group}", "", "| case | shows | " + " | ".join(names) + " |"]
     lines.append("|---|---|" + ":-:|" * len(names))
     for case in CASES:
         if case.group == group:
-            cells = [_cell(results, case, peer, role) for peer in PEERS for role in ROLES]
+            cells = [_cell(results, case, peer, role) for peer, role in columns]
             lines.append(f"| {case.name.partition('.')[2]} | {case.title} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -72,6 +72,8 @@ class Responder:
 
     async def stream(self, payload: afflux.Payload) -> AsyncIterator[afflux.Payload]:
         made = plan(payload.data, payload.metadata)
+        if made.silent:
+            await self._never(str(made.tag))
         try:
             for data, metadata in made.items:
                 yield afflux.Payload(data, metadata)

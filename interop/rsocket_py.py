@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import sys
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -170,6 +171,18 @@ class Peer:
                 reply(next=told(future.result()), complete=True)
 
         future.add_done_callback(done)
+
+    async def burst(self, command: dict[str, Any], reply: Reply) -> None:
+        from rsocket.payload import Payload
+
+        sent = [b"echo %d" % i for i in range(command["count"])]
+        came = await asyncio.gather(
+            *(self._socket.request_response(Payload(data)) for data in sent), return_exceptions=True
+        )
+        failed = Counter(str(one) for one in came if isinstance(one, BaseException))
+        whole = [one for one in zip(sent, came, strict=True) if not isinstance(one[1], BaseException)]
+        answered = sum(bytes(item.data) == data for data, item in whole)
+        reply(burst={"answered": answered, "wrong": len(whole) - answered, "failed": failed})
 
     async def fire(self, command: dict[str, Any], reply: Reply) -> None:
         await self._socket.fire_and_forget(_asked(command))

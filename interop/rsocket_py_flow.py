@@ -65,6 +65,8 @@ class Source:
     def subscribe(self, subscriber: Any) -> None:
         """Somebody wants them."""
         self._subscriber = subscriber
+        if self._plan.silent:
+            fact("never", tag=self._plan.tag)
         subscriber.on_subscribe(self)
 
     def request(self, n: int) -> None:
@@ -92,6 +94,8 @@ class Source:
             self._task = None
 
     def _end(self) -> None:
+        if self._plan.silent:
+            return
         self._over = True
         if self._plan.error is not None:
             self._subscriber.on_error(error_of(self._plan.error))

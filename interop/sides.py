@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -62,6 +63,9 @@ class Asker(Protocol):
 
     async def start_request(self, data: bytes) -> Call:
         """A request that is not waited for."""
+
+    async def burst(self, count: int) -> dict[str, Any]:
+        """So many echoes at once: how many were "answered" and came "wrong", and by their texts those that "failed"."""
 
     async def fire(self, data: bytes, metadata: bytes | None = None) -> None:
         """No answer."""
@@ -160,6 +164,11 @@ class ProcessAsker:
     async def start_request(self, data: bytes) -> _ProcessFlow:
         """A request that is not waited for."""
         return _ProcessFlow(self._process, *self._process.say("request", data=_blob(data)))
+
+    async def burst(self, count: int) -> dict[str, Any]:
+        told = await self._process.ask("burst", count=count)
+        _raise(told)
+        return dict(told["burst"])
 
     async def fire(self, data: bytes, metadata: bytes | None = None) -> None:
         _raise(await self._process.ask("fire", data=_blob(data), metadata=_blob(metadata)))
@@ -307,6 +316,14 @@ class AffluxAsker:
     async def start_request(self, data: bytes) -> _AffluxRequest:
         """A request that is not waited for."""
         return _AffluxRequest(self.peer, data)
+
+    async def burst(self, count: int) -> dict[str, Any]:
+        sent = [b"echo %d" % i for i in range(count)]
+        came = await asyncio.gather(*map(self.peer.request, sent), return_exceptions=True)
+        failed = Counter(str(one) for one in came if isinstance(one, BaseException))
+        whole = [(data, one) for data, one in zip(sent, came, strict=True) if not isinstance(one, BaseException)]
+        answered = sum(item.data == data for data, item in whole)
+        return {"answered": answered, "wrong": len(whole) - answered, "failed": dict(failed)}
 
     async def fire(self, data: bytes, metadata: bytes | None = None) -> None:
         try:

@@ -7,7 +7,7 @@ import asyncio
 from afflux.protocols.rsocket import frames as f
 from interop.cases.base import case, echoes, fails
 from interop.conversation import Conversation, Failed, check
-from interop.program import shown
+from interop.program import fill, shown
 
 
 @case("setup.payload", "the setup's data and metadata reach the server", setup=(b"who am I", b"credentials"))
@@ -79,6 +79,31 @@ async def _client_answers(c: Conversation) -> None:
     await echoes(c)
     c.proxy.link.inject("<", f.Keepalive(respond=True, data=b"tick tock").encode())
     await c.frame(f.Keepalive, ">", respond=False, data=b"tick tock")
+    await echoes(c)
+
+
+@case("keepalive.short", "a keepalive every 50 ms is served", keepalive=0.05, lifetime=2, limit=10)
+async def _short(c: Conversation) -> None:
+    await c.frame(f.Keepalive, "<", 40, respond=False)
+    await echoes(c)
+
+
+@case("keepalive.data", "none, one byte and 1,000 bytes of data come back as they went, both ways")
+async def _data(c: Conversation) -> None:
+    await echoes(c)
+    for data in (b"", b"!", fill(1000, 6)):
+        for way, back in ((">", "<"), ("<", ">")):
+            c.proxy.link.inject(way, f.Keepalive(respond=True, data=data).encode())  # type: ignore[arg-type]
+            await c.frame(f.Keepalive, back, respond=False, data=data)
+    await echoes(c)
+
+
+@case("keepalive.many", "thirty at once, each answered")
+async def _many(c: Conversation) -> None:
+    await echoes(c)
+    for i in range(30):
+        c.proxy.link.inject(">", f.Keepalive(respond=True, data=b"%d" % i).encode())
+    await c.frame(f.Keepalive, "<", 30, respond=False)
     await echoes(c)
 
 

@@ -1,6 +1,6 @@
 """Large payloads: in fragments where the peer makes them, and whole, which needs a larger frame limit than the default.
 
-afflux always fragments what is above its MTU (128 KiB), so a peer has to put together in every case of this file.
+afflux fragments too: what is above 16 KiB in the cases "fragments", else what is above its default of 128 KiB.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from contextlib import suppress
 from afflux.protocols.rsocket import frames as f
 from interop.cases.base import case, echoes
 from interop.conversation import Conversation, Failed, Skip, check
-from interop.program import shown
+from interop.program import digest, fill, read, shown
 from interop.responder import expected_sum
 
 RATE = {"resume_rate": (1000, 0.0001)}
@@ -83,6 +83,35 @@ async def _back(c: Conversation) -> None:
     await c.back.leased()
     item = await c.back.request(b"under a lease")
     check(item is not None and item.data == shown(b"under a lease"), f"got {item}")
+
+
+@case(
+    "lease.kinds",
+    "each interaction takes one of the lease; a fifth goes without",
+    lease=(20, 4),
+    keepalive=0.1,
+    lifetime=5,
+)
+async def _kinds(c: Conversation) -> None:
+    await c.asker.leased()
+    await echoes(c)
+    await c.asker.fire(b"fired")
+    await c.facts.wait("fired", data=shown(b"fired"))
+    stream = await c.asker.stream(b"!count 20 1", 3)
+    for _ in range(4):
+        await stream.take(3)
+        await stream.more(3)  # what is asked for later costs nothing
+    channel = await c.asker.channel([b"one", b"two"], 5)
+    await channel.take(2)
+    await c.asker.start_request(b"one too many")
+    await _beats(c, 2)
+    check(_requests(c) == 4, f"{_requests(c)} requests under a lease for 4")
+
+
+@case("lease.largest", "a lease for 2³¹ - 1 requests", lease=(20, 0x7FFFFFFF))
+async def _largest(c: Conversation) -> None:
+    await c.asker.leased()
+    await asyncio.gather(*(echoes(c, b"request %d" % i) for i in range(50)))
 
 
 @case("lease.refused", "a server without leases says UNSUPPORTED_SETUP", lease_alone=True, audited=False)
@@ -168,6 +197,76 @@ async def _twice(c: Conversation) -> None:
     await c.proxy.wait(lambda: len(c.proxy.links) == 2)
     await echoes(c)
     await _count(c, 60)
+    await echoes(c)
+
+
+@case("resume.cuts", "five breaks within one stream of 1,200 items", resume=True, limits=RATE, limit=20)
+async def _cuts(c: Conversation) -> None:
+    flow = await c.asker.stream(b"!count 1200 16", 100)
+    got = []
+    for cut in range(12):
+        await flow.more(100)
+        got += await flow.take(100)
+        if cut % 2:
+            continue
+        links = len(c.proxy.links)
+        c.proxy.link.cut()
+        await c.proxy.wait(lambda links=links: len(c.proxy.links) > links)  # type: ignore[misc]
+    await flow.end()
+    expected = [shown(str(i).ljust(16, ".").encode()) for i in range(1200)]
+    check([item.data for item in got] == expected, "not each item once and in order")
+
+
+@case(
+    "resume.requests",
+    "twenty answers that are awaited when it breaks come once each",
+    resume=True,
+    limits=RATE,
+    limit=10,
+)
+async def _requests_under_way(c: Conversation) -> None:
+    await echoes(c)
+    flows = [await c.asker.start_request(b"!slow 300") for _ in range(20)]
+    await c.frame(f.RequestResponse, ">", 21)
+    c.proxy.link.cut()
+    for flow in flows:
+        check((await flow.take(1))[0].data == shown(b"slow"), "another answer")
+    await echoes(c)
+
+
+@case(
+    "resume.fragments-up", "it breaks within the fragments of a request", resume=True, limits=RATE, limit=10, mtu=1500
+)
+async def _fragments_up(c: Conversation) -> None:
+    await echoes(c)
+    c.proxy.link.frozen = True
+    flow = await c.asker.start_request(b"!digest " + fill(40_000, 3))
+    await c.frame(f.PayloadFrame, ">", 9)
+    c.proxy.link.cut()
+    data = b"!digest " + fill(40_000, 3)
+    got = read((await flow.take(1))[0].data) or b""
+    check(got.startswith(f"{len(data)} {digest(data)}".encode()), f"arrived as {got!r}")
+
+
+@case("resume.fragments-down", "it breaks within those of an answer", resume=True, limits=RATE, limit=10, mtu=1500)
+async def _fragments_down(c: Conversation) -> None:
+    await echoes(c)
+    c.proxy.link.mute = True
+    flow = await c.asker.start_request(b"!size 40000 0")
+    await c.frame(f.PayloadFrame, "<", 10)
+    c.proxy.link.cut()
+    check((await flow.take(1))[0].data == shown(fill(40_000, 1)), "another answer")
+
+
+@case("resume.lost-cancel", "a cancel that was lost is sent again", resume=True, limits=RATE, limit=10)
+async def _lost_cancel(c: Conversation) -> None:
+    flow = await c.asker.start_request(b"!never a")
+    await c.facts.wait("never", tag="a")
+    c.proxy.link.frozen = True
+    await flow.cancel()
+    await c.frame(f.Cancel, ">")
+    c.proxy.link.cut()
+    await c.facts.wait("canceled", tag="a")
     await echoes(c)
 
 

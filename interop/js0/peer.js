@@ -280,6 +280,10 @@ common.listen({
       onSubscribe: (cancel) => flows.set(command.id, {subscription: {cancel}}),
     });
   },
+  burst: (command, reply) =>
+    common.burst(command, reply, (payload, came, failed) =>
+      socket.requestResponse(outgoing(payload)).subscribe({onComplete: came, onError: failed, onSubscribe: () => {}})
+    ),
   fire: (command, reply) => {
     socket.fireAndForget(asked(command));
     reply({ok: {}});

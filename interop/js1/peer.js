@@ -242,6 +242,10 @@ common.listen({
     });
     flows.set(command.id, flow);
   },
+  burst: (command, reply) =>
+    common.burst(command, reply, (payload, came, failed) =>
+      socket.requestResponse(outgoing(payload), {onNext: came, onComplete: () => {}, onError: failed, ...unused})
+    ),
   fire: (command, reply) => {
     const done = {onComplete: () => reply({ok: {}}), onError: (error) => reply({error: common.failure(error)})};
     socket.fireAndForget(asked(command), done);

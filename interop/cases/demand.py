@@ -1,0 +1,168 @@
+"""More of credit and cancel: odd grants, small steps, the largest; cancels before, within, after and in crowds."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import cycle
+
+from afflux.protocols.rsocket import frames as f
+from interop.cases.base import case, echoes
+from interop.conversation import Conversation, check
+from interop.program import shown
+from interop.proxy import Seen
+
+_LARGEST = 0x7FFFFFFF
+
+
+def _items(c: Conversation, stream: int) -> list[Seen]:
+    """The items that came back on a stream."""
+    return [s for s in c.seen if s.direction == "<" and s.stream == stream and s.type == 0x0A and s.flags & 0x20]
+
+
+def _opened(c: Conversation, kind: type) -> int:
+    """The id of the stream that was opened last."""
+    return [s for s in c.seen if s.direction == ">" and s.type == kind.TYPE][-1].stream  # type: ignore[attr-defined]
+
+
+@case("credit.one-by-one", "300 items, one asked for when the last has come", limit=20)
+async def _one_by_one(c: Conversation) -> None:
+    flow = await c.asker.stream(b"!count 300 1", 1)
+    for i in range(300):
+        got = await flow.take(1)
+        check(got[0].data == shown(b"%d" % i), f"item {i} is {got}")
+        await flow.more(1)
+    await flow.end()
+
+
+@case("credit.odd", "grants of odd numbers: 7, then 1, 3, 13, 31 in turns; never an item more", limit=20)
+async def _odd(c: Conversation) -> None:
+    flow = await c.asker.stream(b"!endless odd", 7)
+    granted = 7
+    await flow.take(7)
+    for n in (1, 3, 13, 31, 1, 3, 13, 31):
+        await flow.more(n)
+        granted += n
+        await flow.take(n)
+    await echoes(c)
+    came = len(_items(c, _opened(c, f.RequestStream)))
+    check(came == granted, f"{came} items for {granted}")
+    await flow.cancel()
+    await c.facts.wait("canceled", tag="odd")
+
+
+@case("credit.steps", "1,000 items in grants of 3, each given long before it is used up", limit=20)
+async def _steps(c: Conversation) -> None:
+    flow = await c.asker.stream(b"!count 1000 4", 3)
+    for _ in range(333):
+        await flow.more(3)
+    got = await flow.take(1000)
+    check([item.data for item in got] == [shown(str(i).ljust(4, ".").encode()) for i in range(1000)], "out of order")
+    await flow.end()
+
+
+@case("credit.largest", "2³¹ - 1 at once for 5,000 items", limit=20)
+async def _largest(c: Conversation) -> None:
+    flow = await c.asker.stream(b"!count 5000 8", _LARGEST)
+    got = await flow.take(5000)
+    check(got[-1].data == shown(b"4999...."), f"the last is {got[-1]}")
+    await flow.end()
+
+
+@case("credit.largest-channel", "the same for the answers of a channel", limit=20)
+async def _largest_channel(c: Conversation) -> None:
+    items = [b"item %d" % i for i in range(200)]
+    flow = await c.asker.channel(items, _LARGEST)
+    got = [item.data for item in await flow.take(200)]
+    check(got == [shown(item) for item in items], "items differ")
+    await flow.end()
+
+
+@case("credit.channel-odd", "a channel's answers in odd grants", limit=20)
+async def _channel_odd(c: Conversation) -> None:
+    items = [b"item %d" % i for i in range(100)]
+    flow = await c.asker.channel(items, 5)
+    got = await flow.take(5)
+    for n in cycle((1, 3, 7)):
+        n = min(n, 100 - len(got))
+        if not n:
+            break
+        await flow.more(n)
+        got += await flow.take(n)
+    check([item.data for item in got] == [shown(item) for item in items], "items differ")
+    await flow.more(1)
+    await flow.end()
+
+
+@case("cancel.before-first", "a stream that is given up before its first item", smoke=True)
+async def _before_first(c: Conversation) -> None:
+    flow = await c.asker.stream(b"!never a", 5)
+    await c.facts.wait("never", tag="a")
+    await flow.cancel()
+    await c.facts.wait("canceled", tag="a")
+    await echoes(c)
+
+
+@case("cancel.middle", "a stream that is given up with credit left: no item above what was granted")
+async def _middle(c: Conversation) -> None:
+    flow = await c.asker.stream(b"!endless a", 100)
+    await flow.take(10)
+    await flow.cancel()
+    await c.facts.wait("canceled", tag="a")
+    await echoes(c)
+    came = len(_items(c, _opened(c, f.RequestStream)))
+    check(10 <= came <= 100, f"{came} items for 100")
+
+
+@case("cancel.after-end", "CANCEL for a request and a stream that are over harms nobody", audited=False)
+async def _after_end(c: Conversation) -> None:
+    await echoes(c)
+    c.proxy.link.inject(">", f.Cancel(stream=_opened(c, f.RequestResponse)).encode())
+    flow = await c.asker.stream(b"!count 3 1", 5)
+    await flow.take(3)
+    await flow.end()
+    await flow.cancel()
+    c.proxy.link.inject(">", f.Cancel(stream=_opened(c, f.RequestStream)).encode())
+    await echoes(c)
+
+
+@case("cancel.requests-at-once", "256 requests that are given up together end their handlers", limit=30)
+async def _requests_at_once(c: Conversation) -> None:
+    await _crowd(c, 256, "request")
+
+
+@case("cancel.streams-at-once", "200 streams, given up together after an item of each", limit=30)
+async def _streams_at_once(c: Conversation) -> None:
+    await _crowd(c, 200, "stream")
+
+
+async def _crowd(c: Conversation, count: int, kind: str) -> None:
+    tags = [f"{kind}{i}" for i in range(count)]
+    if kind == "request":
+        flows = [await c.asker.start_request(f"!never {tag}".encode()) for tag in tags]
+        await asyncio.gather(*(c.facts.wait("never", tag=tag) for tag in tags))
+    else:
+        flows = [await c.asker.stream(f"!endless {tag}".encode(), 3) for tag in tags]
+        await asyncio.gather(*(flow.take(1) for flow in flows))
+    await asyncio.gather(*(flow.cancel() for flow in flows))
+    await asyncio.gather(*(c.facts.wait("canceled", tag=tag) for tag in tags))
+    await echoes(c)
+
+
+@case("cancel.in-a-row", "2,000 endless streams, eight at a time: five items of each, then enough", limit=60)
+async def _in_a_row(c: Conversation) -> None:
+    async def row(name: str) -> None:
+        for i in range(250):
+            flow = await c.asker.stream(f"!endless {name}{i}".encode(), 5)
+            await flow.take(5)
+            await flow.cancel()
+        await c.facts.wait("canceled", tag=f"{name}249")
+
+    await asyncio.gather(*(row(name) for name in "abcdefgh"))
+    await echoes(c)
+
+
+@case("load.echoes", "10,000 echoes at once", limit=60)
+async def _echoes(c: Conversation) -> None:
+    told = await c.asker.burst(10_000)
+    check(told == {"answered": 10_000, "wrong": 0, "failed": {}}, f"{told}"[:400])
+    await echoes(c)
