@@ -678,14 +678,18 @@ async def test_a_close_behind_a_reader_that_has_paused() -> None:
 
 
 @asynccontextmanager
-async def stranger(words: bytes, stays: bool = False) -> AsyncIterator[str]:
+async def stranger(*words: bytes, stays: bool = False) -> AsyncIterator[str]:
     """A TCP server that answers anything with the same bytes."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
-        writer.write(words)
-        if stays:
-            await reader.read()
+        with suppress(ConnectionError):
+            for piece in words:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+            if stays:
+                await reader.read()
         writer.close()
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
@@ -722,6 +726,101 @@ async def test_a_server_that_opens_no_websocket(words: bytes, text: str) -> None
             await afflux.connect(uri)
         with pytest.raises(afflux.ConnectFailed, match=f"can not connect to {uri}: .*{text}"):
             await asyncio.to_thread(afflux.sync.connect, uri)
+
+
+ANSWERS_THAT_STAY = [
+    (b"HTTP/1.1 302 Found\r\nLocation: https://there/\r\n\r\n", "302 Found, to https://there/; redirects are not"),
+    (b"HTTP/1.1 302 Found\r\nlocation:there\r\n\r\n<html>", "302 Found, to there; redirects are not followed"),
+    (b"HTTP/1.1 307 \r\nContent-Length: 9\r\n\r\n", "HTTP 307, to nowhere; redirects are not followed"),
+    (b"HTTP/1.1 308\r\n\r\n", "HTTP 308, to nowhere; redirects are not followed"),
+    (b"HTTP/1.1 302 Found\nLocation: /there\n\n", "302 Found, to /there; redirects are not followed"),
+    (b"HTTP/1.0 302 Found\r\nLocation: /there\r\n\r\n", "302 Found, to /there; redirects are not followed"),
+    (b"HTTP/1.1 302 Found\r\nLocation: /a\x1b[2J\x00b\r\n\r\n", r"302 Found, to /a[^\x1b\x00]*b; redirects are not"),
+    (b"HTTP/1.1 302 Found\r\nLocation: /" + b"x" * 20_000 + b"\r\n\r\n", "302 Found, to /x{100}"),
+    (b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic\r\n\r\n", "answered HTTP 401 Unauthorized$"),
+    (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "answered HTTP 407 Proxy Authentication Required$"),
+    (b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: TLS/1.0\r\n\r\n", "answered HTTP 426 Upgrade Required$"),
+    (b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\nnot you\n", "answered HTTP 403 Forbidden"),
+    (b"HTTP/1.1 404 Not Found\r\nContent-Length: 90\r\n\r\nno such", "answered HTTP 404 Not Found"),
+    (b"HTTP/1.1 404 Not Found\r\nContent-Length: 99999999\r\n\r\nno", "answered HTTP 404 Not Found"),
+    (b"HTTP/1.1 404 Not Found\r\nContent-Length: many\r\n\r\n", "answered HTTP 404 Not Found"),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello", "answered HTTP 200 OK"),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "answered HTTP 200 OK$"),
+    (b"HTTP/1.1 204 No Content\r\n\r\n", "answered HTTP 204 No Content$"),
+    (b"HTTP/1.0 200 OK\r\n\r\n", "answered HTTP 200 OK$"),
+    (b"HTTP/1.0 101 Yes\r\nUpgrade: websocket\r\n\r\n", "opens no WebSocket: it is one of HTTP/1.0"),
+    (b"HTTP/1.1 503 Busy\r\nbad header\r\n: worse\r\n\r\n", "answered HTTP 503 Busy$"),
+    (b"HTTP/1.1 101 Yes\r\nbad header\r\n\r\n", "can not be read, and begins with 'HTTP/1.1 101 Yes'"),
+    (b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 302 Found\r\nLocation: /y\r\n\r\n", "302 Found, to /y;"),
+    (b"HTTP/1.1 100 Continue\r\n\r\n" * 4000, "longer than 65536 bytes"),
+    (b"HTTP/1.1 200 OK\r\nA: " + b"x" * 70_000, "longer than 65536 bytes, and begins with 'HTTP/1.1 200 OK'"),
+    (b"HTTP/1.1 99 Low\r\n", "can not be read, and begins with 'HTTP/1.1 99 Low'"),
+    (b"HTTP/1.1 600 High\r\n", "can not be read, and begins with 'HTTP/1.1 600 High'"),
+    (b"HTTP/1.1 " + b"x" * 200, "can not be read, and begins with 'HTTP/1.1 xxx"),
+    (b"HTTP/1.1", None),
+    (b"\n", "the server speaks no HTTP"),
+]
+"Of servers that leave the connection open: nothing else may be waited for. None is an answer that has not ended."
+WHOLE = [
+    (b"HTTP/2 200\r\n", "can not be read, and begins with 'HTTP/2 200'"),
+    (b"ICY 200 OK\r\n\r\n", "the server speaks no HTTP, and begins with 'ICY 200 OK'"),
+    (b"\x15\x03\x03\x00\x02\x02\x0a", "the server speaks TLS"),
+]
+"Of these the first byte tells: what comes later is not waited for."
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "size"),
+    [
+        *((*answer, size) for answer in ANSWERS_THAT_STAY for size in (1, 100_000)),
+        *((*answer, 100_000) for answer in WHOLE),
+    ],
+)
+async def test_an_answer_that_refuses_is_told_at_once(words: bytes, text: str | None, size: int) -> None:
+    """Though the server does not say where its answer ends, and does not end the connection. However it is cut."""
+    if size < len(words) // 2000:
+        size = 2000
+    pieces = [words[i : i + size] for i in range(0, len(words), size)]
+    timeout = 30.0 if text else 0.05
+    async with stranger(*pieces, stays=True) as uri:
+        error = text or "did not answer within 0.05 s"
+        with pytest.raises(afflux.ConnectFailed, match=error):
+            await afflux.connect(uri, timeout=timeout)
+        error = text or "did not open a WebSocket within 0.05 s; its answer does not end, and begins with 'HTTP/1.1'"
+        with pytest.raises(afflux.ConnectFailed, match=error):
+            await asyncio.to_thread(afflux.sync.connect, uri, timeout=timeout)
+
+
+async def test_early_hints_come_before_a_websocket() -> None:
+    """RFC 8297: an informational answer is not the answer."""
+    hints = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n"
+
+    async with afflux.serve("ws://127.0.0.1:0/here", Demo()) as server:
+        port = int(server.uri.rpartition(":")[2].partition("/")[0])
+
+        async def hinting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            """Between the client and the server."""
+            there, back = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(hints + hints)
+
+            async def copy(one: asyncio.StreamReader, other: asyncio.StreamWriter) -> None:
+                while some := await one.read(1000):
+                    other.write(some)
+                other.close()
+
+            await asyncio.gather(copy(reader, back), copy(there, writer))
+
+        between = await asyncio.start_server(hinting, "127.0.0.1", 0)
+        async with between:
+            uri = f"ws://127.0.0.1:{between.sockets[0].getsockname()[1]}/here"
+            async with afflux.connect(uri) as peer:
+                assert (await peer.request(b"x")).data == b"x"
+
+            def blocking() -> None:
+                with afflux.sync.connect(uri) as peer:
+                    assert peer.request(b"x").data == b"x"
+
+            await asyncio.to_thread(blocking)
 
 
 @pytest.mark.parametrize("words", [b"", b"HTTP/1.1 101 Switching"])

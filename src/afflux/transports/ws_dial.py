@@ -34,7 +34,7 @@ def handshake(below: Link, address: Address, limits: Limits, timeout: float, unt
             poll.modify(below, link.events(True, False))
             left = until - monotonic()
             if left <= 0:
-                raise ConnectFailed(f"{address} did not open a WebSocket within {timeout:g} s")
+                raise ConnectFailed(f"{address} did not open a WebSocket within {timeout:g} s{link.so_far}")
             poll.poll(left * 1000)
     except BaseException:
         link.close()
@@ -84,6 +84,11 @@ class WebSocketDial:
         if self._wire.error is not None:
             raise self._wire.error
         return self._wire.opened
+
+    @property
+    def so_far(self) -> str:
+        """What the server has answered, while that has not ended."""
+        return self._wire.so_far
 
     def fileno(self) -> int:
         """The socket's."""

@@ -14,6 +14,7 @@ moves them, and the time, live with asyncio in ws_link.py and with blocking sock
 
 from __future__ import annotations
 
+import re
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
@@ -39,7 +40,7 @@ from afflux.transports.ws_rules import (
 
 try:
     from websockets.client import ClientProtocol
-    from websockets.exceptions import InvalidHandshake, InvalidStatus, NegotiationError
+    from websockets.exceptions import InvalidHandshake, NegotiationError
     from websockets.frames import Frame, Opcode
     from websockets.http11 import Request, Response
     from websockets.protocol import CLOSED, OPEN
@@ -53,6 +54,14 @@ from afflux.transports.ws_frames import BINARY, MASKED, apply_mask, binary, head
 __all__ = ["ClientWire", "ServerWire", "Wire"]
 
 _HEAD_ENDS = b"\r\n\r\n"
+_HTTP = b"HTTP/1."
+_BEGIN = 128
+"Bytes of an answer that are kept for what is said about it."
+_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r\n]")
+_ANSWER_ENDS = re.compile(rb"\r?\n\r?\n")
+"Some servers are sloppy when they refuse."
+_LINE = 8192
+"The longest line of an answer that is looked at."
 _NO_HTTP = "this is a WebSocket, which begins with a request of HTTP/1.1"
 
 
@@ -348,43 +357,85 @@ class ClientWire(Wire):
         super().__init__(self._client, address, limits)
         self._address = address
         self._begin = b""
+        self._answer = bytearray()
+        self._searched = 0
         self._client.send_request(self._client.connect())
 
     def receive(self, data: bytes) -> bytes:
-        """See Wire. A server that selects no subprotocol is taken as it is: those of other implementations do so."""
+        """See Wire. A server that selects no subprotocol is taken as it is: those of other implementations do so.
+
+        Only an answer with status 101 is for the library: it would read the body of any other to its end, which may
+        be the end of the connection.
+        """
         if self.opened or self.over:
             return super().receive(data)
-        client = self._client
-        self._begin = (self._begin + data)[:128]
-        head, rest = self._head(data)
-        client.receive_data(head)
-        if client.state is OPEN:
-            client.events_received()
-            self.opened = True
-            return super().receive(rest) if rest else b""
-        client.receive_data(rest)
-        if client.handshake_exc is not None:
-            self._failed(self._why(client.handshake_exc))
-        elif self._head_too_long:
-            self._failed(f"the server's answer is longer than {self._limits.first_frame_bytes} bytes{self._quoted()}")
+        self._begin = (self._begin + data)[:_BEGIN]
+        answer = self._answer
+        answer += data
+        if not (self._begin.startswith(_HTTP) or _HTTP.startswith(self._begin)):
+            self._failed(self._unread())
+        while not self.over and (found := _ANSWER_ENDS.search(answer, self._searched)) is not None:
+            self._head_size += found.end()
+            head, self._searched = bytes(answer[: found.end()]), 0
+            del answer[: len(head)]
+            status = _status_of(head)
+            if status == 101:
+                return self._open(head)
+            if status is None or not 100 <= status < 200:
+                self._failed(self._refused(status, head))
+            elif self._head_too_long:
+                self._failed(self._too_long())
+        if not self.over:
+            self._wait_for_more()
         return b""
+
+    @property
+    def so_far(self) -> str:
+        """What is known of an answer that has not ended; empty if nothing."""
+        return f"; its answer does not end{self._quoted()}" if self._begin else ""
 
     def receive_eof(self) -> None:
         """See Wire."""
         super().receive_eof()
         if not self.opened and self.error is None:
-            error = self._client.handshake_exc
-            self._failed("the server closed the connection without an answer" if error is None else self._why(error))
+            self._failed(self._unread())
+
+    def _wait_for_more(self) -> None:
+        """The head goes on; its first line can be judged."""
+        answer, begin = self._answer, self._begin
+        self._searched = max(0, len(answer) + 1 - len(_HEAD_ENDS))
+        if self._head_size + len(answer) > self._limits.first_frame_bytes:
+            self._failed(self._too_long())
+        elif (b"\n" in begin or len(begin) == _BEGIN) and _status_of(begin) is None:
+            self._failed(self._unread())
+
+    def _open(self, head: bytes) -> bytes:
+        """The server has switched to WebSocket, or says so."""
+        client, rest = self._client, bytes(self._answer)
+        self._answer.clear()
+        client.receive_data(head)
+        if client.state is OPEN:
+            client.events_received()
+            self.opened = True
+            return super().receive(rest) if rest else b""
+        error = client.handshake_exc
+        if isinstance(error, InvalidHandshake) and error.__cause__ is None:
+            self._failed(f"the server's answer opens no WebSocket: {printable(str(error), 128)}")
+        elif head.startswith(b"HTTP/1.0 "):
+            self._failed("the server's answer opens no WebSocket: it is one of HTTP/1.0")
+        else:
+            self._failed(self._unread())
+        return b""
 
     def _failed(self, words: str) -> None:
         self.over = True
         self.error = ConnectFailed(f"can not connect to {self._address}: {words}")
+        self._answer.clear()
 
-    def _why(self, error: Exception) -> str:
-        if isinstance(error, InvalidStatus):
-            return self._answered(error.response)
-        if isinstance(error, InvalidHandshake) and error.__cause__ is None:
-            return f"the server's answer opens no WebSocket: {printable(str(error), 128)}"
+    def _too_long(self) -> str:
+        return f"the server's answer is longer than {self._limits.first_frame_bytes} bytes{self._quoted()}"
+
+    def _unread(self) -> str:
         if not self._begin:
             return "the server closed the connection without an answer"
         strange = foreign(self._begin)
@@ -392,17 +443,31 @@ class ClientWire(Wire):
             return f"the server's answer can not be read{self._quoted()}"
         return f"the server speaks {strange or 'no HTTP'}{self._quoted()}"
 
-    def _answered(self, response: Response) -> str:
-        words = f"the server answered HTTP {response.status_code} {printable(response.reason_phrase, 64)}".rstrip()
-        if 300 <= response.status_code < 400:
-            where = printable("".join(response.headers.get_all("Location")[:1]), 128)
-            return f"{words}, to {where or 'nowhere'}; redirects are not followed"
-        line = bytes(response.body or b"").partition(b"\n")[0].decode("utf-8", "replace").strip()
-        return f"{words}: {printable(line, 128)}" if line else words
+    def _refused(self, status: int | None, head: bytes) -> str:
+        """An answer that is not 101, with as much of its body as has come."""
+        if status is None:
+            return self._unread()
+        line, *fields = head.decode("iso-8859-1").split("\n")
+        reason = printable("".join(line.strip().split(" ", 2)[2:]), 64)
+        words = f"the server answered HTTP {status} {reason}".rstrip()
+        headers = {name.strip().lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+        if 300 <= status < 400:
+            return f"{words}, to {printable(headers.get('location', ''), 128) or 'nowhere'}; redirects are not followed"
+        body = bytes(self._answer[:_LINE])
+        if headers.get("transfer-encoding", "").lower().endswith("chunked"):
+            body = body.partition(b"\n")[2]
+        text = body.partition(b"\n")[0].decode("utf-8", "replace").strip()
+        return f"{words}: {printable(text, 128)}" if text else words
 
     def _quoted(self) -> str:
         line = self._begin.partition(b"\n")[0].strip()
         return f", and begins with {printable(line.decode('ascii', 'replace'), 64)!r}" if line else ""
+
+
+def _status_of(head: bytes) -> int | None:
+    """The status of an answer; None if its first line says none."""
+    found = _STATUS.match(head)
+    return None if found is None else int(found[1])
 
 
 class _Server(ServerProtocol):
