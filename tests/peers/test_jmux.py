@@ -168,6 +168,42 @@ async def test_a_client_keeps_nothing_of_a_reset_connection() -> None:
             assert held() < 1_000_000  # of 7,000,000
 
 
+# -- acknowledgements -------------------------------------------------------------------------------------------
+
+
+class Acknowledged:
+    """A handler of sessions that wants to know whether its response was processed."""
+
+    def __init__(self) -> None:
+        self.told: asyncio.Queue[bool] = asyncio.Queue()
+
+    async def session(self, session: Any) -> None:
+        await session.read_all()
+        await session.write(b"response")
+        session.finish(acknowledge=True)
+        self.told.put_nowait(await session.acknowledged())
+
+
+@pytest.mark.parametrize("acknowledges", [False, True])
+async def test_who_leaves_without_acknowledging_is_heard_at_once(acknowledges: bool) -> None:
+    """Not after ``ack_s``; so 300 sessions in a row need no more than one id."""
+    handler = Acknowledged()
+    async with afflux.serve(TCP, handler) as server, afflux.connect(server.uri) as peer:
+        for _ in range(300):
+            async with await peer.session(b"q", finish=True, acknowledge=False) as session:
+                assert await session.read_all() == b"response"
+                if acknowledges:
+                    session.acknowledge()
+            assert await asyncio.wait_for(handler.told.get(), 10) is acknowledges
+
+
+def test_who_leaves_without_acknowledging_is_heard_at_once_from_a_blocking_program() -> None:
+    with served(TCP, Acknowledged()) as uri, afflux.sync.connect(uri) as peer:
+        for _ in range(300):
+            with peer.session(b"q", finish=True, acknowledge=False, timeout=10) as session:
+                assert session.read_all() == b"response"
+
+
 # -- may it have been processed? --------------------------------------------------------------------------------
 
 STRANGERS = [

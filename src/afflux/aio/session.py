@@ -162,7 +162,9 @@ class Session:
     def close(self) -> None:
         """Give up what has not ended, or was not read."""
         if self._in_order:
+            self._engine.decline(self.stream)
             self._forget()
+            self._driver.flush_soon()
         else:
             self.abort()
 

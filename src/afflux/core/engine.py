@@ -263,3 +263,6 @@ class Carrying(Engine, Protocol):
 
     def acknowledge(self, stream: int) -> None:
         """The response was processed."""
+
+    def decline(self, stream: int) -> None:
+        """The application is done with a session that is over, and will not acknowledge its response."""

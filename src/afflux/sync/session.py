@@ -143,6 +143,10 @@ class Session:
             return
         if not self._finished or not self._inbox.ended or self._inbox.unread:
             self.abort()
+        elif self._driver.mine:
+            with self._driver.guard:
+                self._engine.decline(self.stream)
+                self._driver.write()
         self._over = True
 
     def __enter__(self) -> Session:

@@ -13,7 +13,7 @@ from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.errors import SessionAborted, SessionLost, SessionRejected
 from afflux.protocols.jmux.frames import Abort, Acknowledgment, Data, ErrorMessage
 
-from .playbook import ACK, CLOSE, WELCOME, Playbook, abort, client, closed, data, failed, more, opening
+from .playbook import ACK, CLOSE, WELCOME, Playbook, abort, client, closed, data, failed, more, opening, server
 
 TWO = Limits.tiny(sessions=2, streams=3)
 
@@ -320,6 +320,40 @@ def test_an_acknowledgement_that_the_application_forgets() -> None:
     assert play.engine.deadline == 60
     play.at(60) << abort()
     assert play.engine._sessions.live == 0
+
+
+def complete() -> Playbook:
+    """A session of bytes whose response was read and wants an acknowledgement: then its id is free."""
+    play = client(auto_ack=False, ping_interval=0).do(lambda engine: engine.open_session(b"q", finish=True))
+    play.forget() >> data(b"a", eof=True, close=True, ack=True) << ev.Readable(1, 1, True)
+    assert play.engine.read(1) == b"a"
+    return play
+
+
+def test_leaving_without_an_acknowledgement_frees_the_id() -> None:
+    """Not after ``ack_s``: the application says that none will come."""
+    play = complete().do(lambda engine: engine.decline(1)) << abort()
+    assert play.engine.session_id(1) is None
+    play.do(lambda engine: engine.decline(1)).quiet()
+    play.do(lambda engine: engine.open_session(b"r")) << opening(b"r")
+
+
+def test_leaving_after_an_acknowledgement_says_nothing() -> None:
+    complete().do(lambda engine: engine.acknowledge(1) or engine.decline(1)) << ACK
+    play = client(auto_ack=False).do(lambda engine: engine.open_session(b"q")).forget()
+    play.do(lambda engine: engine.decline(1)).quiet()
+    server().do(lambda engine: engine.decline(1)).quiet()
+
+
+def test_leaving_before_the_request_has_left() -> None:
+    """The server answers early: the rest of the request still goes, and then the word that nothing was processed."""
+    play = client(auto_ack=False, ration=1).do(lambda engine: engine.open_session(b"x" * 300, finish=True))
+    play.forget() >> data(b"a", eof=True, ack=True) << ev.Readable(1, 1, True)
+    assert play.engine.read(1) == b"a"
+    play.do(lambda engine: engine.decline(1)).quiet()
+    play >> more(256) << ev.Granted << data(b"x" * 44, eof=True) << abort()
+    play >> abort()
+    assert play.engine.session_id(1) is None
 
 
 def test_reading_before_the_ration_is_used_up_acknowledges_at_the_end() -> None:

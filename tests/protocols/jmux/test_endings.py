@@ -23,6 +23,7 @@ from afflux.core.payload import Payload
 from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.errors import SessionAborted, SessionLost
 from afflux.protocols.jmux.frames import Abort, Data
+from afflux.transports.memory import World
 
 from .playbook import HELLO, WELCOME, Playbook, abort, client, data, failed, more, opening
 from .test_wire import HERE, Sessions, running, said, stub
@@ -431,3 +432,53 @@ def test_what_the_client_has_made_room_for_is_still_sent() -> None:
     play.sent.clear()
     play.collect(play.engine.tick(0.0))
     play << ev.Closed
+
+
+# -- time -----------------------------------------------------------------------------------------------------
+
+LATE = 25.0
+"When the application does something; the last that the engine has heard was at 0."
+
+
+def gives_up(near: Any, far: Any) -> None:
+    near.abort(1)
+
+
+def writes_too_much(near: Any, far: Any) -> None:
+    near.send(1, [bytes(100_000)])
+
+
+def opens_one_too_many(near: Any, far: Any) -> None:
+    near.open("request", b"q")
+
+
+def wants_an_acknowledgement(near: Any, far: Any) -> None:
+    far.finish(1, ack=True)
+
+
+@pytest.mark.parametrize(
+    ("act", "seconds", "told"),
+    [
+        (gives_up, 30, ev.Closed),
+        (writes_too_much, 60, ev.Failed),
+        (opens_one_too_many, 20, ev.Failed),
+        (wants_an_acknowledgement, 60, ev.Acknowledged),
+    ],
+)
+def test_a_time_begins_when_the_application_acts(act: Callable[[Any, Any], None], seconds: int, told: type) -> None:
+    """Verbs are not told the time; what they begin still takes as long as its limit says."""
+    world = World()
+    limits = Limits.server(sessions=1)
+    near = Engine("client", limits=limits, ping_interval=0, max_wait_for_id=20, auto_ack=False)
+    far = Engine("server", limits=limits, ping_interval=0, sessions=True)
+    heard: list[tuple[float, type]] = []
+    link = world.join(near, far, on_client=lambda end, event: heard.append((world.now, type(event))))
+    link.server._react = link.client._react
+    world.run()
+    near.open_session(b"q")
+    world.run()
+    heard.clear()
+    link.dark = True
+    world.at(LATE, lambda: act(near, far))
+    world.run(until=200)
+    assert next(when for when, kind in heard if kind is told) == LATE + seconds

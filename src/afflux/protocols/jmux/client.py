@@ -202,6 +202,8 @@ class ClientSessions(Sessions):
             session.out_done = True
             session.blocked = None
             self.settle(session)
+            if session.declined:
+                self.decline(session)
         return flags
 
     def abort(self, session: Session, detail: str) -> None:
@@ -252,6 +254,14 @@ class ClientSessions(Sessions):
             if session.state is _S.FREE:
                 self._free_id(session)
             self.settle(session)
+
+    def decline(self, session: Session) -> None:
+        """The application has left, and will not acknowledge: a server that waits for it hears that at once (R-45)."""
+        if session.in_done and session.ack_owed:
+            session.declined = True
+            if session.out_done:
+                self._withdraw(session, "")
+                self.settle(session)
 
     def wanted(self, session: Session) -> bool:
         """Whether an Acknowledgment may still be asked for, or is owed."""

@@ -336,6 +336,13 @@ class Engine(Connection):
         if session is not None and isinstance(self._sessions, ClientSessions):
             self._sessions.acknowledge(session)
 
+    def decline(self, stream: int) -> None:
+        """The application is done with a session that is over in both directions: if the server waits for an
+        Acknowledgment, it will not come."""
+        session = self._sessions.by_stream.get(stream)
+        if session is not None and isinstance(self._sessions, ClientSessions):
+            self._sessions.decline(session)
+
     def unsent(self, stream: int) -> bool:
         """Whether nothing of a session was handed over to be written: whatever happens, it is safe to try again."""
         session = self._sessions.by_stream.get(stream)

@@ -25,6 +25,7 @@ class Session:
         "auto_ack",
         "blocked",
         "chunks",
+        "declined",
         "dropping",
         "entered",
         "extra",
@@ -111,6 +112,8 @@ class Session:
         "The Acknowledgment has come, or has been sent."
         self.ack_told = False
         "Server: the application knows what became of it."
+        self.declined = False
+        "Client: the application has left without giving it; the server hears that when the request has left."
         self.since: float | None = None
         "When the peer last did what the session waits for; None when it waits for nothing."
         self.blocked: float | None = None
