@@ -168,6 +168,40 @@ async def test_a_client_keeps_nothing_of_a_reset_connection() -> None:
             assert held() < 1_000_000  # of 7,000,000
 
 
+def pings(count: int) -> bytes:
+    return b"".join(frames.Ping(cookie=cookie & 0xFFFF).encode() for cookie in range(count))
+
+
+def aborts(count: int) -> bytes:
+    return b"".join(opening(n % 128, b"q") + frames.Abort(session=n % 128).encode() for n in range(count))
+
+
+@pytest.mark.parametrize("flood", [pings(65_536), aborts(16_384)])
+async def test_a_flood_whose_answers_nobody_reads_takes_no_memory(flood: bytes) -> None:
+    """It is over soon, and what still comes is not kept."""
+    limits = Limits.server(flush_s=0.5)
+    async with afflux.serve(TCP, Sizes(), limits=limits) as server:
+        address = "127.0.0.1", int(server.uri.rsplit(":", 1)[1])
+
+        def say() -> int:
+            said = 0
+            with socket.create_connection(address) as sock:
+                sock.settimeout(10)
+                sock.sendall(HELLO)
+                try:
+                    while True:
+                        said += sock.send(flood)
+                except OSError:
+                    return said
+
+        tracemalloc.start()
+        try:
+            assert await asyncio.to_thread(say)
+            assert tracemalloc.get_traced_memory()[1] < 4_000_000
+        finally:
+            tracemalloc.stop()
+
+
 # -- acknowledgements -------------------------------------------------------------------------------------------
 
 

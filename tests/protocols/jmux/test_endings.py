@@ -25,7 +25,7 @@ from afflux.protocols.jmux.errors import SessionAborted, SessionLost
 from afflux.protocols.jmux.frames import Abort, Data
 from afflux.transports.memory import World
 
-from .playbook import HELLO, WELCOME, Playbook, abort, client, data, failed, more, opening
+from .playbook import HELLO, WELCOME, Playbook, abort, client, data, failed, more, opening, ping, pong
 from .test_wire import HERE, Sessions, running, said, stub
 
 
@@ -432,6 +432,28 @@ def test_what_the_client_has_made_room_for_is_still_sent() -> None:
     play.sent.clear()
     play.collect(play.engine.tick(0.0))
     play << ev.Closed
+
+
+def test_answers_to_pings_are_small() -> None:
+    """As many as one read may bring, if they are allowed: then nothing is read until they are written."""
+    play = Playbook(Engine("server", limits=Limits.server(keepalive_rate=(1_000_000, 1_000_000)))) >> HELLO
+    play.forget()
+    flood = b"".join(ping(cookie).encode() for cookie in range(65_536))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        play.engine.receive(flood, 0.0)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert not play.engine.wants_read
+    assert play.engine.queued == len(flood)
+    said = b""
+    while some := play.engine.outgoing(1001):
+        assert len(some) <= 1001
+        said += some
+    assert said == b"".join(pong(cookie).encode() for cookie in range(65_536))
+    assert play.engine.wants_read
 
 
 # -- time -----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from afflux.protocols.jmux.errors import SessionAborted
 from afflux.protocols.jmux.frames import Abort, ErrorMessage
 from afflux.protocols.jmux.server import ServerSessions
 
-from .playbook import ACK, CLOSE, Playbook, abort, closed, data, failed, ignored, more, opening, server
+from .playbook import ACK, CLOSE, Playbook, abort, client, closed, data, failed, ignored, more, opening, server
 
 
 def asked(mode: str = "whole", **options: object) -> Playbook:
@@ -332,3 +332,13 @@ def test_closing_with_one_that_is_over() -> None:
     play = asked().do(lambda engine: engine.finish(1)) << data(eof=True, close=True)
     play >> opening(b"r", id=1, eof=True) << ev.Opened
     play.do(lambda engine: engine.close(0.0)) << failed(2, SessionAborted) << ev.Closed << abort(1, True, "closed")
+
+
+def test_beginning_and_releasing_say_nothing() -> None:
+    """Only the response's end lets go of the rest of a request; at a client there are no handlers."""
+    play = server() >> opening(b"q") << SessionOpened(1) << Readable(1, 1)
+    for stream in (1, 99):
+        play.do(lambda engine, stream=stream: engine.begin(stream)).quiet()  # type: ignore[misc]
+        play.do(lambda engine, stream=stream: engine.release(stream)).quiet()  # type: ignore[misc]
+    play = client()
+    play.do(lambda engine: engine.begin(1)).quiet().do(lambda engine: engine.release(1)).quiet()

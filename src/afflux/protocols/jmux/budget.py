@@ -3,7 +3,7 @@
 The books. Each id has a reservation, the initial ration: whoever opens a session can count on it. What a session may
 hold beyond it (``extra``), what is left of it after its id is free, and payloads that were handed over and not
 consumed, is ``spent`` of one purse. The purse is what C leaves beside the reservations, so everything together stays
-within ``connection_bytes`` (FC-18). A ration that was given can not be taken back, so growth is given with care:
+within ``connection_bytes`` (FC-18). A ration that was given can not be taken back, so growth is given with care (D-16):
 
 1. Sessions of bytes grow while their reader keeps up, and shrink again as they are read when memory is tight.
 2. A session that is told whole asks for more when half of its ration is used, and has to get it when all of it is. Who

@@ -256,7 +256,7 @@ class ClientSessions(Sessions):
             self.settle(session)
 
     def decline(self, session: Session) -> None:
-        """The application has left, and will not acknowledge: a server that waits for it hears that at once (R-45)."""
+        """The application has left, and will not acknowledge: a server that waits for it hears that at once (D-17)."""
         if session.in_done and session.ack_owed:
             session.declined = True
             if session.out_done:

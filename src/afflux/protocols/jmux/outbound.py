@@ -41,7 +41,6 @@ class Outbound:
         "_control",
         "_ring",
         "_stuck",
-        "control_size",
         "flags",
         "fragment",
         "pending",
@@ -53,9 +52,7 @@ class Outbound:
         "The most bytes of one Data."
         self.flags = flags
         self._stuck = stuck
-        self._control: deque[bytes] = deque()
-        self.control_size = 0
-        "Bytes of messages that are no Data."
+        self._control = bytearray()  # many small messages: as objects they would be ten times as large
         self._ring: deque[Session] = deque()
         self.ready = 0
         "Bytes of sessions that may leave now."
@@ -64,18 +61,22 @@ class Outbound:
 
     @property
     def replies(self) -> int:
-        """Messages that are no Data."""
+        """Messages that are no Data, if they are short: a long one counts for several."""
+        return len(self._control) // 4
+
+    @property
+    def control_size(self) -> int:
+        """Bytes of messages that are no Data."""
         return len(self._control)
 
     @property
     def size(self) -> int:
         """Bytes that take would hand over now."""
-        return self.control_size + self.ready + 4 * len(self._ring)
+        return len(self._control) + self.ready + 4 * len(self._ring)
 
     def control(self, message: bytes) -> None:
         """Queue a message, or several, before all Data."""
-        self._control.append(message)
-        self.control_size += len(message)
+        self._control += message
 
     def put(self, session: Session, data: bytes) -> None:
         """Let a session's bytes wait; ``look`` says that it may have something to send now."""
@@ -109,13 +110,14 @@ class Outbound:
         self.flags = self._stuck = _nobody
 
     def take(self, limit: int) -> bytes:
-        """Bytes to write now, about ``limit`` at most: whole messages, at least one if there is any."""
+        """Bytes to write now, about ``limit`` at most: one message more, if there is any. They may end in the middle of
+        one that is no Data; the rest of it goes before all else."""
         chunks: list[bytes | memoryview] = []
         left, control, ring = limit, self._control, self._ring
-        while control and left > 0:
-            chunks.append(control.popleft())
-            left -= len(chunks[-1])
-        self.control_size -= limit - left
+        if control:
+            chunks.append(bytes(control[:limit]))
+            del control[:limit]
+            left -= len(chunks[0])
         while ring and left > 0:
             session = ring[0]
             left -= self._turn(session, min(left, SHARE), chunks)
