@@ -331,7 +331,7 @@ def complete() -> Playbook:
 
 
 def test_leaving_without_an_acknowledgement_frees_the_id() -> None:
-    """Not after ``ack_s``: the application says that none will come."""
+    """D-17: not after ``ack_s``; the application says that none will come."""
     play = complete().do(lambda engine: engine.decline(1)) << abort()
     assert play.engine.session_id(1) is None
     play.do(lambda engine: engine.decline(1)).quiet()

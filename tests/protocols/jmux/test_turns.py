@@ -72,7 +72,7 @@ class Calls:
 
 @pytest.mark.parametrize(("calls", "size"), CASES)
 def test_large_answers_at_once(calls: int, size: int) -> None:
-    """As many as there are sessions, and together far more than ``connection_bytes``: all arrive."""
+    """D-16: as many as there are sessions, and together far more than ``connection_bytes``: all arrive."""
     pair = Calls(latency=0.001)
     for _ in range(calls):
         pair.ask(10, size)
