@@ -129,14 +129,23 @@ async def test_a_server_that_does_not_resume_refuses() -> None:
 
 
 async def test_a_server_that_has_forgotten_ends_it_once() -> None:
-    """RE-25: the server starts anew; the client hears REJECTED_RESUME and does not try again."""
+    """RE-25: the server starts anew; the client, which has heard from it, hears REJECTED_RESUME and does not try
+    again."""
+    heard = asyncio.Event()
+
+    class Hears:
+        async def push(self, metadata: bytes) -> None:
+            heard.set()
+
     async with afflux.serve("tcp://127.0.0.1:0", Waits(), resume=True) as server:
         uri = server.uri
-        peer = await afflux.connect(uri, resume=SOON, limits=LIMITS)
+        peer = await afflux.connect(uri, resume=SOON, limits=LIMITS, handler=Hears())
         asked = asyncio.ensure_future(peer.request(b"x"))
         for guest in server.connections:
             while guest.setup is None:
                 await asyncio.sleep(0)
+            await guest.push(b"hello")
+            await heard.wait()
         for guest in server.connections:
             guest._driver.transport.abort()  # no last words: a crash
             guest._driver.transport = None

@@ -255,6 +255,8 @@ def test_a_session_that_is_refused() -> None:
     world, sessions = World(), Sessions(LIMITS)
     link = resumable(world, sessions)
     world.run()
+    link.server.engine.push(b"hello")  # a client that has heard nothing would begin anew
+    world.run()
     link.cut()
     link = world.rejoin(link, newcomer(world, Sessions(LIMITS)))
     world.run()

@@ -188,13 +188,13 @@ async def _send_rest(driver: Driver, stream: int, source: Source, inbound: Inbou
 # -- handlers -------------------------------------------------------------------------------------------------
 
 
-def replays_of(handler: object) -> Callable[[Verb, Payload, str | None], bool]:
+def replays_of(handler: object) -> Callable[..., bool]:
     """Which of its functions can begin again: those with a true attribute ``replays``, and those of an object with one;
     of a router it is the function of the route."""
     find = getattr(handler, "find", None)
     called = getattr(handler, "as_handler", lambda: handler)()
 
-    def replays(verb: Verb, payload: Payload, metadata_mime: str | None) -> bool:
+    def replays(verb: Verb, payload: Payload, metadata_mime: str | None = None) -> bool:
         if verb == "channel":
             return False
         function = getattr(called, verb, None)

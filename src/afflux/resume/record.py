@@ -84,6 +84,7 @@ class Record:
     ) -> None:
         self.store = store
         self.engine = engine
+        engine.begins_anew = False  # positions in the file only grow
         self.asks = asks
         self.replays = replays
         self.about: Any = None

@@ -43,6 +43,8 @@ SUSPEND           . . . . .
 APP_RESUME        . . . . .
 APP_HAND_OVER     . . . . .
 SESSION_OVER      . . . . .
+ERROR_UNHEARD     . . . . .
+APP_ANEW          . . . . .
 """
 SERVER_GRID = """
                   W D O d C
@@ -71,6 +73,8 @@ SUSPEND           . . . . .
 APP_RESUME        . . . . .
 APP_HAND_OVER     . . . . .
 SESSION_OVER      . . . . .
+ERROR_UNHEARD     . . . . .
+APP_ANEW          . . . . .
 """
 REQUESTER_GRID = """
                I O u C

@@ -89,6 +89,8 @@ SUSPEND            . P P P . P .
 APP_RESUME         . . . . R . .
 APP_HAND_OVER      . . . . . . .
 SESSION_OVER       . . . . C C .
+ERROR_UNHEARD      . . . . . P .
+APP_ANEW           . . . . s . .
 """
 SERVER_GRID = """
                    W D N O d P C
@@ -117,4 +119,6 @@ SUSPEND            . . . P P . .
 APP_RESUME         . . . . . O .
 APP_HAND_OVER      . . C . . . .
 SESSION_OVER       . . . . . C .
+ERROR_UNHEARD      . . . . . . .
+APP_ANEW           . . . . . . .
 """

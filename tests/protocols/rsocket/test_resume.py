@@ -12,6 +12,7 @@ import pytest
 from afflux.core import events as ev
 from afflux.core.errors import (
     ConnectionClosed,
+    LeaseExpired,
     LocalProtocolError,
     Rejected,
     RemoteProtocolError,
@@ -747,7 +748,8 @@ def test_a_client_that_was_never_heard_of(mode: Mode) -> None:
     play.do(lambda engine: engine.open("request", b"q")) << frames.RequestResponse
     reconnect(play.cut()) << resume(server=0, client=0)
     play >> frames.ErrorFrame(stream=0, code=0x004, data=b"")
-    play << failed(1, SetupRefused, code=0x004) << closed(SetupRefused, message="REJECTED_RESUME")
+    play << failed(1, ConnectionClosed, code=0x004, may_have_been_processed=True)
+    play << (ev.Suspended, {"error.message": "REJECTED_RESUME"})
 
 
 def test_only_what_is_suspended_reconnects() -> None:
@@ -1737,3 +1739,151 @@ def test_the_books_of_the_queue(first: Any, second: Any, taken: int) -> None:
     drained(engine)
     assert (engine.queued, engine._out.size, engine._out.frames) == (0, 0, 0)
     assert not engine._out._control and not engine._out._last
+
+
+# -- a client that was cut before its SETUP arrived -------------------------------------------------------------
+
+GONE = frames.ErrorFrame(stream=0, code=0x004, data=b"there is no such session")
+
+
+def unheard(mode: Mode = "whole", limits: Limits | None = None, **changes: Any) -> Playbook:
+    """A resumable client that has sent SETUP and lost its transport before it heard anything."""
+    asked = setup(token=TOKEN, **changes)
+    return Playbook(Engine("client", setup=asked, limits=limits), mode) << asked
+
+
+def test_a_client_that_was_cut_before_its_setup_arrived_begins_anew(mode: Mode) -> None:
+    """It asks for its session, hears that there is none, and sends SETUP with another token. What was not sent yet goes
+    there; nothing that was sent goes twice."""
+    play = unheard(mode)
+    reconnect(play.cut()) << resume(server=0, client=0)
+    play.do(lambda engine: engine.open("request", b"q")).quiet()  # nothing but RESUME goes now (R-45)
+    play >> GONE << (ev.Suspended, {"error.code": 0x004})
+    play.quiet()
+    assert play.engine.suspended
+    play.now = 5.0
+    reconnect(play)
+    again: Any = play.sent.popleft()
+    assert isinstance(again, frames.Setup)
+    assert again.token != TOKEN and len(again.token or b"") == 32
+    assert again == setup(token=again.token)
+    play << frames.RequestResponse(stream=1, data=b"q")
+    play >> item(1, b"a", complete=True) << ev.Established << ev.Resumed << ev.Items
+    play.at(24.9).quiet()
+    play.at(25.0) << (frames.Keepalive, {"position": 6 + 1, "respond": True})
+    reconnect(play.cut()) << resume(server=7, client=0, token=again.token)
+    play >> GONE << closed(SetupRefused, code=0x004)  # RE-24: a session that was there is not begun anew
+
+
+def test_what_was_sent_before_may_have_been_processed() -> None:
+    """Rule 11: that there is no session now does not mean that there was none. Such a stream fails, and is not sent
+    again; what it still had to say is not said in the new session."""
+    play = unheard(limits=Limits.server(resume_bytes=4 << 20))
+    engine = play.engine
+    play.do(lambda engine: engine.open("request", b"1")) << frames.RequestResponse
+    play.do(lambda engine: engine.open("channel", b"3", credit=1)) << frames.RequestChannel
+    play.do(lambda engine: engine.open("fire", b"5")) << frames.RequestFnf
+    engine.open("request", bytes(1 << 20))
+    assert engine.outgoing(1)  # its first fragment
+    play.eof() << ev.Suspended
+    engine.request(3, 9)
+    engine.cancel(1)
+    engine.open("request", bytes(1 << 20))
+    engine.ask([Payload(b"11"), Payload(b"13")])
+    engine.open("stream", b"15", credit=1)
+    reconnect(play) << resume(server=0, client=0)
+    play >> GONE << failed(3, ConnectionClosed, may_have_been_processed=True, code=0x004)
+    play << failed(7, ConnectionClosed, may_have_been_processed=True, code=0x004) << ev.Suspended
+    assert sorted(engine.asking) == [9, 11, 13, 15]
+    reconnect(play) << frames.Setup
+    heard = [frame.stream for frame in play.sent]
+    assert set(heard) == {9, 11, 13, 15}
+    play.sent.clear()
+    assert engine.queued == 0
+    play >> tuple(item(id, b"a", complete=True) for id in (9, 11, 13, 15)) << ev.Established << ev.Resumed
+    assert sum(isinstance(event, ev.Items) for event in play.events) == 4
+    play.events.clear()
+
+
+def test_a_client_that_is_cut_again_and_again_begins_anew_each_time() -> None:
+    """With another token each time, within resume_s of its birth; then it gives up."""
+    play = unheard()
+    tokens = {TOKEN}
+    for now in (1.0, 50.0, 119.9):
+        play.now = now
+        play.cut()
+        reconnect(play) << frames.Resume
+        play >> GONE << ev.Suspended
+        reconnect(play)
+        again: Any = play.sent.popleft()
+        tokens.add(again.token)
+    assert len(tokens) == 4
+    play.now = 120.0
+    reconnect(play.cut()) << frames.Resume
+    play >> GONE << closed(SetupRefused, code=0x004)
+
+
+def test_a_client_whose_second_setup_arrived_goes_on() -> None:
+    """Its answer was lost: RESUME with the new token finds the session."""
+    play = unheard()
+    reconnect(play.cut()) << resume(server=0, client=0)
+    play >> GONE << ev.Suspended
+    reconnect(play) << frames.Setup
+    play.do(lambda engine: engine.open("request", b"q")) << frames.RequestResponse
+    reconnect(play.cut()) << (frames.Resume, {"last_received_server_position": 0})
+    play >> resume_ok(7) << ev.Established << ev.Resumed
+    play >> item(1, b"a", complete=True) << ev.Items
+    play.quiet()
+
+
+@pytest.mark.parametrize("how", ["drains", "file"])
+def test_who_does_not_begin_anew(how: str) -> None:
+    """A client that closes, and a session that is kept in a file: it is over, as RE-24 has it."""
+    play = unheard()
+    if how == "drains":
+        play.do(lambda engine: engine.open("request", b"")) << frames.RequestResponse
+        play.do(lambda engine: engine.close(0.0, drain=True)) << frames.ErrorFrame
+        reconnect(play.cut()) << resume(server=0, client=0)
+        play >> GONE << failed(1, SetupRefused) << closed(SetupRefused, code=0x004)
+    else:
+        play.engine.begins_anew = False
+        reconnect(play.cut()) << resume(server=0, client=0)
+        play >> GONE << closed(SetupRefused, code=0x004)
+
+
+def test_leases_begin_anew_with_the_session() -> None:
+    """R-13: nothing goes before the first LEASE of the new session."""
+    asked = setup(token=TOKEN, lease=True)
+    play = Playbook(Engine("client", setup=asked)) << asked
+    reconnect(play.cut()) << resume(server=0, client=0)
+    play >> GONE << ev.Suspended
+    reconnect(play) << frames.Setup
+    with pytest.raises(LeaseExpired):
+        play.engine.open("request", b"")
+    play >> frames.Lease(stream=0, ttl_ms=1000, requests=1) << ev.Established << ev.Resumed << ev.Leased << frames.Lease
+    play.do(lambda engine: engine.open("request", b"")) << frames.RequestResponse
+
+
+def test_a_new_setup_that_is_refused_ends_it() -> None:
+    play = unheard()
+    reconnect(play.cut()) << resume(server=0, client=0)
+    play >> GONE << ev.Suspended
+    reconnect(play) << frames.Setup
+    play >> frames.ErrorFrame(stream=0, code=0x003, data=b"no") << closed(SetupRefused, code=0x003, message="no")
+
+
+def test_what_a_stream_has_queued_is_forgotten_whole() -> None:
+    """Frames, payloads to be cut, and runs of many: the books are right afterwards."""
+    play = unheard()
+    engine = play.engine
+    play.do(lambda engine: engine.open("channel", b"", credit=1)) << frames.RequestChannel
+    play >> frames.RequestN(stream=1, n=1000) << ev.Established << ev.Granted
+    engine.send(1, [b"a"])
+    engine.send(1, [b"b"] * 50 + [bytes(1 << 20), b"c", bytes(9000)])
+    out = engine._streams.out
+    out.discard(1)
+    out.discard(99)
+    assert (engine.queued, out.frames, out.large) == (0, 0, 0)
+    engine.open("request", b"q")
+    assert engine.outgoing() == frames.RequestResponse(stream=3, data=b"q").encode(prefixed=True)
+    assert engine.outgoing() == b""

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import initialize, invariant, rule
 
 from afflux.core import events as ev
-from afflux.core.errors import ApplicationError, SetupRefused
+from afflux.core.errors import ApplicationError, ConnectionClosed
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.protocols.rsocket import Engine
@@ -382,17 +382,17 @@ def test_cut_at_every_byte(name: str, to: str) -> None:
 
 
 def never_heard_of(session: Session) -> None:
-    """The server has not got SETUP: REJECTED_RESUME, and every stream fails once."""
+    """The server has not got SETUP: REJECTED_RESUME. Every stream fails once, and the client begins anew."""
     streams = list(session.client.names.values())
     fires = [name for name in streams if name.startswith("fire")]
     assert session.asked.suspended
     session.rejoin()
     session.run()
-    (closed,) = session.client.closed
-    assert isinstance(closed.error, SetupRefused)
-    assert closed.error.code == 0x004
+    assert not session.client.closed
+    assert session.asked.suspended
+    text = "the server does not know the session, and it never answered: it may have processed the request"
     assert {name: log for name, log in session.client.log.items() if log} == {
-        name: [(SetupRefused, 0x004, "there is no such session")] for name in streams if name not in fires
+        name: [(ConnectionClosed, 0x004, text)] for name in streams if name not in fires
     }
     assert not session.server.log
     assert not session.asked._streams.live

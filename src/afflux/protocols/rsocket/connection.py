@@ -16,6 +16,7 @@ Rules this module keeps:
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from copy import copy
 from hashlib import sha256
 from typing import Any, ClassVar, Literal, cast
 
@@ -102,6 +103,7 @@ class Connection:
     # Slots, here and in what it is made of: a server has 10,000 of them, most of them idle (docs/how-to/many.md).
     __slots__ = (
         "_accepted",
+        "_anew",
         "_asked",
         "_away",
         "_born",
@@ -128,6 +130,7 @@ class Connection:
         "_peer_draining",
         "_resumes",
         "_retained",
+        "_returns",
         "_sessions",
         "_spared",
         "_state",
@@ -136,6 +139,7 @@ class Connection:
         "_table",
         "_told",
         "_unasked",
+        "begins_anew",
         "limits",
         "setup",
         "weight",
@@ -211,6 +215,13 @@ class Connection:
         "Since when there is no transport, or none that has been resumed."
         self._asked = 0.0
         "When RESUME was sent."
+        self.begins_anew = True
+        """A client whose server does not know the session, and that has heard nothing from it, begins anew. False for a
+        session that is kept in a file."""
+        self._anew = False
+        "It does so on the next transport."
+        self._returns = False
+        "It has done so, and nothing was heard of it yet."
         self._resumes: Bucket | None = None
         self._last_resume: float | None = None
 
@@ -256,6 +267,8 @@ class Connection:
         if input is None:
             if isinstance(frame, ErrorFrame):
                 input = self._classify_error(frame)
+                if input is _I.ERROR_RESUME and self._state is _S.RESUME_SENT and self._unheard:
+                    input = _I.ERROR_UNHEARD
             else:
                 input = _STREAM_ZERO[type(frame)]
                 if frame.stream and self._state != _S.WAIT_FIRST:
@@ -363,6 +376,9 @@ class Connection:
         self._streams.accepting = True
         if self._client:
             self._events.append(Established(None))
+        if self._returns:
+            self._returns = False
+            self._events.append(Resumed())
         self._send_lease()
 
     def _refuse_first(self, frame: Any) -> None:
@@ -547,6 +563,34 @@ class Connection:
         )
         self._out.control(frame.encode(prefixed=True))
 
+    @property
+    def _unheard(self) -> bool:
+        """Nothing was ever heard from the server, so SETUP may not have arrived; and there is time to begin anew."""
+        early = self._now < self._born + self.limits.resume_s
+        return self.begins_anew and early and not self._accepted and self._farewell is None
+
+    def _forget_session(self, frame: ErrorFrame) -> None:
+        """The server has no such session. It is not known whether it never had one or has forgotten it: what was sent
+        fails, because it may have been processed, and is not repeated. What was not sent yet goes to a new session."""
+        setup, retained = cast("Setup", self.setup), cast("Retained", self._retained)
+        text = "the server does not know the session, and it never answered: it may have processed the request"
+        self._streams.fail_sent(retained.streams(), ConnectionClosed(text, code=frame.code, rule="RE-24"))
+        setup = self.setup = copy(setup)
+        setup.token = sha256(b"anew" + (setup.token or b"")).digest()  # as hard to guess as the one before
+        self._agree(setup)
+        self._anew = True
+        self._suspend(frame)
+
+    def _send_setup(self, argument: Any) -> None:
+        """Begin anew: a session that nothing was heard of is over, and this is another one (R-11)."""
+        self._away = self._store_full = None
+        self._anew, self._returns = False, True
+        self._in.reopen()
+        self._out.suspend()
+        self._out.control(self._opening(cast("Setup", self.setup)))
+        self._out.resume()
+        self._next_keepalive = self._now + self._interval
+
     def _resumed(self, frame: ResumeOk) -> None:
         self._go_on(frame.last_received_client_position)
 
@@ -610,6 +654,7 @@ class Connection:
         retained.told(position)
         retained.reported = retained.received
         self._away = self._store_full = None
+        self._returns = False
         # R-43: leasing begins anew, so the first LEASE is none too many, however often it has begun
         self._lease_frames = None
         self._hold(self._now)
@@ -818,6 +863,8 @@ ACTIONS: dict[ConnectionAction, Callable[[Connection, Any], None]] = {
     _D.NOTHING: Connection._nothing,
     _D.LEASE: Connection._leased,
     _D.SUSPEND: Connection._suspend,
+    _D.SEND_SETUP: Connection._send_setup,
+    _D.FORGET_SESSION: Connection._forget_session,
     _D.SEND_RESUME: Connection._send_resume,
     _D.RESUMED: Connection._resumed,
     _D.RESUME_BROKEN: Connection._resume_broken,

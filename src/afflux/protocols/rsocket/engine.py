@@ -185,7 +185,8 @@ class Engine(Connection):
         return events + self._run(self._step, _I.APP_RESUME, request)
 
     def reconnect(self, now: float) -> list[Event]:
-        """A suspended client has a new transport: the next ``outgoing`` is RESUME, and nothing else (R-45).
+        """A suspended client has a new transport: the next ``outgoing`` is RESUME, and nothing else (R-45); or SETUP,
+        when its server does not know the session and this client has never heard from it.
 
         Raises:
             LocalProtocolError: it is not suspended.
@@ -193,7 +194,7 @@ class Engine(Connection):
         if not (self.suspended and self._client):
             raise LocalProtocolError("only a client that is suspended can ask to go on", rule="3.1")
         self._now = self._heard = now
-        return self._run(self._step, _I.APP_RESUME, None)
+        return self._run(self._step, _I.APP_ANEW if self._anew else _I.APP_RESUME, None)
 
     def hand_over(self) -> bytes:
         """A newcomer's transport goes to the session that it asked for: what came after RESUME. This engine is over.

@@ -198,6 +198,16 @@ class Retained:
         if (self.first, self.sent) != (first, sent):
             raise ValueError(f"the frames {self.first} to {self.sent} are not those from {first} to {sent}")
 
+    def streams(self) -> set[int]:
+        """The streams whose frames are retained."""
+        found: set[int] = set()
+        for block in self.blocks():
+            at = 0
+            while at < len(block):
+                found.add(int.from_bytes(block[at + 3 : at + 7], "big"))
+                at += 3 + int.from_bytes(block[at : at + 3], "big")
+        return found
+
     def blocks(self) -> Iterator[bytes]:
         """Everything retained, in order."""
         offset = self._offset

@@ -79,6 +79,10 @@ class ConnectionInput(IntEnum):
     "The newcomer's transport goes to the session that it asked for."
     SESSION_OVER = 24
     "Nobody came back in time."
+    ERROR_UNHEARD = 25
+    "ERROR[REJECTED_RESUME] to a client that has heard nothing from its server yet."
+    APP_ANEW = 26
+    "There is a new transport, for a client that begins anew."
 
 
 class ConnectionAction(IntEnum):
@@ -131,6 +135,8 @@ class ConnectionAction(IntEnum):
     SEND_RESUME_OK = 28
     "Answer, and repeat what the peer has not got."
     HAND_OVER = 29
+    FORGET_SESSION = 30
+    "Fail what was sent, keep what was not, and begin anew on the next transport."
 
 
 _S, _I, _A = ConnectionState, ConnectionInput, ConnectionAction
@@ -202,6 +208,9 @@ CLIENT = Table(
         Row(_S.SUSPENDED, _I.APP_RESUME, _A.SEND_RESUME, _S.RESUME_SENT, "R-45"),
         Row(_S.RESUME_SENT, _I.RESUME_OK, _A.RESUMED, _S.OPEN, "R-50"),
         Row(_S.RESUME_SENT, _I.ERROR_RESUME, _A.SETUP_FAILED, _S.CLOSED, "RE-24"),
+        # Beyond section 3.1 as well: SETUP may not have arrived. The session that is over is not asked for again.
+        Row(_S.RESUME_SENT, _I.ERROR_UNHEARD, _A.FORGET_SESSION, _S.SUSPENDED, "RE-24"),
+        Row(_S.SUSPENDED, _I.APP_ANEW, _A.SEND_SETUP, _S.SETUP_SENT, "R-11"),
         Row(_S.RESUME_SENT, (_I.ERROR_SETUP, _I.ERROR_CLOSE, _I.ERROR_OTHER), _A.SUSPEND, _S.SUSPENDED, "3.1"),
         Row(_S.RESUME_SENT, (_I.SUSPEND, _I.LOST, _I.SILENT), _A.SUSPEND, _S.SUSPENDED, "3.1"),
         Row(_S.RESUME_SENT, _BROKEN_ANSWERS, _A.RESUME_BROKEN, _S.SUSPENDED, "RE-04"),

@@ -486,6 +486,14 @@ class Streams:
         self.reassembly.clear()
         self.out.clear()
 
+    def fail_sent(self, ids: set[int], error: Error) -> None:
+        """The session is over and another begins: fail the streams of which something was sent, and forget what they
+        have queued. What nothing was sent of goes to the new session."""
+        for id in sorted(ids):
+            self.out.discard(id)
+            if self.live.pop(id, None) is not None:
+                self.events.append(Failed(id, error.about(id)))
+
     def rest(self, now: float, seconds: float) -> None:
         """Forget what is known of ended streams when none has ended for so long; call it now and then."""
         self._late.look(now, seconds)

@@ -163,6 +163,20 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
             self._queues[stream] = kept
             self._ended(stream)
 
+    def discard(self, stream: int) -> None:
+        """Forget all that a stream has queued."""
+        queue = self._queues.get(stream)
+        if queue is None:
+            return
+        for entry in queue if isinstance(queue, deque) else (queue,):
+            self.size -= len(entry) if isinstance(entry, bytes) else entry.size
+            self.frames -= entry.frames if isinstance(entry, Whole) else 1
+            if isinstance(entry, Fragments):
+                self._fragments -= 1
+                self.large -= entry.size if entry.large else 0
+        self._queues[stream] = deque()
+        self._ended(stream)
+
     def forget(self) -> None:
         """Forget what all streams have queued. ``size`` and ``frames`` are the caller's to set."""
         self._caught_up.extend(self._awaited)
