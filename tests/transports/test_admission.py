@@ -157,6 +157,16 @@ async def test_the_command_shows_why(wire: str) -> None:
         assert not ran.out
 
 
+async def test_the_command_shows_why_over_a_websocket() -> None:
+    """An HTTP answer that is no WebSocket is a handshake that was refused."""
+    limits = Limits.server(connections=1)
+    async with afflux.serve("ws://127.0.0.1:0", Demo(), limits=limits) as server, afflux.connect(server.uri) as one:
+        await works("rsocket", one)
+        ran = await asyncio.to_thread(here, "request", server.uri, "-d", "x")
+        assert f"HTTP 503 Service Unavailable: {FULL}" in ran.errors
+        assert (ran.code, ran.out) == (4, "")
+
+
 @every_wire
 async def test_the_application_in_a_web_server_says_it(wire: str) -> None:
     app = afflux.asgi.app(Demo(), protocol=wire, limits=Limits.server(connections=1))

@@ -429,7 +429,7 @@ class ClientWire(Wire):
 
     def _failed(self, words: str) -> None:
         self.over = True
-        self.error = ConnectFailed(f"can not connect to {self._address}: {words}")
+        self.error = ConnectFailed(f"can not connect to {self._address}: {words}", rule="handshake")
         self._answer.clear()
 
     def _too_long(self) -> str:
