@@ -172,6 +172,23 @@ async def test_a_message_that_is_too_large(first: bool) -> None:
         assert await close_of(client) == (1009, f"{word}frame-too-large: {most} at most")
 
 
+@pytest.mark.parametrize("above", [0, 1])
+async def test_a_length_that_counts_itself(above: int) -> None:
+    """limits.md, first_frame_bytes, in ReactiveSocket: less by the four bytes that a length counts of itself."""
+    from afflux.protocols.reactivesocket import frames as early
+
+    limits = Limits.tiny()
+    size = limits.first_frame_bytes - 4 + above - early.Setup(keepalive_ms=20_000).encoded_size
+    mounted = afflux.asgi.app(Demo(), limits=limits, protocol="reactivesocket")
+    async with running(mounted) as uri, raw(uri) as client:
+        await client.send(early.Setup(keepalive_ms=20_000, data=bytes(size)).encode())
+        if above:
+            assert await close_of(client) == (1009, f"first-frame-too-large: {limits.first_frame_bytes} at most")
+        else:
+            await client.send(early.RequestResponse(stream=2, data=b"q").encode())
+            await client.recv()
+
+
 async def test_a_close_fails_what_was_under_way() -> None:
     waits = Waits()
     app = afflux.asgi.app(waits)

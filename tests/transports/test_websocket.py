@@ -431,6 +431,33 @@ async def test_a_stranger_may_say_little() -> None:
                 await client.recv()
 
 
+@pytest.mark.parametrize("above", [0, 1])
+async def test_a_length_that_counts_itself(above: int) -> None:
+    """limits.md, first_frame_bytes and frame_bytes, in ReactiveSocket: a message has no length, and its limit is less
+    by the four bytes that a length counts of itself."""
+    from afflux.protocols.reactivesocket import frames as early
+
+    limits = Limits.tiny()
+    first = limits.first_frame_bytes - 4 + above
+    setup = early.Setup(keepalive_ms=20_000)
+    async with afflux.serve(f"reactivesocket+{WS}", Demo(), limits=limits) as server:
+        async with raw(server.uri.removeprefix("reactivesocket+")) as client:
+            await client.send(early.Setup(keepalive_ms=20_000, data=bytes(first - setup.encoded_size)).encode())
+            if above:
+                assert await close_of(client) == (1009, f"first-frame-too-large: {limits.first_frame_bytes} at most")
+            else:
+                await client.send(early.RequestResponse(stream=2, data=b"q").encode())
+                await client.recv()
+        async with raw(server.uri.removeprefix("reactivesocket+")) as client:
+            await client.send(setup.encode())
+            size = limits.frame_bytes - 12 + above
+            await client.send(early.RequestResponse(stream=2, data=bytes(size)).encode())
+            if above:
+                assert await close_of(client) == (1009, f"frame-too-large: {limits.frame_bytes} at most")
+            else:
+                await client.recv()
+
+
 async def test_the_fragments_of_a_message() -> None:
     """limits.md, ws_fragments; TR-08."""
     most = Limits.tiny().ws_fragments
