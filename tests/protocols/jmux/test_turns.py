@@ -45,12 +45,20 @@ class Calls:
         self.sizes[stream] = sends, hears
 
     def asked(self, end: End, event: ev.Event) -> None:
+        self.bounded()
         if isinstance(event, ev.Opened):
             self.later(end, len(event.payload))
             self.far.send(event.stream, [bytes(int(event.payload.data[:8]))], complete=True)
             self.far.release(event.stream)
 
+    def bounded(self) -> None:
+        """What has arrived and was not consumed is within the budget, at both ends."""
+        for engine in (self.near, self.far):
+            held = engine._sessions.unread + engine._sessions.rations.delivered
+            assert held <= engine.limits.connection_bytes
+
     def heard(self, end: End, event: ev.Event) -> None:
+        self.bounded()
         if isinstance(event, ev.Failed):
             self.failures.append(event)
         elif isinstance(event, ev.Items):
@@ -109,8 +117,8 @@ def test_150_calls_with_ids_up_to_255(sizes: tuple[int, int]) -> None:
 def test_no_sizes_and_no_order_stop_each_other(
     sizes: list[tuple[int, int]], seed: int, last: int, slow: float | None
 ) -> None:
-    """Whatever is asked and answered, whenever, and however slowly payloads are taken: every call is answered, and the
-    books stay within ``connection_bytes``."""
+    """Whatever is asked and answered, whenever, and however slowly payloads are taken: every call is answered, and what
+    has arrived stays within ``connection_bytes``."""
     dice = Random(seed)
     pair = Calls(Limits.tiny(streams=64), last, None if slow is None else lambda: dice.random() * slow, latency=0.005)
     for sends, hears in sizes:
@@ -123,10 +131,10 @@ def test_no_sizes_and_no_order_stop_each_other(
 class Answers:
     """A client that asks, and a server that sends of each answer what the test wants, when it wants it."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = SERVER) -> None:
         self.world = World()
-        self.near = Engine("client", ping_interval=0)
-        self.far = Engine("server", sessions=True, ping_interval=0)
+        self.near = Engine("client", limits=limits, ping_interval=0)
+        self.far = Engine("server", limits=limits, sessions=True, ping_interval=0)
         self.ended: list[ev.Items | ev.Failed] = []
         self.world.join(self.near, self.far, latency=0.001, on_client=self.heard)
 
@@ -161,6 +169,32 @@ def test_127_answers_stand_still_and_one_does_not(size: int, answer: int) -> Non
         pair.far.finish(stood)
     pair.run(1)
     assert len(pair.ended) == 128
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 131_072), min_size=1, max_size=16), st.integers(1, 1 << 30))
+def test_answers_with_pauses_end(sizes: list[int], seed: int) -> None:
+    """Senders that stop for seconds in the middle, any number of times: every answer arrives, or is ended when nothing
+    has moved for ``session_stall_s``, and what has arrived stays within the budget."""
+    dice = Random(seed)
+    pair = Answers(Limits.tiny())
+    left = {pair.near.open("request", b"q"): size for size in sizes}
+    pair.run(0.1)
+
+    def send(stream: int) -> None:
+        assert pair.near._sessions.unread <= pair.near.limits.connection_bytes
+        size = min(left[stream], dice.randrange(1, 60_000))
+        left[stream] -= size
+        pair.far.send(stream, [bytes(size)], complete=not left[stream])
+        if left[stream]:
+            pair.world.at(pair.world.now + dice.choice((0, 0.1, 2, 4)), partial(send, stream))
+
+    for stream in left:
+        send(stream)
+    pair.run(300)
+    assert sorted(event.stream for event in pair.ended) == sorted(left)
+    for event in pair.ended:
+        assert isinstance(event, ev.Items) or event.error.rule == "connection_bytes"
 
 
 def test_127_requests_stand_still_and_one_does_not() -> None:

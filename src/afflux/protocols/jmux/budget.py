@@ -99,7 +99,7 @@ class Rations:
         if 2 * have > session.target:
             return 0
         allowance = self.purse - self._comforts - self._goal if self.assembles else self.purse
-        if self.waiting or self.spent > allowance:
+        if self.blocked or self.spent > allowance:
             session.target = self.initial
         elif not session.unread:
             target = min(2 * session.target, max(self._most, session.target))
