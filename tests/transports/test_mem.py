@@ -135,3 +135,27 @@ async def test_a_full_server_takes_no_more() -> None:
     async with afflux.serve("mem://full", Echo(), limits=limits) as server, afflux.connect(server.uri):
         with pytest.raises(afflux.ConnectFailed, match=r"too-many-connections: connections=1$"):
             await afflux.connect(server.uri)
+
+
+@pytest.mark.parametrize("half", [True, False], ids=["half", "whole"])
+async def test_whoever_does_not_read_does_not_see_the_end(half: bool) -> None:
+    """Reading is paused by the last bytes: the end comes when it goes on, as with a socket."""
+    one, other = Notes(), Notes()
+    left, right = pair(one, other)
+
+    class Full(Notes):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            right.pause_reading()
+
+    full = Full()
+    right.set_protocol(full)
+    full.told.append("made")
+    left.write(b"last")
+    (left.write_eof if half else left.close)()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert full.told == ["made", "data"]
+    right.resume_reading()
+    await full.lost
+    assert full.told == ["made", "data", "eof", "lost"]

@@ -11,6 +11,8 @@ __all__ = ["AnswerSizes"]
 
 _TRIAL = 4
 "Handlers that may run on a connection before the size of any answer is known."
+_LIGHT = 0x400
+"Bytes of a mean that bounds nothing."
 _WEIGHT = 8
 "Answers that a mean of the last few looks back on."
 
@@ -18,10 +20,12 @@ _WEIGHT = 8
 class AnswerSizes:
     """The mean size of the last answers, in bytes."""
 
-    __slots__ = ("_mean", "trial")
+    __slots__ = ("_mean", "heavy", "trial")
 
     def __init__(self) -> None:
         self._mean: float | None = None
+        self.heavy = True
+        "Whether small answers are worth recording: the mean is large, or not known."
         self.trial = _TRIAL
         "Handlers that may run while no answer has been seen."
 
@@ -37,6 +41,7 @@ class AnswerSizes:
             self._mean = mean
         else:
             self._mean += (mean - self._mean) * min(1.0, count / _WEIGHT)
+        self.heavy = self._mean > _LIGHT
 
     def most(self, room: int) -> int:
         """How many handlers may run so that their answers are expected to fit into ``room`` bytes; at least one."""

@@ -101,6 +101,9 @@ class Listening:
     def roomy(self) -> None:
         """There is room to send again, after ``held_back`` was set."""
 
+    def task_ended(self, stream: int, task: asyncio.Task[Any]) -> None:
+        """A task that was spawned for a stream has ended."""
+
     def pushed(self, event: Pushed) -> None:
         """The peer pushed metadata."""
 
@@ -197,8 +200,8 @@ class Driver(Pump):  # long: one method for each kind of event
         "Counts the turns in which something was queued."
         self.unopened: dict[Inbound, asyncio.Task[None] | None] = {}
         "Streams that somebody waits for and that are not open yet, with what makes their first item."
-        self.tasks: dict[asyncio.Task[Any], bool] = {}
-        "What belongs to this connection, and whether it was canceled."
+        self.tasks: dict[asyncio.Task[Any], int] = {}
+        "What belongs to this connection: the stream that a task serves, 0 for none; ``~stream`` when it was canceled."
         self.draining = False
         "The peer takes no new requests."
         self._when_closed: asyncio.Future[None] | None = None
@@ -461,17 +464,19 @@ class Driver(Pump):  # long: one method for each kind of event
             return ConnectionClosed("the connection is closed")
         return self.error.again()
 
-    def spawn(self, work: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
-        """Start a task that belongs to this connection."""
+    def spawn(
+        self, work: Coroutine[Any, Any, Any], context: Context | None = None, stream: int = 0
+    ) -> asyncio.Task[Any]:
+        """Start a task that belongs to this connection. The owner is told the end of one for a ``stream``."""
         task = self.loop.create_task(work) if context is None else self.loop.create_task(work, context=context)
-        self.tasks[task] = False
+        self.tasks[task] = stream
         task.add_done_callback(self._task_done)
         return task
 
     def cancel(self, task: asyncio.Task[Any]) -> None:
         """Cancel a task that ``spawn`` has made, once: a second time would break off what it does to end in order."""
-        if self.tasks.get(task) is False:
-            self.tasks[task] = True
+        if (stream := self.tasks.get(task, -1)) >= 0:
+            self.tasks[task] = ~stream
             task.cancel()
 
     def log_failure(self, text: str, error: BaseException | None = None) -> None:
@@ -816,7 +821,9 @@ class Driver(Pump):  # long: one method for each kind of event
             inbound.finish(self._unsent())
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
-        self.tasks.pop(task, None)
+        stream = self.tasks.pop(task, 0)
+        if stream and stream != -1:
+            self.owner.task_ended(max(stream, ~stream), task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.log_failure("afflux: a handler's task failed", error)
         self._check_finished()

@@ -60,6 +60,9 @@ _FEW = 32
 _TRIAL_S = 0.05
 "Seconds without an answer after which twice as many handlers may run, while no answer has ever been seen."
 
+_SMALL = 0x1000
+"Bytes of an answer that need no room: so many handlers run that their small answers do not matter."
+
 _GONE = 64
 "Canceled requests that are left in the queue until they are half of it."
 
@@ -124,8 +127,10 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         "How many handlers of fires are at work: as many as of other requests may be, beside those."
         self._working = False
         "A task runs what waits."
-        self._running: dict[int, tuple[str, asyncio.Task[Any]]] = {}
-        "Handlers at work: the verb and the task of each."
+        self._held = False
+        "No handler may begin, those of fires apart."
+        self._running: dict[int, tuple[str, asyncio.Task[Any], Producing | None]] = {}
+        "Handlers at work: the verb, the task, and what a producer works on."
         self._asking = 0
         "How many of them make the one answer of a request."
         self._begins = 0
@@ -146,8 +151,14 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         verb = event.verb
         if verb not in self._verbs:
             self._refuse(event)
-        elif verb == "request" or verb == "fire":
-            self._fires_queued += verb == "fire"
+        elif verb == "request":
+            self._wait(((verb, event.stream, event.payload),))
+        elif verb == "fire" and self._held:
+            self._fires = self._fires or deque()
+            self._fires.append((verb, event.stream, event.payload))
+            self._go_on()
+        elif verb == "fire":
+            self._fires_queued += 1
             self._wait(((verb, event.stream, event.payload),))
         else:
             self._wait(((verb, event.stream, self._producing(event)),))
@@ -215,8 +226,8 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
             self._set_fires_aside()
             self._queue.clear()
             self._gone.clear()
-            self._go_on()
-        for stream, (verb, task) in self._running.items():
+            self._go_on_again()
+        for stream, (verb, task, _) in self._running.items():
             session = self._sessions.get(stream)
             if verb != "fire" and (session is None or not session.heard):
                 self.driver.cancel(task)
@@ -244,23 +255,25 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         self._go_on()
 
     def _go_on(self) -> None:
-        """Run what waits, if a handler may begin."""
-        if self._working:
-            return
-        may_begin = bool(self._queue) and self._free() > 0 and self._room() > 0
-        if not may_begin and self._fires_queued:
-            self._set_fires_aside()
-        if may_begin or self._may_fire():
+        """Run what waits, unless it is known that no handler may begin."""
+        if not self._working and ((self._queue and not self._held) or self._may_fire()):
             self._working = True
             self.driver.spawn(self._work())
-        elif self._queue:
-            self._hold_back()
+
+    def _go_on_again(self) -> None:
+        """The same after something has changed that handlers may have waited for."""
+        self._held = False
+        self._go_on()
 
     def _set_fires_aside(self) -> None:
         """The queue does not move: take the fires out."""
+        self._held = True
+        if not self._fires_queued or not isinstance(self._queue, deque):
+            return
         waiting = list(self._queue)
-        self._queue = deque(one for one in waiting if one[0] != "fire")
-        self._fires = deque(self._fires)
+        self._queue.clear()  # in place: _work goes through it
+        self._queue.extend(one for one in waiting if one[0] != "fire")
+        self._fires = self._fires or deque()
         self._fires.extend(one for one in waiting if one[0] == "fire")
         self._fires_queued = 0
 
@@ -269,7 +282,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
-        self._go_on()
+        self._go_on_again()
 
     def _may_fire(self) -> bool:
         return bool(self._fires) and self._firing < self.driver.engine.limits.streams
@@ -286,9 +299,11 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         return driver.engine.limits.connection_bytes if driver.over else driver.room_beside()
 
     def _hold_back(self) -> None:
-        """Nothing may begin now. Each of what it waits for calls ``_go_on``: a handler returns, there is room to send,
-        or time passes."""
+        """Nothing may begin now. Each of what it waits for calls ``_go_on_again``: a handler returns, there is room to
+        send, or time passes."""
         driver = self.driver
+        self._set_fires_aside()
+        self._go_on()
         if driver.over:
             return
         driver.held_back = self._room() <= 0
@@ -302,7 +317,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         self._trial = None
         if not self._answers.known:
             self._answers.widen()
-        self._go_on()
+        self._go_on_again()
 
     def _check_pending(self, begins: int) -> None:
         """Whether no handler has begun since then, though there is room to send: then those that wait are refused."""
@@ -318,7 +333,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
             for _, stream, asked in waiting:
                 self._turn_away(stream, Rejected(f"{REASONS['streams']}: {text}"))
                 self._skip(stream, asked)
-        self._go_on()
+        self._go_on_again()
 
     def _passed_over(self, one: Waiting) -> bool:
         """Whether what was taken from the queue does not begin now: it was canceled, or is a fire too many."""
@@ -342,10 +357,10 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
     def _skip(self, stream: int, asked: Payload | Producing) -> None:
         """What waited will not be served: free what it takes."""
         driver = self.driver
-        if isinstance(asked, Payload):
-            driver.consumed(len(asked), 1)
-        else:
+        if isinstance(asked, Producing):
             self._drop_halves(stream, asked)
+        if isinstance(asked, Payload) or asked.items is None:
+            driver.consumed(len(asked if isinstance(asked, Payload) else asked.event.payload), 1)
         driver.engine.release(stream)
 
     # -- request and fire -----------------------------------------------------------------------------------
@@ -354,33 +369,31 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
     async def _work(self) -> None:
         """Run what waits until one of them suspends. Answers go together: one call of the engine for many."""
         base, verbs, driver = self.context, self._verbs, self.driver
-        engine = driver.engine
+        engine, queue = driver.engine, self._queue
         me = cast("asyncio.Task[Any]", asyncio.current_task())
         streams: list[int] = []
         answers: list[Payload] = []
         left, free, room = driver.loop_frames, self._free(), self._room()
-        taken = read = answered = made = 0
+        begins = taken = read = made = 0
         # The client works on the first half while the second is made; otherwise the two would work in turn.
         # 64 B with 256 at once: 217 → 326 k/s, with 64 at once 165 → 266 k/s, for 8 % more CPU.
-        half = max(_FEW, min(len(self._queue), left) // 2)
+        half = max(_FEW, min(len(queue), left) // 2)
         start = monotonic()
-        while left:
+        while begins < left:
             if self._fires and self._may_fire():
-                one = self._fires.popleft()
-            elif self._queue and free > 0 and made < room:
-                one = self._queue.popleft()
-                if (self._gone or one[0] == "fire") and self._passed_over(one):
+                verb, stream, asked = self._fires.popleft()
+            elif queue and free > 0 and made < room:
+                verb, stream, asked = one = queue.popleft()
+                if (self._gone or verb == "fire") and self._passed_over(one):
                     continue
             else:
                 break
-            verb, stream, asked = one
-            left -= 1
-            self._begins += 1
+            begins += 1
             if type(asked) is Producing:
                 self._produce_items(verb, asked)
                 free -= 1
                 continue
-            payload = cast("Payload", asked)
+            payload: Any = asked
             taken += 1
             read += len(payload.data) if payload.metadata is None else len(payload)
             context = base.copy()
@@ -397,7 +410,6 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
                 if type(value) is Payload and value.proper and verb == "request":
                     streams.append(stream)
                     answers.append(value)
-                    answered += 1
                     made += len(value.data) if value.metadata is None else len(value)
                     if len(streams) == half:
                         engine.answer(streams, answers)
@@ -410,7 +422,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
             except BaseException as error:
                 if streams:
                     engine.answer(streams, answers)
-                self._raised(verb, stream, error)
+                self._tell(stream, error)
                 engine.release(stream)
                 streams, answers = [], []
                 if isinstance(error, _STOPS):
@@ -421,114 +433,118 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
                     engine.answer(streams, answers)
                 driver.consumed(read, taken)
                 driver.flush_soon()
+                self._begins += begins
                 self._begin(verb, stream, me)
                 self._spread()
-                try:
-                    await self._finish(verb, stream, _resume(answer, context, awaited))
-                finally:
-                    self._returned(stream)
+                await self._finish(verb, stream, payload, _resume(answer, context, awaited))
                 return
             if me.cancelling():
-                break
+                left = begins  # this task is spoilt; another one goes on
+        self._begins += begins
         if streams:
             engine.answer(streams, answers)
         driver.consumed(read, taken)
-        if answered:
-            self._answers.seen(made, answered)
+        if taken and self._answers.heavy:
+            self._answers.seen(made, taken)
         driver.flush_soon()
         self._working = False
-        self._go_on()
+        if queue and begins < left:
+            self._hold_back()
+        else:
+            self._go_on()
         if (took := monotonic() - start) > _BLOCKED_S:
             driver.log_failure(f"afflux: handlers blocked the event loop for {took:.1f} s")
 
-    def _begin(self, verb: str, stream: int, task: asyncio.Task[Any]) -> None:
+    def _begin(self, verb: str, stream: int, task: asyncio.Task[Any], asked: Producing | None = None) -> None:
         """A handler is at work."""
-        self._running[stream] = (verb, task)
-        self._asking += verb == "request"
-        self._firing += verb == "fire"
+        self._running[stream] = (verb, task, asked)
+        if verb == "request":
+            self._asking += 1
+        elif verb == "fire":
+            self._firing += 1
         self.driver.engine.begin(stream)
 
     def _returned(self, stream: int) -> None:
-        """A handler has really ended, or its task has before it began: its slot is free. Twice does no harm."""
-        running = self._running.pop(stream, None)
-        if running is not None:
-            self._asking -= running[0] == "request"
-            self._firing -= running[0] == "fire"
-            self.driver.engine.release(stream)
-            self.driver.flush_soon()
+        """A handler has really ended, or its task has before it began: its slot is free."""
+        verb, _, asked = self._running.pop(stream)
+        if asked is not None:
+            self._drop_halves(stream, asked)
+        if verb == "request":
+            self._asking -= 1
+        elif verb == "fire":
+            self._firing -= 1
+        self.driver.engine.release(stream)
+        self.driver.flush_soon()
+        self._held = False
+        if self._queue or self._fires:
             self._go_on()
 
-    def _spread(self) -> None:
-        """The worker is taken: what still waits gets tasks of its own."""
-        self._working = False
-        free = self._free() if self._queue and self._room() > 0 else 0
-        while True:
-            if self._fires and self._may_fire():
-                one = self._fires.popleft()
-            elif self._queue and free > 0:
-                one = self._queue.popleft()
-                if self._passed_over(one):
-                    continue
-                free -= one[0] != "fire"
-            else:
-                break
-            verb, stream, asked = one
-            self._begins += 1
-            if isinstance(asked, Producing):
-                self._produce_items(verb, asked)
-                continue
-            self.driver.consumed(len(asked), 1)
-            self._begin(verb, stream, self._spawn(stream, self._serve(verb, stream, asked)))
-        if self._queue:
-            self._hold_back()
-
-    def _spawn(self, stream: int, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """A task for a handler. A task that is canceled before it begins never runs its coroutine."""
-        task = self.driver.spawn(work, self.context.copy())
-        task.add_done_callback(lambda task: self._task_ended(stream, task))
-        return task
-
-    def _task_ended(self, stream: int, task: asyncio.Task[Any]) -> None:
+    def task_ended(self, stream: int, task: asyncio.Task[Any]) -> None:
+        """A task that was spawned for a stream has ended. One that was canceled before it began has run nothing."""
         running = self._running.get(stream)
         if running is not None and running[1] is task:
             self._returned(stream)
 
-    async def _serve(self, verb: str, stream: int, payload: Payload) -> None:
-        await self._finish(verb, stream, _awaited_call(self._verbs[verb], payload))
+    def _spread(self) -> None:
+        """The worker is taken: what still waits gets tasks of its own."""
+        self._working = False
+        queue = self._queue
+        if not (queue or self._fires):
+            return
+        free = self._free() if self._room() > 0 else 0
+        while True:
+            if self._fires and self._may_fire():
+                verb, stream, asked = self._fires.popleft()
+            elif queue and free > 0:
+                verb, stream, asked = one = queue.popleft()
+                if (self._gone or verb == "fire") and self._passed_over(one):
+                    continue
+                free -= verb != "fire"
+            else:
+                break
+            self._begins += 1
+            if isinstance(asked, Producing):
+                self._produce_items(verb, asked)
+            else:
+                self.driver.consumed(len(asked), 1)
+                task = self.driver.spawn(self._finish(verb, stream, asked), self.context.copy(), stream)
+                self._begin(verb, stream, task)
+        if queue:
+            self._hold_back()
 
-    async def _finish(self, verb: str, stream: int, work: Any) -> None:
+    async def _finish(self, verb: str, stream: int, payload: Payload, work: Any = None) -> None:
+        """Run a handler to its end; ``work`` is what is left of one that has suspended."""
+        size = 0
         try:
-            answer = await work
-            if verb == "request" and self._room() <= 0:
-                await self.driver.until_room(_size(answer))
+            answer = self._verbs[verb](payload) if work is None else await work
+            if work is None and isawaitable(answer):
+                answer = await answer
+            size = _size(answer)
+            if size > _SMALL and verb == "request" and self._room() <= 0:
+                await self.driver.until_room(size)
         except BaseException as error:
-            self._raised(verb, stream, error)
+            self._tell(stream, error)
             if isinstance(error, _STOPS):
                 raise
         else:
-            size = self._answer(verb, stream, answer)
-            if verb == "request":
+            self._answer(verb, stream, answer)
+            if verb == "request" and (size > _SMALL or self._answers.heavy):
                 self._answers.seen(size)
-        self._returned(stream)
+        finally:
+            self._returned(stream)
 
     def _answer(self, verb: str, stream: int, answer: Any) -> int:
-        """The handler has returned: send its answer. Return the answer's bytes."""
-        engine = self.driver.engine
+        """The handler has returned: queue its answer. Return the answer's bytes."""
         if verb != "request":
             return 0
         try:
             if answer is None:
-                engine.complete(stream)
+                self.driver.engine.complete(stream)
             else:
-                engine.send(stream, (answer,), complete=True)
+                self.driver.engine.send(stream, (answer,), complete=True)
         except Exception as error:
             self._tell(stream, error)
-        self.driver.flush_soon()
         return _size(answer)
-
-    def _raised(self, verb: str, stream: int, error: BaseException) -> None:
-        self._tell(stream, error)
-        self.driver.flush_soon()
 
     def _tell(self, stream: int, error: BaseException) -> None:
         """Tell the peer what went wrong; a stream that is over hears nothing."""
@@ -580,19 +596,15 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         stream = asked.event.stream
         if asked.items is None:
             self.driver.consumed(len(asked.event.payload), 1)  # a channel's first item is taken by its handler
-        task = self._spawn(stream, self._produce(asked))
-        task.add_done_callback(lambda task: self._drop_halves(stream, asked, begun=True))
-        self._begin(verb, stream, task)
+        self._begin(verb, stream, self.driver.spawn(self._produce(asked), self.context.copy(), stream), asked)
 
-    def _drop_halves(self, stream: int, asked: Producing, *, begun: bool = False) -> None:
+    def _drop_halves(self, stream: int, asked: Producing) -> None:
         """No handler works on them any more."""
         driver = self.driver
         driver.senders.pop(stream, None)
         driver.inbounds.pop(stream, None)
         if asked.items is not None:
             asked.items.cancel()
-        elif not begun:
-            driver.consumed(len(asked.event.payload), 1)
 
     def _first_grant(self, inbound: Inbound, stream: int) -> Callable[[int], None]:
         """The window opens when the handler first asks for an item; the first one is part of it (D-8)."""
@@ -643,7 +655,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         driver, stream = self.driver, event.stream
         session = self._sessions[stream] = Session(driver, stream)
         task = driver.spawn(self._serve_session(session), self.context.copy())
-        self._running[stream] = ("session", task)
+        self._running[stream] = ("session", task, None)
         driver.engine.begin(stream)
         task.add_done_callback(lambda task: self._left_session(stream))
 
@@ -683,10 +695,6 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
 async def _awaited(value: Any) -> Any:
     """A coroutine for what a handler returned, awaitable or not."""
     return await value if isawaitable(value) else value
-
-
-async def _awaited_call(verb: Callable[..., Any], argument: Any) -> Any:
-    return await _awaited(verb(argument))
 
 
 def _size(answer: Any) -> int:

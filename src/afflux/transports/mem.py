@@ -201,8 +201,8 @@ class MemTransport(asyncio.Transport):
         if self._sent:
             if other._reading or other._closing:
                 self._deliver_soon()
-        elif self._ended:
-            self._end()
+        elif self._ended and (other._reading or other._closing or other._lost):
+            self._end()  # whoever does not read does not see the end, as with a socket
 
     def _take(self) -> bytes:
         piece = bytearray()
