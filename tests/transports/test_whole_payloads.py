@@ -19,6 +19,11 @@ MOST = Limits.server().payload_bytes
 WIRES = ("rsocket", "reactivesocket")
 
 
+class EchoOnce:
+    async def request(self, payload: afflux.Payload) -> bytes:
+        return payload.data
+
+
 class Echo:
     async def request(self, payload: afflux.Payload) -> bytes:
         """The same, or of the size that is asked for."""
@@ -87,3 +92,29 @@ async def test_blocking(kind: Kind, wire: str, tmp_path: Path, certificates: Cer
 
     async with at.serve(Echo()) as server:
         assert await asyncio.to_thread(talk, server.uri) == bytes(5)
+
+
+class Publishes:
+    async def stream(self, payload: afflux.Payload) -> AsyncIterator[bytes]:
+        yield bytes(MOST)
+
+
+@pytest.mark.parametrize("wire", ["jmux", "rsio"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+async def test_the_other_wires(kind: Kind, wire: str, tmp_path: Path, certificates: Certificates) -> None:
+    """Payloads of P on the wires that have no frames of their own size, by both drivers."""
+    at = place(kind, wire, tmp_path, certificates)
+    whole = bytes(range(256)) * (MOST // 256)
+
+    def talk(uri: str) -> bool:
+        with at.dial(uri) as peer:
+            if wire == "jmux":
+                return peer.request(whole).data == whole
+            return [item.data for item in peer.subscribe("all")] == [bytes(MOST)]
+
+    async with at.serve(EchoOnce() if wire == "jmux" else Publishes()) as server, at.connect(server.uri) as peer:
+        if wire == "jmux":
+            assert (await peer.request(whole)).data == whole
+        else:
+            assert [item.data async for item in peer.subscribe("all")] == [bytes(MOST)]
+        assert not kind.blocking or await asyncio.to_thread(talk, server.uri)
