@@ -11,6 +11,7 @@ import pytest
 
 import afflux
 from afflux import Backoff, Payload
+from afflux.protocols.rsocket.frames import ErrorFrame
 from tests.aio.handlers import Demo, Waits
 
 SOON = Backoff(first=0.001, most=0.001)
@@ -55,6 +56,27 @@ async def test_each_verb_waits_for_the_next_connection(verb: str) -> None:
             else:
                 async with peer.channel([b"a", b"b"]) as items:
                     assert [item.data async for item in items] == [b"a", b"b"]
+
+
+async def test_a_client_that_is_refused_again_and_again_uses_up_its_tries() -> None:
+    """A refusal comes after the transport is there: it is one more try all the same, and not the first of new ones."""
+    refused = 0
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal refused
+        await reader.readuntil(b"asked")
+        refused += 1
+        writer.write(ErrorFrame(stream=0, code=3, data=b"full").encode(prefixed=True))
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        patient = Backoff(first=0.001, most=0.001, tries=4)
+        async with afflux.connect(f"tcp://127.0.0.1:{port}", reconnect=patient) as peer:
+            for _ in range(9):
+                with pytest.raises(afflux.SetupRefused, match="full"):
+                    await peer.request(b"asked")
+    assert refused == 5
 
 
 async def test_the_handler_comes_along() -> None:

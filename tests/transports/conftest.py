@@ -10,7 +10,7 @@ import pytest
 
 from tests.transports.certificates import Certificates
 
-_BOTH_LOOPS = ("test_check", "test_check_verbs", "test_resets", "test_tls")
+_BOTH_LOOPS = ("test_admission", "test_check", "test_check_verbs", "test_resets", "test_tls")
 "Modules that run under uvloop, too: ``afflux serve`` takes it where it is installed."
 
 

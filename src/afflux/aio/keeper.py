@@ -2,20 +2,21 @@
 
 1. A session that can be resumed loses nothing: its driver stays, and gets another transport.
 2. Without resumption, or when the session is over, every live stream has failed; the peer gets a new driver.
-3. Tries are apart: by a back-off with jitter, and by what a server allows (``resume_rate``).
+3. Tries are apart: by a back-off with jitter, and by what a server allows (``resume_rate``). A connection that is
+   refused, or ends sooner than the wait before it, counts as one more try: the waits grow on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from random import Random
 from time import monotonic
 
 from afflux.aio.driver import Driver
 from afflux.backoff import Backoff
 from afflux.core.bucket import Bucket
-from afflux.core.errors import ConnectFailed, ConnectionClosed, Error
+from afflux.core.errors import ConnectFailed, ConnectionClosed, Error, SetupRefused
 from afflux.core.limits import Limits
 
 __all__ = ["Keeper"]
@@ -50,6 +51,10 @@ class Keeper:
         self._random = random or Random()
         self._waits = None if resume is None else resume.waits(self._random)
         self._last_try = 0.0
+        self._tries: Iterator[float] | None = None
+        "The waits before further connections."
+        self._wait = self._renewed_at = 0.0
+        "The wait before the last connection, and when that was made."
         self._back: asyncio.Task[None] | None = None
         "Brings the session back."
         self._anew: asyncio.Task[None] | None = None
@@ -98,11 +103,14 @@ class Keeper:
         driver.renew = self._next
         if self._renewed is None or self._renewed.done():
             self._renewed = driver.loop.create_future()
-            self._anew = driver.loop.create_task(self._connect(self._reconnect, self._renewed))
+            refused = isinstance(driver.error, SetupRefused) or monotonic() < self._renewed_at + self._wait
+            if self._tries is None or not refused:
+                self._tries = self._reconnect.waits(self._random)
+            failure = driver.error or ConnectionClosed("the connection is closed")
+            self._anew = driver.loop.create_task(self._connect(self._tries, self._renewed, failure))
 
-    async def _connect(self, backoff: Backoff, renewed: asyncio.Future[Driver]) -> None:
-        failure: Error = ConnectionClosed("the connection is closed")
-        for wait in backoff.waits(self._random):
+    async def _connect(self, tries: Iterator[float], renewed: asyncio.Future[Driver], failure: Error) -> None:
+        for wait in tries:
             await asyncio.sleep(wait)
             try:
                 driver = await self._renew()
@@ -110,6 +118,7 @@ class Keeper:
             except Error as error:
                 failure = error
             else:
+                self._wait, self._renewed_at = wait, monotonic()
                 renewed.set_result(driver)
                 return
         renewed.set_exception(failure)
