@@ -212,7 +212,7 @@ async def jmux_short_connections(at: Place) -> None:
     await Client.open(at)
 
 
-@habit("jmux", slow=True, in_process=False, memory=48 * MiB, fails="issue 10, 1.3")
+@habit("jmux", slow=True, in_process=False, memory=48 * MiB)
 async def jmux_killed_with_calls_under_way(at: Place) -> None:
     """Clients that are killed while large answers are on their way, 20 of them: their memory is free again."""
     for _ in range(20):

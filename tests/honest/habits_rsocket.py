@@ -213,7 +213,7 @@ async def ten_thousand_echoes_at_once(at: Place) -> None:
     await client.echoes(b"%d" % n for n in range(10_000))
 
 
-@habit("rsocket", slow=True, in_process=False, fails="issue 10, 2: pending requests")
+@habit("rsocket", slow=True, in_process=False)
 async def ten_thousand_echoes_of_a_kibibyte_at_once(at: Place) -> None:
     """More than a connection may buffer: the server reads on when it has answered."""
     client = await Client.open(at)
