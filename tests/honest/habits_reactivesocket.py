@@ -39,17 +39,17 @@ async def old_intervals_of_any_kind(at: Place) -> None:
         await client.works()
 
 
-@habit("reactivesocket", *both, fails="issue 10, 2: pending requests")
+@habit("reactivesocket", *both)
 async def old_a_thousand_echoes_at_once(at: Place) -> None:
     await (await Client.open(at)).echoes(b"%d" % n for n in range(1_000))
 
 
-@habit("reactivesocket", fails="issue 10, 2: pending requests")
+@habit("reactivesocket")
 async def old_ten_thousand_echoes_at_once(at: Place) -> None:
     await (await Client.open(at)).echoes(b"%d" % n for n in range(10_000))
 
 
-@habit("reactivesocket", fails="issue 10, 2: pending requests")
+@habit("reactivesocket")
 async def old_a_thousand_streams_at_once(at: Place) -> None:
     client = await Client.open(at)
     ids = client.ids(1_000)
@@ -74,7 +74,7 @@ async def old_a_flag_for_metadata_and_none(at: Place) -> None:
     await client.echoes([b"data"], metadata=b"any bytes \x00\xff")
 
 
-@habit("reactivesocket", *both, fails="issue 10, 2: cancels")
+@habit("reactivesocket", *both)
 async def old_two_thousand_times_five_of_an_endless_stream(at: Place) -> None:
     client = await Client.open(at)
     for id in client.ids(2_000):
@@ -137,7 +137,7 @@ async def old_cancels_behind_answers(at: Place) -> None:
         await client.send(*map(r0.cancel, ids))
 
 
-@habit("reactivesocket", *both, fails="issue 10, 2: cancels")
+@habit("reactivesocket", *both)
 async def old_streams_that_time_out_together(at: Place) -> None:
     """256 endless streams, 256 CANCELs in one write, again and again."""
     client = await Client.open(at)
@@ -148,7 +148,7 @@ async def old_streams_that_time_out_together(at: Place) -> None:
         await client.works()
 
 
-@habit("reactivesocket", fails="issue 10, 1.1")
+@habit("reactivesocket")
 async def old_the_second_of_two_is_cancelled(at: Place) -> None:
     client = await Client.open(at)
     ones = []

@@ -47,7 +47,7 @@ async def rsio_extensions_that_are_not_known(at: Place) -> None:
     await client.works()
 
 
-@habit("rsio", fails="issue 10, 2: pending requests")
+@habit("rsio")
 async def rsio_a_thousand_subscriptions_at_once(at: Place) -> None:
     client = await Client.open(at)
     ids = client.ids(1_000)
@@ -56,7 +56,7 @@ async def rsio_a_thousand_subscriptions_at_once(at: Place) -> None:
         assert one.items == [b"0.", b"1.", b"2.", b"3.", b"4."]
 
 
-@habit("rsio", fails="issue 10, 2: pending requests")
+@habit("rsio")
 async def rsio_ten_thousand_subscriptions_at_once(at: Place) -> None:
     client = await Client.open(at)
     ids = client.ids(10_000)
@@ -65,7 +65,7 @@ async def rsio_ten_thousand_subscriptions_at_once(at: Place) -> None:
         assert one.items == [b"0"]
 
 
-@habit("rsio", fails="issue 10, 2: cancels")
+@habit("rsio")
 async def rsio_two_thousand_times_five_of_an_endless_stream(at: Place) -> None:
     client = await Client.open(at)
     for id in client.ids(2_000):

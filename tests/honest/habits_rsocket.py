@@ -153,7 +153,7 @@ async def cut_before_its_setup_arrived(at: Place) -> None:
     await Client.open(at)
 
 
-@habit("rsocket", server="resume", fails="issue 10, 2: pending requests")
+@habit("rsocket", server="resume")
 async def a_resumable_client_was_cut_before_its_setup_arrived(at: Place) -> None:
     """It resumes first, as rsocket-java does; it is told that there is nothing to resume, and begins anew with the
     same token."""
@@ -191,7 +191,7 @@ async def leases_are_taken_and_never_given(at: Place) -> None:
     await client.echoes([b"%d" % n for n in range(50)])
 
 
-@habit("rsocket", *both, server="lease", fails="issue 10, 2: pending requests")
+@habit("rsocket", *both, server="lease")
 async def leases_are_not_known(at: Place) -> None:
     """A client without leases at a server that has them."""
     await (await Client.open(at)).echoes([b"%d" % n for n in range(300)])
@@ -200,13 +200,13 @@ async def leases_are_not_known(at: Place) -> None:
 # -- many at once -----------------------------------------------------------------------------------------------
 
 
-@habit("rsocket", *both, fails="issue 10, 2: pending requests")
+@habit("rsocket", *both)
 async def a_thousand_echoes_at_once(at: Place) -> None:
     client = await Client.open(at)
     await client.echoes(b"%d" % n for n in range(1_000))
 
 
-@habit("rsocket", *both, fails="issue 10, 2: pending requests")
+@habit("rsocket", *both)
 async def ten_thousand_echoes_at_once(at: Place) -> None:
     """Flux.range(1, 10_000).flatMap(requester::requestResponse, 10_000)."""
     client = await Client.open(at)
@@ -220,7 +220,7 @@ async def ten_thousand_echoes_of_a_kibibyte_at_once(at: Place) -> None:
     await client.echoes((b"%d" % n).ljust(1_024, b".") for n in range(10_000))
 
 
-@habit("rsocket", *both, fails="issue 10, 2: pending requests")
+@habit("rsocket", *both)
 async def a_thousand_requests_that_take_a_while(at: Place) -> None:
     """All of them are under way at their client; a server serves some at a time."""
     client = await Client.open(at, SPRING)
@@ -250,7 +250,7 @@ async def _counted(client: Client, verb: str, wanted: int = 0) -> int:
     return count
 
 
-@habit("rsocket", *both, fails="issue 10, 2: pending requests")
+@habit("rsocket", *both)
 async def a_thousand_streams_at_once(at: Place) -> None:
     """flatMap over streams: more than the server serves at a time, each with an end."""
     client = await Client.open(at)
@@ -391,7 +391,7 @@ async def a_route_in_metadata_of_its_own_type(at: Place) -> None:
 # -- streams ----------------------------------------------------------------------------------------------------
 
 
-@habit("rsocket", *both, fails="issue 10, 2: cancels")
+@habit("rsocket", *both)
 async def two_thousand_times_five_of_an_endless_stream(at: Place) -> None:
     """Flux.take(5): five are asked for, and the stream is cancelled."""
     client = await Client.open(at)
@@ -495,7 +495,7 @@ async def a_channel_by_credit(at: Place) -> None:
     assert (await client.done(id))[0].items == [b"%d" % n for n in range(1_000)]
 
 
-@habit("rsocket", *both, fails="issue 10, 2: cancels")
+@habit("rsocket", *both)
 async def a_channel_is_cancelled_on_both_sides(at: Place) -> None:
     """A program stops listening and speaking: CANCEL and COMPLETE, 500 times."""
     client = await Client.open(at)
@@ -508,7 +508,7 @@ async def a_channel_is_cancelled_on_both_sides(at: Place) -> None:
 # -- timeouts ---------------------------------------------------------------------------------------------------
 
 
-@habit("rsocket", *both, fails="issue 10, 2: cancels")
+@habit("rsocket", *both)
 async def requests_that_time_out_together(at: Place) -> None:
     """256 requests, 256 CANCELs in one write, again and again, with an answered request in between."""
     client = await Client.open(at, SPRING)
@@ -519,7 +519,7 @@ async def requests_that_time_out_together(at: Place) -> None:
         await client.works()
 
 
-@habit("rsocket", *both, fails="issue 10, 2: cancels")
+@habit("rsocket", *both)
 async def a_thousand_time_out_together(at: Place) -> None:
     """More than are served at once: most are cancelled while they wait."""
     client = await Client.open(at, SPRING)
@@ -530,7 +530,7 @@ async def a_thousand_time_out_together(at: Place) -> None:
         await client.works()
 
 
-@habit("rsocket", fails="issue 10, 1.1")
+@habit("rsocket")
 async def the_second_of_two_is_cancelled(at: Place) -> None:
     """Two requests in one write and CANCEL of the second right behind, 600 times; then ordinary ones."""
     client = await Client.open(at)
@@ -544,7 +544,7 @@ async def the_second_of_two_is_cancelled(at: Place) -> None:
     await client.echoes([b"%d" % n for n in range(250)])
 
 
-@habit("rsocket", *both, fails="issue 10, 2: cancels")
+@habit("rsocket", *both)
 async def hedged_requests(at: Place) -> None:
     """Each is asked twice, and the slower one is cancelled when the first is answered, 1,000 times."""
     client = await Client.open(at, SPRING)
@@ -800,10 +800,10 @@ async def large_metadata(at: Place) -> None:
     await client.echoes([b"data"], rs.composite((0x7E, rs.routing(b"echo")), (0x05, bytes(MiB))))
 
 
-@habit("rsocket", *both, fails="issue 10, 2: cancels")
+@habit("rsocket", slow=True, in_process=False)
 async def three_hundred_subscriptions_and_requests(at: Place) -> None:
     """A dashboard: streams that wait for events for hours, more than are served at once, and requests beside them.
-    What cannot be served for long is refused; what is asked is answered one way or the other."""
+    What finds no handler for ``pending_s`` is refused; what is asked is answered one way or the other."""
     client = await Client.open(at)
     ids = client.ids(300)
     await client.send(*(rs.stream(id, b'{"count": 9, "delay_ms": 3600000}', 4) for id in ids))

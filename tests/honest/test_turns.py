@@ -1,0 +1,64 @@
+"""A peer that sends as fast as it can takes its turn of the event loop, and no more: others are served in between.
+
+libuv, which uvloop stands on, reads a socket up to 32 times in one turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from benchmarks.flood_ends import FLOODS, Attacker
+
+import afflux
+from afflux import Limits
+from tests.honest.catalogue import MiB
+
+uvloop = pytest.importorskip("uvloop")
+
+
+class Counting:
+    """Counts the bytes of pushes by the turn of the loop in which they were handled."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self.bytes = Counter[int]()
+
+    async def push(self, metadata: bytes) -> None:
+        self.bytes[self.turn] += len(metadata)
+
+    async def count_turns(self) -> None:
+        while True:
+            self.turn += 1
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_flood_takes_its_turn(loop: Any) -> None:
+    """METADATA_PUSHes of 60 KB as fast as they go: what is handled in one turn is about one read."""
+
+    async def flooded() -> None:
+        handler = Counting()
+        turns = asyncio.create_task(handler.count_turns())
+        # The queue of pushes is long: each is handled in the turn behind the one in which it was read.
+        limits = Limits.server(metadata_push_queue=1_000)
+        async with afflux.serve("tcp://127.0.0.1:0", handler, limits=limits) as server:
+            attacker = Attacker(FLOODS["pushes"], int(server.uri.rpartition(":")[2]), 1e12)
+            attacker.start()
+            while handler.bytes.total() < 100 * MiB:
+                await asyncio.sleep(0.01)
+            attacker.until = 0
+            await asyncio.to_thread(attacker.join)
+        turns.cancel()
+        assert max(handler.bytes.values()) <= MiB
+
+    run(flooded(), loop)
+
+
+def run(main: Coroutine[Any, Any, None], loop: Any) -> None:
+    """To its end, on a loop of this kind."""
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main)
