@@ -29,6 +29,9 @@ from afflux.transports.reading import DISCARDED_BYTES, Receiver, end_half
 __all__ = ["Pump"]
 
 _LARGEST_PIECE = 0x40000
+_MUCH = _LARGEST_PIECE // 2
+"""Bytes of a read behind which there is probably another: uvloop reads up to 32 times in one turn of the loop, and
+others would wait for all of them. Behind the fourth such read, reading waits for the next turn."""
 _SMALLEST_PIECE = 0x1000
 _PACE_S = 0.001
 _BLOCK = 0x40000
@@ -56,6 +59,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         "_linger",
         "_loop_s",
         "_low",
+        "_much",
         "_pacer",
         "_piece",
         "_plenty",
@@ -111,6 +115,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         self._piece: int = engine.limits.loop_bytes
         self._held = b""
         self._taking = False
+        self._much = 0
         self._expects = expects
         self.answers = False
         "This side is a server: it tells a stranger why it is refused."
@@ -341,7 +346,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         if wants and self._held and not self._taking:
             self._taking = True
             self.loop.call_soon(self._take_held)
-        if wants and not self._held:
+        if wants and not self._held and not self._taking:
             self._resume(transport)
         elif self._reading:
             self._reading = False
@@ -397,6 +402,21 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             self._piece = max(_SMALLEST_PIECE, min(self._piece, len(data)) // 2)
         elif self._piece < _LARGEST_PIECE and len(data) >= self._piece and took * 4 < self._loop_s:
             self._piece *= 2
+        if len(data) >= _MUCH:
+            self._took_much()
+
+    def _took_much(self) -> None:
+        """Leave the rest of the turn to others after the fourth large read in it."""
+        self._much += 1
+        if self._much == 1:
+            self.loop.call_soon(self._new_turn)
+        elif self._much >= 4 and not self._taking:
+            self._taking = True
+            self.loop.call_soon(self._take_held)
+            self.check_reading()
+
+    def _new_turn(self) -> None:
+        self._much = 0
 
     def _discard(self, size: int) -> None:
         """Input after the end is thrown away unseen: it is read so that the peer gets to read the last words. After
@@ -412,7 +432,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         if self._held and self.engine.wants_read and not self.over:
             piece, self._held = self._held[: self._piece], self._held[self._piece :]
             self._take(piece)
-            self.check_reading()
+        self.check_reading()
 
     def _flush(self, patient: bool = True) -> None:
         """Hand over what is queued, up to what the transport takes; ``patient``: leave some of it for the next turn, if
