@@ -258,7 +258,10 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         """Run what waits, unless it is known that no handler may begin."""
         if not self._working and ((self._queue and not self._held) or self._may_fire()):
             self._working = True
-            self.driver.spawn(self._work())
+            if self._queue and type(self._queue[0][2]) is Producing and not self._fires:
+                self.driver.loop.call_soon(self._spread)  # they have tasks of their own
+            else:
+                self.driver.spawn(self._work())
 
     def _go_on_again(self) -> None:
         """The same after something has changed that handlers may have waited for."""
@@ -294,6 +297,8 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
     def _answerable(self) -> int:
         """How many of them may be handlers of requests."""
         limits = self.driver.engine.limits
+        if not self._asking:
+            return limits.streams
         return self._answers.most(limits.connection_bytes - limits.outbound_high_bytes) - self._asking
 
     def _room(self) -> int:
@@ -372,11 +377,12 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
     async def _work(self) -> None:
         """Run what waits until one of them suspends. Answers go together: one call of the engine for many."""
         base, verbs, driver = self.context, self._verbs, self.driver
-        engine, queue = driver.engine, self._queue
+        engine, queue, limits = driver.engine, self._queue, driver.engine.limits
         me = cast("asyncio.Task[Any]", asyncio.current_task())
         streams: list[int] = []
         answers: list[Payload] = []
-        left, free, room, answerable = driver.loop_frames, self._free(), self._room(), self._answerable() > 0
+        left, free, room = driver.loop_frames, limits.streams + self._firing - len(self._running), self._room()
+        answerable = not self._asking or self._answerable() > 0
         begins = taken = read = made = 0
         # The client works on the first half while the second is made; otherwise the two would work in turn.
         # 64 B with 256 at once: 217 → 326 k/s, with 64 at once 165 → 266 k/s, for 8 % more CPU.
@@ -453,7 +459,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         self._working = False
         if queue and begins < left:
             self._hold_back()
-        else:
+        elif queue or self._fires:
             self._go_on()
         if (took := monotonic() - start) > _BLOCKED_S:
             driver.log_failure(f"afflux: handlers blocked the event loop for {took:.1f} s")
@@ -489,7 +495,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
             self._returned(stream)
 
     def _spread(self) -> None:
-        """The worker is taken: what still waits gets tasks of its own."""
+        """Let what waits have tasks of its own: the worker is taken, or there is none."""
         self._working = False
         queue = self._queue
         if not (queue or self._fires):

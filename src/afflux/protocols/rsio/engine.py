@@ -105,7 +105,7 @@ class Engine(Connection):
     def wants_read(self) -> bool:
         """False while more input could not be taken within the limits."""
         limits, shared = self.limits, self._shared
-        if self._publications.many_wait:
+        if len(self._publications.handlers) > self._publications.many:
             return False
         if self._in.held and self._in.pending >= limits.first_frame_bytes:
             return False

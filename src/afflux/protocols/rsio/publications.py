@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from afflux.core.credit import SATURATED
 from afflux.core.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, Unsupported, Violation
 from afflux.core.events import Canceled, Failed, Granted, Ignored, Opened
 from afflux.core.limits import REASONS
@@ -63,6 +64,7 @@ class Publications:  # long: one method for each message, verb and action of the
     __slots__ = (
         "_credit_frames",
         "_ended",
+        "_most",
         "_newest",
         "_opened",
         "_sizes",
@@ -71,6 +73,7 @@ class Publications:  # long: one method for each message, verb and action of the
         "handlers",
         "items_sent",
         "live",
+        "many",
         "shared",
     )
 
@@ -85,6 +88,10 @@ class Publications:  # long: one method for each message, verb and action of the
         "Those of them whose handler is at work."
         self.items_sent = 0
         self._sizes = sizes
+        limits = shared.limits
+        self._most = limits.streams and limits.streams + limits.pending_streams
+        self.many = self._most - limits.pending_streams * 3 // 8 if limits.pending_streams else SATURATED
+        "With so many ``handlers`` no more is read; the rest of those that may wait is for what one read may bring."
         self._newest = 0
         self._opened = 0
         self._credit_frames = 0
@@ -126,14 +133,7 @@ class Publications:  # long: one method for each message, verb and action of the
             return f"{REASONS['publisher_bytes']}: its name is not UTF-8"
         if size > limits.publisher_bytes:
             return REASONS["publisher_bytes"]
-        most = limits.streams and limits.streams + limits.pending_streams
-        return REASONS["streams"] if len(self.handlers) >= most else ""
-
-    @property
-    def many_wait(self) -> bool:
-        """Whether so many subscriptions wait for a handler that no more should be read."""
-        most = self.shared.limits.pending_streams * 5 // 8  # the rest is for what one more read may bring
-        return 0 < most < len(self.handlers) - len(self.begun)
+        return REASONS["streams"] if len(self.handlers) >= self._most else ""
 
     def _choose_size(self, name: str) -> tuple[int, str]:
         """How large the elements are to be, and why the subscription is refused after all."""

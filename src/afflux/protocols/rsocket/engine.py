@@ -126,7 +126,7 @@ class Engine(Connection):
         if self._in.held and self._in.pending >= limits.first_frame_bytes:
             return False
         streams = self._streams
-        if streams.many_wait:
+        if len(streams.handlers) > streams.many:
             return False
         delivered = streams.delivered + streams.objects * limits.object_overhead_bytes
         if delivered and delivered + streams.reassembly.size > limits.connection_bytes:

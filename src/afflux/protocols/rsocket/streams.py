@@ -111,6 +111,7 @@ class Streams:
         "items_sent",
         "limits",
         "live",
+        "many",
         "newest",
         "now",
         "objects",
@@ -132,6 +133,8 @@ class Streams:
         self.begun: set[int] = set()
         "Those of them whose handler is at work."
         self._most = limits.streams and limits.streams + limits.pending_streams
+        self.many = self._most - limits.pending_streams * 3 // 8 if limits.pending_streams else SATURATED
+        "With so many ``handlers`` no more is read; the rest of those that may wait is for what one read may bring."
         self._turned_away = 0
         self.reassembly = Reassembly(limits)
         self.events: list[Event] = []
@@ -201,12 +204,6 @@ class Streams:
         if self.limits.streams and isinstance(request, self._wire.RequestFnf):
             return False
         return len(self.handlers) >= self._most
-
-    @property
-    def many_wait(self) -> bool:
-        """Whether so many requests wait for a handler that no more should be read."""
-        most = self.limits.pending_streams * 5 // 8  # the rest is for what one more read may bring
-        return 0 < most < len(self.handlers) - len(self.begun)
 
     def startable(self) -> int:
         """How many whole requests may be taken by the short path now."""
