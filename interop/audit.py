@@ -120,10 +120,10 @@ class Auditor:
         way = self._now.direction
         if frame.respond:
             self._beats[way].append(frame.data)
-        elif frame.data not in self._beats[_other(way)]:
-            self._blame("R-19", f"answers a KEEPALIVE with other data: {frame.data[:20]!r}")
-        else:
+        elif frame.data in self._beats[_other(way)]:
             self._beats[_other(way)].remove(frame.data)
+        elif frame.data or not self._resumed:  # a position may be told unasked
+            self._blame("R-19", f"answers a KEEPALIVE with other data: {frame.data[:20]!r}")
         if frame.position and not self._resumed:
             self._blame("R-51", f"a position ({frame.position}) without resumption")
 
@@ -140,7 +140,7 @@ class Auditor:
         if id % 2 != (way == ">"):
             self._blame("R-8", f"stream {id} has the parity of the other side")
         elif id < self._last[way]:
-            self._blame("R-8", f"stream {id} is opened after stream {self._last[way]}")
+            self._blame("R-8", f"ids out of order: stream {id} is opened after stream {self._last[way]}")
         self._last[way] = id
         stream = self._streams[id] = _Stream(type(frame), way)
         answering, asking = stream.halves[_other(way)], stream.halves[way]

@@ -235,12 +235,12 @@ class Channel {
 }
 
 // Many echoes asked for in one go, and what became of them. `ask(payload, came, failed)` asks for one.
-function burst({count}, reply, ask) {
+function burst({count, size}, reply, ask) {
   const told = {answered: 0, wrong: 0, failed: {}};
   let left = count;
   const over = () => --left || reply({burst: told});
   for (let i = 0; i < count; i++) {
-    const data = Buffer.from(`echo ${i}`);
+    const data = Buffer.from(String(i).padEnd(size, '.'));
     const came = (item) => {
       told[data.equals(item.data || Buffer.alloc(0)) ? 'answered' : 'wrong']++;
       over();

@@ -175,7 +175,7 @@ class Peer:
     async def burst(self, command: dict[str, Any], reply: Reply) -> None:
         from rsocket.payload import Payload
 
-        sent = [b"echo %d" % i for i in range(command["count"])]
+        sent = [b"%d" % i + bytes(command["size"]) for i in range(command["count"])]
         came = await asyncio.gather(
             *(self._socket.request_response(Payload(data)) for data in sent), return_exceptions=True
         )

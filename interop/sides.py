@@ -64,8 +64,8 @@ class Asker(Protocol):
     async def start_request(self, data: bytes) -> Call:
         """A request that is not waited for."""
 
-    async def burst(self, count: int) -> dict[str, Any]:
-        """So many echoes at once: how many were "answered" and came "wrong", and by their texts those that "failed"."""
+    async def burst(self, count: int, size: int = 0) -> dict[str, Any]:
+        """So many echoes of about that size at once: how many were "answered", came "wrong" and, by text, "failed"."""
 
     async def fire(self, data: bytes, metadata: bytes | None = None) -> None:
         """No answer."""
@@ -165,8 +165,8 @@ class ProcessAsker:
         """A request that is not waited for."""
         return _ProcessFlow(self._process, *self._process.say("request", data=_blob(data)))
 
-    async def burst(self, count: int) -> dict[str, Any]:
-        told = await self._process.ask("burst", count=count)
+    async def burst(self, count: int, size: int = 0) -> dict[str, Any]:
+        told = await self._process.ask("burst", count=count, size=size)
         _raise(told)
         return dict(told["burst"])
 
@@ -317,8 +317,8 @@ class AffluxAsker:
         """A request that is not waited for."""
         return _AffluxRequest(self.peer, data)
 
-    async def burst(self, count: int) -> dict[str, Any]:
-        sent = [b"echo %d" % i for i in range(count)]
+    async def burst(self, count: int, size: int = 0) -> dict[str, Any]:
+        sent = [b"%d" % i + bytes(size) for i in range(count)]
         came = await asyncio.gather(*map(self.peer.request, sent), return_exceptions=True)
         failed = Counter(str(one) for one in came if isinstance(one, BaseException))
         whole = [(data, one) for data, one in zip(sent, came, strict=True) if not isinstance(one, BaseException)]

@@ -6,4 +6,4 @@ from interop.cases.base import CASES, Case, by_name
 
 __all__ = ["CASES", "Case", "by_name"]
 
-from interop.cases import basic, connection, demand, flow, large, sessions, sizes  # noqa: F401  # each adds its own
+from interop.cases import basic, connection, demand, flow, large, mixed, sessions, sizes  # noqa: F401  # each adds its own

@@ -8,7 +8,7 @@ from itertools import cycle
 from afflux.protocols.rsocket import frames as f
 from interop.cases.base import case, echoes
 from interop.conversation import Conversation, check
-from interop.program import shown
+from interop.program import fill, shown
 from interop.proxy import Seen
 
 _LARGEST = 0x7FFFFFFF
@@ -161,8 +161,28 @@ async def _in_a_row(c: Conversation) -> None:
     await echoes(c)
 
 
-@case("load.echoes", "10,000 echoes at once", limit=60)
-async def _echoes(c: Conversation) -> None:
-    told = await c.asker.burst(10_000)
-    check(told == {"answered": 10_000, "wrong": 0, "failed": {}}, f"{told}"[:400])
-    await echoes(c)
+def _burst(name: str, title: str, count: int, size: int) -> None:
+    @case(f"load.{name}", title, limit=60)
+    async def body(c: Conversation) -> None:
+        told = await c.asker.burst(count, size)
+        check(told == {"answered": count, "wrong": 0, "failed": {}}, f"{told}"[:400])
+        await echoes(c)
+
+
+_burst("echoes", "10,000 echoes at once", 10_000, 0)
+_burst("echoes-1k", "10,000 echoes of 1 KiB at once: more than connection_bytes", 10_000, 1_024)
+_burst("echoes-64k", "500 of 64 KiB at once: four times connection_bytes", 500, 65_536)
+_burst("echoes-1m", "24 of 1 MiB at once: three times connection_bytes", 24, 1_048_576)
+
+
+@case("load.big-items", "eight streams at once, each of eight items of 256 KiB, two granted at a time", limit=60)
+async def _big_items(c: Conversation) -> None:
+    async def one() -> None:
+        flow = await c.asker.stream(b"!size 262144 0 8", 2)
+        for start in range(0, 8, 2):
+            for i, item in enumerate(await flow.take(2)):
+                check(item.data == shown(fill(262_144, start + i)), f"item {start + i} differs")
+            await flow.more(2)
+        await flow.end()
+
+    await asyncio.gather(*(one() for _ in range(8)))

@@ -9,20 +9,22 @@ import java.util.Map;
 /** Many echoes asked for in one go, and what became of them. */
 final class Burst {
     private final long count;
+    private final int size;
     private final Peer.Reply reply;
     private final Map<String, Object> failed = new LinkedHashMap<>();
     private long answered;
     private long wrong;
     private long left;
 
-    Burst(long count, Peer.Reply reply) {
+    Burst(long count, int size, Peer.Reply reply) {
+        this.size = size;
         this.count = left = count;
         this.reply = reply;
     }
 
     void run(RSocket socket) {
         for (long i = 0; i < count; i++) {
-            byte[] data = Program.bytes("echo " + i);
+            byte[] data = Program.bytes(Program.padded(i, size));
             socket.requestResponse(Values.payload(data, null)).subscribe(item -> came(data, item), this::failed);
         }
     }

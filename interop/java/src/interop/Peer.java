@@ -16,6 +16,7 @@ import io.rsocket.lease.Lease;
 import io.rsocket.metadata.CompositeMetadataCodec;
 import io.rsocket.metadata.TaggingMetadataCodec;
 import io.rsocket.metadata.WellKnownMimeType;
+import io.rsocket.resume.InMemoryResumableFramesStore;
 import io.rsocket.transport.ClientTransport;
 import io.rsocket.transport.ServerTransport;
 import io.rsocket.transport.netty.client.TcpClientTransport;
@@ -45,6 +46,7 @@ import reactor.util.retry.Retry;
 /** rsocket-java as a peer: its own client and server over its own transports, under the orders of interop/control.py. */
 public final class Peer {
     private static final Duration COME_BACK = Duration.ofMillis(50);
+    private static final int HELD = 1 << 20;
     private static final Duration SESSION = Duration.ofSeconds(30);
 
     private final Map<Long, Disposable> flows = new ConcurrentHashMap<>();
@@ -82,7 +84,7 @@ public final class Peer {
                 request(order, reply);
                 break;
             case "burst":
-                new Burst(order.number("count"), reply).run(socket);
+                new Burst(order.number("count"), (int) order.number("size"), reply).run(socket);
                 break;
             case "fire":
                 socket.fireAndForget(asked(order)).subscribe(null, reply::error, reply::ok);
@@ -133,9 +135,8 @@ public final class Peer {
         if (order.text("resume") != null) {
             byte[] token = ByteBufUtil.decodeHexDump(order.text("resume"));
             connector.resume(
-                new Resume()
+                resume("client")
                     .token(() -> Unpooled.wrappedBuffer(token))
-                    .sessionDuration(SESSION)
                     .retry(Retry.fixedDelay(Long.MAX_VALUE, COME_BACK)));
         }
         connector.connect(to(URI.create(order.text("uri")), order.truth("bare"))).subscribe(connected -> {
@@ -167,7 +168,7 @@ public final class Peer {
             server.lease(leases(order.part("lease")));
         }
         if (order.truth("resume")) {
-            server.resume(new Resume().sessionDuration(SESSION));
+            server.resume(resume("server"));
         }
         server.bind(at(order)).subscribe(bound -> {
             listening = bound;
@@ -181,6 +182,13 @@ public final class Peer {
         }
         WebsocketServerTransport transport = WebsocketServerTransport.create("127.0.0.1", 0);
         return order.truth("bare") ? transport : transport.webSocketSpec(spec -> spec.protocols("rsocket"));
+    }
+
+    /** Sessions that hold 1 MiB of what was sent: by default it is 100,000 bytes, and a break while more is away ends one. */
+    private static Resume resume(String side) {
+        return new Resume()
+            .sessionDuration(SESSION)
+            .storeFactory(token -> new InMemoryResumableFramesStore(side, token, HELD));
     }
 
     /** It is granted once. */

@@ -131,7 +131,7 @@ final class Program {
         return Integer.parseInt(word);
     }
 
-    private static String padded(long number, int width) {
+    static String padded(long number, int width) {
         StringBuilder made = new StringBuilder(String.valueOf(number));
         while (made.length() < width) {
             made.append('.');
