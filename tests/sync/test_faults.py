@@ -306,9 +306,8 @@ def test_leaving_a_stream_of_a_closed_connection_writes_nothing(uri: str) -> Non
 
 
 def test_two_thousand_streams_that_are_canceled_in_a_row() -> None:
-    """Endless ones, of which five items are taken."""
-    limits = Limits.server(cancel_bucket=(4256, 1000))
-    with serving(Counting(), limits=limits) as uri, afflux.sync.connect(uri, limits=limits) as peer:
+    """Endless ones, of which five items are taken, at the default limits of both sides."""
+    with serving(Counting(), limits=Limits.server()) as uri, afflux.sync.connect(uri) as peer:
         for _ in range(2000):
             for i, _ in enumerate(peer.stream(b"%d 10" % ENDLESS)):
                 if i == 4:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from time import monotonic
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from afflux.core.bucket import Bucket
 from afflux.core.engine import Engine, Leasing
@@ -91,13 +91,6 @@ class Outbox:
         "The source has used a connection before."
 
 
-class Dropped(Protocol):
-    """What nobody refers to any more, and still has to be given up at the peer."""
-
-    def close(self) -> None:
-        """Give it up."""
-
-
 class Driver(Pump):  # long: a method for each event, beside what verbs call
     """One connection."""
 
@@ -105,10 +98,6 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
         super().__init__(engine, link, expects)
         self.inboxes: dict[int, Inbox] = {}
         self.outboxes: dict[int, Outbox] = {}
-        self.dropped: deque[Dropped] = deque()
-        "What was collected while a verb was at work, or by another thread."
-        self._done: list[Outbox] = []
-        "Sources that nothing more is taken from. They are let go of outside: a generator may have last words."
         self._cancels: Bucket | None = None
         "What the peer counts of this side's cancels, as far as that can be known here; None before the first."
         self.leased: bool = getattr(engine, "leased", False)
@@ -206,17 +195,6 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
                 self.turn(monotonic() if more else until)
         return done()
 
-    def sweep(self) -> None:
-        """At the end of a verb: give up what was dropped, and let go of the sources that are done."""
-        while self.dropped:
-            self.dropped.popleft().close()
-        if self._done:
-            try:
-                self.guard.outside()
-                self._done.clear()
-            finally:
-                self.guard.resumed()
-
     def tell(self, events: list[Event]) -> None:
         """Events go to those whom they concern."""
         for event in singly(events):
@@ -236,7 +214,7 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
         for stream, inbox in self.inboxes.items():
             inbox.finish(safe if unsent is not None and unsent(stream) else reason)
         self.inboxes.clear()
-        self._done.extend(self.outboxes.values())
+        self.done.extend(self.outboxes.values())
         self.outboxes.clear()
 
     # -- sources ------------------------------------------------------------------------------------------------
@@ -320,7 +298,7 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
         outbox = self.outboxes.pop(stream, None)
         if outbox is None:
             return False
-        self._done.append(outbox)
+        self.done.append(outbox)
         return True
 
     # -- events -------------------------------------------------------------------------------------------------

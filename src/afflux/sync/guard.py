@@ -16,21 +16,21 @@ import signal
 import sys
 import threading
 from _thread import allocate_lock, get_ident
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from afflux.core.errors import ConnectionClosed, LocalProtocolError
+from afflux.core.errors import ConnectionClosed, Error, LocalProtocolError
 
 __all__ = ["Guard", "Interrupts", "Woken"]
 
 _system: Any = import_module("_signal")
 "What the module signal is made of: the same functions without a detour through enums, which takes 5 µs each."
 
-_NAMES = ("ABRT", "ALRM", "CHLD", "CONT", "HUP", "PROF", "QUIT", "TERM", "USR1", "USR2", "VTALRM", "WINCH", "INT")
+_NAMES = ("ABRT", "ALRM", "HUP", "QUIT", "TERM", "USR1", "USR2", "INT")
 _SIGNALS = [int(getattr(signal, f"SIG{name}")) for name in _NAMES if hasattr(signal, f"SIG{name}")]
-"The signals that programs have handlers for. SIGINT is the last: what is done first is done while it is deferred."
+"The signals whose handlers may raise. To look at all of them would take a third of the time of a small request."
 
 _DEFERRED = 0
 "Handlers wait."
@@ -41,17 +41,19 @@ _POLLING = 2
 _OUTSIDE = 3
 "The program's own code runs, and so do handlers."
 _OUTERMOST = 4
-"A verb began that is not inside another one."
+"No verb is at work."
 _ELSEWHERE = 5
 "Not the main thread: there is nothing to defer."
 
 _process = os.getpid()
 "This process. To ask the system for each verb takes longer than all the rest of the check."
+_main = threading.main_thread().ident or 0
+"The main thread of this process."
 
 
 def _forked() -> None:
-    global _process
-    _process = os.getpid()
+    global _process, _main
+    _process, _main = os.getpid(), get_ident()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -60,6 +62,7 @@ _sources: dict[int, int] = {}
 "How many sources of channels are at work, one inside the other, by thread."
 
 _Handler = Callable[[int, Any], Any]
+_get, _set = _system.getsignal, _system.signal
 
 
 class Woken(BaseException):
@@ -68,41 +71,41 @@ class Woken(BaseException):
 
 class Interrupts:
     """The deferred signal handlers of this process. The order of statements matters: a handler that is not deferred
-    yet, or not any more, may raise between any two of them."""
+    yet, or not any more, may raise between any two of them. This runs twice for each verb, with cold caches."""
 
-    __slots__ = ("_found", "_handle", "_inside", "_known", "_pending", "_replaced", "_state", "_wanted", "verbs")
+    __slots__ = ("_found", "_handle", "_known", "_replaced", "pending", "state", "verbs")
 
     def __init__(self) -> None:
-        self._inside = False
-        "A verb is at work."
-        self._state = _DEFERRED
-        self._replaced: dict[int, _Handler] = {}
-        "The program's handlers, by signal."
-        self._known: dict[int, _Handler] = {}
-        "The same, of all times: the program may have kept the one that stood for them, and set it again."
-        self._found: list[Any] = []
-        "What the handlers were at the last look, and which of them are to be replaced."
-        self._wanted: list[tuple[int, _Handler]] = []
-        self._pending: dict[int, _Handler] = {}
+        self.state = _OUTERMOST
+        self.pending: dict[int, _Handler] = {}
         "Handlers to run later, by signal."
-        self._handle: _Handler = self._arrived
         self.verbs = 0
         "How many have begun, of all connections."
+        self._known: dict[int, _Handler] = {}
+        "The program's handlers, by signal, of all times: it may have kept ours, and set it again."
+        self._found: list[Any] = []
+        "What the handlers were at the last look, and which of them are to be replaced."
+        self._replaced: list[tuple[int, _Handler]] = []
+        self._handle: _Handler = self._arrived
 
     def enter(self) -> int:
         """Defer handlers until ``leave`` is called with what this returns."""
         self.verbs += 1
-        if get_ident() != threading.main_thread().ident:
+        if get_ident() != _main:
             return _ELSEWHERE
-        if self._inside:
-            state, self._state = self._state, _DEFERRED
+        if self.state != _OUTERMOST:
+            state, self.state = self.state, _DEFERRED
             return state
-        self._state = _DEFERRED
-        _sources.pop(get_ident(), None)  # if one was interrupted on its way out
+        _sources.pop(_main, None)  # if one was interrupted on its way out
         try:
-            self._replace()
+            found = list(map(_get, _SIGNALS))
+            if found != self._found:
+                self._look(found)
+            handle = self._handle
+            for number, _ in self._replaced:
+                _set(number, handle)
+            self.state = _DEFERRED
         except BaseException:
-            self._inside = False
             self._restore()
             raise
         return _OUTERMOST
@@ -111,77 +114,56 @@ class Interrupts:
         """Go back to what was before ``enter``, and run the handlers that have waited."""
         if token == _ELSEWHERE:
             return
+        self.state = token
         if token == _OUTERMOST:
-            self._inside = False  # from here on a signal runs its own handler
             self._restore()
-        else:
-            self._state = token
-        if token != _DEFERRED:
-            self._run_pending()
+        if self.pending and token != _DEFERRED:
+            self.run_pending()
 
-    def allow(self, state: int) -> None:
-        """Let handlers run from here on, those that have waited at once."""
-        self._state = state
-        self._run_pending()
-
-    def defer(self) -> None:
-        """Handlers wait again."""
-        self._state = _DEFERRED
+    def run_pending(self) -> None:
+        """Run the handlers that have waited."""
+        while self.pending:
+            number, handler = self.pending.popitem()
+            self._run(number, handler, sys._getframe(2))
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _replace(self) -> None:
-        found = list(map(_system.getsignal, _SIGNALS))
-        if found != self._found:
-            self._look(found)
-        for number, handler in self._wanted:
-            self._replaced[number] = handler
-            _system.signal(number, self._handle)
-        self._inside = True
-
     def _look(self, found: list[Any]) -> None:
         """The program has set other handlers."""
-        wanted = []
+        replaced = []
         for number, handler in zip(_SIGNALS, found, strict=True):
             if handler is self._handle:
-                wanted.append((number, self._known[number]))
+                replaced.append((number, self._known[number]))
             elif callable(handler):
                 self._known[number] = handler
-                wanted.append((number, handler))
-        self._wanted, self._found = wanted, found
+                replaced.append((number, handler))
+        self._replaced, self._found = replaced, found
 
     def _restore(self) -> None:
-        """Give the program its handlers back, unless it has set others meanwhile."""
-        for number in list(self._replaced):
-            handler = self._replaced.get(number)
-            if handler is not None and _system.getsignal(number) is self._handle:
-                _system.signal(number, handler)
-            self._replaced.pop(number, None)
+        """Give the program its handlers back, unless it has set others meanwhile. It may be done again."""
+        for number, handler in self._replaced:
+            current = _set(number, handler)
+            if current is not self._handle and current is not handler:
+                _set(number, current)
 
     def _arrived(self, number: int, frame: Any) -> None:
         """A signal has come."""
-        handler = self._replaced.get(number, self._known[number])
-        if not self._inside:  # between two steps of the beginning or the end
-            self._pending.pop(number, None)
+        if self.state == _OUTERMOST:  # between two steps of the beginning or the end
+            self.pending.pop(number, None)
             self._restore()
-        elif self._state == _DEFERRED:
-            self._pending[number] = handler
+        elif self.state == _DEFERRED:
+            self.pending[number] = self._known[number]
             return
-        self._run(number, handler, frame)
+        self._run(number, self._known[number], frame)
 
     def _run(self, number: int, handler: _Handler, frame: Any) -> None:
-        state = self._state
+        state = self.state
         if state in (_WAITING, _POLLING):
-            self._state = _DEFERRED
+            self.state = _DEFERRED
         handler(number, frame)
         if state == _POLLING:
             raise Woken
-        self._state = state
-
-    def _run_pending(self) -> None:
-        while self._pending:
-            number, handler = self._pending.popitem()
-            self._run(number, handler, sys._getframe(2))
+        self.state = state
 
 
 _INTERRUPTS = Interrupts()
@@ -195,18 +177,22 @@ class Guard:
         LocalProtocolError: another thread is at work on it.
     """
 
-    __slots__ = ("_lock", "_open", "_sweep", "_tokens", "pid", "thread")
+    __slots__ = ("_lock", "_open", "_sweep", "_swept", "_token", "_tokens", "pid", "thread")
 
-    def __init__(self, sweep: Callable[[], None]) -> None:
+    def __init__(self, sweep: Callable[[], None], *swept: Sized) -> None:
+        """``sweep`` is called at the end of a verb when there is something in one of ``swept``."""
         self.pid = _process
         "The process that the connection belongs to."
         self.thread = get_ident()
         "The thread that was at work last."
         self._lock = allocate_lock()
+        self._token = _OUTERMOST
         self._tokens: list[tuple[int, bool]] = []
+        "For each verb that is at work what was before it."
         self._open = True
         "No verb is at work, or it waits."
         self._sweep = sweep
+        self._swept = swept
 
     @property
     def verbs(self) -> int:
@@ -226,21 +212,24 @@ class Guard:
 
     def __enter__(self) -> None:
         token = _INTERRUPTS.enter()
-        try:
-            self._take()
-        except BaseException:
+        if self.pid != _process or not (self._lock.acquire(False) or (self._tokens and self.thread == get_ident())):
             _INTERRUPTS.leave(token)
-            raise
-        self._tokens.append((token, self._open))
+            raise self._refusal()
+        if not self._tokens:
+            self.thread = get_ident()
+        self._tokens.append((self._token, self._open))
+        self._token = token
         self._open = False
 
     def __exit__(self, *_: object) -> None:
+        tokens = self._tokens
         try:
-            if len(self._tokens) == 1:
+            if len(tokens) == 1 and any(self._swept):
                 self._sweep()
         finally:
-            token, self._open = self._tokens.pop()
-            if not self._tokens:
+            token = self._token
+            self._token, self._open = tokens.pop()
+            if not tokens:
                 self._lock.release()
             _INTERRUPTS.leave(token)
 
@@ -256,6 +245,12 @@ class Guard:
     def outside(self) -> None:
         """The program's own code runs from here on, handlers of signals among it. ``resumed`` follows in any case."""
         self._allow(_OUTSIDE)
+
+    def resumed(self) -> None:
+        """The verb goes on."""
+        if self._token != _ELSEWHERE:
+            _INTERRUPTS.state = _DEFERRED
+        self._open = False
 
     @contextmanager
     def source(self) -> Iterator[int]:
@@ -277,25 +272,17 @@ class Guard:
         """Whether a source is at work in this thread, and waits."""
         return get_ident() in _sources
 
-    def resumed(self) -> None:
-        """The verb goes on."""
-        if self._tokens[-1][0] != _ELSEWHERE:
-            _INTERRUPTS.defer()
-        self._open = False
-
     def _allow(self, state: int) -> None:
         self._open = True
-        if self._tokens[-1][0] != _ELSEWHERE:
-            _INTERRUPTS.allow(state)
+        if self._token != _ELSEWHERE:
+            _INTERRUPTS.state = state
+            if _INTERRUPTS.pending:
+                _INTERRUPTS.run_pending()
 
-    def _take(self) -> None:
-        if not self.here:
-            text = f"this connection belongs to process {self.pid}, not to {_process}: connect again after a fork"
-            error = ConnectionClosed(text)
-            error.may_have_been_processed = False
-            raise error
-        if self._tokens and self.thread == get_ident():
-            return
-        if not self._lock.acquire(False):
-            raise LocalProtocolError("another thread is using this connection, which is for one thread at a time")
-        self.thread = get_ident()
+    def _refusal(self) -> Error:
+        if self.here:
+            return LocalProtocolError("another thread is using this connection, which is for one thread at a time")
+        text = f"this connection belongs to process {self.pid}, not to {_process}: connect again after a fork"
+        error = ConnectionClosed(text)
+        error.may_have_been_processed = False
+        return error

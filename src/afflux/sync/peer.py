@@ -67,22 +67,22 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
         driver = self._driver
         with driver.guard:
             self._check("request")
-            until = None if timeout is None else monotonic() + timeout
+            begun = 0.0 if timeout is None else monotonic()
             stream = driver.open("request", payload, timeout=timeout)
             inbox = driver.inboxes[stream] = Inbox()
             try:
-                left = None if until is None else max(0.0, until - monotonic())
+                left = None if timeout is None else max(0.0, begun + timeout - monotonic())
                 if not driver.wait(lambda: inbox.ended, left):
                     raise TimeoutError(f"no answer within {timeout:g} s")
-                answers = [payload for event in inbox.arrived for payload in payloads_of(event)]
                 if (error := inbox.error) is not None:
                     raise error.again() if isinstance(error, Error) else error
-                return answers[0] if answers else Payload()
+                return payloads_of(inbox.arrived[0])[0] if inbox.arrived else Payload()
             finally:
-                if driver.forget(stream) and driver.mine:
+                if not inbox.ended and driver.forget(stream) and driver.mine:
                     driver.cancel(stream)
                     driver.write()
-                driver.engine.consumed(sum(size_of(payloads_of(event)) for event in inbox.arrived))
+                for event in inbox.arrived:
+                    driver.engine.consumed(size_of(payloads_of(event)))
 
     def fire(
         self,

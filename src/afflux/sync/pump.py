@@ -7,10 +7,11 @@ the engine's deadline, the write stall. A connection belongs to the process that
 from __future__ import annotations
 
 import select
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, sleep
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from afflux.core.engine import Engine, Resumable
 from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
@@ -24,6 +25,13 @@ __all__ = ["Pump"]
 _READ = 0x10000
 
 
+class Closable(Protocol):
+    """What nobody refers to any more, and still has to be given up at the peer."""
+
+    def close(self) -> None:
+        """Give it up."""
+
+
 class Pump:  # long: what the driver adds, and a session's change of links, are part of it
     """One engine on one link."""
 
@@ -32,7 +40,11 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
         self.error: Error | None = None
         "Why the connection ended, if not in order."
         self.over = False
-        self.guard = Guard(self.sweep)
+        self.dropped: deque[Closable] = deque()
+        "What was collected while a verb was at work, or by another thread."
+        self.done: list[object] = []
+        "Sources that nothing more is taken from. They are let go of outside: a generator may have last words."
+        self.guard = Guard(self.sweep, self.dropped, self.done)
         "Every verb is at work inside it."
         self._link = link
         self._gone = False
@@ -60,8 +72,15 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
         raise NotImplementedError
 
     def sweep(self) -> None:
-        """Do what has waited for the end of a verb."""
-        raise NotImplementedError
+        """At the end of a verb: give up what was dropped, and let go of the sources that are done."""
+        while self.dropped:
+            self.dropped.popleft().close()
+        if self.done:
+            try:
+                self.guard.outside()
+                self.done.clear()
+            finally:
+                self.guard.resumed()
 
     # -- what verbs call ----------------------------------------------------------------------------------------
 
@@ -84,6 +103,8 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
     @property
     def jammed(self) -> bool:
         """Whether reading waits for the application, which is here and waits: nothing would ever change."""
+        if self._watched & select.POLLIN:
+            return False
         engine = self.engine
         return not engine.wants_read and not engine.queued and not self._unsent and not self.away
 
@@ -298,7 +319,7 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
         error = RemoteProtocolError(text, rule="handshake")
         if not getattr(self.engine, "resumable", False):
             self.end(error)
-            self.tell(self.engine.receive(data, monotonic()))
+            self._take(self.engine.receive, data, monotonic())
             self.write()
         if not self.engine.closed:
             self._lose(error)
