@@ -1,0 +1,48 @@
+"""What an attacker may cost a server beside an honest client: what ``connection_bytes`` allows, and an answer's size.
+
+Each flood is measured as ``make bench-floods`` measures it, only shorter.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from benchmarks.floods import measure
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc"),
+]
+
+TWICE = 20.0
+"MiB: twice ``connection_bytes``, for what is received and what is answered, and what the allocator keeps."
+ANSWER = 24.0
+"MiB: an answer of 16 MiB is made before it can wait."
+
+
+@pytest.mark.parametrize(
+    ("flood", "most"),
+    [
+        ("answers", TWICE),
+        pytest.param(
+            "answers-later",
+            TWICE,
+            marks=pytest.mark.xfail(
+                strict=True,
+                reason="issue 10, 1.4: small answers on other connections teach that answers are small; then the "
+                "handlers of 256 requests begin together, await something, and answer 4 MiB each",
+            ),
+        ),
+        ("requests", TWICE),
+        ("fragments", TWICE),
+        ("old-echoes", TWICE),
+        ("jmux-answers", ANSWER),
+        ("jmux-resets", TWICE),
+        ("rsio", TWICE),
+    ],
+)
+def test_what_an_attacker_costs(flood: str, most: float) -> None:
+    found = measure(flood, 1.0, 2)
+    assert found["growth_per_attacker_mib"] <= most
+    assert found["flooded"]["n"] > 0
