@@ -19,6 +19,8 @@ from afflux import Limits
 from afflux.transports import tcp
 from afflux.transports.base import Link
 from tests.sync.serving import ENDLESS, Counting, CountingSessions, serving
+from tests.sync.test_sessions import LIMITS as RESUMING
+from tests.sync.test_sessions import SOON, served
 
 SMALL = Limits.tiny(cancel_bucket=(1_000_000, 1_000_000), ping_s=30, write_stall_s=30)
 "256 KiB for all that waits here: what is left over from nine verbs is too much."
@@ -459,3 +461,24 @@ def test_a_close_that_is_interrupted_is_done(connected_to_rsocket: afflux.sync.P
         assert come and main == threading.get_ident()
         assert peer.closed
         peer.close()
+
+
+def test_a_signal_may_come_while_a_session_comes_back(unraisable: list[Any]) -> None:
+    """The link is cut every few hundred bytes, and signals come at lines all over the way back."""
+    large = bytes(range(256)) * 4
+    with (
+        served(lambda: (900, 1500), resume=True) as (uri, (_, proxy)),
+        afflux.sync.connect(uri, resume=SOON, limits=RESUMING, mtu=128) as peer,
+    ):
+        for line in range(1, 700, 31):
+            come = True
+            try:
+                come = interrupted_at(line, lambda: peer.request(large, timeout=30), signal.SIGINT)
+            except KeyboardInterrupt:
+                pass
+            else:
+                assert not come
+            assert peer.request(large, timeout=30).data == large
+        assert [int(item.data) for item in peer.stream(b"30", credit=8)] == list(range(30))
+        assert proxy.connections > 5
+    assert unraisable == []

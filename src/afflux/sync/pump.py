@@ -203,15 +203,16 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
             self.end((redial and redial.error) or ConnectionClosed(text))
             return
         due = redial.due
-        times = [time for time in (due, until, self.engine.deadline) if time is not None]
-        if (seconds := min(times) - monotonic()) > 0:
-            self._while_waiting(sleep, seconds)
-        now = monotonic()
-        self._tick(now)
-        if self.over or not self.away or now < due:
-            return
-        link = self._while_waiting(redial.link, until)
-        if link is not None:
+        if redial.link is None:
+            times = [time for time in (due, until, self.engine.deadline) if time is not None]
+            if (seconds := min(times) - monotonic()) > 0:
+                self._while_waiting(sleep, seconds)
+            now = monotonic()
+            self._tick(now)
+            if self.over or not self.away or now < due:
+                return
+            self._while_waiting(redial.dial, until)
+        if (link := redial.take()) is not None:
             self._join(link)
 
     def _join(self, link: Link) -> None:
@@ -267,6 +268,8 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
         self._gone = True
         self._unsent = memoryview(b"")
         self._link.close()
+        if self.redial is not None and (link := self.redial.take()) is not None:
+            link.close()
 
     def _milliseconds(self, until: float | None) -> float | None:
         """How long to wait for the link."""
@@ -326,8 +329,10 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
 
     def _read_rest(self) -> None:
         """The peer takes nothing more; what it said before, such as why, may still be there."""
+        left = self.engine.limits.connection_bytes
         try:
-            while not self.over and not self.away and (data := self._link.recv(_READ)):
+            while left > 0 and not self.over and not self.away and (data := self._link.recv(_READ)):
+                left -= len(data)
                 self._take(self.engine.receive, data, monotonic())
         except Error as error:
             if not getattr(self.engine, "resumable", False):

@@ -33,6 +33,8 @@ class Redial:
         self._waits: Iterator[float] = backoff.waits(self._random)
         self.due: float | None = None
         "When the next try is; None when there is none."
+        self.link: Link | None = None
+        "The link of the last try. It stays here when the one who waited for it was interrupted."
         self.error: Error | None = None
         "Why the last try failed."
 
@@ -49,14 +51,18 @@ class Redial:
         self._waits = self._backoff.waits(self._random)
         self.error = None
 
-    def link(self, until: float | None) -> Link | None:
-        """Try now, until then at most; None when it failed, and the next try is planned."""
+    def dial(self, until: float | None) -> None:
+        """Try now, until then at most. ``link`` has the link; when there is none, the next try is planned."""
         self._last = now = monotonic()
         self._rate.take(1, now)
         seconds = self._timeout if until is None else max(_MARGIN_S, min(self._timeout, until - now))
         try:
-            return self._dial(seconds)
+            self.link = self._dial(seconds)
         except Error as error:
             self.error = error
             self.plan()
-            return None
+
+    def take(self) -> Link | None:
+        """The link that was opened, once."""
+        link, self.link = self.link, None
+        return link
