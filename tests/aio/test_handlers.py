@@ -305,7 +305,7 @@ async def test_a_handler_that_blocks_the_loop_is_named(uri: str, caplog: pytest.
 
     async with afflux.serve(uri, Blocks()) as server, afflux.connect(server.uri) as peer:
         await peer.request(b"")
-    assert "blocked the event loop for 0.1 s" in caplog.text
+    assert "blocked the event loop for 0." in caplog.text
 
 
 async def test_fire_goes_on_when_the_client_has_left(uri: str) -> None:

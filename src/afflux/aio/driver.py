@@ -98,6 +98,9 @@ class Listening:
     def failed(self, sender: Sender, error: Exception) -> None:
         """What a producer has made can not be sent."""
 
+    def passed(self) -> None:
+        """The events of a pass are told, after ``asked`` was set."""
+
     def roomy(self) -> None:
         """There is room to send again, after ``held_back`` was set."""
 
@@ -144,6 +147,7 @@ class Driver(Pump):  # long: one method for each kind of event
         "_when_finished",
         "_writable",
         "answered",
+        "asked",
         "askers",
         "calls",
         "dirty",
@@ -194,6 +198,8 @@ class Driver(Pump):  # long: one method for each kind of event
         "Producers that are at work: they share the room."
         self.promised = 0
         "Room that producers may use in this turn and have not used yet."
+        self.asked = False
+        "The owner wants to know when the events of this pass are told."
         self.held_back = False
         "Handlers wait for room to send before they begin."
         self.turn = 0
@@ -513,6 +519,9 @@ class Driver(Pump):  # long: one method for each kind of event
                     future.set_result(payload)
             else:
                 _TELL[type(event)](self, event)
+        if self.asked:
+            self.asked = False
+            self.owner.passed()
         if self._consumed or self._taken:
             self.engine.consumed(self._consumed, self._taken)
             self._consumed = self._taken = 0

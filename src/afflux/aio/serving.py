@@ -156,7 +156,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         elif verb == "fire" and self._held:
             self._fires = self._fires or deque()
             self._fires.append((verb, event.stream, event.payload))
-            self._go_on()
+            self.driver.asked = True
         elif verb == "fire":
             self._fires_queued += 1
             self._wait(((verb, event.stream, event.payload),))
@@ -248,19 +248,23 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
     # -- requests that wait, and handlers that begin ----------------------------------------------------------
 
     def _wait(self, more: Iterable[Waiting]) -> None:
-        """Queue requests, and see to it that somebody works."""
+        """Queue requests. Handlers begin when the pass is over: what it cancels again costs nothing."""
         if not isinstance(self._queue, deque):
             self._queue = deque()
         self._queue.extend(more)
+        self.driver.asked = True
+
+    def passed(self) -> None:
+        """The events of a pass that asked for something are told."""
         self._go_on()
 
     def _go_on(self) -> None:
         """Run what waits, unless it is known that no handler may begin."""
         if not self._working and ((self._queue and not self._held) or self._may_fire()):
-            self._working = True
             if self._queue and type(self._queue[0][2]) is Producing and not self._fires:
-                self.driver.loop.call_soon(self._spread)  # they have tasks of their own
+                self._spread()  # they have tasks of their own
             else:
+                self._working = True
                 self.driver.spawn(self._work())
 
     def _go_on_again(self) -> None:
