@@ -203,14 +203,14 @@ def test_any_call_of_a_link_may_be_interrupted(
 
 
 def interrupted_at(line: int, work: Callable[[], object], number: int) -> bool:
-    """Do it; before that line of afflux.sync, counted as they come, a signal arrives. Whether there was one."""
+    """Do it; before that line of afflux, counted as they come, a signal arrives. Whether there was one."""
     left = line
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
         nonlocal left
         name = frame.f_code.co_filename
-        if "/afflux/sync/" not in name:
-            return trace if "/afflux/" in name else None
+        if "/afflux/" not in name:
+            return None
         if event == "line":
             left -= 1
             if left == 0:

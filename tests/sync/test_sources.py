@@ -103,6 +103,19 @@ def test_sources_of_two_channels_use_each_others_peers(uri: str) -> None:
         assert [(a.data, b.data) for a, b in got] == list(zip(expected, expected, strict=True))
 
 
+def test_what_a_source_gave_leaves_before_it_waits(uri: str) -> None:
+    """It asks over another connection whether the item has come."""
+    with afflux.sync.connect(uri) as one, afflux.sync.connect(uri) as two:
+
+        def source() -> Iterator[bytes]:
+            for i in range(30):
+                yield b"item"
+                while taken(two) <= i:
+                    pass
+
+        assert len(list(one.channel(source()))) == 30
+
+
 def test_two_sources_of_one_peer_make_requests(peer: Peer) -> None:
     def source() -> Iterator[bytes]:
         for i in range(100):

@@ -185,6 +185,8 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
         until = None if timeout is None else monotonic() + timeout
         if self.dropped:
             self.sweep()
+        for early in self.guard.around:
+            early()
         while not done() and not self.over:
             if until is not None and monotonic() >= until:
                 return False
@@ -221,12 +223,11 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
 
     def _feed(self, wanted: int | None) -> bool:
         """Send what the channels' sources give, not too much at once; whether there may be more to send."""
-        more, nested = False, self.guard.nested
+        more, nested = False, bool(self.guard.around)
         for stream, outbox in list(self.outboxes.items()):
             if self.outboxes.get(stream) is not outbox:
                 continue
             if outbox.running:
-                self._send_early(stream, outbox)
                 continue
             if nested and outbox.waits and stream != wanted:
                 continue
@@ -240,12 +241,15 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
                 raise
         return more
 
-    def _send_early(self, stream: int, outbox: Outbox) -> None:
-        """The source waits, maybe for an answer to what it gave last."""
-        if batch := outbox.batch:
-            outbox.quota -= len(batch)
-            outbox.batch = []
-            self.engine.send(stream, batch)
+    def send_early(self) -> None:
+        """A source of this connection is about to wait, maybe for an answer to what it gave last."""
+        for stream, outbox in list(self.outboxes.items()):
+            if outbox.running and outbox.batch:
+                batch, outbox.batch = outbox.batch, []
+                outbox.quota -= len(batch)
+                self.engine.send(stream, batch)
+        if self.mine:
+            self.write()
 
     def _source_failed(self, stream: int, outbox: Outbox, error: Exception) -> None:
         """The peer hears of it, even when it has sent everything; so does the one who takes the items."""
@@ -277,7 +281,7 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
         ahead = outbox.ahead
         if ahead and not (outbox.quota > 0 < room):
             return
-        with self.guard.source() as verbs:
+        with self.guard.source(self.send_early) as verbs:
             outbox.running = True
             try:
                 if not ahead:

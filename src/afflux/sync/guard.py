@@ -58,8 +58,9 @@ def _forked() -> None:
 
 os.register_at_fork(after_in_child=_forked)
 
-_sources: dict[int, int] = {}
-"How many sources of channels are at work, one inside the other, by thread."
+_sources: dict[int, list[Callable[[], None]]] = {}
+"""Sources of channels that are at work, one inside the other, by thread: what their connections do before something
+else waits."""
 
 _Handler = Callable[[int, Any], Any]
 _get, _set = _system.getsignal, _system.signal
@@ -253,24 +254,26 @@ class Guard:
         self._open = False
 
     @contextmanager
-    def source(self) -> Iterator[int]:
-        """Around a source of a channel, which is the program's own code; gives ``verbs``."""
+    def source(self, early: Callable[[], None]) -> Iterator[int]:
+        """Around a source of a channel, which is the program's own code; gives ``verbs``. ``early`` is called before a
+        verb of any connection waits inside it."""
         thread = get_ident()
-        depth = _sources.get(thread, 0)
+        sources = _sources.setdefault(thread, [])
+        depth = len(sources)
         try:
-            _sources[thread] = depth + 1
+            sources.append(early)
             self.outside()
             yield self.verbs
         finally:
             self.resumed()
-            _sources[thread] = depth
+            del sources[depth:]
             if not depth:
-                del _sources[thread]
+                _sources.pop(thread, None)
 
     @property
-    def nested(self) -> bool:
-        """Whether a source is at work in this thread, and waits."""
-        return get_ident() in _sources
+    def around(self) -> list[Callable[[], None]]:
+        """What to call before a verb of this thread waits: there is something when it is inside a source."""
+        return _sources.get(get_ident(), [])
 
     def _allow(self, state: int) -> None:
         self._open = True

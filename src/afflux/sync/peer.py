@@ -336,7 +336,7 @@ class _First:
         return None if inbox.ended else self._payload
 
     def _take(self, driver: Driver) -> Payload | None:
-        with driver.guard.source() as verbs:
+        with driver.guard.source(driver.send_early) as verbs:
             self.items = iter(self._source)
             found = list(islice(self.items, 1))
             self.waits = verbs != driver.guard.verbs
