@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afflux.core.limits import REASONS, ROWS, Limits, reached, reference
+from afflux.core.limits import REASONS, ROWS, Limits, explained, reached, reference
 
 PROFILES = {"server": Limits.server, "trusted": Limits.trusted, "tiny": Limits.tiny}
 
@@ -265,6 +265,10 @@ def test_what_a_peer_is_told_when_a_limit_is_reached() -> None:
     assert reached(limits, "connections_per_address") == "too-many-connections: connections_per_address=2"
     assert reached(limits, "tombstones") == "tombstones: tombstones=1024"
     assert reached(limits, "glitch_bucket") == "protocol-abuse: glitch_bucket=(1000, 100)"
+    assert explained(limits, "cancel-flood") == "cancel-flood: cancel_bucket=(4256, 1000)"
+    assert explained(limits, "too-many-streams") == "too-many-streams: streams=256"
+    assert explained(limits, "auth-rate") == "auth-rate"
+    assert explained(limits, "any other text") == "any other text"
     share = limits.replace(connections_per_address=0.25)
     text = "too-many-connections: connections_per_address=0.25 of connections=8"
     assert reached(share, "connections_per_address") == text

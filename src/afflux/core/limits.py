@@ -17,7 +17,7 @@ from math import inf, isfinite, prod
 from types import MappingProxyType
 from typing import Any, Literal, Self, cast
 
-__all__ = ["REASONS", "ROWS", "LimitRow", "Limits", "Profile", "reached", "reference"]
+__all__ = ["REASONS", "ROWS", "LimitRow", "Limits", "Profile", "explained", "reached", "reference"]
 
 Profile = Literal["server", "trusted", "tiny"]
 "``server``: the default. ``trusted``: links between hosts of one operator. ``tiny``: small devices, and tests."
@@ -275,6 +275,16 @@ def _frame_for(payload_bytes: Any) -> Any:
     if not isinstance(payload_bytes, int):
         return _LONGEST_FRAME
     return min(max(0, payload_bytes) + _BESIDE_PAYLOAD, _LONGEST_FRAME)
+
+
+def explained(limits: Limits, text: str) -> str:
+    """A reason word as a peer is told it, with the name and the value of its limit; any other text as it is."""
+    name = _NAMES.get(text)
+    return text if name is None else reached(limits, name)
+
+
+_NAMES = {reason: name for name, reason in reversed(REASONS.items()) if name != "auth_failures"}
+"The first limit that has a reason word. Who guesses passwords is told the word and nothing more."
 
 
 def reference() -> str:

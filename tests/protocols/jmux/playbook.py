@@ -32,6 +32,7 @@ from afflux.protocols.jmux.frames import (
     ServerConnectionHeader,
     Shutdown,
 )
+from tests.protocols.rsocket.playbook import Begins
 
 Mode = Literal["whole", "bytewise"]
 RATION = 32768
@@ -218,7 +219,7 @@ def bye(detail: str = "") -> Shutdown:
 
 
 def error(detail: str = "") -> ErrorMessage:
-    return ErrorMessage(detail=detail.encode())
+    return ErrorMessage(detail=Begins(detail.encode()))
 
 
 def ping(cookie: int) -> Ping:

@@ -13,7 +13,7 @@ from afflux.protocols.jmux.errors import SessionAborted
 from afflux.protocols.jmux.frames import Abort, ErrorMessage
 from afflux.protocols.jmux.server import ServerSessions
 
-from .playbook import ACK, CLOSE, Playbook, abort, client, closed, data, failed, ignored, more, opening, server
+from .playbook import ACK, CLOSE, Playbook, abort, client, closed, data, error, failed, ignored, more, opening, server
 
 
 def asked(mode: str = "whole", **options: object) -> Playbook:
@@ -118,7 +118,7 @@ def test_FL_07_opening_and_aborting() -> None:
         "the client has aborted the session"
     ]
     assert play.engine.closed
-    assert play.sent.pop() == ErrorMessage(detail=b"cancel-flood")
+    assert play.sent.pop() == error("cancel-flood")
 
 
 # -- sessions of bytes ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 from afflux.core import events as ev
 from afflux.core.limits import Limits
 from afflux.protocols.reactivesocket import Dialect, Engine, frames
-from tests.protocols.rsocket.playbook import Mode, closed, failed, ignored
+from tests.protocols.rsocket.playbook import Begins, Mode, closed, failed, ignored
 from tests.protocols.rsocket.playbook import Playbook as RSocketPlaybook
 
 __all__ = ["Playbook", "closed", "error", "failed", "ignored", "raw", "requester", "responder", "setup"]
@@ -40,7 +40,7 @@ def raw(kind: int, flags: int = 0, stream: int = 0, body: bytes = b"") -> bytes:
 def error(stream: int, code: int, text: bytes | None = None) -> tuple[type, dict[str, Any]]:
     """Expect an ERROR frame."""
     wanted: dict[str, Any] = {"stream": stream, "code": code}
-    return frames.ErrorFrame, wanted if text is None else wanted | {"data": text}
+    return frames.ErrorFrame, wanted if text is None else wanted | {"data": Begins(text)}
 
 
 def setup(**changes: Any) -> frames.Setup:

@@ -243,5 +243,15 @@ def error(text: str, id: int = 1) -> OnError:
     return OnError(subscriber=id, error=text)
 
 
+class _Begins(str):
+    """A text that begins so: behind a reason word stand the name and the value of its limit."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and (str(other) == str(self) or other.startswith(f"{self!s}: "))
+
+    def __hash__(self) -> int:
+        return str.__hash__(self)
+
+
 def bye(reason: str = "") -> Goodbye:
-    return Goodbye(reason=reason)
+    return Goodbye(reason=_Begins(reason))

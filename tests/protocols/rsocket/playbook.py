@@ -152,10 +152,20 @@ def closed(kind: type[Error], **attributes: Any) -> tuple[type, dict[str, Any]]:
     return ev.Closed, {"error.type": kind} | {f"error.{name}": value for name, value in attributes.items()}
 
 
+class Begins(bytes):
+    """A text that begins so: behind a reason word stand the name and the value of its limit."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, bytes) and (bytes(other) == bytes(self) or other.startswith(bytes(self) + b": "))
+
+    def __hash__(self) -> int:
+        return bytes.__hash__(self)
+
+
 def error(stream: int, code: int, text: bytes | None = None) -> tuple[type, dict[str, Any]]:
     """Expect an ERROR frame."""
     wanted: dict[str, Any] = {"stream": stream, "code": code}
-    return frames.ErrorFrame, wanted if text is None else wanted | {"data": text}
+    return frames.ErrorFrame, wanted if text is None else wanted | {"data": Begins(text)}
 
 
 def ignored(price: int, rule: str | None = None) -> tuple[type, dict[str, Any]]:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from afflux.core.bucket import Bucket, spend
 from afflux.core.errors import ConnectionClosed, Error, LocalProtocolError, RemoteProtocolError, Violation
 from afflux.core.events import Closed, Draining, Established, Event, Ignored
-from afflux.core.limits import Limits
+from afflux.core.limits import Limits, explained
 from afflux.protocols.jmux import frames
 from afflux.protocols.jmux.client import ClientSessions
 from afflux.protocols.jmux.errors import detail_of, encoded, violation
@@ -263,7 +263,7 @@ class Connection:
         """The peer broke a rule: say which, close."""
         self._state = _CLOSED
         self._end(RemoteProtocolError(broken.reason, stream=0, rule=broken.rule))
-        text = encoded(broken.reason, self.limits.error_text_bytes[0])
+        text = encoded(explained(self.limits, broken.reason), self.limits.error_text_bytes[0])
         self._out.control(frames.ErrorMessage(detail=text).encode())
 
     def _end(self, error: Error | None, *, safe: bool = False) -> None:

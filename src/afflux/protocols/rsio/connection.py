@@ -27,7 +27,7 @@ from afflux.core.errors import (
     Violation,
 )
 from afflux.core.events import Closed, Established, Event
-from afflux.core.limits import REASONS, Limits
+from afflux.core.limits import REASONS, Limits, explained
 from afflux.protocols.rsio import frames
 from afflux.protocols.rsio.codes import VERSION, Extension, cut
 from afflux.protocols.rsio.frames import ClientHello, Goodbye, GoodbyeAck, Hello, Message, ServerHello
@@ -313,7 +313,7 @@ class Connection:
         self._out.farewell(Goodbye(reason=self._text(reason)).encode())
 
     def _text(self, reason: str) -> str:
-        return cut(reason, self.limits.error_text_bytes[0])
+        return cut(explained(self.limits, reason), self.limits.error_text_bytes[0])
 
     def _part(self, error: Error) -> None:
         self._subscriptions.end_all(error)

@@ -36,7 +36,7 @@ from afflux.core.events import (
     Suspended,
 )
 from afflux.core.frame import trailing
-from afflux.core.limits import Limits
+from afflux.core.limits import Limits, explained
 from afflux.protocols.rsocket import codes, frames
 from afflux.protocols.rsocket.codes import Code, cut
 from afflux.protocols.rsocket.establishment import keepalive_bucket, lifetime_of, proposal, refusal_of
@@ -811,7 +811,8 @@ class Connection:
         error: Error = RemoteProtocolError(violation.reason, code=code, stream=0, rule=violation.rule)
         if violation.rule == "R-14":
             error = ConnectionClosed(violation.reason, code=code, rule="R-14")
-        self._end(error, code, cut(violation.reason, self.limits.error_text_bytes[0]).encode())
+        text = explained(self.limits, violation.reason)
+        self._end(error, code, cut(text, self.limits.error_text_bytes[0]).encode())
 
     def _end(self, error: Error, code: int | None = None, text: bytes = b"") -> None:
         """Fail every stream once, say why if there is something to say, and close."""

@@ -27,7 +27,7 @@ from afflux.core.errors import (
 from afflux.core.events import Answers, Completed, Event, Failed, Granted, Ignored, Items, Opened, Requests, Verb
 from afflux.core.events import Canceled as CanceledEvent
 from afflux.core.ids import StreamIds
-from afflux.core.limits import Limits
+from afflux.core.limits import Limits, explained, reached
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.protocols.rsocket import codes, frames
 from afflux.protocols.rsocket.codes import Code
@@ -734,7 +734,7 @@ class Streams:
 
     def _turn_away(self, frame: RequestFrame) -> None:
         """Reject a request because too many wait; one in a hundred is charged."""
-        self._reject(frame, "too-many-streams", int(self._turned_away % _CHEAP == 0))
+        self._reject(frame, reached(self.limits, "pending_streams"), int(self._turned_away % _CHEAP == 0))
         self._turned_away += 1
 
     def _reject(self, frame: RequestFrame, reason: str, price: int = 1) -> None:
@@ -750,7 +750,7 @@ class Streams:
     def _refuse(self, id: int, code: Code, reason: str, more: bool, silent: bool = False) -> None:
         """Refuse a request that breaks a rule: it counts as a cancel of the peer (FL-02)."""
         if not silent:
-            self._send_error(id, code, reason)
+            self._send_error(id, code, explained(self.limits, reason))
         if more:
             self._late.cut_off(id)
         self._late.given_up(id, self.limits.fragments if more else self.limits.cancel_race_frames)
