@@ -283,7 +283,7 @@ def explained(limits: Limits, text: str) -> str:
     return text if name is None else reached(limits, name)
 
 
-_NAMES = {reason: name for name, reason in reversed(REASONS.items()) if name != "auth_failures"}
+_NAMES = {reason: name for name, reason in reversed(tuple(REASONS.items())) if name != "auth_failures"}
 "The first limit that has a reason word. Who guesses passwords is told the word and nothing more."
 
 

@@ -189,8 +189,8 @@ def test_a_run_of_requests_ends_at_the_limit_of_streams() -> None:
     events = list(ev.singly(engine.receive(b"".join(request(id) for id in range(1, 11, 2)), 0.0)))
     assert [event.stream for event in events if isinstance(event, ev.Opened)] == [1, 3, 5]
     assert [(frame.stream, frame.data) for frame in said(engine)] == [
-        (7, b"too-many-streams"),
-        (9, b"too-many-streams"),
+        (7, b"too-many-streams: pending_streams=2"),
+        (9, b"too-many-streams: pending_streams=2"),
     ]
 
 
