@@ -447,20 +447,43 @@ def test_a_source_may_be_interrupted_before_its_first_item(connected_to_rsocket:
     is_usable(connected_to_rsocket)
 
 
-def test_a_close_that_is_interrupted_is_done(connected_to_rsocket: afflux.sync.Peer) -> None:
-    """The peer does not read, so that the close waits for it."""
-    main = threading.get_ident()
+def test_a_close_may_be_interrupted_anywhere(unraisable: list[Any]) -> None:
+    """Either it has not begun, or the connection is closed."""
     with serving(Counting()) as uri:
-        peer = afflux.sync.connect(uri, limits=SMALL.replace(flush_s=60))
-        request(peer)
-        come = True
-        try:
-            come = interrupted_at(30, peer.close, signal.SIGINT)
-        except KeyboardInterrupt:
-            pass
-        assert come and main == threading.get_ident()
-        assert peer.closed
-        peer.close()
+        line, come = 0, True
+        while come:
+            line += 1 + line // 20
+            peer = afflux.sync.connect(uri, limits=SMALL)
+            request(peer)
+            try:
+                come = interrupted_at(line, peer.close, signal.SIGINT)
+            except KeyboardInterrupt:
+                pass
+            else:
+                assert not come
+            if not peer.closed:
+                request(peer)
+            peer.close()
+            assert peer.closed
+    assert unraisable == []
+
+
+INSIDE = """
+import afflux.sync
+with afflux.sync.connect({uri!r}) as peer:
+    for _ in range(3):
+        assert peer.request(b"x").data == b"x"
+"""
+
+
+def test_another_interpreter_has_no_signals() -> None:
+    """Handlers cannot be set there."""
+    interpreters = pytest.importorskip("_xxsubinterpreters", reason="it has another name here")
+    with serving(Counting()) as uri:
+        code = f"import sys; sys.path[:] = {sys.path!r}\n" + INSIDE.format(uri=uri)
+        runs = "import sys, _xxsubinterpreters as i; i.run_string(i.create(), sys.argv[1])"
+        process = subprocess.run([sys.executable, "-c", runs, code], capture_output=True, text=True, check=False)
+    assert interpreters and process.returncode == 0, process.stderr
 
 
 def test_a_signal_may_come_while_a_session_comes_back(unraisable: list[Any]) -> None:

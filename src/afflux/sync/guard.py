@@ -74,7 +74,7 @@ class Interrupts:
     """The deferred signal handlers of this process. The order of statements matters: a handler that is not deferred
     yet, or not any more, may raise between any two of them. This runs twice for each verb, with cold caches."""
 
-    __slots__ = ("_found", "_handle", "_known", "_replaced", "pending", "state", "verbs")
+    __slots__ = ("_elsewhere", "_found", "_handle", "_known", "_replaced", "pending", "state", "verbs")
 
     def __init__(self) -> None:
         self.state = _OUTERMOST
@@ -88,11 +88,12 @@ class Interrupts:
         "What the handlers were at the last look, and which of them are to be replaced."
         self._replaced: list[tuple[int, _Handler]] = []
         self._handle: _Handler = self._arrived
+        self._elsewhere = False
 
     def enter(self) -> int:
         """Defer handlers until ``leave`` is called with what this returns."""
         self.verbs += 1
-        if get_ident() != _main:
+        if get_ident() != _main or self._elsewhere:
             return _ELSEWHERE
         if self.state != _OUTERMOST:
             state, self.state = self.state, _DEFERRED
@@ -106,7 +107,10 @@ class Interrupts:
             for number, _ in self._replaced:
                 _set(number, handle)
             self.state = _DEFERRED
-        except BaseException:
+        except BaseException as error:
+            self._elsewhere = isinstance(error, ValueError) and "main interpreter" in str(error)
+            if self._elsewhere:  # in an interpreter beside the main one handlers cannot be set, and do not run
+                return _ELSEWHERE
             self._restore()
             raise
         return _OUTERMOST
