@@ -16,7 +16,9 @@ from benchmarks.flood_ends import FLOODS, Attacker
 
 import afflux
 from afflux import Limits
-from tests.honest.catalogue import MiB
+from tests.honest import rsocket as rs
+from tests.honest.catalogue import MiB, Place
+from tests.honest.rsocket import Client
 
 uvloop = pytest.importorskip("uvloop")
 
@@ -75,3 +77,24 @@ def run(main: Coroutine[Any, Any, None], loop: Any) -> None:
     """To its end, on a loop of this kind."""
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(main)
+
+
+def test_a_stranger_begins_with_a_small_turn() -> None:
+    """What a connection sends first is handled in small passes, until it is known how long one takes: 3,000 frames in
+    the first read would be a turn of 100 ms on some wires."""
+
+    async def many() -> None:
+        handler = Counting()
+        turns = asyncio.create_task(handler.count_turns())
+        limits = Limits.server(metadata_push_queue=10_000)
+        async with afflux.serve("tcp://127.0.0.1:0", handler, limits=limits) as server:
+            place = Place("rsocket", "tcp", "127.0.0.1", int(server.uri.rpartition(":")[2]))
+            client = await Client.open(place, rs.setup(), *[rs.frame(0, rs.PUSH, b"0123456789", rs.M)] * 3_000)
+            while handler.bytes.total() < 30_000:
+                await asyncio.sleep(0)
+            await client.link.gone()
+        turns.cancel()
+        first = min(handler.bytes)
+        assert handler.bytes[first] <= 0x2000
+
+    run(many(), asyncio.new_event_loop)

@@ -32,6 +32,8 @@ _LARGEST_PIECE = 0x40000
 _MUCH = _LARGEST_PIECE // 2
 """Bytes of a read behind which there is probably another: uvloop reads up to 32 times in one turn of the loop, and
 others would wait for all of them. Behind the fourth such read, reading waits for the next turn."""
+_FIRST_PIECE = 0x2000
+"What a stranger gets at first: it is not known yet how long a pass over its input takes."
 _SMALLEST_PIECE = 0x1000
 _PACE_S = 0.001
 _BLOCK = 0x40000
@@ -112,7 +114,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         self._low = engine.limits.outbound_low_bytes
         self._plenty = engine.limits.outbound_high_bytes - self._low
         self._loop_s = engine.limits.loop_ms / 1000
-        self._piece: int = engine.limits.loop_bytes
+        self._piece: int = min(engine.limits.loop_bytes, _FIRST_PIECE)
         self._held = b""
         self._taking = False
         self._much = 0
