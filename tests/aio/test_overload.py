@@ -15,6 +15,7 @@ from afflux.protocols.jmux.frames import ClientConnectionHeader
 from afflux.protocols.reactivesocket import frames as old
 from afflux.protocols.rsio.frames import ClientHello
 from afflux.protocols.rsocket import frames
+from tests.aio.handlers import turns
 from tests.protocols.jmux.playbook import opening
 from tests.protocols.rsio.playbook import ask
 from tests.transports.test_websocket import upgrade
@@ -218,7 +219,11 @@ async def test_each_connection_is_judged_by_its_own_limits() -> None:
             peers = [(await rich.one(HELLO["rsocket"], frame[:900_000]))[1] for _ in range(8)]
             await until(lambda: len(large.connections) == 8)
             assert not victim.closed
-            await asyncio.get_running_loop().sock_sendall(poor.socks[0], frame[900_000:950_000])
+            for at in range(900_000, 990_000, 1_000):  # the others are read piece by piece, too
+                if victim.closed:
+                    break
+                await asyncio.get_running_loop().sock_sendall(poor.socks[0], frame[at : at + 1_000])
+                await turns(20)
             await until(lambda: victim.closed)
             assert str(victim.error) == OVERLOAD
             assert not any(peer.closed for peer in peers)
