@@ -105,6 +105,29 @@ async def test_large_calls_at_once(options: str, calls: int, sends: int, hears: 
     assert [len(answer) for answer in answers] == [hears] * calls
 
 
+async def test_answers_that_nobody_reads_stop_no_others() -> None:
+    """127 of them fill more than ``connection_bytes``, each no more than its share: the 128th is served (R-40)."""
+    async with afflux.serve(TCP, Sizes()) as server, afflux.connect(server.uri) as peer:
+        sessions = [await peer.session(b"00100000", finish=True) for _ in range(127)]
+        for _ in range(20):
+            assert len(await asyncio.wait_for(peer.request(b"00001000"), 10)) == 1000
+        for session in reversed(sessions):
+            assert len(await session.read_all()) == 100_000
+
+
+async def test_large_answers_that_nobody_reads_are_bounded() -> None:
+    """128 small requests for 16 MiB each: one is made, and the others wait."""
+    async with afflux.serve(TCP, Sizes()) as server:
+        with counted() as held:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(server.uri.rsplit(":", 1)[1]))
+            writer.write(
+                HELLO + b"".join(opening(id, b"16777216") for id in range(128)) + frames.Ping(cookie=7).encode()
+            )
+            await reader.readexactly(12 + 32 * 1028)  # all was read, and the ration of an answer is used up
+            assert held() < 24 << 20
+            reset(writer)
+
+
 async def test_the_newest_answer_first() -> None:
     """127 answers that nobody reads yet stop neither the newest nor each other."""
     async with afflux.serve(TCP, Sizes()) as server, afflux.connect(server.uri) as peer:

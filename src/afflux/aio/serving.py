@@ -461,7 +461,8 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
             self._answers.seen(made, taken)
         driver.flush_soon()
         self._working = False
-        if queue and begins < left:
+        # What was made may take no room: it has left, or waits for the peer, which is another budget (Jmux).
+        if queue and begins < left and not (made >= room and self._room() > 0):
             self._hold_back()
         elif queue or self._fires:
             self._go_on()

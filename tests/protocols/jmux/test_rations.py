@@ -270,6 +270,26 @@ def test_ledger() -> None:
     assert engine.ledger(99).limited_by() == "application"
 
 
+def test_room_for_answers_that_nobody_reads() -> None:
+    """Each session has a share of ``connection_bytes`` for what waits for ration; all have half as much again."""
+    play = server(ration=1, ping_interval=0)
+    limits = play.engine.limits
+    share = limits.connection_bytes // 128
+    play.engine.receive(b"".join(opening(id=id, eof=True).encode() for id in range(128)), 0.0)
+    for stream in range(1, 128):
+        play.engine.send(stream, [bytes(256 + share)])
+        play.forget()
+        assert play.engine.room(0) == limits.outbound_high_bytes
+    play.engine.send(128, [bytes(256 + share + limits.connection_bytes // 2 - 100)])
+    play.forget()
+    assert play.engine.room(0) == 100
+    assert play.engine.room(200) == 0
+    near = client(ration=1)
+    near.engine.open("request", bytes(100_000_000))
+    near.forget()
+    assert near.engine.room(0) == limits.outbound_high_bytes
+
+
 # -- the reading that nothing stops ---------------------------------------------------------------------------
 
 

@@ -127,11 +127,13 @@ class Engine(Connection):
         return self._state is _CLOSED
 
     def room(self, unsent: int) -> int:
-        """Bytes that may still be queued. At a server what its answers hold beyond the client's ration counts as well:
-        all of it is bounded by ``connection_bytes``."""
-        room = self.limits.outbound_high_bytes - self._out.size
-        if not self._client:
-            room = min(room, self.limits.connection_bytes - self._out.pending)
+        """Bytes that may still be queued. At a server answers that wait for their client's ration count as well, but
+        each session has a share of ``connection_bytes`` for itself: so one that nobody reads stops no small ones
+        (R-40). Half as much again is for those that are larger."""
+        limits, out = self.limits, self._out
+        room = limits.outbound_high_bytes - out.size
+        if isinstance(self._sessions, ServerSessions) and out.pending > limits.connection_bytes // 4:
+            room = min(room, limits.connection_bytes // 2 - self._sessions.beyond_share)
         return max(0, room - unsent)
 
     def consumed(self, size: int, items: int = 0) -> None:

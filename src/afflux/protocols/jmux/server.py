@@ -228,6 +228,12 @@ class ServerSessions(Sessions):
         if session.state in _UNANSWERED:
             self.start(session, "since", self.limits.abort_answer_s)
 
+    @property
+    def beyond_share(self) -> int:
+        """What answers wait for ration beyond their session's share of ``connection_bytes``, in all."""
+        share = self.limits.connection_bytes // self.most
+        return sum(max(0, session.waiting - session.ready - share) for session in self.by_stream.values())
+
     def begin(self, stream: int) -> None:
         """The handler is at work: what the client gives up from now on is counted."""
         if stream in self.handlers:
