@@ -105,9 +105,9 @@ def _items(engine: Any) -> Iterator[bytes]:
 
 
 HOARD = Hoard(_client, _items)
-LARGEST = server, frames.RequestFnf(stream=2, data=bytes(F - 8)).encode(prefixed=True), F
+LARGEST = server, frames.RequestFnf(stream=2, data=bytes(F - 12)).encode(prefixed=True), F
 "A server, the longest frame that it takes, and its length."
-BURST = server, frames.Keepalive().encode(prefixed=True) * (0x40000 // 12)
+BURST = server, frames.MetadataPush(metadata=b"").encode(prefixed=True) * (0x40000 // 16)
 
 
 def canceled_by_us() -> Iterator[None]:
