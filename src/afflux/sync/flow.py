@@ -33,9 +33,10 @@ class ItemStream:  # long: taking items one by one and in blocks, credit by hand
     while an item is waited for, that of Ctrl-C among them, cancels the stream.
     """
 
+    id: int | None = None
+    "The stream's id; None while it is not open."
+
     def __init__(self, driver: Driver, credit: Kept, opener: Opener, timeout: float | None) -> None:
-        self.id: int | None = None
-        "The stream's id; None while it is not open."
         self._driver = driver
         self._over = False
         "It was canceled, or has ended and was taken."
@@ -161,8 +162,7 @@ class ItemStream:  # long: taking items one by one and in blocks, credit by hand
 
     def _leave(self) -> None:
         """Nobody takes more. It may be said at any time and by any thread: the collector of garbage does."""
-        driver = self._driver
-        if self.id is None or self._over or not driver.mine:
+        if self.id is None or self._over or not (driver := self._driver).mine:
             return
         try:
             if driver.guard.idle:

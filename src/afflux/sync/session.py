@@ -23,6 +23,9 @@ class Session:
     ``TimeoutError``; the session goes on.
     """
 
+    _over = True
+    "It was closed or aborted, or has not begun."
+
     def __init__(self, driver: Driver, stream: int, timeout: float | None) -> None:
         self._driver = driver
         self._engine = cast("Carrying", driver.engine)
@@ -30,7 +33,6 @@ class Session:
         self._inbox = driver.inboxes[stream] = Inbox()
         self._finished = False
         self._over = False
-        "It was closed or aborted."
         self.stream = stream
         "Its number at this connection; the id on the wire, which comes again, is ``id``."
 
@@ -158,8 +160,7 @@ class Session:
         self.close()
 
     def __del__(self) -> None:
-        driver = self._driver
-        if self._over or not driver.mine:
+        if self._over or not (driver := self._driver).mine:
             return
         try:
             if driver.guard.idle:
