@@ -8,6 +8,9 @@ from importlib.util import find_spec
 
 import pytest
 
+_BOTH_LOOPS = ("test_freeing.py", "test_resume_transports.py")
+"Modules that run under uvloop, too."
+
 
 @pytest.fixture(params=["tcp://127.0.0.1:0", "mem://here"], ids=["tcp", "mem"])
 def uri(request: pytest.FixtureRequest) -> str:
@@ -28,9 +31,9 @@ async def no_orphans() -> AsyncIterator[None]:
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loops of pytest-asyncio's tests: resumption runs under uvloop, too."""
+    """The loops of pytest-asyncio's tests."""
     loops: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
-    if "test_resume_transports" in item.nodeid and find_spec("uvloop"):
+    if item.nodeid.partition("::")[0].rpartition("/")[2] in _BOTH_LOOPS and find_spec("uvloop"):
         import uvloop
 
         loops["uvloop"] = uvloop.new_event_loop

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from afflux.address import Address
 from afflux.core.errors import BindFailed, ConnectFailed, Unsupported
 from afflux.transports.base import Admission, Factory, Link, Listener
-from afflux.transports.reading import Receiver
+from afflux.transports.reading import GONE, Receiver
 
 if TYPE_CHECKING:
     from afflux.core.limits import Limits
@@ -87,7 +87,7 @@ def pair(one: Receiver, other: Receiver) -> tuple[MemTransport, MemTransport]:
     return left, right
 
 
-class MemTransport(asyncio.Transport):
+class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transport, and what delivers
     """One end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, protocol: Receiver) -> None:
@@ -231,9 +231,12 @@ class MemTransport(asyncio.Transport):
                 self.other._loop.call_soon(self.other._lose_soon)
 
     def _tell_lost(self) -> None:
-        """Tell the protocol object, and let go of it: the two ends refer to each other."""
-        protocol, self._protocol = self._protocol, _GONE
+        """Tell the protocol object, and let go of it; the last end that is told lets go of the other one as well."""
+        protocol, self._protocol = self._protocol, GONE
         self._sent.clear()
+        other = self.other
+        if other._protocol is GONE:
+            self.other = other.other = _NOWHERE
         protocol.connection_lost(None)
 
     def _lose_soon(self) -> None:
@@ -242,8 +245,8 @@ class MemTransport(asyncio.Transport):
         self._lose()
 
 
-_GONE = Receiver()
-"The protocol object of an end that is closed."
+_NOWHERE = MemTransport(cast("Any", None), GONE)
+_NOWHERE._lost = _NOWHERE._closing = _NOWHERE._delivering = True
 
 TRANSPORT: Any = Mem()
 "The transport ``mem``."

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from weakref import WeakKeyDictionary
 
-__all__ = ["DISCARDED_BYTES", "Receiver", "end_half"]
+__all__ = ["DISCARDED_BYTES", "GONE", "Receiver", "end_half"]
 
 _READ_BYTES = 0x40000
 DISCARDED_BYTES = 0x800000
@@ -50,6 +50,10 @@ class Receiver(asyncio.BufferedProtocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
         raise NotImplementedError
+
+
+GONE = Receiver()
+"Stands for the driver of a link that is over, so that the link and the driver do not hold each other."
 
 
 def end_half(transport: asyncio.WriteTransport) -> None:

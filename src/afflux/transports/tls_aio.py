@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from afflux.core.errors import ConnectionClosed
-from afflux.transports.reading import DISCARDED_BYTES, Receiver, end_half
+from afflux.transports.reading import DISCARDED_BYTES, GONE, Receiver, end_half
 from afflux.transports.tls_session import Session
 
 __all__ = ["SecureTransport"]
@@ -105,8 +105,9 @@ class SecureTransport(asyncio.Transport, Receiver):  # long: both of asyncio's c
         if error is None and (self._cut or not (self._closing or session.ended)):
             error = ConnectionClosed("the peer cut the connection without ending TLS first", rule="TR-05")
         self._closing = self._lost = True
+        protocol, self._protocol = self._protocol, GONE
         if self._made or self._ready is None:
-            self._protocol.connection_lost(error)
+            protocol.connection_lost(error)
         elif not self._ready.done():
             self._ready.set_exception(error or ConnectionClosed("the connection was closed during the handshake"))
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from afflux.core.errors import ConnectFailed, Error
 from afflux.core.limits import Limits
-from afflux.transports.reading import DISCARDED_BYTES, Receiver, end_half
+from afflux.transports.reading import DISCARDED_BYTES, GONE, Receiver, end_half
 from afflux.transports.ws_wire import Wire
 
 __all__ = ["WebSocketLink", "WebSocketTransport"]
@@ -315,8 +315,11 @@ class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and 
             self._opened.set_exception(self._failure())
         if self._lost and not self._told_lost:
             self._told_lost = self.deaf = True
+            why, upper = self._why(), self.upper
+            self._exc, self.upper = None, GONE
+            self._wire.forget()
             if self._made:
-                self.upper.connection_lost(self._why())
+                upper.connection_lost(why)
 
     def _why(self) -> Exception | None:
         """The error from below, if it is one worth telling, or the one that the peer's words make."""

@@ -12,6 +12,8 @@ moves them, and the time, live with asyncio in ws_link.py and with blocking sock
    ``frame_bytes`` and ``ws_fragments``, answers to pings by ``keepalive_echoes``.
 """
 
+# long: both ends of the handshake, and what they share once the WebSocket is open.
+
 from __future__ import annotations
 
 import re
@@ -65,7 +67,7 @@ _LINE = 8192
 _NO_HTTP = "this is a WebSocket, which begins with a request of HTTP/1.1"
 
 
-class Wire:
+class Wire:  # long: what both ends do, and what both links call
     """What both ends do once the WebSocket is open."""
 
     def __init__(self, library: ClientProtocol | ServerProtocol, address: Address, limits: Limits) -> None:
@@ -167,6 +169,15 @@ class Wire:
         if self._library.state is not CLOSED:
             self._library.receive_eof()
         self.over = True
+
+    def forget(self) -> None:
+        """The link is gone, and nothing will be received any more. The library, its parser (a generator) and what that
+        has raised refer to each other: without this they would wait for the garbage collector."""
+        library = self._library
+        library.parser.close()
+        for error in (library.parser_exc, library.handshake_exc):
+            if error is not None:
+                error.__traceback__ = None
 
     def late(self) -> None:
         """A message has taken longer than ``frame_s``."""

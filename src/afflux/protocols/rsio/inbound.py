@@ -38,6 +38,10 @@ _FIRST = frozenset((ClientHello.TYPE, ServerHello.TYPE, Goodbye.TYPE))
 _PLAIN = frozenset((OnNext.TYPE, OnNextPacked.TYPE))
 
 
+def _dropped(message: Any) -> None:
+    """Takes the place of the engine when nothing more is read."""
+
+
 class Inbound:
     """What has been received and not yet treated.
 
@@ -124,6 +128,7 @@ class Inbound:
         self.over = True
         self.incomplete_since = None
         self._values = {}
+        self._treat = _dropped  # the engine's own method: with it the two would hold each other
         self.buffer.clear()
 
     def _parse(self, block: bytes) -> None:
