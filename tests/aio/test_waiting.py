@@ -258,6 +258,24 @@ async def test_large_answers_fit_the_budget_of_a_connection(scheme: str, size: i
             await asyncio.gather(*requests, return_exceptions=True)
 
 
+class Sized:
+    """Answers at once, with so many bytes."""
+
+    def __init__(self, size: int) -> None:
+        self.answer = Payload(bytes(size))
+
+    async def request(self, payload: Payload) -> Payload:
+        return self.answer
+
+
+@pytest.mark.parametrize(("count", "size"), [(3, 4_000_000), (6, 1_500_000), (40, 200_000)])
+async def test_large_answers_that_are_made_at_once_all_go_out(count: int, size: int) -> None:
+    """What waits goes on when an answer has filled the room, though no handler runs that could return."""
+    async with afflux.serve(TCP, Sized(size)) as server, afflux.connect(server.uri) as peer, asyncio.timeout(20):
+        answers = await asyncio.gather(*(peer.request(b"") for _ in range(count)))
+        assert [len(answer.data) for answer in answers] == [size] * count
+
+
 async def test_many_small_answers_run_side_by_side() -> None:
     """The bound is for large answers: once they are known to be small, as many handlers run as may."""
     gate = Gate()
