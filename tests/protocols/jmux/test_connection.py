@@ -11,6 +11,7 @@ from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.budget import MOST_OFFERED
+from afflux.protocols.jmux.entry import refusal
 from afflux.protocols.jmux.errors import SessionAborted, SessionLost, SessionRejected
 from afflux.protocols.jmux.frames import (
     ClientConnectionHeader,
@@ -476,3 +477,11 @@ def test_answering_several_at_once() -> None:
     play = server(sessions=False) >> (opening(b"1", eof=True), opening(b"2", id=1, eof=True)) << ev.Opened << ev.Opened
     play.do(lambda engine: engine.answer([1, 2, 9], [Payload(b"a"), Payload(b"b"), Payload(b"c")]))
     play << data(b"a", eof=True, close=True) << data(b"b", id=1, eof=True, close=True)
+
+
+def test_what_a_refused_connection_hears() -> None:
+    """A listener that takes no more says that nothing was processed: calls are safe to repeat."""
+    play = Playbook(Engine("client", max_wait_for_id=30)).forget()
+    play.engine.open("request", b"q")
+    play >> refusal("connections=1") << ev.Established << ev.Draining("connections=1")
+    play << (ev.Failed, {"error.may_have_been_processed": False}) << ev.Closed
