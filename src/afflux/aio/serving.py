@@ -13,6 +13,8 @@
    traceback in the log.
 """
 
+# long: which handler may begin, how it runs and what it leaves is one book of slots.
+
 from __future__ import annotations
 
 import asyncio
