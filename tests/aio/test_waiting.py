@@ -320,3 +320,18 @@ async def test_a_client_paces_what_it_would_be_cut_off_for() -> None:
                         if item.data == b"4":
                             break
             assert (await peer.request(b"alive")).data == b"alive"
+
+
+async def test_a_peer_that_cancels_too_much_is_read_more_slowly() -> None:
+    """A foreign client that takes a few items of each stream, in a row, is never cut off for it."""
+    limits = Limits.server(cancel_bucket=(100, 1_000), streams=16)
+    async with afflux.serve(TCP, Demo(), limits=limits) as server, reaching(server.uri) as raw:
+        begun = asyncio.get_running_loop().time()
+        for id in range(1, 1001, 2):
+            raw.say(f.RequestStream(stream=id, initial_n=3, data=b"1000000"))
+            for _ in range(3):
+                await raw.hear(f.PayloadFrame)
+            raw.say(f.Cancel(stream=id))
+        raw.say(f.RequestStream(stream=1001, initial_n=3, data=b"1"))
+        assert (await raw.hear(f.PayloadFrame)).data == b"0"
+        assert asyncio.get_running_loop().time() - begun > 0.2, "500 cancels are 400 too many: that takes time"

@@ -92,11 +92,20 @@ def test_never_more_than_burst_and_refill(burst: int, rate: int, takes: list[tup
 
 
 def test_the_bucket_of_a_limit_is_made_when_something_is_taken() -> None:
-    limits = Limits(cancel_bucket=(2, 1))
-    bucket = spend(None, limits, "cancel_bucket", 1, 0.0)
+    limits = Limits(glitch_bucket=(2, 1))
+    bucket = spend(None, limits, "glitch_bucket", 1, 0.0)
     assert (bucket.burst, bucket.per_second, bucket.level(0.0)) == (2, 1, 1)
-    assert spend(bucket, limits, "cancel_bucket", 1, 0.0) is bucket
+    assert spend(bucket, limits, "glitch_bucket", 1, 0.0) is bucket
     with pytest.raises(Violation) as broken:
-        spend(bucket, limits, "cancel_bucket", 1, 0.5)
-    assert (broken.value.reason, broken.value.rule) == ("cancel-flood", "cancel_bucket")
-    assert spend(bucket, limits, "cancel_bucket", 1, 1.5) is bucket
+        spend(bucket, limits, "glitch_bucket", 1, 0.5)
+    assert (broken.value.reason, broken.value.rule) == ("protocol-abuse", "glitch_bucket")
+    assert spend(bucket, limits, "glitch_bucket", 1, 1.5) is bucket
+
+
+def test_cancels_have_what_refills_in_five_seconds_beside_the_burst() -> None:
+    """Before that reading slows down; it ends the connection only of who can not be slowed down."""
+    limits = Limits(cancel_bucket=(20, 4))
+    bucket = spend(None, limits, "cancel_bucket", 40, 0.0)
+    assert (limits.most_cancels, bucket.burst, bucket.per_second) == (40, 40, 4)
+    with pytest.raises(Violation, match="cancel-flood"):
+        spend(bucket, limits, "cancel_bucket", 1, 0.0)

@@ -124,7 +124,7 @@ def canceled_by_us() -> Iterator[None]:
 def request_and_cancel() -> Iterator[None]:
     """FL-01: no handler ever returns."""
     engine = server()
-    ids = range(2, 2 * SERVER.cancel_bucket[0] + 4, 2)
+    ids = range(2, 2 * SERVER.most_cancels + 4, 2)
     lines = [frames.RequestStream(stream=id, initial_n=1).encode(prefixed=True) for id in ids]
     cancels = [frames.Cancel(stream=id).encode(prefixed=True) for id in ids]
     heard: list[Any] = []
@@ -164,7 +164,7 @@ def echoes_that_nobody_reads() -> Iterator[None]:
 
 SCRIPTS: dict[str, tuple[int, Callable[[], Iterator[None]]]] = {
     "SI-07": (SERVER.tombstones * 256, canceled_by_us),
-    "FL-01": (SERVER.cancel_bucket[0] * 512, request_and_cancel),
+    "FL-01": (SERVER.most_cancels * 512, request_and_cancel),
     "FL-06": (SERVER.connection_bytes, answers_that_nobody_reads),
     "KA-02": (SERVER.outbound_high_bytes, echoes_that_nobody_reads),
 }

@@ -187,7 +187,7 @@ def test_FL_01_a_handler_that_ignores_the_cancel_keeps_its_slot() -> None:
 @pytest.mark.parametrize("excess", [0, 1])
 def test_FL_01_at_the_bucket(excess: int) -> None:
     play = responder()
-    burst = SERVER.cancel_bucket[0]
+    burst = SERVER.most_cancels
     for n in range(burst + excess):
         play >> frames.RequestStream(stream=2 * n + 2, initial_n=1) << ev.Opened
         play >> frames.Cancel(stream=2 * n + 2)

@@ -265,7 +265,7 @@ def test_FG_04_at_and_after_the_time(verb: str, told: bool) -> None:
 
 def test_FG_04_a_cancel_of_an_unfinished_request_counts() -> None:
     play = responder(limits=TINY)
-    for n in range(TINY.cancel_bucket[0]):
+    for n in range(TINY.most_cancels):
         play >> (asked("request", 1 + 2 * n, follows=True), frames.Cancel(stream=1 + 2 * n))
     play.quiet()
     play >> (asked("request", 999, follows=True), frames.Cancel(stream=999))
@@ -453,7 +453,7 @@ def test_KA_05_the_time_begins_when_reading_begins_again() -> None:
 def test_FL_01_ask_and_take_back(verb: str, end: str) -> None:
     """At the bucket, and one above; it refills."""
     play = responder(limits=TINY)
-    burst, rate = TINY.cancel_bucket
+    burst, rate = TINY.most_cancels, TINY.cancel_bucket[1]
     frame = {"cancel": frames.Cancel, "error": lambda stream: frames.ErrorFrame(stream=stream, code=0x201)}[end]
     ids = iter(range(1, 1000, 2))
     for now, count in ((0.0, burst), (1.0, rate)):
@@ -479,7 +479,7 @@ def test_FL_01_a_handler_that_ignores_the_cancel_keeps_its_slot() -> None:
 def test_FL_01_cancels_of_our_own_channels_are_not_counted() -> None:
     """D-6: a responder that takes a little of each channel does no harm; we opened them."""
     play = requester()
-    for n in range(SERVER.cancel_bucket[0] + 50):
+    for n in range(SERVER.most_cancels + 50):
         play.do(lambda engine: engine.open("channel", b"", credit=1)) << frames.RequestChannel
         play >> frames.Cancel(stream=1 + 2 * n) << ev.Canceled(1 + 2 * n, False)
         play >> P(stream=1 + 2 * n, complete=True, data=b"") << ev.Completed
@@ -495,7 +495,7 @@ def test_FL_02_errors_that_the_peer_makes_us_send_are_counted(how: str) -> None:
         "excess": (item(1),),
         "order": (P(stream=1, next=True, follows=True, data=bytes(60)), P(stream=1, next=True, metadata=b"", data=b"")),
     }
-    for _ in range(TINY.cancel_bucket[0]):
+    for _ in range(TINY.most_cancels):
         play >> asked("channel") << ev.Opened
         if how == "order":
             play.engine.request(1, 2)

@@ -66,6 +66,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         "_piece",
         "_plenty",
         "_reading",
+        "_rest",
         "_stall",
         "_taken",
         "_taking",
@@ -136,6 +137,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         self._freed = 0
         self._linger: asyncio.TimerHandle | None = None
         self._pacer: asyncio.TimerHandle | None = None
+        self._rest: asyncio.TimerHandle | None = None
 
     # -- what the driver adds -------------------------------------------------------------------------------
 
@@ -344,7 +346,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         transport = self.transport
         if transport is None or self.over or transport.is_closing():
             return
-        wants = self.engine.wants_read and not self.hold_reading
+        wants = self.engine.wants_read and not self.hold_reading and self._rest is None
         if wants and self._held and not self._taking:
             self._taking = True
             self.loop.call_soon(self._take_held)
@@ -355,6 +357,16 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             transport.pause_reading()
             if not wants and self._jam is None:
                 self._jam = self.loop.call_later(self.engine.limits.write_stall_s, self._check_jam, self._freed)
+
+    def rest(self, seconds: float) -> None:
+        """Read nothing for a while: the peer makes this side work faster than it may."""
+        if self._rest is None:
+            self._rest = self.loop.call_later(seconds, self._go_on_reading)
+            self.check_reading()
+
+    def _go_on_reading(self) -> None:
+        self._rest = None
+        self.check_reading()
 
     def _check_jam(self, freed: int) -> None:
         """Whether nothing was taken since then."""
@@ -517,10 +529,10 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             self._arm()
 
     def _stop_timers(self) -> None:
-        for handle in (self._timer, self._stall, self._jam, self._linger, self._pacer):
+        for handle in (self._timer, self._stall, self._jam, self._linger, self._pacer, self._rest):
             if handle is not None:
                 handle.cancel()
-        self._timer = self._stall = self._jam = self._linger = self._pacer = None
+        self._timer = self._stall = self._jam = self._linger = self._pacer = self._rest = None
 
     def _watch_writing(self, unsent: int) -> None:
         """What waits now has to be gone after ``write_stall_s``, or as much of it as ``write_min_rate`` makes."""

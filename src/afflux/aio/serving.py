@@ -34,6 +34,7 @@ from afflux.aio.driver import Driver, Listening
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender
 from afflux.aio.session import Session
 from afflux.core.autocredit import Kept
+from afflux.core.bucket import Bucket
 from afflux.core.errors import Canceled, Error, Rejected
 from afflux.core.events import Extended, Opened, Pushed, Requests, SessionOpened
 from afflux.core.limits import REASONS
@@ -64,6 +65,9 @@ _TRIAL_S = 0.05
 
 _SMALL = 0x1000
 "Bytes of an answer that need no room: so many handlers run that their small answers do not matter."
+
+_REST = 64
+"Cancels that the bucket has to bear again before reading goes on."
 
 _GONE = 64
 "Canceled requests that are left in the queue until they are half of it."
@@ -139,6 +143,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         "Handlers that have begun."
         self._gone: set[int] = set()
         "Requests in the queue that the peer has given up."
+        self._cancels: Bucket | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._trial: asyncio.TimerHandle | None = None
         self._sessions: dict[int, Session] = {}
@@ -184,6 +189,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         running = self._running.get(stream)
         if running is not None:
             self.driver.cancel(running[1])
+            self._count_cancel()
         elif self._queue:
             self._gone.add(stream)
             if len(self._gone) > _GONE and len(self._gone) * 2 > len(self._queue):
@@ -191,6 +197,15 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
                 self._queue.clear()
                 self._queue.extend(waiting)
                 self._gone.clear()
+
+    def _count_cancel(self) -> None:
+        """Work has begun in vain. When that happens too often, reading slows down to the rate that may be."""
+        driver = self.driver
+        limits, now = driver.engine.limits, driver.loop.time()
+        if self._cancels is None:
+            self._cancels = Bucket(*limits.cancel_bucket)
+        if not self._cancels.take(1, now) and not driver.over:
+            driver.rest(self._cancels.wait(min(_REST, self._cancels.burst), now) or 0.0)
 
     def failed(self, sender: Sender, error: Exception) -> None:
         """What a handler has made can not be sent: tell the peer, and end the handler."""

@@ -66,7 +66,8 @@ def spend(bucket: Bucket | None, limits: Limits, limit: str, price: int, now: fl
         Violation: there are not enough; its reason word is the limit's.
     """
     if bucket is None:
-        bucket = Bucket(*getattr(limits, limit))
+        burst, per_second = getattr(limits, limit)
+        bucket = Bucket(limits.most_cancels if limit == "cancel_bucket" else burst, per_second)
     if not bucket.take(price, now):
         raise Violation(REASONS[limit], rule=limit)
     return bucket

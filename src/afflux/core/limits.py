@@ -222,6 +222,13 @@ class Limits:
         """The same limits but for ``changes``. Raises as the constructor does."""
         return self._made(self._profile, {name: getattr(self, name) for name in ROWS}, changes)
 
+    @property
+    def most_cancels(self) -> int:
+        """How many cancels of running handlers a peer may make at once before its connection ends: those that
+        ``cancel_bucket`` bears without slower reading, and what it refills in 5 seconds."""
+        burst, per_second = self.cancel_bucket
+        return burst + 5 * per_second
+
     def credit_frames(self, streams: int, items: int) -> int:
         """How many credit frames a peer may send that opened or was opened ``streams`` and was sent ``items``."""
         return 5 + 2 * (streams + 10 * items)

@@ -104,7 +104,7 @@ def test_a_flood_of_refused_sessions() -> None:
 def test_FL_07_opening_and_aborting() -> None:
     """FL-07: bounded by the cancel bucket."""
     play = server(limits=Limits.tiny())
-    for round in range(50):
+    for round in range(Limits.tiny().most_cancels):
         play >> opening(id=round % 128)
         play.forget()
         play >> abort(round % 128)

@@ -14,7 +14,7 @@ def test_a_cancel_flood() -> None:
     """FL-01: request and cancel in a loop."""
     limits = Limits.server()
     play = responder(limits=limits)
-    most = limits.cancel_bucket[0]
+    most = limits.most_cancels
     for id in range(2, 2 * most + 2, 2):
         play >> frames.RequestStream(stream=id, initial_n=1) << ev.Opened >> frames.Cancel(stream=id) << ev.Canceled
         play.engine.release(id)

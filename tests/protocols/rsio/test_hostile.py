@@ -80,7 +80,7 @@ def test_packs_of_nothing_for_ever() -> None:
 def test_subscriptions_that_are_canceled_at_once() -> None:
     """Rapid reset: cancels of what has begun have a bucket; handlers count until they return."""
     play = server(limits=TINY.replace(streams=10_000, connections=1))
-    for _ in range(TINY.cancel_bucket[0]):
+    for _ in range(TINY.most_cancels):
         play >> ask() << ev.Opened << answer() >> cancel() << ev.Canceled
     play >> ask() << ev.Opened << answer() >> cancel()
     assert play.sent.pop() == bye("cancel-flood")
@@ -93,7 +93,7 @@ def test_subscriptions_that_are_canceled_at_once() -> None:
 def test_demands_that_end_in_an_error_count_as_cancels() -> None:
     play = server(limits=TINY.replace(streams=10_000, connections=1))
     turn = ask().encode() + request(0).encode()
-    assert flooded(play, turn, "cancel-flood") == TINY.cancel_bucket[0] + 1
+    assert flooded(play, turn, "cancel-flood") == TINY.most_cancels + 1
 
 
 def test_more_requests_than_elements_need() -> None:

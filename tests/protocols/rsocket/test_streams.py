@@ -441,7 +441,7 @@ def test_streams_are_limited_by_their_handlers() -> None:
 def test_cancel_flood() -> None:
     limits = Limits.server()
     play = responder(limits=limits)
-    for n in range(limits.cancel_bucket[0]):
+    for n in range(limits.most_cancels):
         play >> frames.RequestStream(stream=1 + 2 * n, initial_n=1, data=b"") << ev.Opened
         play >> frames.Cancel(stream=1 + 2 * n) << ev.Canceled
         play.engine.release(1 + 2 * n)

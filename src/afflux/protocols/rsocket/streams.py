@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from afflux.core.bucket import Bucket
+from afflux.core.bucket import Bucket, spend
 from afflux.core.credit import SATURATED
 from afflux.core.errors import (
     Error,
@@ -779,10 +779,7 @@ class Streams:
         self.out.frame(id, self._wire.ErrorFrame(stream=id, code=code, data=text.encode()).encode(prefixed=True))
 
     def _count_cancel(self) -> None:
-        if self._cancels is None:
-            self._cancels = Bucket(*self.limits.cancel_bucket)
-        if not self._cancels.take(1, self.now):
-            raise Violation("cancel-flood", rule="cancel_bucket")
+        self._cancels = spend(self._cancels, self.limits, "cancel_bucket", 1, self.now)
 
     def _hold(self, payload: Payload) -> None:
         self.delivered += len(payload)
