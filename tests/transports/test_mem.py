@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 import afflux
+from afflux import Limits
 from afflux.transports.mem import MemTransport, pair
+from tests.aio.handlers import Demo
 
 
 class Notes(asyncio.Protocol):
@@ -159,3 +161,15 @@ async def test_whoever_does_not_read_does_not_see_the_end(half: bool) -> None:
     right.resume_reading()
     await full.lost
     assert full.told == ["made", "data", "eof", "lost"]
+
+
+async def test_what_is_taken_piece_by_piece_is_taken_before_the_end_is_told() -> None:
+    """A read that is large for the receiver waits there, and reading is paused: the end comes behind it."""
+    demo = Demo()
+    async with afflux.serve("mem://pieces", demo, limits=Limits.server(loop_bytes=4096)) as server:
+        async with afflux.connect(server.uri) as peer:
+            for _ in range(50):
+                await peer.fire(bytes(1000))
+        async with asyncio.timeout(5):
+            for _ in range(50):
+                await demo.fired.get()
