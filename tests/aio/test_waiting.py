@@ -335,3 +335,40 @@ async def test_a_peer_that_cancels_too_much_is_read_more_slowly() -> None:
         raw.say(f.RequestStream(stream=1001, initial_n=3, data=b"1"))
         assert (await raw.hear(f.PayloadFrame)).data == b"0"
         assert asyncio.get_running_loop().time() - begun > 0.2, "500 cancels are 400 too many: that takes time"
+
+
+async def test_small_answers_do_not_make_room_for_large_ones() -> None:
+    """A peer that was given small answers asks for large ones: what waits is bounded all the same."""
+    limits, size = Limits.server(), 4 * MiB
+    slow = asyncio.Event()
+
+    class Grows:
+        async def request(self, payload: Payload) -> Payload:
+            if payload.data:
+                await slow.wait()
+            return Payload(bytes(size if payload.data else 8))
+
+    async with afflux.serve(TCP, Grows()) as server:
+        async with reaching(server.uri) as raw:
+            raw.say(*asked(300))
+            for _ in range(300):
+                await raw.hear(f.PayloadFrame)
+            raw.say(*asked(256, 1001, b"large"))
+            await raw.beat()
+            gc.collect()
+            tracemalloc.start()
+            try:
+                slow.set()
+                await asyncio.sleep(0.2)  # nothing is read meanwhile
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert peak < 5 * limits.connection_bytes + 3 * size, peak / MiB
+            heard = []
+            while len(heard) < 256:
+                frame = await raw.frame()
+                if isinstance(frame, f.ErrorFrame):
+                    assert (frame.data[:11], frame.code) == (b"buffer-full", 0x203), "it may have been processed"
+                if not (isinstance(frame, f.PayloadFrame) and frame.follows):
+                    heard.append(type(frame))
+            assert heard.count(f.PayloadFrame) >= 6

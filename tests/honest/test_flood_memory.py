@@ -25,15 +25,7 @@ ANSWER = 24.0
     ("flood", "most"),
     [
         ("answers", TWICE),
-        pytest.param(
-            "answers-later",
-            TWICE,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="issue 10, 1.4: small answers on other connections teach that answers are small; then the "
-                "handlers of 256 requests begin together, await something, and answer 4 MiB each",
-            ),
-        ),
+        ("answers-later", TWICE),
         ("requests", TWICE),
         ("fragments", TWICE),
         ("old-echoes", TWICE),

@@ -1,13 +1,16 @@
-"""Estimate how large the answers of a server's handlers are, to bound the memory of those that run at the same time.
+"""Estimate how large the answers to one peer are, to bound the memory of the handlers that run at the same time.
 
 A handler that waits for something makes its answer all at once, whether there is room to send it or not. So the number
-of handlers that run on one connection is bounded by what their answers are expected to weigh. All connections of a
-server share one estimate: a new connection starts with what the others have shown.
+of handlers that run on one connection is bounded by what their answers are expected to weigh. The estimate can be
+wrong: a connection holds at most ``HELD`` times ``connection_bytes`` of answers that wait, and what is beyond fails.
 """
 
 from __future__ import annotations
 
-__all__ = ["AnswerSizes"]
+__all__ = ["HELD", "AnswerSizes"]
+
+HELD = 4
+"How many times ``connection_bytes`` the answers of a connection may take while they wait for room."
 
 _TRIAL = 4
 "Handlers that may run on a connection before the size of any answer is known."
@@ -44,10 +47,11 @@ class AnswerSizes:
         self.heavy = self._mean > _LIGHT
 
     def most(self, room: int) -> int:
-        """How many handlers may run so that their answers are expected to fit into ``room`` bytes; at least one."""
+        """How many handlers may run so that twice their answers are expected to fit into ``room`` bytes, because some
+        are larger than the mean; at least one."""
         if self._mean is None:
             return self.trial
-        return max(1, int(room / max(1.0, self._mean)))
+        return max(1, int(room / max(1.0, 2 * self._mean)))
 
     def widen(self) -> None:
         """No answer has come for a while: let twice as many handlers run."""

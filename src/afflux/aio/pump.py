@@ -85,6 +85,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         "number",
         "over",
         "transport",
+        "unsent_answers",
         "weight",
     )
 
@@ -108,6 +109,8 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         "The owner wants no more input for now."
         self._books = Holdings.of(self.loop)
         self.number = Holdings.number()
+        self.unsent_answers = 0
+        "Bytes of answers that handlers have made, and that wait for room."
         self.weight = 0
         "Bytes that it holds, by its last report to the books of the process."
         self.below = 0
@@ -333,7 +336,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
 
     def weigh(self) -> None:
         """Report what this connection holds: in its engine, and on both sides of it."""
-        held = self.engine.held_bytes + len(self._held) + self.below - self._consumed
+        held = self.engine.held_bytes + len(self._held) + self.below + self.unsent_answers - self._consumed
         if self.transport is not None:
             held += self.transport.get_write_buffer_size()
         if self.lost or held < 0:

@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from afflux.address import Address, parse
-from afflux.aio.answers import AnswerSizes
 from afflux.aio.cold import begin_again, plain, replays_of
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT
@@ -184,7 +183,6 @@ class Server:  # long: the listener's admission is part of it
         "The bounds of the listener and of each connection."
         self._on_setup = on_setup
         self._credit = credit
-        self._answer_sizes = AnswerSizes()
         self._extras = extras
         self._terms = replace(
             extras.terms(limits),
@@ -367,7 +365,7 @@ class Server:  # long: the listener's admission is part of it
 
     def _guest(self, engine: Engine, uri: str) -> _Guest:
         """Who is behind an engine."""
-        guest = _Guest(self._verbs, credit=self._credit, extensions=self._extras.extensions, answers=self._answer_sizes)
+        guest = _Guest(self._verbs, credit=self._credit, extensions=self._extras.extensions)
         guest.driver = driver = Driver(engine, guest, expects=self._address.protocol)
         driver.answers = True
         guest.server = self

@@ -28,7 +28,7 @@ from time import monotonic
 from types import CoroutineType, coroutine
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from afflux.aio.answers import AnswerSizes
+from afflux.aio.answers import HELD, AnswerSizes
 from afflux.aio.cold import skipping
 from afflux.aio.driver import Driver, Listening
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender
@@ -114,12 +114,11 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         *,
         credit: Kept = DEFAULT_CREDIT,
         extensions: Mapping[int, Extension] | None = None,
-        answers: AnswerSizes | None = None,
     ) -> None:
         self._verbs = verbs
         self._credit = credit
         self._extensions = {} if extensions is None else extensions
-        self._answers = answers or AnswerSizes()
+        self._answers = AnswerSizes()
         self.driver: Driver
         self.context: Context = copy_context()
         "What every handler's context starts from."
@@ -553,7 +552,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
                 answer = await answer
             size = _size(answer)
             if size > _SMALL and verb == "request" and self._room() <= 0:
-                await self.driver.until_room(size)
+                await self._wait_with(size)
         except BaseException as error:
             self._tell(stream, error)
             if isinstance(error, _STOPS):
@@ -564,6 +563,23 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
                 self._answers.seen(size)
         finally:
             self._returned(stream)
+
+    async def _wait_with(self, size: int) -> None:
+        """Wait for room with an answer of ``size`` bytes.
+
+        Raises:
+            Canceled: too much waits already. The request has been processed.
+        """
+        driver = self.driver
+        most = HELD * driver.engine.limits.connection_bytes
+        if driver.unsent_answers and driver.unsent_answers + size > most:
+            text = f"buffer-full: the answers that wait on this connection may take {most} bytes"
+            raise Canceled(text, rule="connection_bytes")
+        driver.unsent_answers += size
+        try:
+            await driver.until_room(size)
+        finally:
+            driver.unsent_answers -= size
 
     def _answer(self, verb: str, stream: int, answer: Any) -> int:
         """The handler has returned: queue its answer. Return the answer's bytes."""
