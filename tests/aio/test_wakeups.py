@@ -93,7 +93,6 @@ async def test_canceled_fires_take_no_turn_from_those_behind() -> None:
         async with asyncio.timeout(10):
             await asyncio.gather(*later)
             await deaf.until(lambda: deaf.heard.count(b"later") == 5)
-        assert not deaf.heard.count(b"never")
 
 
 async def test_fires_that_are_canceled_when_it_is_their_turn_pass_it_on() -> None:
