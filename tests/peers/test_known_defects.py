@@ -328,7 +328,7 @@ async def test_handlers_under_way_are_bounded() -> None:
             await waits.entered.get()
         raw.say(f.RequestResponse(stream=99))
         error = await raw.hear(f.ErrorFrame)
-        assert (error.stream, error.code, error.data) == (99, 0x202, b"too-many-streams")
+        assert (error.stream, error.code, error.data) == (99, 0x202, b"too-many-streams: pending_streams=0")
         waits.go.set()
         for _ in streams:
             await raw.hear(f.PayloadFrame)
@@ -346,7 +346,7 @@ async def test_what_is_put_together_is_bounded() -> None:
             )
         )
         error = await raw.hear(f.ErrorFrame)
-        assert (error.stream, error.code, error.data) == (1, 0x202, b"payload-too-large")
+        assert (error.stream, error.code, error.data) == (1, 0x202, b"payload-too-large: payload_bytes=131072")
         await raw.echo(3)
 
 
