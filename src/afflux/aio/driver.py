@@ -270,7 +270,7 @@ class Driver(Pump):  # long: one method for each kind of event
         """Cancel a stream that this side has opened."""
         if self._cancels is None:
             self._cancels = Bucket(*self.engine.limits.cancel_bucket)
-        self._cancels.take(1, monotonic())
+        self._cancels.take(1, self.loop.time())
         self.engine.cancel(stream)
         self.flush_soon()
 
@@ -281,7 +281,7 @@ class Driver(Pump):  # long: one method for each kind of event
         if bucket is None:
             return 0.0
         wanted = min(bucket.burst, len(self.replies) + len(self.inbounds) + 1)
-        return bucket.wait(wanted, monotonic()) or 0.0
+        return bucket.wait(wanted, self.loop.time()) or 0.0
 
     async def until_room(self, size: int) -> None:
         """Wait until there is room to queue ``size`` bytes, in order of arrival.
