@@ -130,7 +130,8 @@ async def test_twenty_thousand_requests_that_take_a_while_are_all_answered() -> 
     assert gate.most <= Limits.server().streams
 
 
-async def test_requests_wait_behind_streams_that_stay_and_are_refused_in_the_end() -> None:
+async def test_streams_wait_behind_streams_that_stay_and_are_refused_in_the_end() -> None:
+    """Requests do not wait for them; and a refusal of one kind is none of the other's."""
     limits = Limits.server(streams=2, pending_s=0.2)
     waits = Three()
     async with afflux.serve(TCP, waits, limits=limits) as server, reaching(server.uri) as raw:
@@ -138,16 +139,29 @@ async def test_requests_wait_behind_streams_that_stay_and_are_refused_in_the_end
         for _ in range(2):
             assert (await raw.hear(f.PayloadFrame)).data == b"first"
             assert await waits.entered.get() == "stream"
-        raw.say(f.RequestResponse(stream=5), f.RequestChannel(stream=7, initial_n=1), f.RequestFnf(stream=9))
+        raw.say(f.RequestStream(stream=5, initial_n=1), f.RequestChannel(stream=7, initial_n=1))
+        raw.say(f.RequestResponse(stream=9), f.RequestFnf(stream=11))
+        assert {await waits.entered.get() for _ in range(2)} == {"request", "fire"}
         refused = [await raw.hear(f.ErrorFrame) for _ in range(2)]
         assert [(error.stream, error.code) for error in refused] == [(5, 0x202), (7, 0x202)]
         assert {error.data for error in refused} == {
             b"too-many-streams: no handler became free within 0.2 s (streams=2)"
         }
         raw.say(f.Cancel(stream=1))
+        raw.say(f.RequestStream(stream=13, initial_n=1))
+        assert (await raw.hear(f.PayloadFrame)).stream == 13
         waits.go.set()
-        raw.say(f.RequestResponse(stream=11, data=b"again"))
-        assert (await raw.hear(f.PayloadFrame)).data == b"again"
+        assert (await raw.hear(f.PayloadFrame)).stream == 9
+
+
+async def test_requests_wait_behind_requests_that_stay_and_are_refused_in_the_end() -> None:
+    limits = Limits.server(streams=2, pending_s=0.2)
+    gate = Gate()
+    async with afflux.serve(TCP, gate, limits=limits) as server, reaching(server.uri) as raw:
+        raw.say(*asked(3))
+        assert ((error := await raw.hear(f.ErrorFrame)).stream, error.code) == (5, 0x202)
+        gate.go.set()
+        assert {(await raw.hear(f.PayloadFrame)).stream for _ in range(2)} == {1, 3}
 
 
 async def test_what_waits_is_in_the_budget_of_its_connection() -> None:

@@ -594,7 +594,7 @@ async def keepalives_every_10_ms(at: Place) -> None:
 
 @habit("rsocket", slow=True, in_process=False)
 async def keepalives_every_50_ms_for_long(at: Place) -> None:
-    await _keepalives(at, 0.05, 15.0, respond=True)
+    await _keepalives(at, 0.05, 6.0, respond=True)
 
 
 @habit("rsocket", in_process=False)
@@ -800,17 +800,15 @@ async def large_metadata(at: Place) -> None:
     await client.echoes([b"data"], rs.composite((0x7E, rs.routing(b"echo")), (0x05, bytes(MiB))))
 
 
-@habit("rsocket", slow=True, in_process=False)
+@habit("rsocket", in_process=False)
 async def three_hundred_subscriptions_and_requests(at: Place) -> None:
-    """A dashboard: streams that wait for events for hours, more than are served at once, and requests beside them.
-    What finds no handler for ``pending_s`` is refused; what is asked is answered one way or the other."""
+    """A dashboard: streams that wait for events for hours, more than are served at once. Requests go beside them."""
     client = await Client.open(at)
     ids = client.ids(300)
     await client.send(*(rs.stream(id, b'{"count": 9, "delay_ms": 3600000}', 4) for id in ids))
     id = client.id()
     await client.send(rs.request(id, b"beside"))
     (answer,) = await client.done(id)
-    assert answer.error is not None or answer.data == b"beside"
-    refused = [id for id in ids if client.of(id).done]
-    assert all((client.of(id).error or (0, b""))[0] == 0x202 for id in refused)
-    await client.send(*(rs.cancel(id) for id in ids if id not in refused))
+    assert (answer.error, answer.data) == (None, b"beside")
+    assert not any(client.of(id).done for id in ids)
+    await client.send(*(rs.cancel(id) for id in ids))

@@ -4,8 +4,9 @@
    long as they do not suspend; the first that does keeps that task for itself, and each of the others gets its own.
    So an answer that needs no waiting costs no task, and ``asyncio.current_task()``, ``asyncio.timeout`` and context
    variables are what a handler expects of them.
-2. At most ``streams`` handlers are at work; the other requests wait in order, and their memory counts as the
-   connection's until then. Those that no handler became free for within ``pending_s`` are refused.
+2. At most ``streams`` handlers of requests are at work, as many of streams and channels, and as many of fires: streams
+   that stay hold up no requests. What is beyond waits in order, and its memory counts as the connection's until then.
+   When no handler became free within ``pending_s``, those that wait for it are refused.
 3. A request's handler begins when there is room to send, and only as many run as their answers are expected to fit
    into ``connection_bytes`` (answers.py). An answer that there is no room for waits, and keeps its handler's place.
 4. A stream's slot is released only when its handler has really returned, or when it will never begin.
@@ -139,11 +140,18 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         self._asking = 0
         "How many of them make the one answer of a request."
         self._begins = 0
-        "Handlers that have begun."
+        "Handlers that have begun, those of streams and channels apart."
+        self._streams: deque[Waiting] | tuple[()] = ()
+        "Streams and channels that no handler has begun to serve: as many run as other handlers, beside them."
+        self._producing = 0
+        "How many handlers of streams and channels are at work."
+        self._stream_begins = 0
+        "How many have begun."
         self._gone: set[int] = set()
-        "Requests in the queue that the peer has given up."
+        "What waits and the peer has given up."
         self._cancels: Bucket | None = None
         self._patience: asyncio.TimerHandle | None = None
+        self._stream_patience: asyncio.TimerHandle | None = None
         self._trial: asyncio.TimerHandle | None = None
         self._sessions: dict[int, Session] = {}
         "Sessions whose handler runs."
@@ -167,7 +175,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
             self._fires_queued += 1
             self._wait(((verb, event.stream, event.payload),))
         else:
-            self._wait(((verb, event.stream, self._producing(event)),))
+            self._wait_for_producer(event, 0)
 
     def requested(self, event: Requests) -> None:
         """The peer asks for several things at once."""
@@ -179,7 +187,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
     def begin_again(self, event: Opened, sent: int) -> None:
         """A request of a former process, ``sent`` items of whose answer were sent: its handler begins again."""
         if event.verb == "stream":
-            self._wait((("stream", event.stream, self._producing(event, sent)),))
+            self._wait_for_producer(event, sent)
         else:
             self.opened(event)
 
@@ -189,12 +197,14 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         if running is not None:
             self.driver.cancel(running[1])
             self._count_cancel()
-        elif self._queue:
+        elif self._queue or self._streams:
             self._gone.add(stream)
-            if len(self._gone) > _GONE and len(self._gone) * 2 > len(self._queue):
-                waiting = [one for one in self._queue if not self._was_canceled(one)]
-                self._queue.clear()
-                self._queue.extend(waiting)
+            if len(self._gone) > _GONE and len(self._gone) * 2 > len(self._queue) + len(self._streams):
+                for queue in (self._queue, self._streams):
+                    if queue:
+                        waiting = [one for one in queue if not self._was_canceled(one)]
+                        queue.clear()
+                        queue.extend(waiting)
                 self._gone.clear()
 
     def _count_cancel(self) -> None:
@@ -234,10 +244,12 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
 
     def ended(self) -> None:
         """The connection is over: handlers end, but for those of fire, which nobody can take back."""
-        for timer in (self._patience, self._trial):
+        for timer in (self._patience, self._stream_patience, self._trial):
             if timer is not None:
                 timer.cancel()
-        self._patience = self._trial = None
+        self._patience = self._stream_patience = self._trial = None
+        if self._streams:
+            self._streams.clear()
         if self._queue:
             self._set_fires_aside()
             self._queue.clear()
@@ -254,7 +266,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
 
     def stop(self) -> None:
         """End every handler, and begin none of those that wait."""
-        for waiting in (self._queue, self._fires, self._pushes):
+        for waiting in (self._queue, self._streams, self._fires, self._pushes):
             if waiting:
                 waiting.clear()
         self._fires_queued = 0
@@ -270,18 +282,23 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         self._queue.extend(more)
         self.driver.asked = True
 
+    def _wait_for_producer(self, event: Opened, sent: int) -> None:
+        """The same of a stream or a channel, ``sent`` items of which a former process has sent."""
+        self._streams = self._streams or deque()
+        self._streams.append((event.verb, event.stream, self._halves(event, sent)))
+        self.driver.asked = True
+
     def passed(self) -> None:
         """The events of a pass that asked for something are told."""
         self._go_on()
 
     def _go_on(self) -> None:
         """Run what waits, unless it is known that no handler may begin."""
+        if self._streams:
+            self._begin_streams()
         if not self._working and ((self._queue and not self._held) or self._may_fire()):
-            if self._queue and type(self._queue[0][2]) is Producing and not self._fires:
-                self._spread()  # they have tasks of their own
-            else:
-                self._working = True
-                self.driver.spawn(self._work())
+            self._working = True
+            self.driver.spawn(self._work())
 
     def _go_on_again(self) -> None:
         """The same after something has changed that handlers may have waited for."""
@@ -302,20 +319,21 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
 
     def roomy(self) -> None:
         """There is room to send again. Only from now on do requests wait for handlers."""
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        for timer in (self._patience, self._stream_patience):
+            if timer is not None:
+                timer.cancel()
+        self._patience = self._stream_patience = None
         self._go_on_again()
 
     def _may_fire(self) -> bool:
         return bool(self._fires) and self._firing < self.driver.engine.limits.streams
 
     def _free(self) -> int:
-        """How many handlers may begin, those of fires apart."""
-        return self.driver.engine.limits.streams + self._firing - len(self._running)
+        """How many handlers may begin, those of fires, streams and channels apart."""
+        return self.driver.engine.limits.streams + self._firing + self._producing - len(self._running)
 
     def _answerable(self) -> int:
-        """How many of them may be handlers of requests."""
+        """How many of them may begin by what their answers are expected to weigh."""
         limits = self.driver.engine.limits
         if not self._asking:
             return limits.streams
@@ -338,8 +356,24 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         if self._asking and not self._answers.known and self._trial is None:
             self._trial = driver.loop.call_later(_TRIAL_S, self._try_more)
         if self._patience is None:
-            limits = driver.engine.limits
-            self._patience = driver.loop.call_later(limits.pending_s, self._check_pending, self._begins)
+            seconds = driver.engine.limits.pending_s
+            self._patience = driver.loop.call_later(seconds, self._check_pending, self._begins)
+
+    def _begin_streams(self) -> None:
+        """Begin the handlers of streams and channels that may."""
+        driver, queue = self.driver, self._streams
+        limits, room = driver.engine.limits, self._room()
+        while queue and room > 0 and self._producing < limits.streams:
+            verb, _, asked = one = queue.popleft()
+            if isinstance(asked, Producing) and not (self._gone and self._was_canceled(one)):
+                self._stream_begins += 1
+                self._produce_items(verb, asked)
+        if queue and not driver.over:
+            driver.held_back = driver.held_back or room <= 0
+            if self._stream_patience is None:
+                self._stream_patience = driver.loop.call_later(
+                    limits.pending_s, self._check_streams, self._stream_begins
+                )
 
     def _try_more(self) -> None:
         self._trial = None
@@ -350,18 +384,30 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
     def _check_pending(self, begins: int) -> None:
         """Whether no handler has begun since then, though there is room to send: then those that wait are refused."""
         self._patience = None
-        if not (self._queue and isinstance(self._queue, deque)):
-            return
         if begins == self._begins and not self.driver.held_back:
-            waiting = [one for one in self._queue if not self._was_canceled(one)]
-            self._queue.clear()
-            self._gone.clear()
-            limits = self.driver.engine.limits
-            text = f"no handler became free within {limits.pending_s:g} s (streams={limits.streams})"
-            for _, stream, asked in waiting:
-                self._turn_away(stream, Rejected(f"{REASONS['streams']}: {text}"))
-                self._skip(stream, asked)
+            self._refuse_all(self._queue)
         self._go_on_again()
+
+    def _check_streams(self, begins: int) -> None:
+        """The same of streams and channels."""
+        self._stream_patience = None
+        if begins == self._stream_begins and not self.driver.held_back:
+            self._refuse_all(self._streams)
+        self._go_on_again()
+
+    def _refuse_all(self, queue: deque[Waiting] | tuple[()]) -> None:
+        """No handler became free for what waits in a queue, fires apart."""
+        if not queue:
+            return
+        waiting = [one for one in queue if one[0] != "fire" and not self._was_canceled(one)]
+        fires = [one for one in queue if one[0] == "fire"]
+        queue.clear()
+        queue.extend(fires)
+        limits = self.driver.engine.limits
+        text = f"no handler became free within {limits.pending_s:g} s (streams={limits.streams})"
+        for _, stream, asked in waiting:
+            self._turn_away(stream, Rejected(f"{REASONS['streams']}: {text}"))
+            self._skip(stream, asked)
 
     def _passed_over(self, one: Waiting) -> bool:
         """Whether what was taken from the queue does not begin now: it was canceled, or is a fire too many."""
@@ -397,12 +443,13 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
     async def _work(self) -> None:
         """Run what waits until one of them suspends. Answers go together: one call of the engine for many."""
         base, verbs, driver = self.context, self._verbs, self.driver
-        engine, queue, limits = driver.engine, self._queue, driver.engine.limits
+        engine, queue = driver.engine, self._queue
         me = cast("asyncio.Task[Any]", asyncio.current_task())
         streams: list[int] = []
         answers: list[Payload] = []
-        left, free, room = driver.loop_frames, limits.streams + self._firing - len(self._running), self._room()
-        answerable = not self._asking or self._answerable() > 0
+        left, free, room = driver.loop_frames, self._free(), self._room()
+        if self._asking and self._answerable() <= 0:
+            free = 0
         begins = taken = read = made = 0
         # The client works on the first half while the second is made; otherwise the two would work in turn.
         # 64 B with 256 at once: 217 → 326 k/s, with 64 at once 165 → 266 k/s, for 8 % more CPU.
@@ -411,17 +458,13 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         while begins < left:
             if self._fires and self._may_fire():
                 verb, stream, asked = self._fires.popleft()
-            elif queue and free > 0 and made < room and (answerable or queue[0][0] != "request"):
+            elif queue and free > 0 and made < room:
                 verb, stream, asked = one = queue.popleft()
                 if (self._gone or verb == "fire") and self._passed_over(one):
                     continue
             else:
                 break
             begins += 1
-            if type(asked) is Producing:
-                self._produce_items(verb, asked)
-                free -= 1
-                continue
             payload: Any = asked
             taken += 1
             read += len(payload.data) if payload.metadata is None else len(payload)
@@ -498,6 +541,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         """A handler has really ended, or its task has before it began: its slot is free."""
         verb, _, asked = self._running.pop(stream)
         if asked is not None:
+            self._producing -= 1
             self._drop_halves(stream, asked)
         if verb == "request":
             self._asking -= 1
@@ -506,7 +550,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         self.driver.engine.release(stream)
         self.driver.flush_soon()
         self._held = False
-        if self._queue or self._fires:
+        if self._queue or self._fires or self._streams:
             self._go_on()
 
     def task_ended(self, stream: int, task: asyncio.Task[Any]) -> None:
@@ -521,22 +565,19 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         queue = self._queue
         if not (queue or self._fires):
             return
-        free, answerable = self._free() if self._room() > 0 else 0, self._answerable()
+        free = min(self._free(), self._answerable()) if self._room() > 0 else 0
         while True:
             if self._fires and self._may_fire():
                 verb, stream, asked = self._fires.popleft()
-            elif queue and free > 0 and (answerable > 0 or queue[0][0] != "request"):
+            elif queue and free > 0:
                 verb, stream, asked = one = queue.popleft()
                 if (self._gone or verb == "fire") and self._passed_over(one):
                     continue
                 free -= verb != "fire"
-                answerable -= verb == "request"
             else:
                 break
             self._begins += 1
-            if isinstance(asked, Producing):
-                self._produce_items(verb, asked)
-            else:
+            if isinstance(asked, Payload):
                 self.driver.consumed(len(asked), 1)
                 task = self.driver.spawn(self._finish(verb, stream, asked), self.context.copy(), stream)
                 self._begin(verb, stream, task)
@@ -619,7 +660,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
 
     # -- stream and channel ---------------------------------------------------------------------------------
 
-    def _producing(self, event: Opened, sent: int = 0) -> Producing:
+    def _halves(self, event: Opened, sent: int) -> Producing:
         """The two halves of a stream or channel. They are there before its handler begins, because what the peer says
         meanwhile goes to them."""
         driver, stream = self.driver, event.stream
@@ -644,6 +685,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         stream = asked.event.stream
         if asked.items is None:
             self.driver.consumed(len(asked.event.payload), 1)  # a channel's first item is taken by its handler
+        self._producing += 1
         self._begin(verb, stream, self.driver.spawn(self._produce(asked), self.context.copy(), stream), asked)
 
     def _drop_halves(self, stream: int, asked: Producing) -> None:

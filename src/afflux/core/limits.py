@@ -90,7 +90,9 @@ class Limits:
     compression: int | None = _row(1, "times the input, if switched on", None, None, None, "decompression", off=True)
 
     # 2. Streams, cancels, ignored frames
-    streams: int = _row(2, "handlers at work per connection", 256, 4_096, 16, "too-many-streams")
+    streams: int = _row(
+        2, "handlers at work per connection: of requests, of streams, of fires", 256, 4_096, 16, "too-many-streams"
+    )
     pending_streams: int = _row(2, "requests that wait for a handler", 16_384, 65_536, 64, "too-many-streams")
     pending_s: float = _row(2, "seconds in which no handler becomes free", 30, 120, 10, "too-many-streams")
     sessions: int = _row(2, "Jmux ids per connection", 128, 128, 16, most=128)
