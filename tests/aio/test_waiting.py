@@ -386,3 +386,23 @@ async def test_small_answers_do_not_make_room_for_large_ones() -> None:
                 if not (isinstance(frame, f.PayloadFrame) and frame.follows):
                     heard.append(type(frame))
             assert heard.count(f.PayloadFrame) >= 6
+
+
+async def test_a_long_poll_beside_a_large_answer_holds_up_nobody() -> None:
+    """What is expected of answers slows requests down; it never stops them."""
+    gate = Gate()
+
+    class Mixed:
+        async def request(self, payload: Payload) -> Payload:
+            if payload.data == b"poll":
+                return await gate.request(payload)
+            await asyncio.sleep(0)
+            return Payload(bytes(4 * MiB) if payload.data == b"large" else payload.data)
+
+    async with afflux.serve(TCP, Mixed()) as server, afflux.connect(server.uri) as peer:
+        assert len(await peer.request(b"large")) == 4 * MiB
+        polls = [asyncio.ensure_future(peer.request(b"poll")) for _ in range(8)]
+        async with asyncio.timeout(10):
+            assert (await peer.request(b"small")).data == b"small"
+        gate.go.set()
+        await asyncio.gather(*polls)

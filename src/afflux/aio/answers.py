@@ -12,8 +12,8 @@ __all__ = ["HELD", "AnswerSizes"]
 HELD = 4
 "How many times ``connection_bytes`` the answers of a connection may take while they wait for room."
 
-_TRIAL = 4
-"Handlers that may run on a connection before the size of any answer is known."
+_TRIAL = 2
+"Handlers that may run whatever their answers are expected to weigh."
 _LIGHT = 0x400
 "Bytes of a mean that bounds nothing."
 _WEIGHT = 8
@@ -30,12 +30,7 @@ class AnswerSizes:
         self.heavy = True
         "Whether small answers are worth recording: the mean is large, or not known."
         self.trial = _TRIAL
-        "Handlers that may run while no answer has been seen."
-
-    @property
-    def known(self) -> bool:
-        """Whether an answer has been seen."""
-        return self._mean is not None
+        "Handlers that may run at least."
 
     def seen(self, size: int, count: int = 1) -> None:
         """Record ``count`` answers of ``size`` bytes in all."""
@@ -45,14 +40,17 @@ class AnswerSizes:
         else:
             self._mean += (mean - self._mean) * min(1.0, count / _WEIGHT)
         self.heavy = self._mean > _LIGHT
+        if mean > _LIGHT:
+            self.trial = _TRIAL
 
     def most(self, room: int) -> int:
         """How many handlers may run so that twice their answers are expected to fit into ``room`` bytes, because some
-        are larger than the mean; at least one."""
+        are larger than the mean; at least ``trial``."""
         if self._mean is None:
             return self.trial
-        return max(1, int(room / max(1.0, 2 * self._mean)))
+        return max(self.trial, int(room / max(1.0, 2 * self._mean)))
 
     def widen(self) -> None:
-        """No answer has come for a while: let twice as many handlers run."""
+        """Requests have waited for a while: let twice as many handlers run, until one gives a large answer. Those that
+        run may wait for long, for something that another request brings about."""
         self.trial *= 2

@@ -61,8 +61,8 @@ _BLOCKED_S = 0.1
 _FEW = 32
 "Answers that are not worth a write of their own."
 
-_TRIAL_S = 0.05
-"Seconds without an answer after which twice as many handlers may run, while no answer has ever been seen."
+_TRIAL_S = 0.02
+"Seconds that requests wait for what answers are expected to weigh, before twice as many handlers may run."
 
 _SMALL = 0x1000
 "Bytes of an answer that need no room: so many handlers run that their small answers do not matter."
@@ -353,7 +353,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         if driver.over:
             return
         driver.held_back = self._room() <= 0
-        if self._asking and not self._answers.known and self._trial is None:
+        if self._trial is None and self._asking and self._answerable() <= 0:
             self._trial = driver.loop.call_later(_TRIAL_S, self._try_more)
         if self._patience is None:
             seconds = driver.engine.limits.pending_s
@@ -377,7 +377,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
 
     def _try_more(self) -> None:
         self._trial = None
-        if not self._answers.known:
+        if self._asking and self._answerable() <= 0:
             self._answers.widen()
         self._go_on_again()
 
