@@ -75,6 +75,21 @@ async def test_what_was_fired_before_the_end_is_handled() -> None:
     assert handler.order == list(range(100))
 
 
+async def test_a_server_that_drains_handles_the_fires_that_came() -> None:
+    handler = Counting(waits=True, enough=100)
+    async with afflux.serve("tcp://127.0.0.1:0", handler, limits=Limits.server(streams=8)) as server:
+        async with afflux.connect(server.uri) as peer:
+            for number in range(100):
+                await peer.fire(b"%d" % number)
+            await peer.request(b"")
+            closing = asyncio.ensure_future(server.close(drain=True))
+            await peer.wait_closed()
+            assert not closing.done()
+            handler.go.set()
+            await closing
+    assert handler.order == list(range(100))
+
+
 async def test_a_server_without_fire_frees_what_they_hold() -> None:
     class Deaf:
         async def request(self, payload: Payload) -> Payload:

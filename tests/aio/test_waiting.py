@@ -377,7 +377,7 @@ async def test_small_answers_do_not_make_room_for_large_ones() -> None:
                 _, peak = tracemalloc.get_traced_memory()
             finally:
                 tracemalloc.stop()
-            assert peak < 5 * limits.connection_bytes + 3 * size, peak / MiB
+            assert peak < 17 * limits.connection_bytes + 3 * size, peak / MiB
             heard = []
             while len(heard) < 256:
                 frame = await raw.frame()
@@ -385,7 +385,7 @@ async def test_small_answers_do_not_make_room_for_large_ones() -> None:
                     assert (frame.data[:11], frame.code) == (b"buffer-full", 0x203), "it may have been processed"
                 if not (isinstance(frame, f.PayloadFrame) and frame.follows):
                     heard.append(type(frame))
-            assert heard.count(f.PayloadFrame) >= 6
+            assert heard.count(f.PayloadFrame) >= 30
 
 
 async def test_a_long_poll_beside_a_large_answer_holds_up_nobody() -> None:

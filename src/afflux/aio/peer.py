@@ -309,7 +309,11 @@ class Peer:  # long: the five verbs, leases and the connection's life
         driver = self._driver
         driver.close(drain=bool(drain), reason=reason)
         if drain:
-            await _within(driver.closed, None if drain is True else drain)
+            until = None if drain is True else driver.loop.time() + drain
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await asyncio.shield(driver.closed)
+                    await self._serving.fired()
             if keeper is not None:
                 await keeper.stop()
             driver.close(reason=reason)

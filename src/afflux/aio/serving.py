@@ -264,6 +264,14 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         """No handler will run any more: let go of the peer, which the context has."""
         self.context = _NO_CONTEXT
 
+    async def fired(self) -> None:
+        """Wait until all fires that came have been handled: nobody can ask for them again."""
+        while self._fires or self._fires_queued or self._firing:
+            tasks = [task for verb, task, _ in self._running.values() if verb == "fire"]
+            if tasks:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(0)
+
     def stop(self) -> None:
         """End every handler, and begin none of those that wait."""
         for waiting in (self._queue, self._streams, self._fires, self._pushes):
