@@ -9,7 +9,7 @@ from __future__ import annotations
 
 __all__ = ["HELD", "AnswerSizes"]
 
-HELD = 16
+HELD = 32
 "How many times ``connection_bytes`` the answers of a connection may take while they wait for room."
 
 _TRIAL = 2

@@ -24,7 +24,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from contextvars import Context, copy_context
 from functools import partial
 from inspect import isawaitable
-from itertools import repeat
+from itertools import islice, repeat
 from time import monotonic
 from types import CoroutineType, coroutine
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -164,7 +164,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
         """The peer asks for something."""
         verb = event.verb
         if verb not in self._verbs:
-            self._refuse(event)
+            self._refuse_verb(event)
         elif verb == "request":
             self._wait(((verb, event.stream, event.payload),))
         elif verb == "fire" and self._held:
@@ -365,7 +365,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
             self._trial = driver.loop.call_later(_TRIAL_S, self._try_more)
         if self._patience is None:
             seconds = driver.engine.limits.pending_s
-            self._patience = driver.loop.call_later(seconds, self._check_pending, self._begins)
+            self._patience = driver.loop.call_later(seconds, self._check_pending, self._begins, len(self._queue))
 
     def _begin_streams(self) -> None:
         """Begin the handlers of streams and channels that may."""
@@ -375,13 +375,23 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
             verb, _, asked = one = queue.popleft()
             if isinstance(asked, Producing) and not (self._gone and self._was_canceled(one)):
                 self._stream_begins += 1
+                if self._stream_patience is not None:
+                    self._stream_patience.cancel()
+                    self._stream_patience = None
                 self._produce_items(verb, asked)
         if queue and not driver.over:
             driver.held_back = driver.held_back or room <= 0
             if self._stream_patience is None:
                 self._stream_patience = driver.loop.call_later(
-                    limits.pending_s, self._check_streams, self._stream_begins
+                    limits.pending_s, self._check_streams, self._stream_begins, len(queue)
                 )
+
+    def _begun(self, count: int) -> None:
+        """Handlers of requests have begun: those that wait have ``pending_s`` from now on."""
+        self._begins += count
+        if count and self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     def _try_more(self) -> None:
         self._trial = None
@@ -389,28 +399,30 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
             self._answers.widen()
         self._go_on_again()
 
-    def _check_pending(self, begins: int) -> None:
-        """Whether no handler has begun since then, though there is room to send: then those that wait are refused."""
+    def _check_pending(self, begins: int, count: int) -> None:
+        """Whether no handler has begun since then, though there is room to send: then those that waited are refused."""
         self._patience = None
         if begins == self._begins and not self.driver.held_back:
-            self._refuse_all(self._queue)
+            self._refuse(self._queue, count)
         self._go_on_again()
 
-    def _check_streams(self, begins: int) -> None:
+    def _check_streams(self, begins: int, count: int) -> None:
         """The same of streams and channels."""
         self._stream_patience = None
         if begins == self._stream_begins and not self.driver.held_back:
-            self._refuse_all(self._streams)
+            self._refuse(self._streams, count)
         self._go_on_again()
 
-    def _refuse_all(self, queue: deque[Waiting] | tuple[()]) -> None:
-        """No handler became free for what waits in a queue, fires apart."""
+    def _refuse(self, queue: deque[Waiting] | tuple[()], count: int) -> None:
+        """No handler became free for the first ``count`` that wait in a queue, fires apart."""
         if not queue:
             return
-        waiting = [one for one in queue if one[0] != "fire" and not self._was_canceled(one)]
-        fires = [one for one in queue if one[0] == "fire"]
+        first = list(islice(queue, count))
+        later = list(islice(queue, count, None))
         queue.clear()
-        queue.extend(fires)
+        queue.extend(one for one in first if one[0] == "fire")
+        queue.extend(later)
+        waiting = [one for one in first if one[0] != "fire" and not self._was_canceled(one)]
         limits = self.driver.engine.limits
         text = f"no handler became free within {limits.pending_s:g} s (streams={limits.streams})"
         for _, stream, asked in waiting:
@@ -513,14 +525,14 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
                     engine.answer(streams, answers)
                 driver.consumed(read, taken)
                 driver.flush_soon()
-                self._begins += begins
+                self._begun(begins)
                 self._begin(verb, stream, me)
                 self._spread()
                 await self._finish(verb, stream, payload, _resume(answer, context, awaited))
                 return
             if me.cancelling():
                 left = begins  # this task is spoilt; another one goes on
-        self._begins += begins
+        self._begun(begins)
         if streams:
             engine.answer(streams, answers)
         driver.consumed(read, taken)
@@ -584,7 +596,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
                 free -= verb != "fire"
             else:
                 break
-            self._begins += 1
+            self._begun(1)
             if isinstance(asked, Payload):
                 self.driver.consumed(len(asked), 1)
                 task = self.driver.spawn(self._finish(verb, stream, asked), self.context.copy(), stream)
@@ -651,7 +663,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
             self.driver.log_failure("afflux: a handler raised", error)
         self.driver.engine.fail(stream, error if isinstance(error, Exception) else RuntimeError("the handler ended"))
 
-    def _refuse(self, event: Opened) -> None:
+    def _refuse_verb(self, event: Opened) -> None:
         there = ", ".join(verb for verb in self._verbs if verb != "push") or "nothing"
         self.driver.consumed(len(event.payload), 1)
         self._turn_away(event.stream, Rejected(f'no handler for "{event.verb}"; handled here: {there}'))

@@ -31,7 +31,7 @@ _UNANSWERED = (_S.CLOSED_EARLY, _S.ABORTED)
 class ServerSessions(Sessions):
     """What a server knows of its sessions."""
 
-    __slots__ = ("_cancels", "_whole", "begun", "closing", "half_closed", "handlers")
+    __slots__ = ("_cancels", "_most_handlers", "_whole", "begun", "closing", "half_closed", "handlers")
 
     def __init__(self, limits: Limits, largest_id: int, fragment: int, charge: Charge, whole: bool) -> None:
         super().__init__(SERVER_SESSION, limits, largest_id, fragment, charge, _ACTIONS, whole)
@@ -39,6 +39,8 @@ class ServerSessions(Sessions):
         self._cancels: Bucket | None = None
         self.handlers: set[int] = set()
         "Sessions whose handler has not returned."
+        # Whole requests wait for a handler; that of a session reads it while it comes.
+        self._most_handlers = limits.streams + (limits.pending_streams if whole and limits.streams else 0)
         self.begun: set[int] = set()
         "Those of them whose handler is at work."
         self.closing = False
@@ -88,7 +90,7 @@ class ServerSessions(Sessions):
         """Why another session can not be taken on; "" when it can. Nothing was done for it yet."""
         if self.closing:
             return "the server is closing"
-        if len(self.handlers) >= self.limits.streams:
+        if len(self.handlers) >= self._most_handlers:
             return "too-many-streams"
         if self.live > self.most:
             return "too-many-sessions"
