@@ -153,6 +153,8 @@ def unused_limits(source: Path = SOURCE) -> list[str]:
             match node:
                 case ast.Attribute(attr=name, value=owner) if name in limits.ROWS and "limits" in _words(owner):
                     read.add(name)
+                case ast.Call(args=[_, owner, ast.Constant(value=str(name)), *_]) if "limits" in _words(owner):
+                    read.add(name)  # core.bucket.spend reads a limit by its name
     return [name for name in limits.ROWS if name not in read]
 
 
