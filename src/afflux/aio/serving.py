@@ -109,6 +109,7 @@ class Producing:
 class Serving(Listening):  # long: one method for each thing that the driver tells
     """The handlers of one connection."""
 
+    # long: a line for each of its fields
     def __init__(
         self,
         verbs: dict[str, Callable[..., Any]],
