@@ -229,8 +229,7 @@ class Engine(Connection):
 
     def begin(self, stream: int) -> None:
         """The handler of a subscription of the peer is at work."""
-        if stream in self._publications.handlers:
-            self._publications.begun.add(stream)
+        self._publications.begun.add(stream)
 
     def release(self, stream: int) -> None:
         """The handler of a subscription of the peer has really returned, or will never begin."""
