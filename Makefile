@@ -7,7 +7,7 @@ ROWS ?=
 OUT ?= build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types tests again optimized compiled docs bench bench-smoke bench-many bench-scale bench-credit bench-floods interop interop-smoke lock clean
+.PHONY: help setup demo test lint types tests again honest optimized compiled docs bench bench-smoke bench-many bench-scale bench-credit bench-floods interop interop-smoke lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -33,14 +33,18 @@ types: setup ## strict types
 	@echo "== mypy --strict"
 	@$(BIN)/mypy
 
-tests: setup ## every test; core and protocols covered to the last branch
+tests: setup ## every test but the honest ones; core and protocols covered to the last branch
 	@echo "== pytest"
-	@$(BIN)/python -m pytest --cov --cov-report=term-missing
+	@$(BIN)/python -m pytest --cov --cov-report=term-missing --ignore=tests/honest
 
 # Beside the tests, on another core: what it prints comes in one piece, at its end.
 again: setup
-	@mkdir -p build; $(MAKE) --no-print-directory --jobs=1 optimized compiled > build/again.log 2>&1; \
+	@mkdir -p build; $(MAKE) --no-print-directory --jobs=1 honest optimized compiled > build/again.log 2>&1; \
 	    passed=$$?; cat build/again.log; exit $$passed
+
+honest: setup ## habits of honest clients of other makes, in raw bytes; most of it is processes
+	@echo "== pytest, honest habits"
+	@$(BIN)/python -m pytest -q tests/honest
 
 optimized: setup ## the inner rings and the asyncio driver again, without asserts
 	@echo "== pytest under python -O"
