@@ -260,8 +260,11 @@ async def test_large_answers_fit_the_budget_of_a_connection(scheme: str, size: i
                 assert peer._driver.transport is not None
                 await asyncio.sleep(0)
                 peer._driver.transport.pause_reading()  # a client that reads nothing for now
-                for _ in range(300):
-                    await asyncio.sleep(0.001)
+                made, still = -1, 0
+                while still < 500:  # turns of the loop in which nothing more was made
+                    still = still + 1 if handler.made == made else 0
+                    made = handler.made
+                    await asyncio.sleep(0)
                 _, peak = tracemalloc.get_traced_memory()
             finally:
                 tracemalloc.stop()
@@ -313,7 +316,7 @@ async def test_handlers_that_answer_late_are_let_run_before_any_has_answered() -
     async with afflux.serve(TCP, gate) as server, reaching(server.uri) as raw:
         raw.say(*asked(256))
         while gate.running < 256:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
         gate.go.set()
         for _ in range(256):
             await raw.hear(f.PayloadFrame)
@@ -354,12 +357,13 @@ async def test_a_peer_that_cancels_too_much_is_read_more_slowly() -> None:
 async def test_small_answers_do_not_make_room_for_large_ones() -> None:
     """A peer that was given small answers asks for large ones: what waits is bounded all the same."""
     limits, size = Limits.server(payload_bytes=2 * MiB, connection_bytes=4 * MiB), MiB
-    slow = asyncio.Event()
+    slow, made = asyncio.Event(), [0]
 
     class Grows:
         async def request(self, payload: Payload) -> Payload:
             if payload.data:
                 await slow.wait()
+            made[0] += 1
             return Payload(bytes(size if payload.data else 8))
 
     async with afflux.serve(TCP, Grows(), limits=limits) as server:
@@ -373,7 +377,8 @@ async def test_small_answers_do_not_make_room_for_large_ones() -> None:
             tracemalloc.start()
             try:
                 slow.set()
-                await asyncio.sleep(0.2)  # nothing is read meanwhile
+                while made[0] < 300 + 256:  # nothing is read meanwhile
+                    await asyncio.sleep(0)
                 _, peak = tracemalloc.get_traced_memory()
             finally:
                 tracemalloc.stop()
@@ -411,7 +416,7 @@ async def test_a_long_poll_beside_a_large_answer_holds_up_nobody() -> None:
 async def test_requests_of_jmux_wait_as_well() -> None:
     class Slow:
         async def request(self, payload: Payload) -> Payload:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
             return payload
 
     async with (
