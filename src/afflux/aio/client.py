@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_bytes
-from time import monotonic, time
+from time import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from afflux.core.errors import ConnectFailed, SetupRefused
 from afflux.core.events import Opened, Suspended
 from afflux.core.limits import Limits
 from afflux.registry import TOKEN_BYTES, Terms
+from afflux.transports import clock
 from afflux.transports.security import Tls, settled
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class Connecting:
         verbs = verbs_of(plan.handler)
         engine: Any
         if former is None:
-            engine = plan.address.entry.built()("client", terms, limits=plan.limits, decide=False, now=monotonic())
+            engine = plan.address.entry.built()("client", terms, limits=plan.limits, decide=False, now=clock.now())
         else:
             engine = former.engine
         home = _Home(verbs, extensions=plan.extensions)

@@ -17,7 +17,6 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from itertools import islice
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from afflux.aio.flow import Inbound, Sender
@@ -270,7 +269,7 @@ class Driver(Pump):  # long: one method for each kind of event
         """Cancel a stream that this side has opened."""
         if self._cancels is None:
             self._cancels = Bucket(*self.engine.limits.cancel_bucket)
-        self._cancels.take(1, self.loop.time())
+        self._cancels.take(1, self.now())
         self.engine.cancel(stream)
         self.flush_soon()
 
@@ -281,7 +280,7 @@ class Driver(Pump):  # long: one method for each kind of event
         if bucket is None:
             return 0.0
         wanted = min(bucket.burst, len(self.replies) + len(self.inbounds) + 1)
-        return bucket.wait(wanted, self.loop.time()) or 0.0
+        return bucket.wait(wanted, self.now()) or 0.0
 
     async def until_room(self, size: int) -> None:
         """Wait until there is room to queue ``size`` bytes, in order of arrival.
@@ -305,7 +304,7 @@ class Driver(Pump):  # long: one method for each kind of event
         """
         if self.calls:
             self.ask_all()  # first come, first on the wire
-        stream = self.engine.open(verb, payload, credit=credit, now=monotonic() if self.leased else None)
+        stream = self.engine.open(verb, payload, credit=credit, now=self.now() if self.leased else None)
         if self.record is not None:
             self.record.opened(stream, verb, payload_of(payload))
         return stream
@@ -360,7 +359,7 @@ class Driver(Pump):  # long: one method for each kind of event
             Error: the connection is over.
         """
         engine, waiting = cast("Leasing", self.engine), self._unleased or deque()
-        if not waiting and engine.lease(monotonic())[0]:
+        if not waiting and engine.lease(self.now())[0]:
             return
         self._unleased = waiting
         if len(waiting) >= self.engine.limits.lease_queue:
@@ -369,7 +368,7 @@ class Driver(Pump):  # long: one method for each kind of event
         waiting.append(turn)
         try:
             async with asyncio.timeout(seconds):
-                while not self.over and not (waiting[0] is turn and engine.lease(monotonic())[0]):
+                while not self.over and not (waiting[0] is turn and engine.lease(self.now())[0]):
                     turn.clear()
                     await turn.wait()
         except TimeoutError:
@@ -487,7 +486,7 @@ class Driver(Pump):  # long: one method for each kind of event
 
     def log_failure(self, text: str, error: BaseException | None = None) -> None:
         """One line for a failure that is no one's error on the wire; at most one a second (rule 8 of limits.md)."""
-        now = monotonic()
+        now = self.now()
         if now - self._logged >= 1.0:
             self._logged = now
             _log.error("%s", text, exc_info=error)
@@ -638,7 +637,7 @@ class Driver(Pump):  # long: one method for each kind of event
         """There is a transport again: at a client, ask to go on."""
         engine = cast("Resumable", self.engine)
         if engine.suspended:
-            self.run(engine.reconnect, monotonic())
+            self.run(engine.reconnect, self.now())
 
     def hand_over(self) -> tuple[asyncio.Transport | None, bytes]:
         """Give the transport, and what came on it, to another session; this one is over."""
@@ -708,7 +707,7 @@ class Driver(Pump):  # long: one method for each kind of event
         for inbound in self.inbounds.values():
             inbound.drop()  # the file says that these were not taken
         self.end(error)
-        self.run(self.engine.close, monotonic(), reason="the session can not be kept")
+        self.run(self.engine.close, self.now(), reason="the session can not be kept")
 
     def _end_record(self) -> None:
         """The session is over: nobody shall find it in the file."""

@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from operator import length_hint
-from time import monotonic
 from types import TracebackType, coroutine
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -97,7 +96,7 @@ class Inbound:  # long: what the driver calls, and what the application's side c
         """Items of one pass."""
         self._granted -= len(payloads)
         if self._adaptive is not None:
-            self._adaptive.arrived(len(payloads), monotonic())
+            self._adaptive.arrived(len(payloads), self._driver.now())
         step = self._step
         if len(payloads) <= step:
             self.chunks.append(payloads)
@@ -126,7 +125,7 @@ class Inbound:  # long: what the driver calls, and what the application's side c
         n += self._early
         self._early = 0
         if self.window is not None:
-            grant = self.window.initial(monotonic())
+            grant = self.window.initial(self._driver.now())
             n = min(n, _MOST - grant)  # one frame carries no more
             self.window.outstanding += n
             n += grant
@@ -180,7 +179,7 @@ class Inbound:  # long: what the driver calls, and what the application's side c
         self._driver.consumed(size, len(chunk))
         if self.ended:
             pass  # no credit is asked for any more
-        elif self.window is not None and (n := self.window.consumed(len(chunk), size, monotonic())):
+        elif self.window is not None and (n := self.window.consumed(len(chunk), size, self._driver.now())):
             self._ask(n)
             if self._adaptive is not None and self._driver.record is None:
                 self._step = min(_CHUNK, self._adaptive.step)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from time import monotonic
 
 from afflux.core.limits import Limits
 from afflux.failures import Failures, address_of
+from afflux.transports.clock import Clock, now
 
 __all__ = ["Guesses"]
 
@@ -24,7 +24,7 @@ class Guesses:
         self,
         limits: Limits,
         *,
-        clock: Callable[[], float] = monotonic,
+        clock: Clock = now,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._most = max(1, limits.auth_failures)

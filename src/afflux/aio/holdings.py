@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from itertools import count
-from time import monotonic
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from afflux.core.errors import ConnectionClosed
 from afflux.core.limits import reached
+from afflux.transports.clock import Clock, clock_of
 
 if TYPE_CHECKING:
     from afflux.aio.pump import Pump
@@ -35,9 +35,10 @@ _numbers: Iterator[int] = count()
 class Holdings:
     """What the connections of one event loop hold."""
 
-    __slots__ = ("_holders", "_last_look", "_look", "held")
+    __slots__ = ("_holders", "_last_look", "_look", "_now", "held")
 
-    def __init__(self) -> None:
+    def __init__(self, now: Clock) -> None:
+        self._now = now
         self.held = 0
         "The sum, in bytes."
         self._holders: dict[Pump, None] = {}
@@ -49,7 +50,7 @@ class Holdings:
         """The books of a loop."""
         books = _books.get(loop)
         if books is None:
-            books = _books[loop] = Holdings()
+            books = _books[loop] = Holdings(clock_of(loop))
         return books
 
     @staticmethod
@@ -66,19 +67,19 @@ class Holdings:
         elif not held:
             self._holders.pop(pump, None)
         if held > before and self._look is None and _total() > pump.engine.limits.process_bytes:
-            wait = max(0.0, self._last_look + _LOOK_EVERY_S - monotonic())
+            wait = max(0.0, self._last_look + _LOOK_EVERY_S - self._now())
             self._look = pump.loop.call_later(wait, self._relieve)
 
     def exceed(self, most: int) -> bool:
         """Whether all connections of the process hold more than ``most`` bytes."""
         if _total() <= most:
             return False
-        if monotonic() >= self._last_look + _LOOK_EVERY_S:
+        if self._now() >= self._last_look + _LOOK_EVERY_S:
             self._recount()
         return _total() > most
 
     def _recount(self) -> None:
-        self._last_look = monotonic()
+        self._last_look = self._now()
         for pump in list(self._holders):
             pump.weigh()
 
@@ -94,7 +95,7 @@ class Holdings:
                 total -= pump.weight
                 text = reached(limits, "process_bytes")
                 pump.end(ConnectionClosed(text, rule="process_bytes"))
-                pump.run(pump.engine.close, monotonic(), reason=text)
+                pump.run(pump.engine.close, pump.now(), reason=text)
 
 
 def _total() -> int:

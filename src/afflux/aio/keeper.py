@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from random import Random
-from time import monotonic
+from random import Random, getrandbits
 
 from afflux.aio.driver import Driver
 from afflux.backoff import Backoff
 from afflux.core.bucket import Bucket
 from afflux.core.errors import ConnectFailed, ConnectionClosed, Error, SetupRefused
 from afflux.core.limits import Limits
+from afflux.transports.clock import clock_of
 
 __all__ = ["Keeper"]
 
@@ -42,13 +42,14 @@ class Keeper:
         random: Random | None = None,
     ) -> None:
         most, gap = limits.resume_rate
+        self._now = clock_of(asyncio.get_running_loop())
         self._rate = Bucket(most, most / (60 + _MARGIN_S))
         self._gap = gap + _MARGIN_S
         self._join = join
         self._renew = renew
         self._resume = resume
         self._reconnect = reconnect
-        self._random = random or Random()
+        self._random = random or Random(getrandbits(64))
         self._waits = None if resume is None else resume.waits(self._random)
         self._last_try = 0.0
         self._tries: Iterator[float] | None = None
@@ -80,9 +81,9 @@ class Keeper:
     async def _rejoin(self, driver: Driver) -> None:
         failure: Error | None = None
         while driver.away and (wait := None if self._waits is None else next(self._waits, None)) is not None:
-            now = monotonic()
+            now = self._now()
             await asyncio.sleep(max(wait, self._last_try + self._gap - now, self._rate.wait(1, now) or 0.0))
-            self._last_try = monotonic()
+            self._last_try = self._now()
             self._rate.take(1, self._last_try)
             try:
                 await self._join(driver)
@@ -103,7 +104,7 @@ class Keeper:
         driver.renew = self._next
         if self._renewed is None or self._renewed.done():
             self._renewed = driver.loop.create_future()
-            refused = isinstance(driver.error, SetupRefused) or monotonic() < self._renewed_at + self._wait
+            refused = isinstance(driver.error, SetupRefused) or self._now() < self._renewed_at + self._wait
             if self._tries is None or not refused:
                 self._tries = self._reconnect.waits(self._random)
             failure = driver.error or ConnectionClosed("the connection is closed")
@@ -118,7 +119,7 @@ class Keeper:
             except Error as error:
                 failure = error
             else:
-                self._wait, self._renewed_at = wait, monotonic()
+                self._wait, self._renewed_at = wait, self._now()
                 renewed.set_result(driver)
                 return
         renewed.set_exception(failure)

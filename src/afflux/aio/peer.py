@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from contextvars import ContextVar
-from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -194,7 +193,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
         first = payload_of(data).data
         driver = await self._writable(len(first))
         engine = cast("Carrying", driver.engine)
-        session = Session(driver, engine.open_session(auto_ack=acknowledge, now=monotonic()))
+        session = Session(driver, engine.open_session(auto_ack=acknowledge, now=driver.now()))
         driver.flush_soon()
         await session.begin(first, finish)
         return session
@@ -268,7 +267,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
         from afflux.protocols.rsocket.lease import Lease
 
         self._protocol.require("lease")
-        cast("Leasing", self._driver.engine).grant(Lease(requests, ttl), monotonic(), metadata)
+        cast("Leasing", self._driver.engine).grant(Lease(requests, ttl), self._driver.now(), metadata)
         self._driver.flush_soon()
 
     async def extend(self, type: int, body: bytes = b"", *, stream: int = 0, ignore: bool = True) -> None:
@@ -346,7 +345,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
         engine = self._driver.engine
         if not getattr(engine, "leased", False):
             return None
-        requests, seconds = getattr(engine, side)(monotonic())
+        requests, seconds = getattr(engine, side)(self._driver.now())
         return Lease(requests, seconds)
 
     async def _may_ask(self, driver: Driver, size: int) -> Driver:

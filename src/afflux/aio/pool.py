@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
+from random import Random, getrandbits
 from types import TracebackType
 from typing import Any
 
@@ -42,7 +42,7 @@ class Pool:
         self._peers: list[Peer] = []
         self._load: dict[Peer, int] = {}
         self._turn = asyncio.Lock()
-        self._random = Random()
+        self._random = Random(getrandbits(64))
         self._over = False
 
     @property

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic
 from typing import Any, cast
 
 from afflux.aio.holdings import Holdings
@@ -24,6 +23,7 @@ from afflux.core.engine import Engine, Fair
 from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
 from afflux.core.events import Event
 from afflux.transports.base import foreign
+from afflux.transports.clock import clock_of
 from afflux.transports.reading import DISCARDED_BYTES, Receiver, end_half
 
 __all__ = ["Pump"]
@@ -82,6 +82,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         "hold_reading",
         "loop",
         "lost",
+        "now",
         "number",
         "over",
         "transport",
@@ -96,6 +97,8 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         self.fair = cast("Fair", engine) if hasattr(engine, "yields") else None
         "The engine, if its streams take turns."
         self.loop = asyncio.get_running_loop()
+        self.now = clock_of(self.loop)
+        "The clock of every deadline."
         self.transport: asyncio.Transport | None = None
         self.error: Error | None = None
         "Why the connection ended, if not in order."
@@ -222,7 +225,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
     def eof_received(self) -> bool:
         """The peer has ended its half: that is the end of the connection (SL-03), unless its engine has more to say."""
         self._heard_end = True
-        self.dispatch(self.engine.receive_eof(monotonic()))
+        self.dispatch(self.engine.receive_eof(self.now()))
         transport = self.transport
         return transport is not None and not self.engine.closed and transport.can_write_eof()
 
@@ -232,11 +235,11 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             self.lost = True
             self.end(exc)
         if not self.engine.closed:
-            self.dispatch(self.engine.receive_eof(monotonic()))
+            self.dispatch(self.engine.receive_eof(self.now()))
         if self.away:
             return
         if not self.engine.closed:  # that was the peer's half; this one is gone as well
-            self.dispatch(self.engine.receive_eof(monotonic()))
+            self.dispatch(self.engine.receive_eof(self.now()))
         self.lost = True
         self.end(None)
         self._stop_timers()
@@ -390,7 +393,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         """Begin to close. What is queued goes first: the engine forgets the rest."""
         if not self.over:
             self._flush(patient=False)
-            self.run(self.engine.close, monotonic(), drain=drain, reason=reason)
+            self.run(self.engine.close, self.now(), drain=drain, reason=reason)
 
     def abort(self, error: Error | None = None) -> None:
         """Cut the link without a word."""
@@ -412,9 +415,9 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
 
     def _take(self, data: bytes | memoryview) -> None:
         """One pass. How much a pass may take is learnt from how long it takes (FR-28)."""
-        start = monotonic()
+        start = self.now()
         self.dispatch(self.engine.receive(data, start))
-        took = monotonic() - start
+        took = self.now() - start
         if took > self._loop_s:
             self._piece = max(_SMALLEST_PIECE, min(self._piece, len(data)) // 2)
         elif self._piece < _LARGEST_PIECE and len(data) >= self._piece and took * 4 < self._loop_s:
@@ -520,11 +523,11 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
                 return
             self._timer.cancel()
         self._due = deadline
-        self._timer = self.loop.call_later(max(0.0, deadline - monotonic()), self._tick)
+        self._timer = self.loop.call_later(max(0.0, deadline - self.now()), self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        now = monotonic()
+        now = self.now()
         deadline = self.engine.deadline
         if deadline is not None and deadline <= now:
             self.dispatch(self.engine.tick(now))
@@ -556,7 +559,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
     def lose(self, error: Error) -> None:
         """The transport is of no use: that is the end, unless the session can go on without it."""
         if getattr(self.engine, "resumable", False):
-            self.dispatch(self.engine.receive_eof(monotonic()))
+            self.dispatch(self.engine.receive_eof(self.now()))
         else:
             self.fail_hard(error)
 
@@ -568,4 +571,4 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         if not self.engine.closed:
             # A session that could be resumed, or waits for it, is not to wait for another transport either.
             lasting = getattr(self.engine, "resumable", False) or getattr(self.engine, "suspended", False)
-            self.dispatch((self.engine.close if lasting else self.engine.receive_eof)(monotonic()))
+            self.dispatch((self.engine.close if lasting else self.engine.receive_eof)(self.now()))

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic, time
+from time import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from afflux.core.errors import ConnectionClosed, Error, LimitExceeded, Rejected
 from afflux.core.events import Established, Opened, Resuming, Suspended
 from afflux.core.limits import REASONS, Limits, reached
 from afflux.registry import Terms
+from afflux.transports import clock
 from afflux.transports.base import Listener
 from afflux.transports.security import Tls, settled
 from afflux.transports.ws_rules import origins_of
@@ -83,7 +84,7 @@ class _Guest(Serving):
         if await self.server._guesses.turn(self.peer.host):
             self.server._bring_back(self, event)
         else:
-            self.driver.run(self.driver.engine.refuse, REASONS["auth_failures"], monotonic())
+            self.driver.run(self.driver.engine.refuse, REASONS["auth_failures"], self.driver.now())
 
     def resumed(self) -> None:
         """The client is back."""
@@ -117,7 +118,7 @@ class _Guest(Serving):
         except Exception as error:
             if not isinstance(error, Error):
                 driver.log_failure("afflux: on_setup raised", error)
-            driver.run(driver.engine.refuse, "there is no such session", monotonic())
+            driver.run(driver.engine.refuse, "there is no such session", driver.now())
         else:
             self.former = False
             self.peer.principal = newcomer.peer.principal
@@ -131,12 +132,12 @@ class _Guest(Serving):
             if decide is not None:
                 await decide(setup, self.peer)
         except Error as error:
-            driver.run(driver.engine.refuse, error.message or "refused", monotonic(), error.code)
+            driver.run(driver.engine.refuse, error.message or "refused", driver.now(), error.code)
         except Exception as error:
             driver.log_failure("afflux: on_setup raised", error)
-            driver.run(driver.engine.refuse, "refused", monotonic())
+            driver.run(driver.engine.refuse, "refused", driver.now())
         else:
-            driver.run(driver.engine.accept, monotonic())
+            driver.run(driver.engine.accept, driver.now())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +312,7 @@ class Server:  # long: the listener's admission is part of it
         """Admit one more connection from ``host``: None. Otherwise the reason why it is refused."""
         if self._closing:
             return "the server is closing"
-        return self._gate.admit(host, monotonic(), self._shown)
+        return self._gate.admit(host, clock.now(), self._shown)
 
     def last_words(self, reason: str) -> bytes:
         """The bytes that tell a refused connection why."""
@@ -319,7 +320,7 @@ class Server:  # long: the listener's admission is part of it
 
     def delay(self) -> float:
         """Seconds until the next accept."""
-        return self._gate.delay(monotonic())
+        return self._gate.delay(clock.now())
 
     def attach(self, host: str, uri: str) -> Driver:
         """Serve a connection that did not come through the listener.
@@ -347,7 +348,7 @@ class Server:  # long: the listener's admission is part of it
             self._terms,
             limits=self.limits,
             decide=self._on_setup is not None,
-            now=monotonic(),
+            now=clock.now(),
         )
         guest = self._guest(engine, uri or self._shown)
         driver, peer = guest.driver, guest.peer
@@ -357,7 +358,7 @@ class Server:  # long: the listener's admission is part of it
             resumable: Any = engine
             driver.record = Record(self._store, resumable, kind="server", asks=False, replays=self._replays)
         peer.host = host
-        if (oldest := self._gate.begin(peer, monotonic())) is not None:
+        if (oldest := self._gate.begin(peer, clock.now())) is not None:
             oldest._driver.abort(ConnectionClosed(reached(self.limits, "half_handshakes"), rule="half_handshakes"))
         if self._closing:
             driver.abort()  # it was accepted just before
@@ -468,7 +469,7 @@ class Server:  # long: the listener's admission is part of it
     def _bring_back(self, newcomer: _Guest, event: Resuming) -> None:
         """Give a newcomer's transport to the session that it asks for; refuse it, and the session is as it was."""
         owner = None if event.session is None else self._owners.get(event.session)
-        driver, now = newcomer.driver, monotonic()
+        driver, now = newcomer.driver, newcomer.driver.now()
         # RE-10: a token is good only with the certificate that the session began with
         if owner is None or plain(owner.certificate) != plain(newcomer.peer.certificate):
             self._guesses.add(newcomer.peer.host)

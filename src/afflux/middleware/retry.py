@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
-from random import Random
+from random import Random, getrandbits
 from typing import Final
 
 from afflux.backoff import Backoff
@@ -65,7 +65,7 @@ class Retry(Middleware):
                 )
         self._times = times
         self._backoff = backoff or Backoff()
-        self._random = random or Random()
+        self._random = random or Random(getrandbits(64))
         self._sleep = sleep
 
     async def request(self, call: Call, next: Next) -> Payload | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from time import monotonic, time
+from time import time
 from typing import Any
 
 from afflux.calls import metadata_mime_of
@@ -29,6 +29,7 @@ from afflux.protocols.rsocket.snapshot import lasting, restore, retained, snapsh
 from afflux.registry import Terms
 from afflux.resume.errors import StoreDamaged
 from afflux.resume.store import Change, Item, Kind, Saved, Store
+from afflux.transports import clock
 
 __all__ = ["Asked", "Record", "Served"]
 
@@ -242,7 +243,7 @@ class Record:
     def _last_seen(self) -> float:
         """By the wall clock: another process has another clock of its own."""
         since = self.engine.away
-        return time() if since is None else time() - (monotonic() - since)
+        return time() if since is None else time() - (clock.now() - since)
 
     # -- another process ------------------------------------------------------------------------------------
 
@@ -272,7 +273,7 @@ class Record:
                 saved.parts,
                 saved.blocks,
                 limits=limits,
-                now=monotonic(),
+                now=clock.now(),
                 away=max(0.0, time() - saved.seen),
                 unconsumed=(sum(map(len, held)), len(held)),
                 lease=terms.lease,
