@@ -35,7 +35,7 @@ _LOG_EVERY_S: Final = 1.0
 
 
 class Gate:
-    """The admission of one server. ``now`` is in monotonic seconds."""
+    """The admission of one server. ``now`` is the time of the loop."""
 
     def __init__(self, limits: Limits, overloaded: Callable[[], bool]) -> None:
         self._limits = limits

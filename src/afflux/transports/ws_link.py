@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from time import monotonic
 from typing import Any, cast
 
 from afflux.core.errors import ConnectFailed, Error
 from afflux.core.limits import Limits
+from afflux.transports.clock import clock_of
 from afflux.transports.reading import DISCARDED_BYTES, GONE, Receiver, end_half
 from afflux.transports.ws_wire import Wire
 
@@ -245,9 +245,10 @@ class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and 
         """One pass over the input, as far as it may go in this turn."""
         wire, at = self._wire, 0
         found: list[bytes] = []
-        until = monotonic() + self._limits.loop_ms / 1000
+        now = clock_of(asyncio.get_running_loop())
+        until = now() + self._limits.loop_ms / 1000
         while not wire.over and (wire.stopped or at < len(data)):
-            if self._echoing or (found and monotonic() >= until):
+            if self._echoing or (found and now() >= until):
                 break
             piece = b"" if wire.stopped else data[at : at + _PIECE]
             at += len(piece)
