@@ -16,6 +16,7 @@ from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.registry import Terms
 
 if TYPE_CHECKING:
+    from afflux.core.engine import Engine
     from afflux.protocols.rsocket.metadata import CompactLen, Entries, Entry, EntryLike
 
 __all__ = [
@@ -49,10 +50,10 @@ class Cursor(Protocol):
         """The entry's bytes."""
 
 
-def metadata_mime_of(engine: object) -> str | None:
+def metadata_mime_of(engine: Engine) -> str | None:
     """The MIME type of all metadata of an engine's connection, as its SETUP says; None where its protocol says none,
     which means composite metadata."""
-    mime: str | None = getattr(getattr(engine, "setup", None), "metadata_mime", None)
+    mime: str | None = None if engine.setup is None else engine.setup.metadata_mime
     return mime
 
 
@@ -90,7 +91,7 @@ def call_payload(
 
 
 def payload_for(
-    engine: object, data: PayloadLike, metadata: Metadata, route: str | None, cursor: Cursor | None
+    engine: Engine, data: PayloadLike, metadata: Metadata, route: str | None, cursor: Cursor | None
 ) -> Payload:
     """The same in the way of an engine's connection. Raises as ``call_payload`` does."""
     if metadata is None and route is None and cursor is None:

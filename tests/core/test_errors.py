@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from afflux.core import errors
-from afflux.core.errors import ApplicationError, ConnectionClosed, Error, MissingExtra, Rejected, Unsupported, Violation
+from afflux.core.errors import (
+    ApplicationError,
+    ConnectionClosed,
+    Consequence,
+    Error,
+    MissingExtra,
+    Rejected,
+    Unsupported,
+    Violation,
+)
 
 
 def test_all_is_the_module() -> None:
@@ -18,7 +27,7 @@ def test_all_is_the_module() -> None:
 def test_one_tree() -> None:
     for name in errors.__all__:
         kind = getattr(errors, name)
-        assert issubclass(kind, Error) or kind is Violation
+        assert issubclass(kind, Error) or kind in (Consequence, Violation)
 
 
 def test_what_an_error_carries() -> None:

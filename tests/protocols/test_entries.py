@@ -12,14 +12,23 @@ from afflux.core.events import Closed, Failed, Requests
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.core.terms import Terms
+from afflux.protocols.rsocket.resume import Sessions
 from afflux.registry import PROTOCOLS
 
 BUILT = [name for name, entry in PROTOCOLS.items() if entry.make is not None]
+ABILITIES = {
+    "lease": "leases",
+    "resume": "resumption",
+    "extensions": "extensions",
+    "session": "byte_sessions",
+}
+"""The attribute of an engine for each feature, and the contract of what it is."""
 CONTRACTS = {
-    "lease": contracts.Leasing,
-    "resume": contracts.Resumable,
-    "extensions": contracts.Extending,
-    "session": contracts.Carrying,
+    "scheduler": contracts.Scheduler,
+    "leases": contracts.Leases,
+    "resumption": contracts.Resumption,
+    "extensions": contracts.Extensions,
+    "byte_sessions": contracts.ByteSessions,
 }
 
 
@@ -38,11 +47,17 @@ def promised(contract: Any) -> set[str]:
 @pytest.mark.parametrize("role", ["client", "server"])
 @pytest.mark.parametrize("name", BUILT)
 def test_an_engine_has_what_its_entry_says(name: str, role: str) -> None:
-    engine = made(name, role)
-    there = set(dir(engine))
-    assert promised(contracts.Engine) - there == set()
-    for feature in PROTOCOLS[name].features:
-        assert promised(CONTRACTS.get(feature, contracts.Engine)) - there == set(), feature
+    sessions = Sessions(Limits()) if name == "rsocket" and role == "server" else None
+    engine = made(name, role, Terms(leases=True, token=bytes(32), sessions=sessions))
+    assert promised(contracts.Engine) - set(dir(engine)) == set()
+    abilities = {ability for feature in PROTOCOLS[name].features if (ability := ABILITIES.get(feature))}
+    for ability, contract in CONTRACTS.items():
+        there = getattr(engine, ability)
+        if there is not None:
+            assert promised(contract) - set(dir(there)) == set(), ability
+            assert ability == "scheduler" or ability in abilities
+        elif ability in abilities:
+            assert (ability, role) == ("leases", "server")  # agreed on when SETUP comes
 
 
 @pytest.mark.parametrize("name", BUILT)

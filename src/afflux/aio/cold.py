@@ -19,7 +19,7 @@ from afflux.core.payload import Payload
 
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
-    from afflux.core.engine import Lasting
+    from afflux.core.engine import Resumption
     from afflux.resume.record import Asked, Record
 
 __all__ = ["Unfinished", "begin_again", "plain", "replays_of", "skipping", "unfinished_of"]
@@ -41,7 +41,7 @@ class Unfinished:
         "The request; for a channel also its first item. Empty when all that are kept would be beyond ``resume_bytes``."
         self.taken = asked.taken
         "Items that the former process has taken: the next one has this number, counted from 0."
-        sent, _, owed = cast("Lasting", driver.engine).standing(stream) or (0, 0, 0)
+        sent, _, owed = cast("Resumption", driver.engine.resumption).standing(stream) or (0, 0, 0)
         self.sent = sent
         "Items of a channel that the former process has sent, the request among them. 0 if nothing more can be sent."
         self._claimed = False
@@ -211,13 +211,13 @@ def replays_of(handler: object) -> Callable[..., bool]:
 def begin_again(driver: Driver, record: Record, who: str) -> list[tuple[Opened, int]]:
     """End what can not go on: what a handler was doing that has died, what was asked and nobody awaits. Return the
     requests whose handlers begin again, and how many items of each answer were sent."""
-    engine = cast("Lasting", driver.engine)
+    engine, session = driver.engine, cast("Resumption", driver.engine.resumption)
     again: list[tuple[Opened, int]] = []
-    for stream in engine.asking:
+    for stream in session.asking:
         if stream not in record.asked:
             engine.cancel(stream)
-    for stream in sorted(engine.handlers):
-        served, standing = record.served.get(stream), engine.standing(stream)
+    for stream in sorted(session.handlers):
+        served, standing = record.served.get(stream), session.standing(stream)
         if served is not None and (standing is not None or served.verb == "fire"):
             sent, allowed, _ = standing or (0, 0, 0)
             again.append((Opened(stream, served.verb, served.payload, allowed, False), sent))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from afflux.aio.flow import Inbound, Sender
 from afflux.aio.pump import Pump
 from afflux.core.bucket import Bucket
-from afflux.core.engine import Engine, Leasing, Resumable
+from afflux.core.engine import Engine, Leases
 from afflux.core.errors import ConnectionClosed, Error, LeaseExpired, LimitExceeded
 from afflux.core.events import (
     Acknowledged,
@@ -216,7 +216,7 @@ class Driver(Pump):  # long: one method for each kind of event
         self.loop_bytes: int = engine.limits.loop_bytes
         self.askers: Waiters | tuple[()] = ()
         "Requests that wait, because as many are under way as a peer with the same limits would take."
-        self.leased: bool = getattr(engine, "leased", False)
+        self.leased: bool = engine.leases is not None
         "Requests need a lease."
         self.lease_wait: float | None = None
         "Seconds that a request may wait for one; None: it fails at once."
@@ -358,8 +358,8 @@ class Driver(Pump):  # long: one method for each kind of event
             LeaseExpired: none came in time, or as many wait as ``lease_queue`` allows.
             Error: the connection is over.
         """
-        engine, waiting = cast("Leasing", self.engine), self._unleased or deque()
-        if not waiting and engine.lease(self.now())[0]:
+        leases, waiting = cast("Leases", self.engine.leases), self._unleased or deque()
+        if not waiting and leases.lease(self.now())[0]:
             return
         self._unleased = waiting
         if len(waiting) >= self.engine.limits.lease_queue:
@@ -368,7 +368,7 @@ class Driver(Pump):  # long: one method for each kind of event
         waiting.append(turn)
         try:
             async with asyncio.timeout(seconds):
-                while not self.over and not (waiting[0] is turn and engine.lease(self.now())[0]):
+                while not self.over and not (waiting[0] is turn and leases.lease(self.now())[0]):
                     turn.clear()
                     await turn.wait()
         except TimeoutError:
@@ -455,12 +455,8 @@ class Driver(Pump):  # long: one method for each kind of event
         return error
 
     def _reasons(self) -> Callable[[int], Error]:
-        """The error for each stream that is under way. Some engines know of which ones nothing was written."""
-        reason = self.reason()
-        unsent = getattr(self.engine, "unsent", None)
-        if unsent is None:
-            return lambda stream: reason
-        safe = self._unsent()
+        """The error for each stream that is under way: for one of which nothing was written it is safe to try again."""
+        reason, safe, unsent = self.reason(), self._unsent(), self.engine.unsent
         return lambda stream: safe if unsent(stream) else reason
 
     def reason(self) -> Error:
@@ -600,7 +596,7 @@ class Driver(Pump):  # long: one method for each kind of event
         self.owner.requested(event)
 
     def _established(self, event: Established) -> None:
-        self.leased = getattr(self.engine, "leased", False)
+        self.leased = self.engine.leases is not None
         self.owner.established(event)
 
     def _pushed(self, event: Pushed) -> None:
@@ -635,13 +631,14 @@ class Driver(Pump):  # long: one method for each kind of event
 
     def joined(self) -> None:
         """There is a transport again: at a client, ask to go on."""
-        engine = cast("Resumable", self.engine)
-        if engine.suspended:
-            self.run(engine.reconnect, self.now())
+        resumption = self.engine.resumption
+        if resumption is not None and resumption.suspended:
+            self.run(resumption.reconnect, self.now())
 
     def hand_over(self) -> tuple[asyncio.Transport | None, bytes]:
         """Give the transport, and what came on it, to another session; this one is over."""
-        rest = cast("Resumable", self.engine).hand_over() + self._held
+        resumption = self.engine.resumption
+        rest = self._held if resumption is None else resumption.hand_over() + self._held
         transport = self.release()
         self.end(None)
         return transport, rest

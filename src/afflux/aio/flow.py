@@ -310,7 +310,7 @@ class ItemStream(AsyncIterator[Payload]):
         Raises:
             LocalProtocolError: ``n`` is out of range.
         """
-        most = getattr(self._inbound.driver.engine, "most_credit", 0x7FFFFFFF)
+        most = self._inbound.driver.engine.most_credit
         if not 0 < n <= most:
             raise LocalProtocolError(f"a grant is 1 to {most}, not {n}", rule="R-26", stream=self.id)
         self._start(n)

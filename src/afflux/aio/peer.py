@@ -17,14 +17,14 @@ from afflux.aio.serving import Serving
 from afflux.aio.session import Session
 from afflux.calls import Cursor, Metadata, payload_for
 from afflux.core.autocredit import Kept, check_kept
-from afflux.core.errors import Error
+from afflux.core.errors import Error, LocalProtocolError
 from afflux.core.events import Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.registry import ProtocolEntry
 
 if TYPE_CHECKING:
-    from afflux.core.engine import Carrying, Extending, Leasing
+    from afflux.core.engine import ByteSessions, Extensions
     from afflux.protocols.rsocket.lease import Lease
     from afflux.resume.store import Store
 
@@ -192,7 +192,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
         self._protocol.require("session")
         first = payload_of(data).data
         driver = await self._writable(len(first))
-        engine = cast("Carrying", driver.engine)
+        engine = cast("ByteSessions", driver.engine.byte_sessions)
         session = Session(driver, engine.open_session(auto_ack=acknowledge, now=driver.now()))
         driver.flush_soon()
         await session.begin(first, finish)
@@ -249,12 +249,14 @@ class Peer:  # long: the five verbs, leases and the connection's life
     @property
     def lease(self) -> Lease | None:
         """What is left of the lease that this side sends requests under; None without leases."""
-        return self._lease_by("lease")
+        leases = self._driver.engine.leases
+        return None if leases is None else _lease(*leases.lease(self._driver.now()))
 
     @property
     def granted(self) -> Lease | None:
         """What is left of the lease that this side has granted; None without leases."""
-        return self._lease_by("granted")
+        leases = self._driver.engine.leases
+        return None if leases is None else _lease(*leases.granted(self._driver.now()))
 
     def grant(self, requests: int, ttl: float, *, metadata: bytes = b"") -> None:
         """Grant a lease by hand: ``requests`` within ``ttl`` seconds. It replaces what was granted before.
@@ -267,7 +269,10 @@ class Peer:  # long: the five verbs, leases and the connection's life
         from afflux.protocols.rsocket.lease import Lease
 
         self._protocol.require("lease")
-        cast("Leasing", self._driver.engine).grant(Lease(requests, ttl), self._driver.now(), metadata)
+        lease, leases = Lease(requests, ttl), self._driver.engine.leases
+        if leases is None:
+            raise LocalProtocolError("leases were not agreed on in SETUP", stream=0, rule="R-13")
+        leases.grant(lease, self._driver.now(), metadata)
         self._driver.flush_soon()
 
     async def extend(self, type: int, body: bytes = b"", *, stream: int = 0, ignore: bool = True) -> None:
@@ -279,7 +284,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
         """
         self._protocol.require("extensions")
         driver = await self._writable()
-        cast("Extending", driver.engine).extend(type, body, stream=stream, ignore=ignore)
+        cast("Extensions", driver.engine.extensions).extend(type, body, stream=stream, ignore=ignore)
         driver.flush_soon()
 
     @property
@@ -338,15 +343,6 @@ class Peer:  # long: the five verbs, leases and the connection's life
         return f"<Peer {self.uri}{' closed' if self.closed else ''}>"
 
     # -- inside ---------------------------------------------------------------------------------------------
-
-    def _lease_by(self, side: str) -> Lease | None:
-        from afflux.protocols.rsocket.lease import Lease
-
-        engine = self._driver.engine
-        if not getattr(engine, "leased", False):
-            return None
-        requests, seconds = getattr(engine, side)(self._driver.now())
-        return Lease(requests, seconds)
 
     async def _may_ask(self, driver: Driver, size: int) -> Driver:
         """The connection to use, when one more request of ``size`` bytes may be under way."""
@@ -424,3 +420,9 @@ async def _within(future: asyncio.Future[None], seconds: float | None) -> bool:
         await asyncio.wait_for(asyncio.shield(future), seconds)
         return True
     return False
+
+
+def _lease(requests: int, seconds: float) -> Lease:
+    from afflux.protocols.rsocket.lease import Lease
+
+    return Lease(requests, seconds)

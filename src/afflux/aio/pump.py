@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from afflux.aio.holdings import Holdings
-from afflux.core.engine import Engine, Fair
+from afflux.core.engine import Engine
 from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
 from afflux.core.events import Event
 from afflux.transports.base import foreign
@@ -94,8 +94,8 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
     def __init__(self, engine: Engine, expects: str | None) -> None:
         self._view = None
         self.engine = engine
-        self.fair = cast("Fair", engine) if hasattr(engine, "yields") else None
-        "The engine, if its streams take turns."
+        self.fair = engine.scheduler
+        "Shares the connection among streams; None where the protocol has no scheduler."
         self.loop = asyncio.get_running_loop()
         self.now = clock_of(self.loop)
         "The clock of every deadline."
@@ -229,9 +229,15 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         transport = self.transport
         return transport is not None and not self.engine.closed and transport.can_write_eof()
 
+    @property
+    def resumable(self) -> bool:
+        """Whether the session would outlive its transport."""
+        resumption = self.engine.resumption
+        return resumption is not None and resumption.resumable
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The link is gone. One that knows why says it with an afflux error."""
-        if isinstance(exc, Error) and not self.over and not getattr(self.engine, "resumable", False):
+        if isinstance(exc, Error) and not self.over and not self.resumable:
             self.lost = True
             self.end(exc)
         if not self.engine.closed:
@@ -402,8 +408,8 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
     def _refuse_stranger(self, data: bytes, text: str) -> None:
         """Something else came where the protocol should begin. It is answered as the engine answers any first frame
         that can not be; everyone here hears what the peer speaks."""
-        error = RemoteProtocolError(text, rule="handshake")
-        if not (self.answers or getattr(self.engine, "resumable", False)):
+        error = RemoteProtocolError.of_handshake(text)
+        if not (self.answers or self.resumable):
             self.end(error)
         self._take(data)
         if self.engine.closed:
@@ -468,7 +474,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
             return
         fair = self.fair if patient else None
         again = False
-        while not self._blocked and not (again := fair is not None and fair.yields()):
+        while not self._blocked and not (again := fair is not None and fair.should_yield()):
             if not (data := engine.outgoing(_BLOCK)):
                 break
             if not self.durable():
@@ -558,7 +564,7 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
 
     def lose(self, error: Error) -> None:
         """The transport is of no use: that is the end, unless the session can go on without it."""
-        if getattr(self.engine, "resumable", False):
+        if self.resumable:
             self.dispatch(self.engine.receive_eof(self.now()))
         else:
             self.fail_hard(error)
@@ -570,5 +576,6 @@ class Pump(Receiver):  # long: asyncio's six callbacks and the driver's five hoo
         self.end(error)
         if not self.engine.closed:
             # A session that could be resumed, or waits for it, is not to wait for another transport either.
-            lasting = getattr(self.engine, "resumable", False) or getattr(self.engine, "suspended", False)
+            resumption = self.engine.resumption
+            lasting = resumption is not None and (resumption.resumable or resumption.suspended)
             self.dispatch((self.engine.close if lasting else self.engine.receive_eof)(self.now()))

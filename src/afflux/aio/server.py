@@ -479,7 +479,7 @@ class Server:  # long: the listener's admission is part of it
             newcomer.deciding = driver.spawn(owner.look_at(newcomer, event), newcomer.context.copy())
             return
         try:
-            events = event.session.resume(event.request, now)
+            events = event.session.resumption.resume(event.request, now)
         except Rejected as error:
             driver.run(driver.engine.refuse, error.message, now)
             return

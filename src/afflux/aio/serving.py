@@ -26,7 +26,7 @@ from functools import partial
 from inspect import isawaitable
 from itertools import islice, repeat
 from types import CoroutineType, coroutine
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from afflux.aio.answers import HELD, AnswerSizes
 from afflux.aio.cold import skipping
@@ -39,9 +39,6 @@ from afflux.core.errors import Canceled, Error, Rejected
 from afflux.core.events import Extended, Opened, Pushed, Requests, SessionOpened
 from afflux.core.limits import REASONS
 from afflux.core.payload import Payload
-
-if TYPE_CHECKING:
-    from afflux.core.engine import Carrying
 
 __all__ = ["VERBS", "Extension", "Serving", "verbs_of"]
 
@@ -671,11 +668,11 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
 
     def _turn_away(self, stream: int, error: Rejected) -> None:
         """Refuse what no handler has seen."""
-        engine = self.driver.engine
-        if hasattr(engine, "abort"):
-            cast("Carrying", engine).abort(stream, str(error), untouched=True)
+        sessions = self.driver.engine.byte_sessions
+        if sessions is not None:
+            sessions.abort(stream, str(error), untouched=True)
         else:
-            engine.fail(stream, error)
+            self.driver.engine.fail(stream, error)
         self.driver.flush_soon()
 
     # -- stream and channel ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from afflux.core.payload import payload_of
 
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
-    from afflux.core.engine import Carrying
+    from afflux.core.engine import ByteSessions
     from afflux.core.events import Acknowledged, Readable
 
 __all__ = ["Session"]
@@ -27,7 +27,7 @@ class Session:
 
     def __init__(self, driver: Driver, stream: int) -> None:
         self._driver = driver
-        self._engine = cast("Carrying", driver.engine)
+        self._engine = cast("ByteSessions", driver.engine.byte_sessions)
         self.stream = stream
         "Its number at this connection; the id on the wire, which comes again, is ``id``."
         self.error: BaseException | None = None
@@ -116,7 +116,7 @@ class Session:
             LimitExceeded: it is more; the session is aborted.
             Error: the session failed before the end.
         """
-        most = self._engine.limits.payload_bytes if most is None else most
+        most = self._driver.engine.limits.payload_bytes if most is None else most
         parts = bytearray()
         while data := await self.read():
             parts += data

@@ -75,7 +75,7 @@ def code_of(error: BaseException) -> int:
         return USAGE  # a ValueError is told only when it is one of ours, such as a credentials file that is wrong
     if isinstance(error, errors.Error) and error.code is not None:
         return BY_WIRE_CODE.get(error.code, OTHER_CODE)
-    if isinstance(error, errors.SetupRefused) or _tls(error) or getattr(error, "rule", None) == "handshake":
+    if isinstance(error, errors.SetupRefused) or _tls(error) or getattr(error, "in_handshake", False):
         return HANDSHAKE
     if isinstance(error, TimeoutError):
         return TIMEOUT

@@ -203,7 +203,7 @@ def _senseless(error: Error) -> bool:
     """Whether it may come from a server of another protocol: the peer made no sense, or left without a word."""
     root = error.__cause__ or error
     if isinstance(root, RemoteProtocolError):
-        return root.rule != "handshake"  # that one tells what the peer speaks
+        return not root.in_handshake  # that one tells what the peer speaks
     return type(root) is ConnectionClosed and root.code is None
 
 

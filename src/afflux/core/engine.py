@@ -1,14 +1,16 @@
-"""The engine contract: what one end of one connection offers, whatever its protocol.
+"""Define the engine contract: the methods and abilities that one end of one connection offers, in every protocol.
 
-An engine has no socket, no clock, no randomness and no log. A driver feeds it bytes and time and does what
-comes out::
+An engine has no socket, no clock, no randomness and no log. A driver feeds it bytes and time and handles the result::
 
     events = engine.receive(data, now)      # or receive_eof(now), or tick(now) at engine.deadline
-    for event in events: ...                # tell the application
+    for event in events: ...                # dispatch them to the application
     transport.write(engine.outgoing())      # until it returns b""
 
 The verbs queue bytes and raise only for the caller's own mistakes (LocalProtocolError, LimitExceeded,
-Unsupported, ConnectionClosed). What the peer does never raises.
+Unsupported, ConnectionClosed). Input from the peer never raises.
+
+An ability that only some protocols have is an attribute: an object of the type declared here, or None where the
+protocol, or this connection, does not have it.
 """
 
 from __future__ import annotations
@@ -21,14 +23,48 @@ from afflux.core.events import Event, Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike
 
-__all__ = ["Carrying", "Engine", "Extending", "Fair", "Lasting", "Leasing", "Promising", "Resumable"]
+__all__ = ["ByteSessions", "Engine", "Extensions", "Leases", "Resumption", "Scheduler"]
 
 
 class Engine(Protocol):
     """One end of one connection."""
 
     limits: Limits
-    "The bounds this end keeps, and makes the peer keep."
+    "The bounds that this end obeys and enforces."
+
+    # Abilities: an object, or None.
+
+    @property
+    def scheduler(self) -> Scheduler | None:
+        """Shares the connection among streams by bytes; None: streams leave in the order in which they were queued."""
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """The session that can outlive its transport; None: it ends with its transport."""
+
+    @property
+    def leases(self) -> Leases | None:
+        """Counts requests by leases; None: the two sides have not agreed on leases."""
+
+    @property
+    def extensions(self) -> Extensions | None:
+        """Sends frames of extensions; None: the protocol has none."""
+
+    @property
+    def byte_sessions(self) -> ByteSessions | None:
+        """Sessions of bytes in both directions; None: the protocol has none."""
+
+    @property
+    def setup(self) -> Any:
+        """What the client proposed (the SETUP frame, sent or received); None before it is known, or without one."""
+
+    @property
+    def most_credit(self) -> int:
+        """The most items that one ``request`` may grant."""
+
+    def unsent(self, stream: int) -> bool:
+        """Whether no byte of a stream was handed over to be written: whatever happens, it is safe to try again. An
+        engine that cannot know it returns False."""
 
     # What the driver calls.
 
@@ -142,50 +178,70 @@ class Engine(Protocol):
         """How many items the peer will still take on a stream; 0 for one that is over."""
 
 
-class Fair(Engine, Protocol):
-    """An engine whose streams take turns by bytes, with large payloads in pieces."""
+class Scheduler(Protocol):
+    """Shares the connection among its streams by bytes, with large payloads in pieces."""
 
     def room_beside(self, unsent: int) -> int:
-        """The room for what is no large payload (64 KiB and more): it does not wait until such a one has left."""
+        """The room for payloads below 64 KiB, which does not wait until a larger one has left. ``unsent`` bytes wait
+        in the transport."""
 
     def crowd(self, waiting: int) -> None:
-        """Before a turn's writing: so many streams have more to send and wait for room."""
+        """Before a turn's writing: ``waiting`` streams have more to send and wait for room."""
 
-    def yields(self) -> bool:
-        """Before each outgoing: whether to leave it for now, because what is queued is of streams that have had their
-        share, and others are busy. Go on when something new is queued, or after ``pace``. Who does not ask goes on all
-        the same."""
+    def should_yield(self) -> bool:
+        """True while all queued streams are over their quota and others are busy. A driver may then leave the queue
+        until something new is queued or ``pace`` was called; it may also ignore this and go on."""
 
     def pace(self) -> None:
-        """A millisecond has gone by since it yielded."""
+        """A millisecond has passed since ``should_yield`` was true."""
 
     def behind(self, stream: int) -> bool:
-        """Whether something of the stream is still queued: of several that make items without end, only who is not
-        behind should make more. ``caught_up`` says when that is over."""
+        """Whether something of the stream is still queued. Of several endless producers only those that are not behind
+        should produce more. ``caught_up`` reports when that is over."""
 
     def caught_up(self) -> list[int]:
-        """The streams that were behind, and are not any more, since the last call."""
+        """The streams that were behind and no longer are, since the last call."""
 
 
-class Resumable(Engine, Protocol):
-    """An engine whose session can outlive its transport."""
+class Resumption(Protocol):
+    """A session that can outlive its transport and, when it is recorded, its process."""
+
+    begins_anew: bool
+    """A client that has never heard from its server begins a new session when the server does not know this one. Set
+    it to False for a session that is stored in a file."""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the session would outlive its transport now."""
 
     @property
     def suspended(self) -> bool:
         """Whether the session waits for a transport. The verbs go on queueing."""
 
+    @property
+    def away(self) -> float | None:
+        """Since when there has been no transport, or none that was resumed; None while there is one."""
+
     def reconnect(self, now: float) -> list[Event]:
-        """The side that connects has a new transport: ask to go on. Then comes Resumed, Suspended or Closed."""
+        """The side that connects has a new transport: ask to resume. Then comes Resumed, Suspended or Closed.
+
+        Raises:
+            LocalProtocolError: the session is not suspended.
+        """
 
     def resume(self, request: Any, now: float) -> list[Event]:
-        """The side that listens: go on, on the transport on which ``request`` came. Raises Rejected if it can not."""
+        """The side that listens: resume on the transport on which ``request`` came.
+
+        Raises:
+            Rejected: the positions do not fit, or it comes too often; the session is as it was.
+        """
 
     def hand_over(self) -> bytes:
-        """A newcomer's engine, after Resuming: it is over; the bytes are for the session's engine."""
+        """End a newcomer's engine, after Resuming; the bytes are for the session's engine.
 
-
-class Lasting(Resumable, Protocol):
-    """An engine whose session can outlive its process: what has to be known to go on with it."""
+        Raises:
+            LocalProtocolError: it did not ask to resume a session.
+        """
 
     @property
     def handlers(self) -> Collection[int]:
@@ -200,39 +256,28 @@ class Lasting(Resumable, Protocol):
         many may still come. None for a stream that is over."""
 
 
-class Leasing(Engine, Protocol):
-    """An engine that counts requests by leases."""
-
-    @property
-    def leased(self) -> bool:
-        """Whether the two sides have agreed on leases."""
+class Leases(Protocol):
+    """Counts the requests of both sides by leases."""
 
     def lease(self, now: float) -> tuple[int, float]:
         """How many requests this side may send, and for how many seconds more."""
 
     def granted(self, now: float) -> tuple[int, float]:
-        """The same of the peer."""
+        """How many requests the peer may send, and for how many seconds more."""
 
     def grant(self, lease: Any, now: float, metadata: bytes = b"") -> None:
-        """Grant a lease by hand."""
+        """Grant a lease by hand. It replaces the one before."""
 
 
-class Extending(Engine, Protocol):
-    """An engine whose protocol can be extended."""
+class Extensions(Protocol):
+    """Sends frames of extensions."""
 
     def extend(self, type: int, body: bytes, *, stream: int = 0, ignore: bool = True) -> None:
         """Send a frame of an extension."""
 
 
-class Promising(Engine, Protocol):
-    """An engine that knows of what it has opened whether the peer can have seen it."""
-
-    def unsent(self, stream: int) -> bool:
-        """Whether nothing of a stream was handed over to be written: whatever happens, it is safe to try again."""
-
-
-class Carrying(Engine, Protocol):
-    """An engine whose protocol has sessions: bytes in both directions, on streams that only the client opens."""
+class ByteSessions(Protocol):
+    """Sessions of bytes in both directions, on streams that only the client opens."""
 
     def open_session(
         self, data: bytes = b"", *, finish: bool = False, auto_ack: bool | None = None, now: float | None = None
@@ -248,6 +293,9 @@ class Carrying(Engine, Protocol):
 
     def starve(self, stream: int, waits: bool) -> None:
         """The application waits for ``credit``, or does not any more: a peer that gives none has only so much time."""
+
+    def credit(self, stream: int) -> int:
+        """How many bytes may be written now; 0 for a session that is over."""
 
     def write(self, stream: int, data: bytes) -> None:
         """Send bytes, within ``credit(stream)``."""

@@ -7,6 +7,7 @@ raises it without knowing who is to blame; the verb that sends turns it into a
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import Self
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Canceled",
     "ConnectFailed",
     "ConnectionClosed",
+    "Consequence",
     "Error",
     "Invalid",
     "LeaseExpired",
@@ -42,6 +44,8 @@ class Error(Exception):
     "The rule it rests on, such as ``R-27`` (docs/conformance), or the limit's reason word."
     may_have_been_processed: bool = True
     "Whether the peer may have done something of what was asked. False: it is safe to try again."
+    in_handshake: bool = False
+    "The peer did not answer in the expected protocol, so the connection ended before the protocol began."
 
     def __init__(
         self, message: str = "", *, code: int | None = None, stream: int | None = None, rule: str | None = None
@@ -50,6 +54,13 @@ class Error(Exception):
         self.code = code
         self.stream = stream
         self.rule = rule
+
+    @classmethod
+    def of_handshake(cls, message: str) -> Self:
+        """The error for a peer that did not answer in the expected protocol."""
+        error = cls(message, rule="handshake")
+        error.in_handshake = True
+        return error
 
     @property
     def message(self) -> str:
@@ -184,12 +195,36 @@ class MissingExtra(Unsupported, ImportError):
         self.extra = extra
 
 
+class Consequence(Enum):
+    """What follows from a violation. It alone steers the code; a rule is a citation for people."""
+
+    IGNORE = auto()
+    "Drop the frame and charge its price."
+    REJECT_REQUEST = auto()
+    "Refuse the payload, because a limit is reached: no rule was broken, and it is safe to try again elsewhere."
+    END_STREAM = auto()
+    "End the stream with an error."
+    REFUSE_SETUP = auto()
+    "Refuse the connection during establishment: this side's decision, no rule was broken."
+    END_CONNECTION = auto()
+    "End the connection with an error."
+
+
 class Violation(Exception):  # noqa: N818 -- not an error until blame is known
     """A broken rule, before blame is known. It never leaves an engine."""
 
-    def __init__(self, reason: str, *, rule: str, code: int | None = None, stream: int = 0) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        rule: str,
+        code: int | None = None,
+        stream: int = 0,
+        consequence: Consequence = Consequence.END_CONNECTION,
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.rule = rule
         self.code = code
         self.stream = stream
+        self.consequence = consequence

@@ -45,7 +45,7 @@ from typing import (
     get_type_hints,
 )
 
-from afflux.core.errors import Violation
+from afflux.core.errors import Consequence, Violation
 from afflux.core.fields import Fixed, Flag, Kind, Rest, TypeWord, UInt, Varying
 from afflux.core.framing import LengthPrefix
 
@@ -66,14 +66,16 @@ MISSING: Any = _Missing()
 class Malformed(Violation):
     """A frame that cannot be read."""
 
-    ignorable: bool
-    "True when the sender set I: skip the frame instead of ending the connection."
-
     def __init__(
         self, reason: str, *, rule: str, code: int | None = None, stream: int = 0, ignorable: bool = False
     ) -> None:
-        super().__init__(reason, rule=rule, code=code, stream=stream)
-        self.ignorable = ignorable
+        consequence = Consequence.IGNORE if ignorable else Consequence.END_CONNECTION
+        super().__init__(reason, rule=rule, code=code, stream=stream, consequence=consequence)
+
+    @property
+    def ignorable(self) -> bool:
+        """True when the frame is skipped instead of ending the connection."""
+        return self.consequence is Consequence.IGNORE
 
 
 class UnknownFrame(Malformed):

@@ -219,7 +219,7 @@ def connection() -> tuple[str | None, str]:
         peer = current_peer()
     except LookupError:
         return None, _OCTETS
-    setup: Any = peer.setup if peer.setup is not None else getattr(peer._driver.engine, "setup", None)
+    setup: Any = peer.setup if peer.setup is not None else peer._driver.engine.setup
     return (None, _OCTETS) if setup is None else (setup.metadata_mime, setup.data_mime)
 
 

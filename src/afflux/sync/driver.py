@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 from afflux.core.bucket import Bucket
-from afflux.core.engine import Engine, Leasing
+from afflux.core.engine import Engine, Leases
 from afflux.core.errors import Canceled as CanceledError
 from afflux.core.errors import Error, LeaseExpired, LimitExceeded, Rejected
 from afflux.core.events import (
@@ -100,8 +100,8 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
         self.outboxes: dict[int, Outbox] = {}
         self._cancels: Bucket | None = None
         "What the peer counts of this side's cancels, as far as that can be known here; None before the first."
-        self.leased: bool = getattr(engine, "leased", False)
-        "Requests need a lease."
+        self.leases = engine.leases
+        "Counts requests; None where they need no lease."
         self.lease_wait: float | None = None
         "Seconds that a request waits for one; None: it fails at once."
         self.lease_heard = False
@@ -125,18 +125,17 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
         """
         if verb != "fire":
             self.pace(timeout)
-        if not self.leased:
+        if (leases := self.leases) is None:
             return self.engine.open(verb, payload, credit=credit, columnar=columnar)
         if self.lease_wait is not None:
-            self._wait_for_lease(self.lease_wait)
-        elif cast("Leasing", self.engine).lease(monotonic())[0] <= 0:
+            self._wait_for_lease(leases, self.lease_wait)
+        elif leases.lease(monotonic())[0] <= 0:
             self.turn(monotonic())  # the next one may have come: nobody else reads it
             self.check()
         return self.engine.open(verb, payload, credit=credit, columnar=columnar, now=monotonic())
 
-    def _wait_for_lease(self, seconds: float) -> None:
-        engine = cast("Leasing", self.engine)
-        if not self.wait(lambda: engine.lease(monotonic())[0] > 0, seconds):
+    def _wait_for_lease(self, leases: Leases, seconds: float) -> None:
+        if not self.wait(lambda: leases.lease(monotonic())[0] > 0, seconds):
             self.check()
             raise LeaseExpired(f"no lease to send a request under came within {seconds:g} s", rule="R-41")
 
@@ -212,9 +211,8 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
         self.error = error
         reason, safe = self.reason(), self.reason()
         safe.may_have_been_processed = False
-        unsent = getattr(self.engine, "unsent", None)  # some engines know of which streams nothing was written
         for stream, inbox in self.inboxes.items():
-            inbox.finish(safe if unsent is not None and unsent(stream) else reason)
+            inbox.finish(safe if self.engine.unsent(stream) else reason)
         self.inboxes.clear()
         self.done.extend(self.outboxes.values())
         self.outboxes.clear()

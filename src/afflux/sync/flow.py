@@ -149,7 +149,7 @@ class ItemStream:  # long: taking items one by one and in blocks, credit by hand
 
     @property
     def _most(self) -> int:
-        return getattr(self._driver.engine, "most_credit", 0x7FFFFFFF)
+        return self._driver.engine.most_credit
 
     def _each(self) -> Iterator[Payload]:
         self._begin()

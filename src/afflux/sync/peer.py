@@ -20,7 +20,7 @@ from afflux.sync.flow import ItemStream, payloads_of
 from afflux.sync.session import Session
 
 if TYPE_CHECKING:
-    from afflux.core.engine import Carrying, Leasing
+    from afflux.core.engine import ByteSessions
     from afflux.protocols.rsocket.lease import Lease
 
 __all__ = ["DEFAULT_CREDIT", "Peer"]
@@ -171,7 +171,7 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
         with self._driver.guard:
             self._driver.check()
             self._driver.pace(timeout)
-            engine = cast("Carrying", self._driver.engine)
+            engine = cast("ByteSessions", self._driver.engine.byte_sessions)
             session = Session(self._driver, engine.open_session(auto_ack=acknowledge, now=monotonic()), timeout)
             try:
                 session.write(data)
@@ -231,9 +231,8 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
         """What is left of the lease that this side sends requests under; None without leases."""
         from afflux.protocols.rsocket.lease import Lease
 
-        if not self._driver.leased:
-            return None
-        return Lease(*cast("Leasing", self._driver.engine).lease(monotonic()))
+        leases = self._driver.leases
+        return None if leases is None else Lease(*leases.lease(monotonic()))
 
     @property
     def certificate(self) -> dict[str, Any] | None:

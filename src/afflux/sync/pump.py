@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, sleep
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-from afflux.core.engine import Engine, Resumable
+from afflux.core.engine import Engine
 from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
 from afflux.core.events import Event
 from afflux.sync.guard import Guard, Woken
@@ -222,7 +222,8 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
         self._link, self.away = link, False
         self._watched = select.POLLIN
         self._poll.register(link, select.POLLIN)
-        self._take(cast("Resumable", self.engine).reconnect, monotonic())
+        if (resumption := self.engine.resumption) is not None:
+            self._take(resumption.reconnect, monotonic())
         self.write()
 
     # -- inside -------------------------------------------------------------------------------------------------
@@ -316,11 +317,17 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
         self._take(self.engine.receive, data, monotonic())
         self.write()
 
+    @property
+    def _resumable(self) -> bool:
+        """Whether the session would outlive its transport."""
+        resumption = self.engine.resumption
+        return resumption is not None and resumption.resumable
+
     def _refuse_stranger(self, data: bytes, text: str) -> None:
         """Something else came where the protocol should begin. It is answered as the engine answers any first frame
         that can not be; everyone here hears what the peer speaks."""
-        error = RemoteProtocolError(text, rule="handshake")
-        if not getattr(self.engine, "resumable", False):
+        error = RemoteProtocolError.of_handshake(text)
+        if not self._resumable:
             self.end(error)
             self._take(self.engine.receive, data, monotonic())
             self.write()
@@ -335,14 +342,14 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
                 left -= len(data)
                 self._take(self.engine.receive, data, monotonic())
         except Error as error:
-            if not getattr(self.engine, "resumable", False):
+            if not self._resumable:
                 self.end(error)
         except OSError:
             pass
 
     def _lose(self, error: Error | None) -> None:
         """The link is gone: every stream hears it, once."""
-        if error is not None and not getattr(self.engine, "resumable", False):
+        if error is not None and not self._resumable:
             self.end(error)
         self._take(self.engine.receive_eof, monotonic())
         if not self.away:

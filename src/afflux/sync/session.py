@@ -11,7 +11,7 @@ from afflux.core.payload import payload_of
 from afflux.sync.driver import Driver, Inbox
 
 if TYPE_CHECKING:
-    from afflux.core.engine import Carrying
+    from afflux.core.engine import ByteSessions
 
 __all__ = ["Session"]
 
@@ -28,7 +28,7 @@ class Session:
 
     def __init__(self, driver: Driver, stream: int, timeout: float | None) -> None:
         self._driver = driver
-        self._engine = cast("Carrying", driver.engine)
+        self._engine = cast("ByteSessions", driver.engine.byte_sessions)
         self._timeout = timeout
         self._inbox = driver.inboxes[stream] = Inbox()
         self._finished = False
@@ -65,7 +65,7 @@ class Session:
             finally:
                 engine.starve(self.stream, False)
             self._check()
-            size = min(len(rest), engine.credit(self.stream), engine.limits.loop_bytes)
+            size = min(len(rest), engine.credit(self.stream), driver.engine.limits.loop_bytes)
             if not size:
                 if (broken := self._inbox.broken) is not None:
                     raise broken.again() if isinstance(broken, Error) else broken
@@ -111,7 +111,7 @@ class Session:
             LimitExceeded: it is more; the session is aborted.
             Error: the session failed before the end.
         """
-        most = self._engine.limits.payload_bytes if most is None else most
+        most = self._driver.engine.limits.payload_bytes if most is None else most
         parts = bytearray()
         while data := self.read():
             parts += data

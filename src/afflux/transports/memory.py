@@ -27,7 +27,7 @@ from collections.abc import Callable
 from random import Random
 from typing import cast
 
-from afflux.core.engine import Engine, Resumable
+from afflux.core.engine import Engine, Resumption
 from afflux.core.errors import Rejected
 from afflux.core.events import Event, Resuming
 
@@ -89,8 +89,8 @@ class World:
         Raises:
             LocalProtocolError: the client is not suspended.
         """
-        engine = cast("Resumable", link.client.engine)
-        events = engine.reconnect(self.now)
+        engine = link.client.engine
+        events = cast("Resumption", engine.resumption).reconnect(self.now)
         new = Link(self, link.latency, link.jitter, link.slice)
         new.client = End(new, engine, None)
         new.client.take_over(link.client)
@@ -103,11 +103,11 @@ class World:
         """Give a newcomer's link to the session that it asks for; it is refused if that can not go on."""
         engine = newcomer.engine
         try:
-            events = event.session.resume(event.request, self.now)
+            events = event.session.resumption.resume(event.request, self.now)
         except Rejected as refusal:
             newcomer.tell(engine.refuse(refusal.message, self.now))
             return
-        rest = cast("Resumable", engine).hand_over()
+        rest = cast("Resumption", engine.resumption).hand_over()
         newcomer.take_over(next(end for link in self._links for end in link.ends if end.engine is event.session))
         newcomer.tell(events)
         if rest:
@@ -248,7 +248,8 @@ class Link:
                 end.sent += data
                 if not self._cut and not self.dark:
                     self._send(end, other, data)
-            left = end.engine.closed or getattr(end.engine, "suspended", False)
+            resumption = end.engine.resumption
+            left = end.engine.closed or (resumption is not None and resumption.suspended)
             if left and not end.over and not self._cut:
                 end.over = True
                 self.world.at(self._when(end), other.end)

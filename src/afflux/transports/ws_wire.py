@@ -354,7 +354,7 @@ class ServerWire(Wire):
 
     def _end(self, words: str) -> None:
         self.over = True
-        self.error = RemoteProtocolError(words, rule="handshake")
+        self.error = RemoteProtocolError.of_handshake(words)
 
 
 class ClientWire(Wire):
@@ -440,7 +440,7 @@ class ClientWire(Wire):
 
     def _failed(self, words: str) -> None:
         self.over = True
-        self.error = ConnectFailed(f"can not connect to {self._address}: {words}", rule="handshake")
+        self.error = ConnectFailed.of_handshake(f"can not connect to {self._address}: {words}")
         self._answer.clear()
 
     def _too_long(self) -> str:

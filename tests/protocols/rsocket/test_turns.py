@@ -108,27 +108,27 @@ def test_a_stream_that_is_alone_owes_nothing_though_it_had_company() -> None:
     for _ in range(turns._POLITE):
         put(out, 1, 0x18000)
         while out.size:
-            if out.yields():
+            if out.should_yield():
                 out.pace()
             out.take(0x10000)
     assert out._polite == 0
     put(out, 1, MI)
-    assert not out.yields()
+    assert not out.should_yield()
     assert out.take(0x100000)
-    assert not out.yields()
+    assert not out.should_yield()
 
 
 def test_who_owes_waits_while_others_are_busy_and_makes_up_for_it() -> None:
     out = Outbound(0x40000)
-    assert not out.yields()
+    assert not out.should_yield()
     put(out, 1, 0x30000)
     put(out, 1, 0x30000)
     put(out, 3, turns._BUSY)
     assert [stream for stream, _ in taken(out)] == [1]
-    assert not out.yields()  # 3 has something to send
+    assert not out.should_yield()  # 3 has something to send
     assert [stream for stream, _ in taken(out, turns._BUSY)] == [3]
     waited = 0
-    while out.yields():
+    while out.should_yield():
         out.pace()
         waited += 1
     assert waited == 3  # 64 KiB each time
@@ -145,7 +145,7 @@ def test_what_is_cut_makes_up_for_what_others_leave() -> None:
         taken(out)
         taken(out, turns._BUSY)
         waited = 0
-        while out.yields():
+        while out.should_yield():
             out._sent = others
             out.pace()
             waited += 1
@@ -216,11 +216,11 @@ def test_an_engine_is_patient_and_makes_up_for_it() -> None:
         play >> frames.RequestStream(stream=id, initial_n=2, data=b"") << ev.Opened
     play.engine.send(1, [bytes(0x30000), bytes(0x30000)])
     play.engine.send(3, [bytes(turns._BUSY)])
-    assert not play.engine.yields()
+    assert not play.engine.should_yield()
     assert len(play.engine.outgoing(0x10000)) > 0x30000
     assert len(play.engine.outgoing(turns._BUSY)) < 2 * turns._BUSY
     waited = 0
-    while play.engine.yields():
+    while play.engine.should_yield():
         play.engine.pace()
         waited += 1
     assert waited == 3

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from typing import ClassVar
 
 from afflux.core.credit import SATURATED, Ledger, Unit
+from afflux.core.engine import ByteSessions
 from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolError, Unsupported
 from afflux.core.events import Event, Verb
 from afflux.core.payload import Payload, PayloadLike, payload_of
@@ -54,6 +56,18 @@ class Engine(Connection):
     """
 
     __slots__ = ()
+
+    scheduler: ClassVar[None] = None
+    resumption: ClassVar[None] = None
+    leases: ClassVar[None] = None
+    extensions: ClassVar[None] = None
+    setup: ClassVar[None] = None
+    most_credit: ClassVar[int] = 0x7FFFFFFF
+
+    @property
+    def byte_sessions(self) -> ByteSessions:
+        """Sessions of bytes, which are this engine's own verbs."""
+        return self
 
     # -- the driver's side ----------------------------------------------------------------------------------
 

@@ -42,6 +42,10 @@ class Engine(Connection):
 
     __slots__ = ()
 
+    @property
+    def resumption(self) -> None:
+        """There is no resumption in ReactiveSocket."""
+
     def __init__(
         self,
         role: Literal["client", "server"],

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, cast
 
-from afflux.core.errors import LeaseExpired, LimitExceeded, LocalProtocolError, Violation
+from afflux.core.errors import Consequence, LeaseExpired, LimitExceeded, LocalProtocolError, Violation
 from afflux.core.events import Canceled, Ignored, Opened, Verb
 from afflux.core.ids import StreamIds
 from afflux.core.limits import Limits
@@ -182,7 +182,7 @@ class Streams(RSocketStreams):  # long: what each frame and verb does in another
                     stream.rate(True)
             whole = reassembly.add(id, frame, last, room)
         except Violation as violation:
-            malformed = violation.rule == "R-34"  # metadata after data (D-5)
+            malformed = violation.consequence is Consequence.END_STREAM  # metadata after data (D-5)
             input, code = (StreamInput.MALFORMED, Code.INVALID) if malformed else (StreamInput.TOO_BIG, Code.REJECTED)
             self._fragment_refused(id, request, not last, input, violation.reason, cast("Any", code))
             return

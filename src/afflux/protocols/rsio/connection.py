@@ -78,7 +78,7 @@ class Connection:
         "_state",
         "_subscriptions",
         "_table",
-        "extensions",
+        "agreed",
         "hello",
         "limits",
     )
@@ -123,7 +123,7 @@ class Connection:
         "This side drains, with these words."
         self.hello: Hello | None = None
         "The peer's hello; None before it came."
-        self.extensions: frozenset[int] = frozenset()
+        self.agreed: frozenset[int] = frozenset()
         "What both sides know (R-15)."
         self._step(_I.APP_START, decide)
 
@@ -196,10 +196,10 @@ class Connection:
     def _establish(self, hello: Hello) -> None:
         self._greet()
         self.hello = hello
-        self.extensions = frozenset(self._offered) & frozenset(hello.extensions)  # R-15, D-6
-        for extension in self.extensions:
+        self.agreed = frozenset(self._offered) & frozenset(hello.extensions)  # R-15, D-6
+        for extension in self.agreed:
             self._in.known |= frozenset(_TYPES[Extension(extension)])
-        self._shared.split = Extension.SPLIT_MESSAGES in self.extensions
+        self._shared.split = Extension.SPLIT_MESSAGES in self.agreed
         self._in.first = False
         if self._client:
             self._shared.events.append(Established(None))
@@ -266,7 +266,7 @@ class Connection:
         closed = SetupRefused if refused else ConnectionClosed
         error = closed(reason or "the peer said goodbye", stream=0, rule="R-42")
         error.may_have_been_processed = not refused  # nothing is taken before the server's hello
-        ack = GoodbyeAck(message="") if Extension.GOODBYE_ACK in self.extensions else Goodbye(reason="")
+        ack = GoodbyeAck(message="") if Extension.GOODBYE_ACK in self.agreed else Goodbye(reason="")
         self._part(error)
         self._out.farewell(ack.encode())
         self._end(error if reason or self.hello is None else None)

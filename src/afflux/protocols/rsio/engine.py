@@ -12,6 +12,7 @@ subscriptions of this side, even ones those of the peer. The ids on the wire are
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from afflux.core.credit import SATURATED, Ledger, Unit
 from afflux.core.errors import ConnectionClosed, LocalProtocolError, Unsupported, Violation
@@ -43,7 +44,13 @@ class Engine(Connection):
 
     __slots__ = ()
 
-    most_credit = SATURATED
+    scheduler: ClassVar[None] = None
+    resumption: ClassVar[None] = None
+    leases: ClassVar[None] = None
+    extensions: ClassVar[None] = None
+    byte_sessions: ClassVar[None] = None
+    setup: ClassVar[None] = None
+    most_credit: ClassVar[int] = SATURATED
     "The most that one request may demand (R-24)."
 
     # -- the driver's side ----------------------------------------------------------------------------------
@@ -240,6 +247,10 @@ class Engine(Connection):
         """How many elements the subscriber will still take; 2^63-1 is without bound (R-24)."""
         publication = self._publications.live.get(stream)
         return 0 if publication is None else publication.demand
+
+    def unsent(self, stream: int) -> bool:
+        """It is not known what was handed over of a stream."""
+        return False
 
     def ledger(self, stream: int, unsent: int = 0) -> Ledger:
         """What may be sent on ``stream`` now, and which bound is the smallest; ``unsent`` as for ``room``."""

@@ -21,7 +21,15 @@ from hashlib import sha256
 from typing import Any, ClassVar, Literal, cast
 
 from afflux.core.bucket import Bucket, spend
-from afflux.core.errors import ConnectionClosed, Error, LocalProtocolError, RemoteProtocolError, SetupRefused, Violation
+from afflux.core.errors import (
+    ConnectionClosed,
+    Consequence,
+    Error,
+    LocalProtocolError,
+    RemoteProtocolError,
+    SetupRefused,
+    Violation,
+)
 from afflux.core.events import (
     Closed,
     Draining,
@@ -385,8 +393,9 @@ class Connection:
         raise Violation("the first frame is not a SETUP", rule="R-11", code=Code.INVALID_SETUP)
 
     def _refuse_setup(self, violation: Violation) -> None:
-        code = violation.code if violation.rule == "R-14" else Code.REJECTED_SETUP
-        raise Violation(violation.reason, rule="R-14", code=code)
+        refused = violation.consequence is Consequence.REFUSE_SETUP
+        code = violation.code if refused else Code.REJECTED_SETUP
+        raise Violation(violation.reason, rule="R-14", code=code, consequence=Consequence.REFUSE_SETUP)
 
     def _setup_failed(self, frame: ErrorFrame) -> None:
         error = self._codes.error_for(frame.code, frame.data, 0, self.limits)
@@ -809,8 +818,8 @@ class Connection:
         """The peer broke a rule: say which, close."""
         code = violation.code or self._wire.CONNECTION_ERROR
         error: Error = RemoteProtocolError(violation.reason, code=code, stream=0, rule=violation.rule)
-        if violation.rule == "R-14":
-            error = ConnectionClosed(violation.reason, code=code, rule="R-14")
+        if violation.consequence is Consequence.REFUSE_SETUP:
+            error = ConnectionClosed(violation.reason, code=code, rule=violation.rule)
         text = explained(self.limits, violation.reason)
         self._end(error, code, cut(text, self.limits.error_text_bytes[0]).encode())
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
 from afflux.core.credit import SATURATED, Ledger, Unit
-from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolError, Rejected, Violation
+from afflux.core.engine import Extensions, Leases, Resumption, Scheduler
+from afflux.core.errors import ConnectionClosed, Consequence, LimitExceeded, LocalProtocolError, Rejected, Violation
 from afflux.core.events import Event, Verb
 from afflux.core.payload import Payload, PayloadLike
 from afflux.protocols.rsocket.codes import Code
@@ -21,6 +22,7 @@ from afflux.protocols.rsocket.connection import DEFAULT_MTU, Connection
 from afflux.protocols.rsocket.frames import Ext
 from afflux.protocols.rsocket.lease import Lease
 from afflux.protocols.rsocket.states import ConnectionInput, ConnectionState, StreamAction, StreamInput
+from afflux.protocols.rsocket.streams import MAX_N
 
 __all__ = ["DEFAULT_MTU", "Engine"]
 
@@ -53,6 +55,29 @@ class Engine(Connection):
     """
 
     __slots__ = ()
+
+    byte_sessions: ClassVar[None] = None
+    most_credit: ClassVar[int] = MAX_N
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Shares the connection among streams."""
+        return self
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """The session that can outlive its transport."""
+        return self
+
+    @property
+    def leases(self) -> Leases | None:
+        """The leases that both sides honour; None when they have not agreed on any."""
+        return None if self._streams.held_lease is None else self
+
+    @property
+    def extensions(self) -> Extensions:
+        """Sends EXT."""
+        return self
 
     # -- the driver's side ----------------------------------------------------------------------------------
 
@@ -167,7 +192,12 @@ class Engine(Connection):
         self._check_deciding(_S.RESUMING)
         self._now = now
         fit = code in (Code.INVALID_SETUP, Code.UNSUPPORTED_SETUP, Code.REJECTED_SETUP)
-        violation = Violation(reason, rule="R-14", code=code if fit else Code.REJECTED_SETUP)
+        violation = Violation(
+            reason,
+            rule="R-14",
+            code=code if fit else Code.REJECTED_SETUP,
+            consequence=Consequence.REFUSE_SETUP,
+        )
         return self._run(self._step, _I.APP_REFUSE, violation)
 
     def resume(self, request: Any, now: float) -> list[Event]:
@@ -313,6 +343,10 @@ class Engine(Connection):
         live = self._streams.live.get(stream)
         return 0 if live is None else live.allowed
 
+    def unsent(self, stream: int) -> bool:
+        """It is not known what was handed over of a stream."""
+        return False
+
     def ledger(self, stream: int, unsent: int = 0) -> Ledger:
         """What may be sent on ``stream`` now, and which bound is the smallest; ``unsent`` as for ``room``.
 
@@ -339,9 +373,9 @@ class Engine(Connection):
         """So many streams wait for room."""
         self._out.crowd(waiting)
 
-    def yields(self) -> bool:
+    def should_yield(self) -> bool:
         """Whether more should be left for now."""
-        return self._out.yields()
+        return self._out.should_yield()
 
     def pace(self) -> None:
         """A millisecond is over for those who wait."""

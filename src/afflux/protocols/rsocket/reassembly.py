@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, cast
 
-from afflux.core.errors import Violation
+from afflux.core.errors import Consequence, Violation
 from afflux.core.limits import Limits
 from afflux.core.pages import ask_for_large_pages
 from afflux.core.payload import Payload
@@ -67,7 +67,7 @@ class Partial:
         """
         if frame.metadata is not None:
             if self.data or self.grown is not None:
-                raise Violation("metadata after data has begun", rule="R-34")
+                raise Violation("metadata after data has begun", rule="R-34", consequence=Consequence.END_STREAM)
             if self.metadata is None:
                 self.metadata = []
             self.metadata.append(frame.metadata)
@@ -152,7 +152,7 @@ class Reassembly:
             Violation: too many unfinished payloads.
         """
         if len(self.partials) >= self._limits.partial_payloads:
-            raise Violation("too-many-partials", rule="partial_payloads")
+            raise _reached("too-many-partials", "partial_payloads")
         partial = self.partials[stream] = Partial(request, now, most=self._limits.payload_bytes)
         return partial
 
@@ -167,12 +167,12 @@ class Reassembly:
         try:
             partial.add(frame)
             if partial.size > self._limits.payload_bytes:
-                raise Violation("payload-too-large", rule="payload_bytes")
+                raise _reached("payload-too-large", "payload_bytes")
             if partial.fragments > self._limits.fragments:
-                raise Violation("too-many-fragments", rule="fragments")
+                raise _reached("too-many-fragments", "fragments")
             grown = self._cost(partial) - before
             if grown > room:
-                raise Violation("buffer-full", rule="connection_bytes")
+                raise _reached("buffer-full", "connection_bytes")
         except Violation:
             self.size -= before
             del self.partials[stream]
@@ -219,3 +219,8 @@ class Reassembly:
 
     def _cost(self, partial: Partial) -> int:
         return partial.size + partial.fragments * self._limits.object_overhead_bytes
+
+
+def _reached(reason: str, limit: str) -> Violation:
+    """A payload reaches a limit: it is refused."""
+    return Violation(reason, rule=limit, consequence=Consequence.REJECT_REQUEST)

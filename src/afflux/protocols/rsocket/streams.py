@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from afflux.core.bucket import Bucket, spend
 from afflux.core.credit import SATURATED
 from afflux.core.errors import (
+    Consequence,
     Error,
     LeaseExpired,
     LimitExceeded,
@@ -532,7 +533,7 @@ class Streams:
                     stream.rate(True)
             whole = reassembly.add(id, frame, last, room)
         except Violation as violation:
-            if violation.rule == "R-34":
+            if violation.consequence is Consequence.END_STREAM:
                 self._fragment_refused(
                     id, request, not last, StreamInput.MALFORMED, violation.reason, self._codes.Code.INVALID
                 )

@@ -211,7 +211,7 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
 
     # -- patience ---------------------------------------------------------------------------------------------
 
-    def yields(self) -> bool:
+    def should_yield(self) -> bool:
         """Before a take: whether it should wait for ``pace``, or until others have sent something. So it is when
         whoever has something queued has had its share, and others are busy that have nothing queued just now."""
         return self._polite > 0 and bool(self._row) and self._all_owe()
