@@ -1,31 +1,40 @@
-"""Credit: how much may be sent, how much is asked for, and which of four bounds is the smallest.
+"""Count credit, and report which bound holds a stream back.
 
-Effective demand = min(application demand, peer's credit, transport room, memory budget). Credit is counted in
-items or in bytes; the arithmetic is the same. Here are numbers only: no frames, no queues, no waiting.
+A stream has one ``Credit`` for each direction. The receiver grants it and the sender uses it, in items or in bytes:
+the arithmetic is the same. Frames, queues and waiting belong to the engines and the drivers.
 
 Invariants:
 
-1. ``Credit``: ``granted == used + available``, none is negative, and none is above 2^63−1 (R-26).
-2. ``Ledger``: ``effective()`` is above 0 exactly when all four bounds are.
-3. ``Window``: after ``initial()``, ``1 <= outstanding <= size`` whenever ``consumed()`` returns: it never stalls,
-   and it never has more under way than the application agreed to.
-4. ``Budget``: ``0 <= used <= limit``, and ``used + room == limit``.
+1. ``Credit``: ``granted == used + available``, and neither is negative. What is available is at most 2^63−1 (R-26).
+2. ``Window``: after ``initial()``, ``1 <= outstanding <= size`` whenever ``consumed()`` returns: it never stalls,
+   and never allows more items than the application agreed to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from afflux.core.errors import Violation
-
-__all__ = ["SATURATED", "Bound", "Budget", "Credit", "Ledger", "Unit", "Window"]
+__all__ = ["SATURATED", "Bound", "Credit", "StreamStatus", "Unit", "Window", "smallest"]
 
 SATURATED = 2**63 - 1
-"Credit adds up no further than this; it stands for no special meaning (R-26)."
+"Credit adds up to no more than this (R-26)."
 
-Bound = Literal["application", "peer", "transport", "budget"]
-"What holds a stream back."
+Bound = Literal["lease", "memory", "transport", "peer", "local", "application", "producer"]
+"""Why a direction of a stream stands still:
+
+- ``lease``: no valid lease allows the request;
+- ``memory``: the memory budget of this side is used up;
+- ``transport``: there is credit, but the queue or the socket is full;
+- ``peer``: the peer has granted no credit;
+- ``local``: this side has not started the handler yet;
+- ``application``: the application here has not asked for more, or not consumed what arrived;
+- ``producer``: there is credit and room, and nothing was sent.
+"""
+
+_ORDER: tuple[Bound, ...] = ("lease", "memory", "transport", "peer", "local", "application", "producer")
 
 
 class Unit(Enum):
@@ -36,114 +45,148 @@ class Unit(Enum):
 
 
 class Credit:
-    """Credit of one direction of one stream: granted, used, and what is left."""
+    """Credit of one direction of one stream. Hot paths read and write the two integers themselves."""
 
-    __slots__ = ("available", "unit", "used")
+    __slots__ = ("available", "used")
 
-    unit: Unit
     available: int
-    "How much may still be taken. Read it; change it with add and take."
+    "How much may still be sent."
     used: int
-    "How much has been taken since the start."
+    "How much has been sent since the start."
 
-    def __init__(self, unit: Unit = Unit.ITEMS) -> None:
-        self.unit = unit
-        self.available = 0
+    def __init__(self, available: int = 0) -> None:
+        self.available = available
         self.used = 0
 
     @property
     def granted(self) -> int:
-        """How much has been granted since the start, at most SATURATED."""
+        """How much has been granted since the start."""
         return self.used + self.available
 
     def add(self, n: int) -> None:
-        """Grant ``n`` more; above SATURATED the rest is lost (R-26). Zero adds nothing.
+        """Grant ``n`` more; what exceeds SATURATED is lost (R-26). Zero adds nothing.
 
         Raises:
             ValueError: ``n`` is negative: credit is never revoked.
         """
         if n < 0:
             raise ValueError(f"credit is never revoked: {n}")
-        self.available = min(self.available + n, SATURATED - self.used)
+        self.available = min(self.available + n, SATURATED)
 
     def take(self, n: int = 1) -> None:
-        """Use ``n``; nothing is taken when it raises.
+        """Use ``n``. SATURATED is used up like any other number.
 
         Raises:
-            Violation: less than ``n`` is left (rule ``R-27``).
-            ValueError: ``n`` is negative: credit is never revoked.
+            ValueError: ``n`` is negative or more than is available (a bug of the caller).
         """
-        if n < 0:
-            raise ValueError(f"credit is never revoked: {n}")
-        if n > self.available:
-            raise Violation(f"{n} {self.unit.value} with a credit of {self.available}", rule="R-27")
+        if not 0 <= n <= self.available:
+            raise ValueError(f"{n} taken with a credit of {self.available}")
         self.available -= n
         self.used += n
 
+    def spend(self, n: int) -> None:
+        """As ``take``, unchecked, in protocols in which SATURATED means without bound: it is never used up."""
+        if self.available != SATURATED:
+            self.available -= n
+        self.used += n
+
+    def sending(self, *, queued: int, room: int, leased: bool = True) -> Bound | None:
+        """The bound that holds back what this side sends; None while queued bytes can leave.
+
+        Args:
+            queued: bytes of the stream that wait to be written and need no more credit.
+            room: bytes that the queue and the transport still accept.
+            leased: False while the request waits for a lease.
+        """
+        if not leased:
+            return "lease"
+        if room <= 0 and (queued or self.available):
+            return "transport"
+        if queued:
+            return None
+        return "producer" if self.available else "peer"
+
+    def receiving(self, *, memory: bool = True) -> Bound:
+        """The bound that holds back what the peer sends. ``memory`` is False where this side's budget allows no more.
+
+        A peer that has credit and sends all the time is bounded by its ``producer``: compare two looks at ``used``.
+        """
+        if not memory:
+            return "memory"
+        return "producer" if self.available else "application"
+
     def __repr__(self) -> str:
-        return f"<Credit {self.available} {self.unit.value}, {self.used} used>"
+        return f"<Credit {self.available} available, {self.used} used>"
 
 
-class Ledger:
-    """The demand of one stream: four bounds, and which is the smallest.
+def smallest(bounds: Iterable[Bound | None]) -> Bound | None:
+    """The reason why a stream stands still, from those of its open directions: None as soon as one of them flows.
 
-    ``application`` and ``peer`` count in the stream's unit, ``transport`` and ``budget`` in bytes. With items,
-    bytes are converted by the size that an item seems to have. A room that is not empty is worth one item at
-    least, so an item greater than all the room passes alone and a stream cannot stall by an estimate: a
-    high-water mark is overshot by one item at most, and ``Budget.hold`` stays the hard test.
+    Of several reasons the one that others cannot remove comes first: a producer may only be waiting for the rest. A
+    stream without an open direction waits for its application to finish.
     """
+    found = list(bounds)
+    return None if None in found else min(found or ["application"], key=lambda bound: _ORDER.index(bound or "producer"))
 
-    __slots__ = ("_mean", "application", "budget", "item_bytes", "peer", "transport")
 
-    application: Credit
-    "What the application wants: items to be sent, or demand to be passed on."
-    peer: Credit
-    "What the peer allows."
-    transport: int
-    "Bytes that the transport still takes; set it when it changes."
-    budget: int
-    "Bytes that the memory budget still has; set it when it changes."
-    item_bytes: int
-    "What an item is taken to weigh: the mean of the last few or the last one, whichever is more."
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamStatus:
+    """One live stream at one moment. A driver replaces ``reason`` where only the driver knows it (``local``)."""
 
-    def __init__(self, unit: Unit = Unit.ITEMS) -> None:
-        self.application = Credit(unit)
-        self.peer = Credit(unit)
-        self.transport = SATURATED
-        self.budget = SATURATED
-        self.item_bytes = 1
-        self._mean = 0.0
+    stream: int
+    "Its number at this engine."
+    verb: str
+    "What was asked: a verb of ``Engine.open``, or ``session``."
+    requester: bool
+    "This side opened it."
+    state: str
+    "The name of its state in the protocol's table."
+    unit: Unit
+    "What its credit counts."
+    credit: int
+    "How much this side may still send."
+    sent: int
+    "How much it has sent, or handed to its queue."
+    queued: int
+    "Bytes that wait to be written."
+    granted: int
+    "How much this side has let the peer send since the start."
+    outstanding: int
+    "How much of it has not arrived."
+    received: int
+    "How much has arrived."
+    reason: Bound | None
+    "The smallest bound: why the stream stands still; None while it flows."
 
-    @property
-    def unit(self) -> Unit:
-        """What the credit of this stream counts."""
-        return self.peer.unit
-
-    def observe(self, size: int) -> None:
-        """An item of ``size`` bytes went by. With Unit.BYTES it changes nothing."""
-        if self.unit is Unit.ITEMS:
-            self._mean = self._mean + (size - self._mean) / 8 if self._mean else float(size)
-            self.item_bytes = max(1, size, round(self._mean))
-
-    def effective(self) -> int:
-        """How much may go now, in the stream's unit."""
-        return min(value for value, _ in self._bounds())
-
-    def limited_by(self) -> Bound:
-        """The smallest bound. Equal ones: application before peer before transport before budget."""
-        return min(self._bounds(), key=lambda bound: bound[0])[1]
-
-    def _bounds(self) -> tuple[tuple[int, Bound], ...]:
-        size = self.item_bytes
-        return (
-            (self.application.available, "application"),
-            (self.peer.available, "peer"),
-            (max(0, -(-self.transport // size)), "transport"),
-            (max(0, -(-self.budget // size)), "budget"),
+    @classmethod
+    def of(
+        cls,
+        stream: int,
+        verb: str,
+        *,
+        requester: bool,
+        state: str,
+        unit: Unit,
+        to_send: Credit,
+        to_receive: Credit,
+        queued: int,
+        bounds: Iterable[Bound | None],
+    ) -> StreamStatus:
+        """The status of a stream by its credits; ``bounds`` are those of the directions that are still open."""
+        return cls(
+            stream=stream,
+            verb=verb,
+            requester=requester,
+            state=state,
+            unit=unit,
+            credit=to_send.available,
+            sent=to_send.used,
+            queued=queued,
+            granted=to_receive.granted,
+            outstanding=to_receive.available,
+            received=to_receive.used,
+            reason=smallest(bounds),
         )
-
-    def __repr__(self) -> str:
-        return f"<Ledger {self.effective()} {self.unit.value}, limited by {self.limited_by()}>"
 
 
 class Window:
@@ -231,57 +274,3 @@ class Window:
 
     def __repr__(self) -> str:
         return f"<Window {self.outstanding} of {self.target} outstanding, size {self.size}>"
-
-
-class Budget:
-    """The bytes that one connection may hold; each object costs ``overhead`` beside its bytes."""
-
-    __slots__ = ("limit", "overhead", "used")
-
-    limit: int
-    "Bytes in all."
-    overhead: int
-    "Bytes charged for each object, so that many empty ones are not free."
-    used: int
-    "Bytes held, overhead included. Read it; change it with hold and release."
-
-    def __init__(self, limit: int, overhead: int = 0) -> None:
-        self.limit = limit
-        self.overhead = overhead
-        self.used = 0
-
-    @property
-    def room(self) -> int:
-        """Bytes left."""
-        return self.limit - self.used
-
-    def hold(self, size: int, objects: int = 1) -> bool:
-        """Charge ``objects`` of ``size`` bytes in all; False, and nothing charged, when they do not fit.
-
-        Raises:
-            ValueError: a negative number (a bug of the caller).
-        """
-        used = self.used + self._cost(size, objects)
-        if used > self.limit:
-            return False
-        self.used = used
-        return True
-
-    def release(self, size: int, objects: int = 1) -> None:
-        """Give back what was charged.
-
-        Raises:
-            ValueError: more than is held, or a negative number (a bug of the caller); nothing is given back.
-        """
-        used = self.used - self._cost(size, objects)
-        if used < 0:
-            raise ValueError(f"{size} bytes in {objects} objects released, {self.used} bytes held")
-        self.used = used
-
-    def _cost(self, size: int, objects: int) -> int:
-        if size < 0 or objects < 0:
-            raise ValueError(f"a budget counts 0 or more, not {size} bytes in {objects} objects")
-        return size + objects * self.overhead
-
-    def __repr__(self) -> str:
-        return f"<Budget {self.used} of {self.limit} bytes>"

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
-from afflux.core.credit import Ledger
+from afflux.core.credit import StreamStatus
 from afflux.core.events import Event, Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike
@@ -170,12 +170,14 @@ class Engine(Protocol):
     def release(self, stream: int) -> None:
         """The handler of a stream that the peer opened has really returned, or will never begin."""
 
-    def ledger(self, stream: int, unsent: int = 0) -> Ledger:
-        """What may be sent on a stream now, and which of application, peer, transport and budget is the smallest;
-        ``unsent`` bytes wait in the transport."""
-
     def credit(self, stream: int) -> int:
         """How many items the peer will still take on a stream; 0 for one that is over."""
+
+    def streams(self, *, room: int | None = None, now: float = 0.0) -> list[StreamStatus]:
+        """The live streams in the order in which they were opened: state, credit, and why each stands still.
+
+        ``room`` is what the driver's transport and queue still accept, ``room(0)`` if None; ``now`` is the time.
+        """
 
 
 class Scheduler(Protocol):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import afflux
 from afflux.core import events as ev
+from afflux.core.credit import Bound
 from afflux.core.errors import ConnectionClosed, Error
 from afflux.core.limits import Limits
 from afflux.registry import PROTOCOLS
@@ -77,6 +78,7 @@ def full(wire: Wire, role: Role) -> Any:
     return engine
 
 
+BOUNDS = get_args(Bound)
 STAGES = [stranger, established, half_a_frame, asking, serving, draining, full]
 
 
@@ -164,3 +166,24 @@ def test_the_engine_is_the_one_of_its_package_and_needs_no_world(wire: Wire) -> 
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
             assert called not in ("__import__", "import_module", "open", "print", "input", "exec", "eval"), path
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
+@pytest.mark.parametrize(("wire", "role"), BOTH, ids=IDS)
+def test_the_status_of_streams(wire: Wire, role: Role, stage: Callable[[Wire, Role], Any]) -> None:
+    """Each live stream once, with sums that are right; none when the connection is over."""
+    engine = stage(wire, role)
+    found = engine.streams()
+    assert len({status.stream for status in found}) == len(found)
+    for status in found:
+        assert status.granted == status.outstanding + status.received
+        assert 0 <= engine.credit(status.stream) <= status.credit
+        assert status.verb in (*wire.verbs["client"], *wire.verbs["server"], "session")
+        assert status.reason is None or status.reason in BOUNDS
+    full = {status.stream: status.reason for status in engine.streams(room=0, now=1.0)}
+    assert list(full) == [status.stream for status in found]
+    changed = {full[status.stream] for status in found if full[status.stream] != status.reason}
+    assert changed <= {"transport", "memory"}  # memory: what was queued could leave, and what arrives could not
+    engine.receive_eof(0.0)
+    engine.receive_eof(0.0)
+    assert not engine.closed or engine.streams() == []

@@ -228,3 +228,12 @@ def ping(cookie: int) -> Ping:
 
 def pong(cookie: int) -> PingAck:
     return PingAck(cookie=cookie)
+
+
+def owed(engine: Engine) -> dict[int | None, int]:
+    """What the peer may still send, by the ids of the sessions whose request or response is not whole."""
+    return {
+        engine.session_id(status.stream): status.outstanding
+        for status in engine.streams()
+        if status.state in ("OPEN", "OUT_FIN")
+    }

@@ -13,7 +13,7 @@ from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.errors import SessionAborted
 from afflux.protocols.jmux.frames import Abort, Data, ErrorMessage, IncrementRation
 
-from .playbook import Playbook, abort, client, closed, data, failed, ignored, more, opening, server
+from .playbook import Playbook, abort, client, closed, data, failed, ignored, more, opening, owed, server
 
 SMALL = Limits.tiny(ration_bytes=256, ration_max_bytes=256)
 
@@ -53,7 +53,7 @@ def test_R_37_a_reader_gets_more(mode: str) -> None:
     play.forget()
     assert len(play.engine.read(1, 1)) == 1
     play.forget()
-    play >> data(b"x" * (play.engine._sessions.by_id[0].owed))  # type: ignore[union-attr] # it is there
+    play >> data(b"x" * (play.engine.streams()[0].outstanding))
     play.forget()
     assert len(play.engine.read(1)) == 255
     play.do(lambda engine: None) << IncrementRation.of(0, 256)
@@ -69,7 +69,7 @@ def test_an_unread_session_gets_nothing() -> None:
     """R-40: what nobody reads stays within its ration."""
     play = talking() >> data(b"x" * 32_767) << Readable(1, 32_767)
     play.quiet()
-    assert play.engine._sessions.by_id[0].owed == 0  # type: ignore[union-attr] # it is there
+    assert play.engine.streams()[0].outstanding == 0
     assert play.engine.read(1, 100) and play.engine.read(1, 20_000)
     play.do(lambda engine: None) << IncrementRation.of(0, 20_100)
 
@@ -97,14 +97,14 @@ def test_growth_stops_when_memory_is_tight() -> None:
     limits = Limits.tiny(sessions=1, ration_bytes=4096, ration_max_bytes=1 << 20)
     play = client(limits=limits).do(lambda engine: engine.open_session()) << opening()
     for _ in range(12):
-        owed = play.engine._sessions.by_id[0].owed  # type: ignore[union-attr] # it is there
+        owed = play.engine.streams()[0].outstanding
         while owed:
             play.forget() >> data(b"x" * min(owed, 60_000))
             owed -= min(owed, 60_000)
         play.forget().engine.read(1)
         play.forget()
     assert play.engine._sessions.rations.spent <= play.engine._sessions.rations.purse
-    assert 65_536 <= play.engine._sessions.by_id[0].owed <= limits.connection_bytes  # type: ignore[union-attr] # as above
+    assert 65_536 <= play.engine.streams()[0].outstanding <= limits.connection_bytes
 
 
 def test_R_39_no_increment_after_the_end() -> None:
@@ -166,9 +166,8 @@ def test_payloads_for_which_there_is_no_memory_wait() -> None:
     refused = set()
     for _ in range(400):
         for id in range(4):
-            session = play.engine._sessions.by_id[id]
-            if session is not None and session.state.name == "OPEN" and session.owed:
-                play >> data(b"x" * min(session.owed, 4096), id=id)
+            if ration := owed(play.engine).get(id):
+                play >> data(b"x" * min(ration, 4096), id=id)
                 refused |= {(said.session, said.detail) for said in play.sent if isinstance(said, Abort)}
                 play.forget()
         rations = play.engine._sessions.rations
@@ -262,12 +261,24 @@ def test_chunks_of_any_size(mode: str) -> None:
     play << opening(b"abcdefghhh") << data(b"h" * 10) << data(b"h" * 7, eof=True)
 
 
-def test_ledger() -> None:
-    engine = client(ration=1).engine
-    stream = engine.open_session(b"x" * 300)
-    assert engine.ledger(stream).unit is Unit.BYTES
-    assert engine.ledger(stream).limited_by() == "peer"
-    assert engine.ledger(99).limited_by() == "application"
+def test_what_limits_a_session() -> None:
+    play = client(ration=1)
+    stream = play.engine.open_session(b"x" * 300)
+    [status] = play.engine.streams()
+    assert (status.stream, status.verb, status.requester, status.unit) == (stream, "session", True, Unit.BYTES)
+    assert (status.credit, status.sent, status.queued, status.reason) == (256, 0, 300, None)
+    assert play.engine.streams(room=0)[0].reason == "transport"
+    play.do(lambda engine: engine.takes(stream)) << opening(b"x" * 256)
+    [status] = play.engine.streams()
+    assert (status.credit, status.sent, status.queued, status.reason) == (0, 256, 44, "peer")
+    play >> IncrementRation.of(0, 256) << data(b"x" * 44)
+    play.forget().do(lambda engine: engine.finish(stream)) << data(eof=True)
+    [status] = play.engine.streams()
+    assert (status.state, status.outstanding, status.reason) == ("OUT_FIN", status.granted, "producer")
+    waiting = client(ration=1, limits=Limits.server(sessions=1), max_wait_for_id=9)
+    for _ in range(2):
+        waiting.engine.open_session(b"x")
+    assert [status.reason for status in waiting.engine.streams()] == [None, "peer"]
 
 
 def test_room_for_answers_that_nobody_reads() -> None:

@@ -17,7 +17,7 @@ from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.errors import SessionAborted
 from afflux.transports.memory import End, World
 
-from .playbook import client, data, opening, server
+from .playbook import client, data, opening, owed, server
 
 SERVER = Limits.server()
 CASES = [(40, 100_000), (4, 1_500_000), (128, 200_000), (3, 4 << 20)]
@@ -292,27 +292,27 @@ def test_sessions_of_bytes_give_back_what_others_need() -> None:
     """A reader that keeps up has a large ration; as soon as a payload waits for memory it is as at first."""
     limits = Limits.tiny(sessions=2, ration_bytes=4096, ration_max_bytes=1 << 17, connection_bytes=256 << 10)
     play = client(limits=limits).do(lambda engine: engine.open_session()) << opening()
-    session = play.engine._sessions.by_id[0]
-    assert session is not None
-    while session.target < 1 << 17:
-        play.forget() >> data(bytes(min(session.owed, 60_000)))
+    while owed(play.engine)[0] < 1 << 17:
+        play.forget() >> data(bytes(min(owed(play.engine)[0], 60_000)))
         play.forget()
-        if not session.owed:
+        if not owed(play.engine)[0]:
             play.engine.read(1)
     play.do(lambda engine: engine.open("request", b"q")).forget()
-    other = play.engine._sessions.by_id[1]
-    assert other is not None
     for _ in range(100):
-        if other.owed:
-            play >> data(bytes(min(other.owed, 4096)), id=1)
+        if ration := owed(play.engine)[1]:
+            play >> data(bytes(min(ration, 4096)), id=1)
             play.forget()
-        play >> data(bytes(min(session.owed, 4096)))
+        play >> data(bytes(min(owed(play.engine)[0], 4096)))
         play.engine.read(1)
         play.forget()
-        if other.unread >= 120_000:
+        if play.engine.streams()[1].received >= 120_000:
             break
-    assert other.unread >= 120_000
-    assert session.target == 4096
+    assert play.engine.streams()[1].received >= 120_000
+    while owed(play.engine)[0] > 4096:  # it is not filled again until less than that is left
+        play >> data(bytes(4096))
+        play.engine.read(1)
+        play.forget()
+    assert 2048 < owed(play.engine)[0] <= 4096
     play >> data(b"", id=1, eof=True, close=True) << (ev.Items, {"stream": 2})
 
 
@@ -321,7 +321,7 @@ def test_small_ones_do_not_wait_for_large_ones() -> None:
     play = server(sessions=False)
     play >> opening(bytes(32_768))
     play.forget()
-    owed = play.engine._sessions.by_id[0].owed  # type: ignore[union-attr] # it is there
+    owed = play.engine.streams()[0].outstanding
     assert owed
     for id in range(1, 127):
         play >> opening(bytes(32_768), id=id)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from afflux.core import events as ev
-from afflux.core.credit import SATURATED
 from afflux.core.errors import (
     ApplicationError,
     Canceled,
@@ -358,14 +357,21 @@ def test_what_concerns_subscriptions_goes_first() -> None:
 # -- the contract ------------------------------------------------------------------------------------------------------
 
 
-def test_room_and_ledger() -> None:
+def test_room_and_what_limits_a_stream() -> None:
     play = publishing(5, limits=TINY)
     engine, high = play.engine, TINY.outbound_high_bytes
     assert engine.room(0) == high and engine.room(high) == 0 and engine.room(high + 9) == 0
-    assert (engine.ledger(2).effective(), engine.ledger(2).limited_by()) == (5, "peer")
-    assert engine.ledger(9).limited_by() == "application"
-    assert engine.ledger(2).application.available == SATURATED
+    assert [(status.stream, status.credit, status.reason) for status in engine.streams()] == [(2, 5, "producer")]
+    assert engine.streams(room=0)[0].reason == "transport"
     engine.send(2, [b"x" * (high - 100)])
+    [status] = engine.streams()
+    assert (status.credit, status.sent, status.reason) == (4, 1, None)
+    assert status.queued > high - 100
+    engine.subscribe("other", 0)
+    assert [(status.stream, status.state, status.reason) for status in engine.streams()] == [
+        (1, "PENDING", "application"),
+        (2, "ACTIVE", None),
+    ]
     assert 0 < engine.room(0) < 100 and engine.queued > high - 100
     play = publishing(UNBOUNDED, limits=TINY)
     for _ in range(TINY.outbound_high_frames):

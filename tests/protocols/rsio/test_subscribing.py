@@ -118,7 +118,7 @@ def test_R_24_demand_without_bound_is_never_used_up(mode: Mode) -> None:
     play = subscribed(UNBOUNDED - 1, mode=mode).do(lambda engine: engine.request(1, 1 << 70)) << request(UNBOUNDED)
     play >> tuple(item(b"%d" % i) for i in range(20))
     assert len(got(play)) == 20
-    assert play.engine._subscriptions.records[1].owed == UNBOUNDED
+    assert play.engine.streams()[0].outstanding == UNBOUNDED
 
 
 @pytest.mark.parametrize("n", [0, -1, -(1 << 70)])
@@ -154,7 +154,7 @@ def test_R_27_a_pack_that_is_too_large_for_the_demand(mode: Mode) -> None:
 def test_R_40_a_pack_lowers_the_demand_by_its_count(mode: Mode) -> None:
     play = subscribed(5, 2, mode=mode) >> (packed(b"aa", b"bb", b"cc"), item(b"dd", size=2), packed(b"ee"))
     assert got(play) == [b"aa", b"bb", b"cc", b"dd", b"ee"]
-    assert play.engine._subscriptions.records[1].owed == 0
+    assert play.engine.streams()[0].outstanding == 0
     play >> frames.OnNextPacked(subscriber=1, count=0, elements=b"", element_size=2) << ignored(1, "R-40")
     play >> item(b"ff", size=2) << ignored(50, "R-27") << ev.Failed << cancel()
 

@@ -787,16 +787,27 @@ def test_empty_items_are_not_free(columnar: bool) -> None:
     assert play.engine.wants_read
 
 
-def test_the_ledger_tells_who_limits_a_stream() -> None:
+def test_what_limits_a_stream() -> None:
     play = stream_responder(n=2)
     engine = play.engine
-    limits = engine.limits
-    assert (engine.ledger(1).effective(), engine.ledger(1).limited_by()) == (2, "peer")
-    play >> frames.RequestN(stream=1, n=0x7FFFFFFF) << ev.Granted
-    assert engine.ledger(1).limited_by() == "transport"
-    assert engine.ledger(1, limits.outbound_high_bytes).effective() == 0
-    engine.send(1, [b"x"], complete=True)
-    assert (engine.ledger(1).effective(), engine.ledger(1).limited_by()) == (0, "application")
+    [status] = engine.streams()
+    assert (status.stream, status.verb, status.requester, status.credit) == (1, "stream", False, 2)
+    assert status.reason == "producer"
+    assert engine.streams(room=0)[0].reason == "transport"
+    engine.send(1, [b"x", b"x" * 100_000])
+    assert engine.streams()[0].reason is None
+    assert engine.streams()[0].queued > 100_000
+    while engine.outgoing():
+        pass
+    [status] = engine.streams()
+    assert (status.credit, status.sent, status.queued, status.reason) == (0, 2, 0, "peer")
+    engine.complete(1)
+    assert engine.streams() == []
+    play.engine.open("stream", b"", credit=5)
+    [status] = engine.streams()
+    assert (status.requester, status.outstanding, status.reason) == (True, 5, None)  # its request waits to be written
+    engine.outgoing()
+    assert engine.streams()[0].reason == "producer"
 
 
 def test_a_draining_peer_is_named_by_its_code() -> None:

@@ -95,7 +95,7 @@ class Rations:
     def refill(self, session: Session) -> int:
         """A session of bytes was read: how much to add to its ration now. 0 while more than half of it is left or waits
         to be read, else up to the target (R-37, R-38)."""
-        have = session.owed + session.unread
+        have = session.to_receive.available + session.unread
         if 2 * have > session.target:
             return 0
         allowance = self.purse - self._comforts - self._goal if self.assembles else self.purse
@@ -107,7 +107,7 @@ class Rations:
                 session.target = target
         more = max(0, session.target - have)
         self._hold(session, have + more - self.initial if have + more > self.initial else 0)
-        session.owed += more
+        session.to_receive.add(more)
         return more
 
     # -- sessions that are told whole ---------------------------------------------------------------------------
@@ -115,14 +115,17 @@ class Rations:
     def ask(self, session: Session) -> None:
         """More of a payload has come: let the session wait for more ration if half of it is used (R-37, R-38)."""
         session.passed = False
-        if 2 * session.owed <= session.target and session.owed + session.unread < self.largest:
+        if (
+            2 * session.to_receive.available <= session.target
+            and session.to_receive.available + session.unread < self.largest
+        ):
             self.waiting[session] = None
             self.changed = True
 
     @property
     def blocked(self) -> bool:
         """Whether somebody can not go on without more."""
-        return any(not session.owed for session in self.waiting)
+        return any(not session.to_receive.available for session in self.waiting)
 
     def grants(self) -> list[tuple[Session, int]]:
         """What can be given now, the first who asked first: sessions, and how much each of them gets."""
@@ -135,10 +138,10 @@ class Rations:
                 continue
             more = self._fitting(session)
             if not more:
-                blocked = blocked or not session.owed
+                blocked = blocked or not session.to_receive.available
                 continue
             given.append((session, more))
-            session.owed += more
+            session.to_receive.add(more)
             session.extra += more
             self.spent += more
             self._growing[session] = None
@@ -160,12 +163,14 @@ class Rations:
         slack = max(0, rest) // 2 if tight else rest - self._goal
         free = purse - self.spent
         leads = active <= (0 if tight else slack) or session.extra >= top
-        if session.owed and not (session.extra and leads) and (active or passed or session.extra):
+        if session.to_receive.available and not (session.extra and leads) and (active or passed or session.extra):
             return 0  # it can wait until it has to get more
         target = min(2 * session.target, max(self._most, session.target))
         if not session.extra:
-            target = min(target, max(session.owed + _WORTH_IT, session.owed + slack))
-        wanted = min(target - session.owed, self.largest - session.owed - session.unread)
+            target = min(target, max(session.to_receive.available + _WORTH_IT, session.to_receive.available + slack))
+        wanted = min(
+            target - session.to_receive.available, self.largest - session.to_receive.available - session.unread
+        )
         if passed:  # who knows how many more will stand still: begin with little
             wanted = min(wanted, max(self.initial // 4, session.extra))
         more = min(wanted, free)
@@ -183,7 +188,7 @@ class Rations:
         found = [
             session
             for session in self._growing
-            if session.owed and not session.passed and now >= session.moved + PATIENCE_S
+            if session.to_receive.available and not session.passed and now >= session.moved + PATIENCE_S
         ]
         for session in found:
             session.passed = self.changed = True
@@ -192,10 +197,12 @@ class Rations:
 
     def comfort(self, now: float, seconds: float) -> list[Session]:
         """A byte more for each who has waited for so long: its peer shall not give it up."""
-        found = [session for session in self.waiting if not session.owed and now >= session.moved + seconds]
+        found = [
+            session for session in self.waiting if not session.to_receive.available and now >= session.moved + seconds
+        ]
         found = found[: max(0, self.purse - self.spent)]
         for session in found:
-            session.owed += 1
+            session.to_receive.add(1)
             session.extra += 1
             self.spent += 1
             self._growing[session] = None

@@ -28,6 +28,8 @@ _I, _A, _S = SessionInput, SessionAction, SessionState
 class ClientSessions(Sessions):
     """What a client knows of its sessions."""
 
+    requester = True
+
     __slots__ = ("_established", "_free", "_max_wait", "auto_ack", "waiting_for_id")
 
     def __init__(
@@ -71,7 +73,7 @@ class ClientSessions(Sessions):
         super().establish(ration)
         self._established = True
         for session in self.waiting_for_id:
-            session.allowed = ration
+            session.to_send.available = ration
             if not session.whole:
                 self.events.append(Granted(session.stream, ration))
         self._allot_waiting()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import ClassVar
 
-from afflux.core.credit import SATURATED, Ledger, Unit
+from afflux.core.credit import StreamStatus
 from afflux.core.engine import ByteSessions
 from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolError, Unsupported
 from afflux.core.events import Event, Verb
@@ -267,14 +267,9 @@ class Engine(Connection):
         """How many bytes may be written now."""
         return self._sessions.credit(self._sessions.by_stream[stream]) if self.takes(stream) else 0
 
-    def ledger(self, stream: int, unsent: int = 0) -> Ledger:
-        """What may be written on a session now, in bytes, and which bound is the smallest."""
-        ledger = Ledger(Unit.BYTES)
-        ledger.application.add(SATURATED if stream in self._sessions.by_stream else 0)
-        ledger.peer.add(self.credit(stream))
-        ledger.transport = self.room(unsent)
-        ledger.budget = max(0, self.limits.connection_bytes - self._out.pending - unsent)
-        return ledger
+    def streams(self, *, room: int | None = None, now: float = 0.0) -> list[StreamStatus]:
+        """The sessions about which the application can still act, in bytes."""
+        return self._sessions.status(self.room(0) if room is None else room)
 
     # -- sessions -------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from afflux.core.credit import SATURATED
 from afflux.protocols.jmux.frames import data_head
 from afflux.protocols.jmux.session import Session
 
@@ -21,7 +22,7 @@ __all__ = ["INFINITE", "SHARE", "Outbound"]
 
 SHARE = 0x4000
 "Bytes that a turn is worth."
-INFINITE = 1 << 62
+INFINITE = SATURATED
 "An outbound ration without end: it is never decremented, and increments are ignored (R-36)."
 
 Stuck = Callable[[Session], None]
@@ -85,14 +86,14 @@ class Outbound:
 
     def look(self, session: Session) -> None:
         """Put a session into the ring if it can send something."""
-        sendable = min(session.waiting, session.allowed)
+        sendable = min(session.waiting, session.to_send.available)
         self.ready += sendable - session.ready
         session.ready = sendable
         due = sendable or not session.written or (session.finishing and not session.waiting and not session.out_done)
         if due and not session.in_ring:
             session.in_ring = True
             self._ring.append(session)
-        elif not due and (session.waiting or (session.hungry and not session.allowed)):
+        elif not due and (session.waiting or (session.hungry and not session.to_send.available)):
             self._stuck(session)
 
     def drop(self, session: Session) -> None:
@@ -129,7 +130,7 @@ class Outbound:
         """One turn of a session: Data of about ``share`` bytes. It leaves the ring when it has nothing more to say."""
         taken = self._run(session, share, chunks) if session.written else 0
         while True:
-            size = min(session.waiting, session.allowed, self.fragment)
+            size = min(session.waiting, session.to_send.available, self.fragment)
             last = session.finishing and size == session.waiting
             at = len(chunks)
             chunks.append(b"")
@@ -137,8 +138,7 @@ class Outbound:
             session.ready -= size
             self.ready -= size
             self.pending -= size
-            if session.allowed < INFINITE:
-                session.allowed -= size
+            session.to_send.spend(size)
             id = session.id
             # The step may end the session, and give its id to another.
             chunks[at] = data_head(self.flags(session, last), id, size)
@@ -146,7 +146,7 @@ class Outbound:
             if last or not session.ready:
                 session.in_ring = False
                 self._ring.popleft()
-                if session.waiting or (session.hungry and not session.allowed):
+                if session.waiting or (session.hungry and not session.to_send.available):
                     self._stuck(session)
                 return taken
             if taken >= share:
@@ -168,6 +168,5 @@ class Outbound:
         session.ready -= size
         self.ready -= size
         self.pending -= size
-        if session.allowed < INFINITE:
-            session.allowed -= size
+        session.to_send.spend(size)
         return size + 4 * count

@@ -31,6 +31,8 @@ _UNANSWERED = (_S.CLOSED_EARLY, _S.ABORTED)
 class ServerSessions(Sessions):
     """What a server knows of its sessions."""
 
+    requester = False
+
     __slots__ = ("_cancels", "_most_handlers", "_whole", "begun", "closing", "half_closed", "handlers")
 
     def __init__(self, limits: Limits, largest_id: int, fragment: int, charge: Charge, whole: bool) -> None:
@@ -73,7 +75,7 @@ class ServerSessions(Sessions):
     def _open(self, session: Session, first: int, value: int, data: bytes) -> None:
         last = first & EOF != 0
         if refusal := self._refusal(session):
-            session.owed -= len(data)
+            session.to_receive.spend(len(data))
             session.in_done = last
             self._turn_away(session, refusal)
             return
@@ -282,7 +284,7 @@ class ServerSessions(Sessions):
         """After the client's half is closed no ration will come: who has none, and has not finished, gets some time."""
         if not (self.half_closed and session.state in _LIVE):
             return inf
-        if session.blocked is None and not session.allowed and not session.finishing:
+        if session.blocked is None and not session.to_send.available and not session.finishing:
             session.blocked = self.now
         return self.now + self.limits.session_stall_s
 
@@ -298,7 +300,9 @@ class ServerSessions(Sessions):
         """The client says nothing more: what it has not finished is over, the rest goes on (3.2, I-2)."""
         self.half_closed = self.closing = True
         for session in self.timed():
-            if session.state in _WAITING_FOR_CLIENT or session.waiting > session.allowed:  # no ration will come
+            if (
+                session.state in _WAITING_FOR_CLIENT or session.waiting > session.to_send.available
+            ):  # no ration will come
                 self._expire(session, "the client has ended its half", "3.2")
             elif session.state is _S.IN_FIN:
                 self.alarm = self.now  # the next look finds out whether it can go on

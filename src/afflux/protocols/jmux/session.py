@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from afflux.core.credit import Credit
 from afflux.protocols.jmux.states import SessionState
 
 __all__ = ["SOON", "Session"]
@@ -21,7 +22,6 @@ class Session:
         "ack_since",
         "ack_told",
         "ack_wanted",
-        "allowed",
         "auto_ack",
         "blocked",
         "chunks",
@@ -39,20 +39,21 @@ class Session:
         "offset",
         "out_done",
         "over",
-        "owed",
         "passed",
         "ready",
         "since",
         "state",
         "stream",
         "target",
+        "to_receive",
+        "to_send",
         "waiting",
         "whole",
         "written",
     )
 
     # long: a line for each of its fields, and what it is
-    def __init__(self, stream: int, whole: bool, allowed: int, owed: int) -> None:
+    def __init__(self, stream: int, whole: bool, outbound: int, inbound: int) -> None:
         self.stream = stream
         "Its number at this engine: it never comes twice, as ids do."
         self.id = -1
@@ -61,7 +62,7 @@ class Session:
         self.whole = whole
         "The application is told of it when the request or the response is whole."
         # What this side sends.
-        self.allowed = allowed
+        self.to_send = Credit(outbound)
         "The outbound ration."
         self.chunks: deque[bytes | memoryview] | None = None
         self.offset = 0
@@ -82,9 +83,9 @@ class Session:
         self.out_done = False
         "Nothing more can be sent: eof has left, or nobody wants it."
         # What it receives.
-        self.owed = owed
+        self.to_receive = Credit(inbound)
         "The inbound ration."
-        self.target = owed
+        self.target = inbound
         "What the inbound ration is filled up to."
         self.extra = 0
         "Bytes that it may hold beyond the initial ration, or that are left of it: in the books of budget.py."

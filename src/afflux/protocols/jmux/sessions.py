@@ -11,6 +11,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+from afflux.core.credit import Bound, StreamStatus, Unit
 from afflux.core.errors import Error, LocalProtocolError
 from afflux.core.events import Failed, Granted, Readable
 from afflux.core.limits import Limits
@@ -52,6 +53,9 @@ def _no_act(sessions: Any, session: Session, first: int, value: int, data: bytes
 # long: what arrives, what is sent, time and endings, for both roles
 class Sessions:
     """What is known of all sessions of one connection."""
+
+    requester: bool
+    "Whether this side opens sessions."
 
     __slots__ = (
         "_actions",
@@ -140,13 +144,13 @@ class Sessions:
             state = "never opened" if session is None else session.state.name
             raise violation(f"{input.name} on session {id}, which is {state}", step.rule)
         if input <= _LAST_DATA:
-            ration = self.rations.initial if session is None or input <= _LAST_OPEN else session.owed
+            ration = self.rations.initial if session is None or input <= _LAST_OPEN else session.to_receive.available
             if value > ration:
                 raise violation(f"ration-exceeded: {value} bytes on session {id}, whose ration is {ration}", "R-33")
-        elif step.action is _INCREASE and session is not None and session.allowed < INFINITE:
+        elif step.action is _INCREASE and session is not None and session.to_send.available < INFINITE:
             size = value << (first & 0x0E)
-            if session.allowed + size > LARGEST_RATION:
-                raise violation(f"the ration of session {id} would be {session.allowed + size}", "R-35")
+            if session.to_send.available + size > LARGEST_RATION:
+                raise violation(f"the ration of session {id} would be {session.to_send.available + size}", "R-35")
         return step
 
     def alike(self, step: SessionStep, id: int, value: int) -> int:
@@ -154,7 +158,7 @@ class Sessions:
         session = self.by_id[id]
         if session is None or not value or step.next is not session.state:
             return 0
-        return session.owed // value
+        return session.to_receive.available // value
 
     def act(self, step: SessionStep, input: SessionInput, id: int, first: int, value: int, data: bytes) -> None:
         """Make a step that was judged."""
@@ -170,7 +174,7 @@ class Sessions:
 
     def arrive(self, session: Session, data: bytes, last: bool) -> None:
         """Bytes of a session came (R-34); ``last`` with eof."""
-        session.owed -= len(data)
+        session.to_receive.spend(len(data))
         session.in_done = last
         if session.since is not None:
             session.since = self.now
@@ -246,7 +250,7 @@ class Sessions:
 
     def discard(self, session: Session, first: int, value: int, data: bytes) -> None:
         """What comes after this side has ended the session counts, and is not looked at (D-15, I-13, SI-19)."""
-        session.owed -= len(data)
+        session.to_receive.spend(len(data))
         if not data:
             self.waste(_EMPTY)
 
@@ -255,8 +259,8 @@ class Sessions:
         size = value << (first & 0x0E)
         if not size:
             self.waste(_EMPTY)  # R-16
-        elif session.allowed < INFINITE:  # R-36
-            session.allowed += size
+        elif session.to_send.available < INFINITE:  # R-36
+            session.to_send.add(size)
             session.blocked = None
             if not session.whole:
                 self.events.append(Granted(session.stream, size))
@@ -319,7 +323,36 @@ class Sessions:
 
     def credit(self, session: Session) -> int:
         """Bytes that may still be written."""
-        return max(0, session.allowed - session.waiting)
+        return max(0, session.to_send.available - session.waiting)
+
+    def status(self, room: int) -> list[StreamStatus]:
+        """One status for each session about which the application can still act."""
+        return [
+            StreamStatus.of(
+                session.stream,
+                "request" if session.whole else "session",
+                requester=self.requester,
+                state=session.state.name,
+                unit=Unit.BYTES,
+                to_send=session.to_send,
+                to_receive=session.to_receive,
+                queued=session.waiting,
+                bounds=self._bounds(session, room),
+            )
+            for session in self.by_stream.values()
+        ]
+
+    def _bounds(self, session: Session, room: int) -> list[Bound | None]:
+        """Why each direction that is not finished stands still. A session that waits for an id waits for the peer."""
+        bounds: list[Bound | None] = []
+        if session.id < 0:
+            return ["peer"]
+        if not session.out_done:
+            bounds.append(session.to_send.sending(queued=session.ready, room=room))
+        if not (session.in_done or session.dropping):
+            memory = session.to_receive.available > 0 or session not in self.rations.waiting
+            bounds.append(session.to_receive.receiving(memory=memory))
+        return bounds
 
     def hunger(self, session: Session, waits: bool) -> None:
         """The application waits for ration, or does not any more: so long a peer may stall it (``session_stall_s``)."""

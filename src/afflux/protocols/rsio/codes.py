@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from afflux.core.credit import SATURATED
 from afflux.core.errors import ApplicationError, Error, Rejected
 from afflux.core.limits import REASONS, Limits
 from afflux.core.texts import GENERIC_TEXT, cut, told
@@ -16,7 +17,7 @@ __all__ = ["GENERIC_TEXT", "UNBOUNDED", "VERSION", "Extension", "cut", "error_fo
 VERSION = 0
 "The only version of the protocol that there is."
 
-UNBOUNDED = 2**63 - 1
+UNBOUNDED = SATURATED
 "The most that can be demanded; demand adds up to it and is then never used up (R-24)."
 
 _REFUSALS = frozenset((REASONS["publisher_bytes"], REASONS["streams"]))

@@ -74,10 +74,10 @@ class Elements:
             self._need = stop
             return 0
         head, stride, count = at - position, stop - position, 1
-        most = min(subscription.owed, (end - position) // stride)
+        most = min(subscription.to_receive.available, (end - position) // stride)
         if most >= MANY:
             count = alike(block, position, end, stride, most, head) or 1
-        subscription.take(count)
+        subscription.to_receive.spend(count)
         subscription.rate()
         self._emit(subscription, block, position, head, size, count)
         return position + count * stride
@@ -87,12 +87,12 @@ class Elements:
         count, at = _number(block, at, end)
         size = count * subscription.size
         stop = at + size
-        if not at or size > self.shared.limits.payload_bytes or not 0 < count <= subscription.owed:
+        if not at or size > self.shared.limits.payload_bytes or not 0 < count <= subscription.to_receive.available:
             return 0
         if stop > end:
             self._need = stop
             return 0
-        subscription.take(count)
+        subscription.to_receive.spend(count)
         subscription.rate()
         self._emit(subscription, block, at, 0, subscription.size, count)
         return stop

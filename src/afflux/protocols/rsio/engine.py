@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from afflux.core.credit import SATURATED, Ledger, Unit
+from afflux.core.credit import SATURATED, StreamStatus
 from afflux.core.errors import ConnectionClosed, LocalProtocolError, Unsupported, Violation
 from afflux.core.events import Event, Verb
 from afflux.core.payload import Payload, PayloadLike, payload_of
@@ -246,20 +246,16 @@ class Engine(Connection):
     def credit(self, stream: int) -> int:
         """How many elements the subscriber will still take; 2^63-1 is without bound (R-24)."""
         publication = self._publications.live.get(stream)
-        return 0 if publication is None else publication.demand
+        return 0 if publication is None else publication.to_send.available
 
     def unsent(self, stream: int) -> bool:
         """It is not known what was handed over of a stream."""
         return False
 
-    def ledger(self, stream: int, unsent: int = 0) -> Ledger:
-        """What may be sent on ``stream`` now, and which bound is the smallest; ``unsent`` as for ``room``."""
-        ledger = Ledger(Unit.ITEMS)
-        ledger.application.add(SATURATED if stream in self._publications.live else 0)
-        ledger.peer.add(self.credit(stream))
-        ledger.transport = self.room(unsent)
-        ledger.budget = max(0, self.limits.connection_bytes - self._out.size - unsent)
-        return ledger
+    def streams(self, *, room: int | None = None, now: float = 0.0) -> list[StreamStatus]:
+        """The live subscriptions of both sides, those of this side first."""
+        left = self.room(0) if room is None else room
+        return [*self._subscriptions.status(self.wants_read), *self._publications.status(left)]
 
     @staticmethod
     def _check_publishes(stream: int) -> None:

@@ -150,6 +150,10 @@ class Outbound:
             self._row.append(id)
         return queue
 
+    def queued(self, id: int) -> int:
+        """Bytes that an id has queued."""
+        return sum(len(entry) if isinstance(entry, bytes) else entry.size for entry in self._queues.get(id, ()))
+
     def drop(self, id: int) -> None:
         """Forget what an id has queued: its subscriber wants no more."""
         queue = self._queues.pop(id, None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from afflux.core.credit import SATURATED
+from afflux.core.credit import SATURATED, Credit, StreamStatus, Unit
 from afflux.core.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, Unsupported, Violation
 from afflux.core.events import Canceled, Failed, Granted, Ignored, Opened
 from afflux.core.limits import REASONS
@@ -42,7 +42,7 @@ _RULE_3_9 = "a demand is 1 to 2^63-1 (Reactive Streams 3.9)"
 class Publication:
     """One subscription of the peer."""
 
-    __slots__ = ("demand", "head", "id", "parts", "size", "state", "stream")
+    __slots__ = ("head", "id", "parts", "size", "state", "stream", "to_send")
 
     def __init__(self, id: int, size: int) -> None:
         self.id = id
@@ -51,7 +51,8 @@ class Publication:
         self.stream = 0
         "What the application calls it."
         self.state = _FREE
-        self.demand = 0
+        self.to_send = Credit()
+        "Its demand."
         self.size = size
         "Bytes of each element; 0 for any size."
         self.parts = 0
@@ -183,8 +184,8 @@ class Publications:  # long: one method for each message, verb and action of the
         publication = self.live.get(stream)
         if publication is None:
             return
-        if len(payloads) > publication.demand:
-            text = f"{len(payloads)} elements with a demand for {publication.demand}"
+        if len(payloads) > publication.to_send.available:
+            text = f"{len(payloads)} elements with a demand for {publication.to_send.available}"
             raise LocalProtocolError(text, stream=stream, rule="R-23")
         elements = [item if type(item) is bytes else self._element(item, stream) for item in payloads]
         if len(largest := max(elements, key=len, default=b"")) > self.shared.limits.payload_bytes:
@@ -228,6 +229,24 @@ class Publications:  # long: one method for each message, verb and action of the
         self.live.clear()
         self.by_id.clear()
 
+    def status(self, room: int) -> list[StreamStatus]:
+        """One status for each live subscription of the peer."""
+        return [self._status(publication, room) for publication in self.live.values()]
+
+    def _status(self, publication: Publication, room: int) -> StreamStatus:
+        queued = self.shared.out.queued(publication.id)
+        return StreamStatus.of(
+            publication.stream,
+            "stream",
+            requester=False,
+            state=publication.state.name,
+            unit=Unit.ITEMS,
+            to_send=publication.to_send,
+            to_receive=Credit(),
+            queued=queued,
+            bounds=[publication.to_send.sending(queued=queued, room=room)],
+        )
+
     # -- steps ----------------------------------------------------------------------------------------------
 
     def _step(self, publication: Publication, input: PublisherInput, argument: Any) -> None:
@@ -249,7 +268,7 @@ class Publications:  # long: one method for each message, verb and action of the
         self._newest += 2
         self._opened += 1
         publication.stream = self._newest
-        publication.demand = message.initial_demand
+        publication.to_send.add(message.initial_demand)
         self.by_id[publication.id] = self.live[publication.stream] = publication
         self.handlers.add(publication.stream)
         self._answer(publication.id, publication.size)
@@ -265,7 +284,7 @@ class Publications:  # long: one method for each message, verb and action of the
         self.shared.out.control(OnError(subscriber=publication.id, error=reason).encode())
 
     def _grant(self, publication: Publication, n: int) -> None:
-        publication.demand = min(publication.demand + n, UNBOUNDED)
+        publication.to_send.add(n)
         self.shared.events.append(Granted(publication.stream, n))
 
     def _refuse_demand(self, publication: Publication, n: int) -> None:
@@ -286,8 +305,7 @@ class Publications:  # long: one method for each message, verb and action of the
         self.shared.out.control(Subscribed(subscriber=id, element_size=size).encode())
 
     def _send(self, publication: Publication, elements: list[bytes]) -> None:
-        if publication.demand != UNBOUNDED:
-            publication.demand -= len(elements)
+        publication.to_send.spend(len(elements))
         self.items_sent += len(elements)
         if publication.size:
             self.shared.out.fixed(publication.id, publication.head, elements, publication.size)

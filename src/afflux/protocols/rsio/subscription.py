@@ -7,7 +7,7 @@ how many answers are outstanding, and whether the subscription that was answered
 
 from __future__ import annotations
 
-from afflux.protocols.rsio.codes import UNBOUNDED
+from afflux.core.credit import Credit
 from afflux.protocols.rsio.kinds import varint
 from afflux.protocols.rsio.states import SubscriberInput, SubscriberState
 
@@ -28,11 +28,11 @@ class Subscription:
         "id",
         "late",
         "late_bytes",
-        "owed",
         "size",
         "state",
         "stream",
         "streaming",
+        "to_receive",
     )
 
     def __init__(self, id: int) -> None:
@@ -48,8 +48,8 @@ class Subscription:
         "The subscription that was answered last has not ended on the wire."
         self.size = 0
         "Bytes of its elements; 0 when each has its own length (R-37, D-10)."
-        self.owed = 0
-        "Elements that the publisher may still send."
+        self.to_receive = Credit()
+        "The demand: elements that the publisher may still send."
         self.columnar = False
         self.hot = False
         "Elements may take the short path: active, and more are owed."
@@ -61,21 +61,12 @@ class Subscription:
         """A subscribe is sent with this id."""
         self.stream = stream
         self.awaiting += 1
-        self.owed = demand
+        self.to_receive = Credit(demand)
         self.columnar = columnar
-
-    def add(self, n: int) -> None:
-        """Demand more; above 2^63-1 it is without bound (R-24)."""
-        self.owed = min(self.owed + n, UNBOUNDED)
-
-    def take(self, n: int) -> None:
-        """Elements came."""
-        if self.owed != UNBOUNDED:
-            self.owed -= n
 
     def rate(self) -> None:
         """Set ``hot`` by the state."""
-        self.hot = self.state is _ACTIVE and self.owed > 0
+        self.hot = self.state is _ACTIVE and self.to_receive.available > 0
 
     def answered(self, size: int, too_big: bool) -> SubscriberInput:
         """subscribed came: which one is it?"""

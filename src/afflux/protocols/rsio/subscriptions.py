@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from afflux.core.credit import Credit, StreamStatus, Unit
 from afflux.core.errors import Error, LimitExceeded, LocalProtocolError, RemoteProtocolError, Violation
 from afflux.core.events import Completed, Event, Failed, Ignored
 from afflux.core.limits import REASONS
@@ -83,7 +84,7 @@ class Subscriptions(Elements):  # long: one method for each message, verb and ac
         subscription = self.records.get(message.subscriber)
         if subscription is None:
             self._unknown(message.subscriber, "onNext")
-        elif not subscription.owed:
+        elif not subscription.to_receive.available:
             self._step(subscription, _I.NEXT_EXCESS, len(message.element or b""))
         elif message.element is None:
             self._step(subscription, _I.NEXT_BIG, _refused(REASONS["payload_bytes"]))
@@ -96,7 +97,7 @@ class Subscriptions(Elements):  # long: one method for each message, verb and ac
         if not count:
             # R-40: it is a no-op, and costs its sender nothing (FC-23)
             self.shared.charge(1, subscription.id, "R-40", "onNextPacked without elements")
-        elif count > subscription.owed:
+        elif count > subscription.to_receive.available:
             self._step(subscription, _I.NEXT_EXCESS, len(message.elements or b""))
         elif message.elements is None:
             self._step(subscription, _I.NEXT_BIG, _refused(REASONS["payload_bytes"]))
@@ -111,7 +112,7 @@ class Subscriptions(Elements):  # long: one method for each message, verb and ac
             self._unknown(message.subscriber, message.NAME)
         elif subscription.state is not _ACTIVE:
             self._step(subscription, _I.NEXT, (message.data, len(message.data), 1))
-        elif key not in self.parts and not subscription.owed:
+        elif key not in self.parts and not subscription.to_receive.available:
             self._step(subscription, _I.NEXT_EXCESS, len(message.data))
         else:
             self._join(subscription, key, message.data, isinstance(message, OnNextLastPart))
@@ -119,7 +120,7 @@ class Subscriptions(Elements):  # long: one method for each message, verb and ac
     def _join(self, subscription: Subscription, key: tuple[int, int], data: bytes, last: bool) -> None:
         shared = self.shared
         if key not in self.parts:
-            subscription.take(1)
+            subscription.to_receive.spend(1)
             subscription.rate()
         queued = min(shared.out.size, shared.limits.outbound_high_bytes)
         room = shared.limits.connection_bytes - shared.delivered - self.parts.size - queued
@@ -223,6 +224,23 @@ class Subscriptions(Elements):  # long: one method for each message, verb and ac
             self.parts.drop(subscription.id)
         self.live.clear()
 
+    def status(self, reads: bool) -> list[StreamStatus]:
+        """One status for each live subscription; ``reads`` is False while this side's budget allows no input."""
+        return [
+            StreamStatus.of(
+                subscription.stream,
+                "stream",
+                requester=True,
+                state=subscription.state.name,
+                unit=Unit.ITEMS,
+                to_send=Credit(),
+                to_receive=subscription.to_receive,
+                queued=0,
+                bounds=[subscription.to_receive.receiving(memory=reads)],
+            )
+            for subscription in self.live.values()
+        ]
+
     # -- steps ----------------------------------------------------------------------------------------------
 
     def _step(self, subscription: Subscription, input: SubscriberInput, argument: Any) -> None:
@@ -281,7 +299,7 @@ class Subscriptions(Elements):  # long: one method for each message, verb and ac
 
     def _deliver(self, subscription: Subscription, elements: tuple[bytes, int, int]) -> None:
         data, size, count = elements
-        subscription.take(count)
+        subscription.to_receive.spend(count)
         self._emit(subscription, data, 0, 0, size, count)
 
     def _excess(self, subscription: Subscription, argument: Any) -> None:
@@ -302,7 +320,7 @@ class Subscriptions(Elements):  # long: one method for each message, verb and ac
         """The application has heard the end when it canceled."""
 
     def _request(self, subscription: Subscription, n: int) -> None:
-        subscription.add(n)
+        subscription.to_receive.add(n)
         self.shared.out.control(Request(subscriber=subscription.id, demand=min(n, UNBOUNDED)).encode())
 
     def _stop(self, subscription: Subscription, n: int) -> None:

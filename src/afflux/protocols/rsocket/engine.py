@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from math import inf
 from typing import Any, ClassVar
 
-from afflux.core.credit import SATURATED, Ledger, Unit
+from afflux.core.credit import SATURATED, Bound, Credit, StreamStatus, Unit
 from afflux.core.engine import Extensions, Leases, Resumption, Scheduler
 from afflux.core.errors import ConnectionClosed, Consequence, LimitExceeded, LocalProtocolError, Rejected, Violation
 from afflux.core.events import Event, Verb
@@ -22,6 +22,7 @@ from afflux.protocols.rsocket.connection import DEFAULT_MTU, Connection
 from afflux.protocols.rsocket.frames import Ext
 from afflux.protocols.rsocket.lease import Lease
 from afflux.protocols.rsocket.states import ConnectionInput, ConnectionState, StreamAction, StreamInput
+from afflux.protocols.rsocket.stream import Stream
 from afflux.protocols.rsocket.streams import MAX_N
 
 __all__ = ["DEFAULT_MTU", "Engine"]
@@ -347,17 +348,31 @@ class Engine(Connection):
         """It is not known what was handed over of a stream."""
         return False
 
-    def ledger(self, stream: int, unsent: int = 0) -> Ledger:
-        """What may be sent on ``stream`` now, and which bound is the smallest; ``unsent`` as for ``room``.
+    def streams(self, *, room: int | None = None, now: float = 0.0) -> list[StreamStatus]:
+        """The live streams, in items."""
+        left = self.room(0) if room is None else room
+        return [self._status(stream, left) for stream in self._streams.live.values()]
 
-        A stream that is over has no application demand left.
-        """
-        ledger = Ledger(Unit.ITEMS)
-        ledger.application.add(SATURATED if stream in self._streams.live else 0)
-        ledger.peer.add(self.credit(stream))
-        ledger.transport = self.room(unsent)
-        ledger.budget = max(0, self.limits.connection_bytes - self._out.size - unsent)
-        return ledger
+    def _status(self, stream: Stream, room: int) -> StreamStatus:
+        to_send, to_receive, queued = Credit(stream.allowed), Credit(stream.owed), self._out.queued(stream.id)
+        to_send.used = stream.sent
+        line = stream.table.steps[stream.state]
+        bounds: list[Bound | None] = []
+        if queued or line[StreamInput.APP_ITEM].action is StreamAction.SEND:
+            bounds.append(to_send.sending(queued=queued, room=room))
+        if line[StreamInput.ITEM].action is StreamAction.DELIVER:
+            bounds.append(to_receive.receiving(memory=self.wants_read))
+        return StreamStatus.of(
+            stream.id,
+            stream.verb,
+            requester=stream.requester,
+            state=stream.state.name,
+            unit=Unit.ITEMS,
+            to_send=to_send,
+            to_receive=to_receive,
+            queued=queued,
+            bounds=bounds,
+        )
 
     # -- streams that take turns ----------------------------------------------------------------------------
 

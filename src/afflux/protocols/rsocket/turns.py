@@ -136,6 +136,12 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         self.size += len(frame)
         self.frames += 1
 
+    def queued(self, stream: int) -> int:
+        """Bytes that a stream has queued, of payloads still to be cut as well."""
+        queue = self._queues.get(stream)
+        entries = queue if isinstance(queue, deque) else () if queue is None else (queue,)
+        return sum(len(entry) if isinstance(entry, bytes) else entry.size for entry in entries)
+
     def drop(self, stream: int, *, credit: bool = False) -> None:
         """Forget the payload that the stream is sending, and what it has queued behind that: it is canceled or has
         failed (R-38). Of a request the beginning goes, or what follows would be about nothing. With ``credit`` what
