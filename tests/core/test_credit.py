@@ -119,9 +119,8 @@ def test_a_status_shows_both_directions() -> None:
     status = StreamStatus.of(
         7,
         "channel",
+        "OPEN",
         requester=True,
-        state="OPEN",
-        unit=Unit.ITEMS,
         to_send=to_send,
         to_receive=to_receive,
         queued=10,

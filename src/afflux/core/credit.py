@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Final, Literal
 
 __all__ = ["SATURATED", "Bound", "Credit", "StreamStatus", "Unit", "Window", "smallest"]
 
@@ -119,6 +119,10 @@ class Credit:
         return f"<Credit {self.available} available, {self.used} used>"
 
 
+_NEVER: Final = Credit()
+"That of a direction which a stream does not have."
+
+
 def smallest(bounds: Iterable[Bound | None]) -> Bound | None:
     """The reason why a stream stands still, from those of its open directions: None as soon as one of them flows.
 
@@ -163,14 +167,14 @@ class StreamStatus:
         cls,
         stream: int,
         verb: str,
+        state: str,
         *,
         requester: bool,
-        state: str,
-        unit: Unit,
-        to_send: Credit,
-        to_receive: Credit,
-        queued: int,
         bounds: Iterable[Bound | None],
+        to_send: Credit = _NEVER,
+        to_receive: Credit = _NEVER,
+        unit: Unit = Unit.ITEMS,
+        queued: int = 0,
     ) -> StreamStatus:
         """The status of a stream by its credits; ``bounds`` are those of the directions that are still open."""
         return cls(

@@ -331,8 +331,8 @@ class Sessions:
             StreamStatus.of(
                 session.stream,
                 "request" if session.whole else "session",
+                session.state.name,
                 requester=self.requester,
-                state=session.state.name,
                 unit=Unit.BYTES,
                 to_send=session.to_send,
                 to_receive=session.to_receive,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from afflux.core.credit import SATURATED, Credit, StreamStatus, Unit
+from afflux.core.credit import SATURATED, Credit, StreamStatus
 from afflux.core.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, Unsupported, Violation
 from afflux.core.events import Canceled, Failed, Granted, Ignored, Opened
 from afflux.core.limits import REASONS
@@ -231,21 +231,12 @@ class Publications:  # long: one method for each message, verb and action of the
 
     def status(self, room: int) -> list[StreamStatus]:
         """One status for each live subscription of the peer."""
-        return [self._status(publication, room) for publication in self.live.values()]
+        return [self._status(stream, publication, room) for stream, publication in self.live.items()]
 
-    def _status(self, publication: Publication, room: int) -> StreamStatus:
-        queued = self.shared.out.queued(publication.id)
-        return StreamStatus.of(
-            publication.stream,
-            "stream",
-            requester=False,
-            state=publication.state.name,
-            unit=Unit.ITEMS,
-            to_send=publication.to_send,
-            to_receive=Credit(),
-            queued=queued,
-            bounds=[publication.to_send.sending(queued=queued, room=room)],
-        )
+    def _status(self, stream: int, publication: Publication, room: int) -> StreamStatus:
+        state, credit, queued = publication.state.name, publication.to_send, self.shared.out.queued(publication.id)
+        bounds = [credit.sending(queued=queued, room=room)]
+        return StreamStatus.of(stream, "stream", state, requester=False, to_send=credit, queued=queued, bounds=bounds)
 
     # -- steps ----------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from afflux.core.credit import Credit, StreamStatus, Unit
+from afflux.core.credit import StreamStatus
 from afflux.core.errors import Error, LimitExceeded, LocalProtocolError, RemoteProtocolError, Violation
 from afflux.core.events import Completed, Event, Failed, Ignored
 from afflux.core.limits import REASONS
@@ -226,20 +226,12 @@ class Subscriptions(Elements):  # long: one method for each message, verb and ac
 
     def status(self, reads: bool) -> list[StreamStatus]:
         """One status for each live subscription; ``reads`` is False while this side's budget allows no input."""
-        return [
-            StreamStatus.of(
-                subscription.stream,
-                "stream",
-                requester=True,
-                state=subscription.state.name,
-                unit=Unit.ITEMS,
-                to_send=Credit(),
-                to_receive=subscription.to_receive,
-                queued=0,
-                bounds=[subscription.to_receive.receiving(memory=reads)],
-            )
-            for subscription in self.live.values()
-        ]
+        return [self._status(stream, subscription, reads) for stream, subscription in self.live.items()]
+
+    def _status(self, stream: int, subscription: Subscription, reads: bool) -> StreamStatus:
+        state, credit = subscription.state.name, subscription.to_receive
+        bounds = [credit.receiving(memory=reads)]
+        return StreamStatus.of(stream, "stream", state, requester=True, to_receive=credit, bounds=bounds)
 
     # -- steps ----------------------------------------------------------------------------------------------
 

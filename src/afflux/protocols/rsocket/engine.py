@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from math import inf
 from typing import Any, ClassVar
 
-from afflux.core.credit import SATURATED, Bound, Credit, StreamStatus, Unit
+from afflux.core.credit import SATURATED, Bound, Credit, StreamStatus
 from afflux.core.engine import Extensions, Leases, Resumption, Scheduler
 from afflux.core.errors import ConnectionClosed, Consequence, LimitExceeded, LocalProtocolError, Rejected, Violation
 from afflux.core.events import Event, Verb
@@ -365,9 +365,8 @@ class Engine(Connection):
         return StreamStatus.of(
             stream.id,
             stream.verb,
+            stream.state.name,
             requester=stream.requester,
-            state=stream.state.name,
-            unit=Unit.ITEMS,
             to_send=to_send,
             to_receive=to_receive,
             queued=queued,
