@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import afflux
-from afflux.backoff import Backoff
 from afflux.protocols.rsocket.lease import FixedLease
+from afflux.retry.backoff import Backoff
 from interop.control import Facts, Process
 from interop.proxy import Proxy, Seen
 from interop.responder import Responder

@@ -20,7 +20,7 @@ import afflux.sync
 from afflux.core import events
 from afflux.core.limits import Limits
 from afflux.core.terms import Terms
-from afflux.registry import PROTOCOLS
+from afflux.protocols.registry import PROTOCOLS
 from tests.pages import blocks_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -164,7 +164,7 @@ SAID = b"open 1 stream 2 a  b\nopen 3 request 1 hello\nmore 1 5\nstop 1\nmore 1 
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 30])
 def test_how_bytes_are_split_changes_nothing(lines: ModuleType, step: int) -> None:
     def told(pieces: list[bytes]) -> list[Any]:
-        engine = PROTOCOLS["lines"].built()("server", Terms(), limits=Limits(), decide=False, now=0.0)
+        engine = PROTOCOLS["lines"].make("server", Terms(), limits=Limits(), decide=False, now=0.0)
         return [event for piece in pieces for event in engine.receive(piece, 0.0)]
 
     whole = told([SAID])

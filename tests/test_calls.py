@@ -10,7 +10,6 @@ import pytest
 
 import afflux
 from afflux import Accept, Bearer, MimeType, Payload, Route, Simple, TraceContext
-from afflux.address import parse
 from afflux.calls import call_payload, compose, entries, reply, terms_of
 from afflux.core.limits import Limits
 from afflux.protocols.rsocket import metadata as format
@@ -22,6 +21,7 @@ from afflux.protocols.rsocket.metadata import (
     ROUTING_MIME,
     TRACING_MIME,
 )
+from afflux.transports.address import parse
 
 TOKEN = (AUTHENTICATION_MIME, b"\x81t")
 ROUTE = (ROUTING_MIME, b"\x01r")

@@ -16,6 +16,20 @@ FILES = sorted(SOURCE.rglob("*.py"))
 TEXTS = {path: path.read_text() for path in FILES}
 TREES = {path: ast.parse(text) for path, text in TEXTS.items()}
 
+RINGS = (
+    ("bytes and arithmetic", ("core",)),
+    ("frames to events; time is an argument", ("protocols",)),
+    ("bytes to sockets", ("transports",)),
+    ("what both drivers need", ("retry", "calls", "resume")),
+    ("tasks and waiting", ("aio", "sync")),
+    ("what a program is built with", ("codecs", "middleware", "router", "auth", "broker", "asgi", "reactive")),
+    ("streams into tables", ("journal", "spark")),
+    ("what a person runs", ("bench", "demo", "cli")),
+)
+"""From the inside out. A package imports from those before it, in its own ring as well."""
+DOOR = 99
+"Where afflux itself stands: outside of all; only what a person runs may import it."
+
 INNER = ("afflux.core", "afflux.protocols")
 WORLD = frozenset(
     ("asyncio", "socket", "time", "random", "logging", "threading", "selectors", "ssl", "subprocess", "multiprocessing")
@@ -42,7 +56,10 @@ def imports(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield node.module or ""
+            if node.module == "afflux":
+                yield from (f"afflux.{name.name}" for name in node.names)
+            else:
+                yield node.module or ""
 
 
 def inside(module: str, *packages: str) -> bool:
@@ -65,14 +82,24 @@ def test_every_file_has_a_docstring() -> None:
 
 
 def test_imports_point_inward() -> None:
+    """Every package is in a ring, and imports only from the packages before it: lazily or for types as well."""
+    order = {package: number for number, package in enumerate(package for _, ring in RINGS for package in ring)}
+    assert {package_of(module_of(path)) for path in FILES} - {"", "__main__"} == set(order)
     outward = []
     for path in FILES:
-        module = module_of(path)
-        inner = INNER[:1] if inside(module, "afflux.core") else INNER
-        if inside(module, *INNER):
-            ours = [name for name in imports(path) if inside(name, "afflux")]
-            outward += [f"{name_of(path)} imports {name}" for name in ours if not inside(name, *inner)]
+        own = package_of(module_of(path))
+        if own not in order:
+            continue  # afflux itself, which has every public name
+        runs = own in RINGS[-1][1]
+        for name in sorted(set(imports(path))):
+            if inside(name, "afflux") and order.get(package_of(name), 0 if runs else DOOR) > order[own]:
+                outward.append(f"{name_of(path)} imports {name}")
     assert outward == []
+
+
+def package_of(module: str) -> str:
+    """The package under ``afflux`` that a module is in: "" for afflux itself."""
+    return f"{module}.".split(".")[1] if inside(module, "afflux") else ""
 
 
 def test_the_inner_rings_import_nothing_of_the_system() -> None:

@@ -11,10 +11,10 @@ import pytest
 
 import afflux
 import afflux.sync
-from afflux.aio.cold import replays_of
 from afflux.journal.serve import Journalled
 from afflux.protocols.rsocket import cursor
 from afflux.protocols.rsocket.metadata import COMPOSITE_MIME, ROUTING_MIME
+from afflux.resume.recovery import replays_of
 
 JSON = "application/json"
 OTHERS = (JSON, "application/octet-stream", "text/plain", "application/x.unheard-of")

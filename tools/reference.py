@@ -107,7 +107,7 @@ _PARTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Limits", "[limits.md](limits.md) has every one with its values.", ("afflux.core.limits",)),
     ("Metadata", "", ("afflux.calls", "afflux.protocols.rsocket.metadata")),
     ("Leases", "", ("afflux.protocols.rsocket.lease",)),
-    ("Connections that last and that are safe", "", ("afflux.backoff", "afflux.transports")),
+    ("Connections that last and that are safe", "", ("afflux.retry", "afflux.transports")),
     ("Reactive Streams", "", ("afflux.reactive",)),
     (
         "Errors",

@@ -37,12 +37,12 @@ from afflux.core.payload import Payload
 if TYPE_CHECKING:
     from afflux import asgi, auth, codecs, middleware, reactive, sync
     from afflux.aio.client import connect
+    from afflux.aio.current import route_of
     from afflux.aio.flow import ItemStream
     from afflux.aio.peer import Peer, current_peer
     from afflux.aio.pool import Pool
     from afflux.aio.server import Server, serve
     from afflux.aio.session import Session
-    from afflux.backoff import Backoff
     from afflux.broker import Broker
     from afflux.calls import compose, entries, reply
     from afflux.core.limits import Limits
@@ -60,7 +60,8 @@ if TYPE_CHECKING:
         Zipkin,
     )
     from afflux.reactive.contracts import Processor, Publisher, Subscriber, Subscription
-    from afflux.router import Router, route_of
+    from afflux.retry.backoff import Backoff
+    from afflux.router import Router
     from afflux.transports.security import Tls
 
 __all__ = [
@@ -130,7 +131,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _LATER = {
-    "Backoff": "afflux.backoff",
+    "Backoff": "afflux.retry.backoff",
     "FixedLease": "afflux.protocols.rsocket.lease",
     "Lease": "afflux.protocols.rsocket.lease",
     "RateLease": "afflux.protocols.rsocket.lease",
@@ -168,7 +169,7 @@ _LATER = {
     "reactive": "afflux",
     "middleware": "afflux",
     "reply": "afflux.calls",
-    "route_of": "afflux.router",
+    "route_of": "afflux.aio.current",
     "serve": "afflux.aio.server",
     "sync": "afflux",
     "wrap": "afflux.middleware",

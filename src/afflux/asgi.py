@@ -22,14 +22,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, cast
 
-from afflux.address import Address
 from afflux.aio.flow import DEFAULT_CREDIT
 from afflux.aio.server import OnSetup, Server, serve
 from afflux.core.autocredit import Kept
 from afflux.core.errors import Error, LimitExceeded
 from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
-from afflux.registry import PROTOCOLS, named
+from afflux.protocols.registry import PROTOCOLS, named
+from afflux.transports.address import Address
 from afflux.transports.ws_rules import (
     FOREIGN,
     MESSAGE_TOO_BIG,

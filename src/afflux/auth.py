@@ -42,10 +42,10 @@ from afflux.aio.serving import verbs_of
 from afflux.calls import entries
 from afflux.core.errors import Error, Rejected
 from afflux.core.limits import REASONS, Limits
-from afflux.failures import GRAIN as _GRAIN
-from afflux.failures import Failures
-from afflux.failures import address_of as _address
 from afflux.protocols.rsocket.metadata import Authentication, Bearer, Simple
+from afflux.retry.failures import GRAIN as _GRAIN
+from afflux.retry.failures import Failures
+from afflux.retry.failures import address_of as _address
 
 if TYPE_CHECKING:
     from afflux.aio.server import OnSetup

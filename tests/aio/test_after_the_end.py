@@ -13,7 +13,7 @@ import pytest
 
 import afflux
 from afflux import Limits
-from afflux.address import parse
+from afflux.transports.address import parse
 from afflux.transports.mem import pair
 from afflux.transports.reading import Receiver
 from afflux.transports.ws_frames import binary

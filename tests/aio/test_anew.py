@@ -11,7 +11,7 @@ import pytest
 
 import afflux
 import afflux.sync
-from afflux.address import parse
+from afflux.transports.address import parse
 
 OFTEN = afflux.Limits.server(resume_rate=(1_000, 0.0))
 SOON = afflux.Backoff(first=0.01, most=0.01)

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 import afflux
-import afflux.address
+import afflux.transports.address
 from afflux import Limits, Payload
-from afflux.aio.cold import plain, replays_of, skipping
+from afflux.resume.recovery import plain, replays_of, skipping
 from tests.aio.handlers import Demo
 from tests.resume import nursery as nurseries
 from tests.resume.lives import LIMITS, SOON
@@ -375,7 +375,9 @@ async def test_nobody_is_there_for_now(nursery: Nursery, place: Place) -> None:
     with socket.create_server(("127.0.0.1", int(uri.rsplit(":", 1)[1]))):
         with pytest.raises(afflux.ConnectFailed, match=r"within 0\.05 s"):
             await afflux.connect(uri, resume=SOON, store=place.store, limits=LIMITS, timeout=0.05)
-    server._listener = await server._transport.listen(afflux.address.parse(uri), server, server._welcome, None)
+    server._listener = await server._transport.listen(
+        afflux.transports.address.parse(uri), server, server._welcome, None
+    )
     async with afflux.connect(uri, resume=SOON, store=place.store, limits=LIMITS) as peer:
         assert len(peer.unfinished) == 3
     await server.close()

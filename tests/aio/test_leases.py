@@ -169,7 +169,7 @@ async def test_a_policy_that_raises_ends_its_connection(uri: str) -> None:
 async def test_a_protocol_without_leases_says_so() -> None:
     from dataclasses import replace
 
-    from afflux.registry import PROTOCOLS
+    from afflux.protocols.registry import PROTOCOLS
 
     with pytest.raises(afflux.Unsupported, match='rsocket has no "lease"; it has: nothing beyond its verbs'):
         replace(PROTOCOLS["rsocket"], features=()).require("lease")

@@ -183,7 +183,7 @@ def test_other_outputs() -> None:
         (["a", "b", "c"], "one file, or one of each side"),
         (["a", "b"], "there is no file 'a'"),
         (["--protocol", "rsockt", "--hex", "00"], "rsocket"),
-        (["--protocol", "limit", "--hex", "00"], "not built yet"),
+        (["--protocol", "limit", "--hex", "00"], 'unknown protocol "limit"'),
         (["--where", "n < 4", "--hex", "00"], "--where comes with a later version"),
         ([], "FILE | HEX"),
     ],

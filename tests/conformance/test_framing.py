@@ -11,8 +11,8 @@ from afflux.core.errors import LocalProtocolError, RemoteProtocolError, Violatio
 from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
+from afflux.protocols.registry import PROTOCOLS
 from afflux.protocols.rsocket import Engine, frames
-from afflux.registry import PROTOCOLS
 from tests.hostile.peers import P, carried, cut, item, raw, serving, streaming
 from tests.protocols.rsocket.playbook import closed, error, failed, ignored, requester, responder, setup
 

@@ -12,10 +12,10 @@ from afflux.core.events import Closed, Failed, Requests
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.core.terms import Terms
+from afflux.protocols.registry import PROTOCOLS
 from afflux.protocols.rsocket.resume import Sessions
-from afflux.registry import PROTOCOLS
 
-BUILT = [name for name, entry in PROTOCOLS.items() if entry.make is not None]
+BUILT = list(PROTOCOLS)
 ABILITIES = {
     "lease": "leases",
     "resume": "resumption",
@@ -33,7 +33,7 @@ CONTRACTS = {
 
 
 def made(name: str, role: str, terms: Terms | None = None, *, decide: bool = False) -> Any:
-    return PROTOCOLS[name].built()(role, terms or Terms(), limits=Limits(), decide=decide, now=0.0)
+    return PROTOCOLS[name].make(role, terms or Terms(), limits=Limits(), decide=decide, now=0.0)
 
 
 def promised(contract: Any) -> set[str]:

@@ -10,17 +10,18 @@ import pytest
 
 import afflux
 import afflux.sync
-from afflux.address import parse
+from afflux.core.dissector import Dissector
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.demo.responder import Responder
 from afflux.protocols.jmux import frames as jmux
 from afflux.protocols.reactivesocket import frames as old
+from afflux.protocols.registry import PROTOCOLS
 from afflux.protocols.rsocket import frames as rsocket
-from afflux.registry import PROTOCOLS
+from afflux.transports.address import parse
 from tests.transports.certificates import Certificates
 
-BUILT = [name for name, entry in PROTOCOLS.items() if entry.make is not None]
+BUILT = list(PROTOCOLS)
 JMUX = "jmux+tcp://127.0.0.1:0"
 OLD = "reactivesocket+tcp://127.0.0.1:0"
 RSIO = "rsio+tcp://127.0.0.1:0"
@@ -93,11 +94,17 @@ ASKING = {
 }
 
 
+def dissector_of(protocol: str) -> Dissector:
+    make = PROTOCOLS[protocol].dissector
+    assert make is not None
+    return make(False, "none")
+
+
 @pytest.mark.parametrize("protocol", ASKING)
 async def test_the_frames_of_a_listener_are_as_small_as_its_address_says(protocol: str) -> None:
     async with afflux.serve(f"{protocol}+tcp://127.0.0.1:0?mtu=100", Responder()) as server:
         reader, writer = await said(server.uri, ASKING[protocol])
-        frames, arrived = PROTOCOLS[protocol].dissector()(False, "none"), 0
+        frames, arrived = dissector_of(protocol), 0
         while arrived < 1000:
             for record in frames.feed(await reader.read(64)):
                 assert record["length"] <= 104

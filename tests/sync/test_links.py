@@ -16,7 +16,7 @@ import pytest
 
 import afflux
 import afflux.sync
-from afflux.address import parse
+from afflux.transports.address import parse
 from afflux.transports.base import Link
 from afflux.transports.security import client_context, server_context
 from afflux.transports.tls import SecureLink
@@ -39,7 +39,7 @@ async def joined(kind: Kind, tmp_path: Path, certificates: Certificates) -> Asyn
     """A link, and the end of a server."""
     place = Place(kind, tmp_path, certificates)
     address = parse(place.uri)
-    transport, end = address.carrier.built(), End()
+    transport, end = address.carrier.load(), End()
     listener = await transport.listen(address, Everyone(), lambda host: end, place.to_serve)
     link = await asyncio.to_thread(transport.dial, listener.address, 10.0, place.to_connect)
     await end.until(lambda: "made" in end.told)

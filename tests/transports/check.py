@@ -16,8 +16,8 @@ from typing import Any, cast
 
 import afflux
 import afflux.sync
-from afflux.address import parse
 from afflux.core.limits import Limits
+from afflux.transports.address import parse
 from tests.transports.certificates import Certificates
 
 PIECE = 60_000
@@ -76,9 +76,9 @@ class Place:
         """A client's end and a server's end, connected."""
         client, server = End(), End()
         address = parse(self.uri)
-        listener = await address.carrier.built().listen(address, Everyone(), lambda host: server, self.to_serve)
+        listener = await address.carrier.load().listen(address, Everyone(), lambda host: server, self.to_serve)
         try:
-            await address.carrier.built().open(listener.address, lambda: client, self.to_connect)
+            await address.carrier.load().open(listener.address, lambda: client, self.to_connect)
             await server.until(lambda: "made" in server.told)
             yield client, server
         finally:

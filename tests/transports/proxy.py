@@ -9,7 +9,7 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
-from afflux.address import parse
+from afflux.transports.address import parse
 
 
 class Proxy:

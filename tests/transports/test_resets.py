@@ -16,7 +16,7 @@ import pytest
 
 import afflux
 from afflux import Limits, Payload
-from afflux.address import parse
+from afflux.transports.address import parse
 from tests.transports.certificates import Certificates
 from tests.transports.check import KINDS, Kind, Place
 

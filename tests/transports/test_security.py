@@ -10,7 +10,7 @@ import pytest
 
 import afflux
 from afflux import AddressError, Tls
-from afflux.address import parse
+from afflux.transports.address import parse
 from afflux.transports.security import client_context, public, server_context, server_name, settled
 from tests.transports.certificates import Certificates
 

@@ -9,8 +9,8 @@ import socket
 import pytest
 
 import afflux
-from afflux.address import parse
 from afflux.transports import tcp
+from afflux.transports.address import parse
 
 
 class Echo:

@@ -17,7 +17,7 @@ import pytest
 import afflux
 import afflux.sync
 from afflux import ConnectFailed, Limits, Tls
-from afflux.address import parse
+from afflux.transports.address import parse
 from afflux.transports.security import server_context
 from afflux.transports.tls_aio import SecureTransport
 from afflux.transports.tls_session import Session
@@ -318,7 +318,7 @@ async def test_garbage_after_the_handshake(certificates: Certificates) -> None:
 async def test_what_is_written_before_the_handshake_waits_for_it(certificates: Certificates) -> None:
     """Nobody here does so; the contract of transports says that it can be done."""
     address = parse(HERE)
-    transport = address.carrier.built()
+    transport = address.carrier.load()
     server = End()
     listener = await transport.listen(address, Everyone(), lambda host: server, certificates.to_serve)
     context = ssl.create_default_context(cafile=certificates.ca)
@@ -344,7 +344,7 @@ async def test_what_is_written_before_the_handshake_waits_for_it(certificates: C
 async def test_ending_before_the_handshake_is_aborting(certificates: Certificates, ending: str) -> None:
     address = parse(HERE)
     server = End()
-    listener = await address.carrier.built().listen(address, Everyone(), lambda host: server, certificates.to_serve)
+    listener = await address.carrier.load().listen(address, Everyone(), lambda host: server, certificates.to_serve)
     with connected(str(listener.address)):
         await server.until(lambda: "made" in server.told)
         assert server.transport.get_extra_info("peercert") is None

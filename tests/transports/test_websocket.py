@@ -30,10 +30,10 @@ from websockets.uri import parse_uri
 
 import afflux
 from afflux import Limits, Payload
-from afflux.address import Address, parse
 from afflux.core.events import Event
 from afflux.protocols.rsocket import frames
 from afflux.protocols.rsocket.engine import Engine
+from afflux.transports.address import Address, parse
 from afflux.transports.ws_frames import binary
 from afflux.transports.ws_wire import ClientWire, ServerWire, Wire
 from tests.aio.handlers import Demo, Waits, turns

@@ -11,19 +11,20 @@ from time import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from afflux.address import Address, parse
-from afflux.aio.cold import begin_again, replays_of, unfinished_of
 from afflux.aio.driver import Driver
 from afflux.aio.keeper import Keeper
 from afflux.aio.peer import Peer
 from afflux.aio.serving import Extension, Serving, verbs_of
-from afflux.backoff import Backoff
+from afflux.aio.unfinished import unfinished_of
 from afflux.calls import SetupLike, terms_of
 from afflux.core.errors import ConnectFailed, SetupRefused
 from afflux.core.events import Opened, Suspended
 from afflux.core.limits import Limits
-from afflux.registry import TOKEN_BYTES, Terms
+from afflux.core.terms import TOKEN_BYTES, Terms
+from afflux.resume.recovery import replays_of, restart
+from afflux.retry.backoff import Backoff
 from afflux.transports import clock
+from afflux.transports.address import Address, parse
 from afflux.transports.security import Tls, settled
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class Connecting:
         verbs = verbs_of(plan.handler)
         engine: Any
         if former is None:
-            engine = plan.address.entry.built()("client", terms, limits=plan.limits, decide=False, now=clock.now())
+            engine = plan.address.entry.make("client", terms, limits=plan.limits, decide=False, now=clock.now())
         else:
             engine = former.engine
         home = _Home(verbs, extensions=plan.extensions)
@@ -225,12 +226,12 @@ class Connecting:
             ConnectFailed: nobody is there; it stays in the file.
         """
         plan = self._plan
-        home.again = begin_again(driver, record, "client")
+        home.again = restart(record, "client")
         home.back = back = driver.loop.create_future()
         peer.unfinished = unfinished_of(driver, record)
         try:
             async with asyncio.timeout(plan.timeout):
-                await plan.address.carrier.built().open(plan.address, lambda: driver, plan.tls)
+                await plan.address.carrier.load().open(plan.address, lambda: driver, plan.tls)
                 await asyncio.wait((back, driver.closed), return_when=asyncio.FIRST_COMPLETED)
         except BaseException as error:
             if peer.keeper is not None:
@@ -252,7 +253,7 @@ class Connecting:
         plan = self._plan
         try:
             async with asyncio.timeout(plan.timeout):
-                await plan.address.carrier.built().open(plan.address, lambda: driver, plan.tls)
+                await plan.address.carrier.load().open(plan.address, lambda: driver, plan.tls)
                 if first and driver.answered is not None:
                     await asyncio.shield(driver.answered)  # nothing could be asked before the first lease
                     driver.check()
@@ -320,8 +321,7 @@ def connect(
     if store is not None and not resume:
         raise ValueError("store= keeps a session that can be resumed: it needs resume=True")
     address = parse(uri)
-    address.entry.built()
-    address.carrier.built()
+    address.carrier.load()
     for wanted, feature in ((lease, "lease"), (resume, "resume"), (extensions, "extensions")):
         if wanted:
             address.entry.require(feature)

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from random import Random, getrandbits
 
 from afflux.aio.driver import Driver
-from afflux.backoff import Backoff
 from afflux.core.bucket import Bucket
 from afflux.core.errors import ConnectFailed, ConnectionClosed, Error, SetupRefused
 from afflux.core.limits import Limits
+from afflux.retry.backoff import Backoff
 from afflux.transports.clock import clock_of
 
 __all__ = ["Keeper"]

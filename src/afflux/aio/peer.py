@@ -9,19 +9,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from afflux.aio.channel import Channel
-from afflux.aio.cold import Unfinished
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Source
 from afflux.aio.keeper import Keeper
 from afflux.aio.serving import Serving
 from afflux.aio.session import Session
+from afflux.aio.unfinished import Unfinished
 from afflux.calls import Cursor, Metadata, payload_for
 from afflux.core.autocredit import Kept, check_kept
+from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Error, LocalProtocolError
 from afflux.core.events import Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
-from afflux.registry import ProtocolEntry
 
 if TYPE_CHECKING:
     from afflux.core.engine import ByteSessions, Extensions

@@ -9,9 +9,9 @@ from typing import Any
 
 from afflux.aio.client import connect
 from afflux.aio.peer import Peer
-from afflux.backoff import Backoff
 from afflux.core.errors import ConnectionClosed, Error
 from afflux.core.payload import Payload, PayloadLike
+from afflux.retry.backoff import Backoff
 
 __all__ = ["Pool"]
 

@@ -13,12 +13,9 @@ from time import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from afflux.address import Address, parse
-from afflux.aio.cold import begin_again, plain, replays_of
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT
 from afflux.aio.gate import Gate
-from afflux.aio.guesses import Guesses
 from afflux.aio.holdings import Holdings
 from afflux.aio.peer import Peer
 from afflux.aio.serving import Extension, Serving, verbs_of
@@ -26,8 +23,11 @@ from afflux.core.autocredit import Kept, check_kept
 from afflux.core.errors import ConnectionClosed, Error, LimitExceeded, Rejected
 from afflux.core.events import Established, Opened, Resuming, Suspended
 from afflux.core.limits import REASONS, Limits, reached
-from afflux.registry import Terms
+from afflux.core.terms import Terms
+from afflux.resume.recovery import plain, replays_of, restart
+from afflux.retry.throttle import ResumeThrottle
 from afflux.transports import clock
+from afflux.transports.address import Address, parse
 from afflux.transports.base import Listener
 from afflux.transports.security import Tls, settled
 from afflux.transports.ws_rules import origins_of
@@ -176,8 +176,8 @@ class Server:  # long: the listener's admission is part of it
     ) -> None:
         self._address = address
         self._tls = settled(tls, address)
-        self._make = address.entry.built()
-        self._transport = address.carrier.built()
+        self._make = address.entry.make
+        self._transport = address.carrier.load()
         check_kept(credit)
         self._verbs = verbs_of(handler)
         self.limits = limits
@@ -204,7 +204,7 @@ class Server:  # long: the listener's admission is part of it
         "Clients that are gone, whose handlers still run."
         self._stopped: asyncio.Future[None] | None = None
         self._closing = False
-        self._guesses = Guesses(limits)
+        self._guesses = ResumeThrottle(limits)
 
     @property
     def uri(self) -> str:
@@ -456,7 +456,7 @@ class Server:  # long: the listener's admission is part of it
         driver.record, driver.away = record, True
         guest.peer.setup, guest.peer.counted = engine.setup, False
         guest.certificate, guest.former = record.about, True
-        guest.again = begin_again(driver, record, "server")
+        guest.again = restart(record, "server")
         driver.flush_soon()
 
     def _leave(self) -> None:

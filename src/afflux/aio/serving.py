@@ -29,7 +29,6 @@ from types import CoroutineType, coroutine
 from typing import Any, Final, cast
 
 from afflux.aio.answers import HELD, AnswerSizes
-from afflux.aio.cold import skipping
 from afflux.aio.driver import Driver, Listening
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender
 from afflux.aio.session import Session
@@ -39,6 +38,7 @@ from afflux.core.errors import Canceled, Error, Rejected
 from afflux.core.events import Extended, Opened, Pushed, Requests, SessionOpened
 from afflux.core.limits import REASONS
 from afflux.core.payload import Payload
+from afflux.resume.recovery import skipping
 
 __all__ = ["VERBS", "Extension", "Serving", "verbs_of"]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from afflux.address import Address, parse
 from afflux.bench.meter import UNBOUNDED
 from afflux.calls import call_payload
 from afflux.core.autocredit import Kept
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
+from afflux.transports.address import Address, parse
 
 __all__ = ["MOST_CONNECTIONS", "MOST_STREAMS", "MOST_WORKERS", "Plan", "Verb", "filler"]
 

@@ -57,10 +57,10 @@ async def _measured(plan: Plan, clock: Callable[[], float]) -> float:
     terms = terms_of(
         address, plan.limits, plan.setup, plan.metadata_mime, plan.data_mime, _PERIOD, plan.limits.lifetime_s, None
     )
-    engine = address.entry.built()("client", terms, limits=plan.limits, decide=False, now=monotonic())
+    engine = address.entry.make("client", terms, limits=plan.limits, decide=False, now=monotonic())
     driver = _Breath(engine, Listening(), expects=address.protocol)
     try:
-        await address.carrier.built().open(address, lambda: driver, settled(None, address))
+        await address.carrier.load().open(address, lambda: driver, settled(None, address))
         if "session" in address.entry.features and not driver.greeted:
             await _heard(driver)  # in Jmux nothing may be sent before the server's header
         return min([await _breathed(driver, clock) for _ in range(_TIMES)])

@@ -19,8 +19,9 @@ import typer
 
 from afflux.cli.exits import MALFORMED, usage
 from afflux.cli.output import Format, printer
+from afflux.core.errors import Unsupported
 from afflux.core.payload import Payload
-from afflux.registry import built, named
+from afflux.protocols.registry import PROTOCOLS, named
 
 if TYPE_CHECKING:
     from afflux.core.dissector import MakeDissector
@@ -79,7 +80,7 @@ def decode(
     ] = Framing.length,
     payload: Annotated[Shown, typer.Option("--payload", help="Show metadata and data.")] = Shown.none,
     protocol: Annotated[
-        str, typer.Option("--protocol", metavar="NAME", help=f"Which wire it is: {built()}.")
+        str, typer.Option("--protocol", metavar="NAME", help=f"Which wire it is: {', '.join(PROTOCOLS)}.")
     ] = "rsocket",
     role: Annotated[
         Side, typer.Option("--role", help="Which side sent the bytes, or those of the first file.")
@@ -111,7 +112,10 @@ def decode(
 
 
 def _dissector(protocol: str) -> MakeDissector:
-    return named(protocol).dissector()
+    make = named(protocol).dissector
+    if make is None:
+        raise Unsupported(f"{protocol} has no dissector")
+    return make
 
 
 def _records(found: Iterator[Piece], make: MakeDissector, framing: Framing, payload: Shown) -> Iterator[dict[str, Any]]:

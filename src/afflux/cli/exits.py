@@ -13,6 +13,7 @@ from typing import NoReturn, ParamSpec
 import typer
 
 from afflux.core import errors
+from afflux.protocols.registry import PROTOCOLS
 
 __all__ = [
     "DONE",
@@ -23,6 +24,7 @@ __all__ = [
     "THRESHOLD",
     "TIMEOUT",
     "USAGE",
+    "by_wire_code",
     "code_of",
     "guarded",
     "usage",
@@ -38,25 +40,6 @@ OTHER_CODE = 79
 THRESHOLD = 99
 INTERRUPTED = 130
 
-BY_WIRE_CODE = {
-    0x201: 64,  # APPLICATION_ERROR
-    0x202: 65,  # REJECTED
-    0x203: 66,  # CANCELED
-    0x204: 67,  # INVALID
-    0x001: 68,  # INVALID_SETUP
-    0x002: 69,  # UNSUPPORTED_SETUP
-    0x003: 70,  # REJECTED_SETUP
-    0x004: 71,  # REJECTED_RESUME
-    0x101: 72,  # CONNECTION_ERROR
-    0x102: 73,  # CONNECTION_CLOSE
-    # The same by the numbers of ReactiveSocket; RSocket has nothing there.
-    0x021: 64,
-    0x022: 65,
-    0x023: 66,
-    0x024: 67,
-    0x011: 72,
-}
-
 BY_KIND = (
     (errors.ApplicationError, 64),
     (errors.Rejected, 65),
@@ -69,12 +52,17 @@ BY_KIND = (
 _P = ParamSpec("_P")
 
 
+def by_wire_code() -> dict[int, int]:
+    """The exit code of each error code on the wire, as the protocols declare them."""
+    return {wire: code for entry in PROTOCOLS.values() for wire, code in entry.exit_codes.items()}
+
+
 def code_of(error: BaseException) -> int:
     """The exit code that tells what ``error`` told: its wire code where it has one, else its kind."""
     if isinstance(error, (errors.AddressError, errors.Unsupported, errors.LocalProtocolError, ValueError)):
         return USAGE  # a ValueError is told only when it is one of ours, such as a credentials file that is wrong
     if isinstance(error, errors.Error) and error.code is not None:
-        return BY_WIRE_CODE.get(error.code, OTHER_CODE)
+        return by_wire_code().get(error.code, OTHER_CODE)
     if isinstance(error, errors.SetupRefused) or _tls(error) or getattr(error, "in_handshake", False):
         return HANDSHAKE
     if isinstance(error, TimeoutError):

@@ -167,7 +167,7 @@ def _data(verb: Verb, given: list[str], lines: str | None) -> list[str]:
 async def _run(asked: _Asked, show: Printer) -> None:
     """Connect and do it, within --max-time."""
     import afflux
-    from afflux.address import parse
+    from afflux.transports.address import parse
 
     credentials = None if asked.auth_file is None else afflux.auth.read_file(asked.auth_file)
     connecting = afflux.connect(
@@ -244,7 +244,7 @@ async def _go_on(left: Any, asked: _Asked, data: list[bytes], show: Printer) -> 
     if asked.verb == "request":
         show.item(await left.answer())
         return
-    from afflux.aio.cold import skipping
+    from afflux.resume.recovery import skipping
 
     source = skipping(_each(asked, data), left.sent) if left.sent else None
     async with left.items(credit=0, source=source) as answer:

@@ -186,10 +186,9 @@ def _verbs_of(handler: object) -> list[str]:
 
 def _check_verbs(uri: str, handler: object) -> None:
     """Refuse a handler that no client could ask for anything."""
-    from afflux.address import parse
+    from afflux.transports.address import parse
 
     entry, verbs = parse(uri).entry, _verbs_of(handler)
-    entry.built()
     offered = entry.offers
     if not set(verbs) & set(offered):
         usage(f"{uri} offers {', '.join(offered)}, and the handler has only {', '.join(verbs)}")
@@ -198,12 +197,12 @@ def _check_verbs(uri: str, handler: object) -> None:
 def _check_setup(uri: str, auth_file: Path) -> None:
     """Raise Unsupported where no client could show credentials when it connects."""
     import afflux
-    from afflux.address import parse
     from afflux.calls import terms_of
+    from afflux.transports.address import parse
 
     address, limits = parse(uri), afflux.Limits()
     terms = terms_of(address, limits, [afflux.auth.read_file(auth_file)], None, None, None, None, None)
-    address.entry.built()("client", terms, limits=limits, decide=False, now=0.0)
+    address.entry.make("client", terms, limits=limits, decide=False, now=0.0)
 
 
 class Lines:

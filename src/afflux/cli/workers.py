@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from afflux.address import parse
-from afflux.backoff import Backoff
 from afflux.cli.exits import FAILED, USAGE, usage
+from afflux.retry.backoff import Backoff
+from afflux.transports.address import parse
 from afflux.transports.tcp import require_sharing, reserved
 
 if TYPE_CHECKING:
-    from afflux.address import Address
+    from afflux.transports.address import Address
 
 __all__ = ["MOST_TRIES", "Line", "look_after"]
 
@@ -88,7 +88,7 @@ def look_after(uri: str, count: int, words: Sequence[str], grace: float) -> sign
     address = parse(uri)
     if address.carrier.authority != "host":
         usage(f"--workers share a port, and {address.transport}:// has none: use tcp, tls, ws or wss")
-    address.carrier.built()
+    address.carrier.load()
     require_sharing()
     address, held = reserved(address)
     try:

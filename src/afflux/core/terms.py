@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from afflux.core.payload import Payload
 
-__all__ = ["Terms"]
+__all__ = ["TOKEN_BYTES", "Terms"]
+
+TOKEN_BYTES: Final = 32
+"Random bytes in the token of a session that can be resumed."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

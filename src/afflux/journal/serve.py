@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from afflux.aio.current import mime_types
 from afflux.core.errors import ApplicationError, Error, Invalid, Rejected, Unsupported, Violation
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike
@@ -45,7 +46,6 @@ from afflux.protocols.rsocket.cursor import (
 )
 from afflux.protocols.rsocket.metadata import COMPOSITE_MIME, TRACING_MIME, compose, entries, route_of
 from afflux.router import Router
-from afflux.router.typed import connection
 
 __all__ = ["Journalled"]
 
@@ -139,7 +139,7 @@ class Journalled:
             ApplicationError: with one of the codes of :mod:`afflux.protocols.rsocket.cursor`.
             Exception: what the inner stream failed with, after all its items.
         """
-        if connection()[0] not in (None, COMPOSITE_MIME):
+        if mime_types()[0] not in (None, COMPOSITE_MIME):
             return self._inner(payload)  # type: ignore[no-any-return] # a cursor is an entry of composite metadata
         try:
             cursor, metadata = split_request(payload.metadata, self.limits.composite_entries)

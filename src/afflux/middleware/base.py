@@ -11,7 +11,15 @@ from afflux.core.payload import Payload, PayloadLike, payload_of
 if TYPE_CHECKING:
     from afflux.aio.peer import Peer
 
-__all__ = ["Call", "Middleware", "Next", "NextItems", "checked", "layers_of"]
+__all__ = ["Call", "Middleware", "Next", "NextItems", "Routed", "checked", "layers_of"]
+
+
+class Routed:
+    """A handler that knows routes, such as a router."""
+
+    def pattern(self, verb: str, route: str | None) -> str | None:
+        """The registered route that answers a request; "" for the function without one, None when there is none."""
+        raise NotImplementedError
 
 
 @dataclass(slots=True, kw_only=True)

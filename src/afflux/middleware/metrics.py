@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
+from afflux.calls.patterns import Patterns, parsed
 from afflux.core.errors import (
     ApplicationError,
     Canceled,
@@ -24,7 +25,6 @@ from afflux.core.errors import (
 from afflux.core.payload import Payload
 from afflux.middleware.base import Call, Middleware, Next, NextItems
 from afflux.middleware.limits import Clock
-from afflux.router.patterns import Patterns, parsed
 
 __all__ = ["OUTCOMES", "Metrics", "Observation"]
 

@@ -8,10 +8,10 @@ from itertools import islice
 from random import Random, getrandbits
 from typing import Final
 
-from afflux.backoff import Backoff
 from afflux.core.errors import Canceled, ConnectFailed, ConnectionClosed, Error, LeaseExpired, Rejected
 from afflux.core.payload import Payload
 from afflux.middleware.base import Call, Middleware, Next
+from afflux.retry.backoff import Backoff
 
 __all__ = ["SAFE", "Retry"]
 

@@ -8,21 +8,18 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, overload
 
+from afflux.aio.current import route_of
 from afflux.aio.peer import Peer, current_peer
 from afflux.aio.serving import verbs_of
 from afflux.core.errors import Invalid
 from afflux.core.payload import Payload, PayloadLike, payload_of
-from afflux.middleware.base import Call, Middleware, checked, layers_of
+from afflux.middleware.base import Call, Middleware, Routed, checked, layers_of
 from afflux.middleware.chain import Flow, around, items_of
-from afflux.router.routes import Router, route_of
 
-__all__ = ["Pattern", "WrappedPeer", "answering", "wrap"]
+__all__ = ["WrappedPeer", "answering", "wrap"]
 
 _ANSWERS: Final = ("request", "fire", "push")
 _ITEMS: Final = ("stream", "channel")
-
-Pattern = Callable[[str, str | None], str | None]
-"Which registered route answers a verb and a route; None when none does."
 
 
 @overload
@@ -133,12 +130,11 @@ def _given(flow: Flow) -> Any:
     return flow if native is None else native
 
 
-class _WrappedHandler:
+class _WrappedHandler(Routed):
     """A handler with middleware around the verbs that it has."""
 
     def __init__(self, target: Any, middleware: Sequence[Middleware]) -> None:
         self._target = target
-        self.pattern: Pattern = target.pattern if isinstance(target, Router | _WrappedHandler) else _no_pattern
         for verb, method in verbs_of(target).items():
             if verb != "session" and (layers := layers_of(middleware, verb)):
                 answer = answering(verb, method, layers, partial(self._called, verb))
@@ -152,6 +148,10 @@ class _WrappedHandler:
             raise AttributeError(f"the wrapped handler has no {name!r}")
         return getattr(self._target, name)
 
+    def pattern(self, verb: str, route: str | None) -> str | None:
+        """The registered route that the wrapped handler knows; None when it knows no routes."""
+        return self._target.pattern(verb, route) if isinstance(self._target, Routed) else None
+
     def _called(self, verb: str, payload: Payload) -> dict[str, Any]:
         """What is known of a call. Metadata that can not be read has no route; the handler may refuse it."""
         if verb == "push":
@@ -160,10 +160,6 @@ class _WrappedHandler:
         with suppress(Invalid):
             route = route_of(payload)
         return {"route": route, "pattern": self.pattern(verb, route)}
-
-
-def _no_pattern(verb: str, route: str | None) -> str | None:
-    return None
 
 
 def answering(

@@ -24,9 +24,9 @@ from afflux.core.errors import Error, Violation
 from afflux.core.events import Block, Completed, Event, Failed, Items, Opened, Verb, singly
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
+from afflux.core.terms import Terms
 from afflux.protocols.rsocket.engine import Engine
 from afflux.protocols.rsocket.snapshot import lasting, restore, retained, snapshot
-from afflux.registry import Terms
 from afflux.resume.errors import StoreDamaged
 from afflux.resume.store import Change, Item, Kind, Saved, Store
 from afflux.transports import clock

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import typing
 from collections.abc import (
     AsyncGenerator,
@@ -22,8 +23,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final
 
-from afflux.convert import name_of, text_reader
-from afflux.convert.kinds import bare, is_union
+from afflux.codecs.kinds import bare, is_union, name_of
+from afflux.codecs.text import text_reader
 from afflux.core.payload import Payload
 
 __all__ = ["Plan", "bound"]
@@ -262,8 +263,7 @@ def _known() -> dict[str, Any]:
     """Names that are often imported for type checkers alone."""
     from collections import abc
 
-    import afflux
-
+    afflux = sys.modules["afflux"]
     common = ("AsyncIterator", "AsyncIterable", "AsyncGenerator", "Iterator", "Iterable", "Generator", "Awaitable")
     return {
         **{name: getattr(abc, name) for name in (*common, "Sequence", "Mapping")},

@@ -6,60 +6,22 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict, TypeVar, Unpack
+from typing import Any, Final, NoReturn, TypedDict, TypeVar, Unpack
 
-from afflux.core.errors import Error, Invalid, Rejected, Violation
+from afflux.aio.current import route_of
+from afflux.calls.patterns import Patterns, Route, parsed
+from afflux.core.errors import Error, Invalid, Rejected
 from afflux.core.payload import Payload
+from afflux.middleware.base import Middleware, Routed, checked, layers_of
+from afflux.middleware.limits import RouteLimits
+from afflux.middleware.wrapping import answering
 from afflux.router.binding import bound
-from afflux.router.patterns import Patterns, Route, parsed
-from afflux.router.typed import connection
-
-if TYPE_CHECKING:
-    from afflux.middleware.base import Middleware
 
 __all__ = ["RouteOptions", "Router", "route_of"]
 
-_COMPOSITE: Final = "message/x.rsocket.composite-metadata.v0"
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def route_of(payload: Payload, metadata_mime: str | None = None) -> str | None:
-    """The route in a request's metadata; None when there is none.
-
-    Args:
-        payload: the request.
-        metadata_mime: the connection's metadata type; if None, that of the request which the running handler answers,
-            and composite outside of handlers. Of composite metadata the route is an entry, routing metadata is the
-            route itself, and metadata of any other type has none.
-
-    Raises:
-        Invalid: the composite metadata, or the routing metadata, can not be read.
-    """
-    metadata = payload.metadata
-    if not metadata:
-        return None
-    if metadata_mime is None:
-        metadata_mime = connection()[0]
-    if metadata_mime is None:
-        metadata_mime = _COMPOSITE
-    return _route(metadata, metadata_mime) if len(metadata) <= 256 else _read_route(metadata, metadata_mime)
-
-
-@lru_cache(maxsize=1024)
-def _route(metadata: bytes, metadata_mime: str) -> str | None:
-    return _read_route(metadata, metadata_mime)
-
-
-def _read_route(metadata: bytes, metadata_mime: str) -> str | None:
-    from afflux.protocols.rsocket import metadata as format
-
-    try:
-        return format.route_of(metadata, metadata_mime)
-    except Violation as violation:
-        raise Invalid(f"the metadata can not be read: {violation.reason}", rule=violation.rule) from None
 
 
 class RouteOptions(TypedDict, total=False):
@@ -95,7 +57,7 @@ class _Entry:
     "The same, with all that is around it: called with the payload, or the items, and the places by name."
 
 
-class Router:
+class Router(Routed):
     """A handler made of functions, one for each verb and route.
 
     ::
@@ -119,7 +81,7 @@ class Router:
     **Arguments** follow from the function's annotations; a mistake is a TypeError when it is registered.
 
     - The first parameter is the request: a Payload, or its data: as bytes, or decoded as the type says (a dict, a list,
-      a str, a dataclass, a TypedDict, …: see :mod:`afflux.convert`). A channel's are its items:
+      a str, a dataclass, a TypedDict, …: see :mod:`afflux.codecs`). A channel's are its items:
       ``AsyncIterator[Order]``.
     - A parameter with the name of a place gets that; converted when it, or the place (``{id:int}``), has a type: int,
       float, bool, UUID, date, datetime, an Enum or a Literal. What does not convert is Invalid.
@@ -233,8 +195,6 @@ class Router:
         """A route's function with the middleware and the limits around it."""
         middleware = [*self._middleware, *_checked(options.get("middleware", ()))]
         if any(name in options for name in _LIMITS):
-            from afflux.middleware.limits import RouteLimits
-
             limits: Any = {name: options.get(name) for name in _LIMITS}
             middleware.append(RouteLimits(f'route "{pattern}"', clock=self._clock, **limits))
         return _around(verb, pattern, run, middleware)
@@ -251,8 +211,6 @@ class Router:
 def _checked(middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:
     if not middleware:
         return ()
-    from afflux.middleware.base import checked
-
     return checked(middleware)
 
 
@@ -261,9 +219,6 @@ def _around(
 ) -> Callable[..., Any]:
     if not middleware:
         return run
-    from afflux.middleware.base import layers_of
-    from afflux.middleware.wrapping import answering
-
     layers = layers_of(middleware, verb)
     return answering(verb, run, layers, partial(_about, verb, pattern)) if layers else run
 

@@ -8,10 +8,11 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from afflux import codecs
+from afflux.aio.current import mime_types
 from afflux.aio.peer import current_peer
 from afflux.calls import entries, reply
 from afflux.codecs import Codec
-from afflux.convert import Mismatch
+from afflux.codecs.kinds import Mismatch
 from afflux.core.errors import Invalid, Unsupported
 from afflux.core.payload import Payload
 
@@ -94,7 +95,7 @@ class Typed:
             except Mismatch as mismatch:
                 raise Invalid(f"{self._label}: {mismatch.told(f'place {name}')}") from None
         if plan.entries:
-            found = entries(payload, connection()[0])
+            found = entries(payload, mime_types()[0])
             places.update(dict.fromkeys(plan.entries, found))
         if plan.peers:
             places.update(dict.fromkeys(plan.peers, current_peer()))
@@ -109,7 +110,7 @@ class Typed:
             return _data_of
         asked, _ = _types(payload)
         if codec is None:
-            codec = _found(asked or connection()[1])
+            codec = _found(asked or mime_types()[1])
         elif asked is not None and _found(asked) is not codec:
             raise Invalid(f"the data is {asked[:130]}; {self._label} reads {codec.mime}")
         return partial(_decoded, codec, kind, self._plan.optional)
@@ -117,13 +118,13 @@ class Typed:
     def _writer(self, payload: Payload) -> _Writer:
         """What makes payloads of what the function gives."""
         asked, accept = _types(payload)
-        expected = asked or connection()[1]
+        expected = asked or mime_types()[1]
         if (codec := self._codec) is not None:
             mime = codec.mime
         else:
             codec, mime = _chosen(accept, expected, self._plan.results)
         taken = not accept or mime.lower() in (name.lower() for name in accept)
-        named = connection()[0] in (None, _COMPOSITE) and (mime.lower() != expected.lower() or not taken)
+        named = mime_types()[0] in (None, _COMPOSITE) and (mime.lower() != expected.lower() or not taken)
         return _Writer(codec, mime, named=named)
 
 
@@ -212,17 +213,6 @@ class _Decoded(AsyncIterator[Any]):
 # Which codec.
 
 
-def connection() -> tuple[str | None, str]:
-    """The types of metadata and data that the connection of the running handler was set up with; None for composite
-    metadata where nothing was said."""
-    try:
-        peer = current_peer()
-    except LookupError:
-        return None, _OCTETS
-    setup: Any = peer.setup if peer.setup is not None else peer._driver.engine.setup
-    return (None, _OCTETS) if setup is None else (setup.metadata_mime, setup.data_mime)
-
-
 def _types(payload: Payload) -> tuple[str | None, tuple[str, ...]]:
     """What a request says of its data: its type, and the types that it accepts.
 
@@ -232,7 +222,7 @@ def _types(payload: Payload) -> tuple[str | None, tuple[str, ...]]:
     metadata = payload.metadata
     if not metadata:
         return None, ()
-    mime = connection()[0]
+    mime = mime_types()[0]
     return _known_types(metadata, mime) if len(metadata) <= 256 else _read_types(metadata, mime)
 
 

@@ -12,9 +12,9 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Literal, cast
 
-from afflux.address import parse
 from afflux.core.errors import Invalid
 from afflux.core.limits import Limits
+from afflux.transports.address import parse
 
 __all__ = ["EARLIEST", "LATEST", "MAX_SHARD", "OptionError", "Options", "reference"]
 

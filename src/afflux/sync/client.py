@@ -6,15 +6,15 @@ from dataclasses import replace
 from secrets import token_bytes
 from time import monotonic
 
-from afflux.address import Address, parse
-from afflux.backoff import Backoff
 from afflux.calls import SetupLike, terms_of
 from afflux.core.errors import ConnectFailed
 from afflux.core.limits import Limits
-from afflux.registry import TOKEN_BYTES
+from afflux.core.terms import TOKEN_BYTES
+from afflux.retry.backoff import Backoff
 from afflux.sync.driver import Driver
 from afflux.sync.peer import Peer
 from afflux.sync.redial import Redial
+from afflux.transports.address import Address, parse
 from afflux.transports.security import Tls, settled
 
 __all__ = ["connect"]
@@ -48,7 +48,7 @@ def connect(
             (``limits.handshake_s`` if None).
     """
     address = parse(uri)
-    make, transport = address.entry.built(), address.carrier.built()
+    make, transport = address.entry.make, address.carrier.load()
     limits = limits or Limits.server()
     for wanted, feature in ((lease, "lease"), (resume, "resume")):
         if wanted:

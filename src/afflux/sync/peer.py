@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from afflux.calls import Cursor, Metadata, payload_for
 from afflux.core.autocredit import Kept, check_kept
+from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Canceled, Error
 from afflux.core.events import Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of, size_of
-from afflux.registry import ProtocolEntry
 from afflux.sync.driver import Driver, Inbox, Outbox
 from afflux.sync.flow import ItemStream, payloads_of
 from afflux.sync.session import Session

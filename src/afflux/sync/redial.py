@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from random import Random
 from time import monotonic
 
-from afflux.backoff import Backoff
 from afflux.core.bucket import Bucket
 from afflux.core.errors import Error
 from afflux.core.limits import Limits
+from afflux.retry.backoff import Backoff
 from afflux.transports.base import Link
 
 __all__ = ["Redial"]

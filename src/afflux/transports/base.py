@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from afflux.address import Address
     from afflux.core.limits import Limits
+    from afflux.transports.address import Address
     from afflux.transports.reading import Receiver
     from afflux.transports.security import Tls
 

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
-from afflux.address import Address
 from afflux.core.errors import BindFailed, ConnectFailed, Unsupported
+from afflux.transports.address import Address
 from afflux.transports.base import Admission, Factory, Link, Listener
 from afflux.transports.reading import GONE, Receiver
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from afflux.address import Address
 from afflux.core.errors import AddressError, ConnectFailed
+from afflux.transports.address import Address
 
 if TYPE_CHECKING:
     import ssl

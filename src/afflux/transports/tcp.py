@@ -12,8 +12,8 @@ import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from afflux.address import Address
 from afflux.core.errors import BindFailed, ConnectFailed, Unsupported
+from afflux.transports.address import Address
 from afflux.transports.base import Admission, Factory, Link, Listener
 from afflux.transports.parting import Parting
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from afflux.address import Address
 from afflux.core.errors import ConnectFailed, ConnectionClosed
+from afflux.transports.address import Address
 from afflux.transports.base import Admission, Factory, Link, Listener
 from afflux.transports.security import client_context, public, server_context, server_name
 from afflux.transports.tcp import TRANSPORT as TCP

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from afflux.address import Address
 from afflux.core.errors import AddressError, ConnectFailed
+from afflux.transports.address import Address
 from afflux.transports.security import refusal
 
 __all__ = ["Session"]

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from afflux.address import Address
 from afflux.core.errors import BindFailed, ConnectFailed
+from afflux.transports.address import Address
 from afflux.transports.base import Admission, Factory, Link, Listener
 from afflux.transports.tcp import SocketLink, SocketListener, joined
 

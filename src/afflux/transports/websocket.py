@@ -12,8 +12,8 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
-from afflux.address import Address
 from afflux.core.limits import Limits
+from afflux.transports.address import Address
 from afflux.transports.base import Admission, Factory, Link, Listener, Transport
 from afflux.transports.ws_wire import ClientWire, ServerWire
 

@@ -8,9 +8,9 @@ import select
 from time import monotonic
 from typing import Any
 
-from afflux.address import Address
 from afflux.core.errors import ConnectFailed, ConnectionClosed
 from afflux.core.limits import Limits
+from afflux.transports.address import Address
 from afflux.transports.base import Link
 from afflux.transports.ws_wire import ClientWire
 

@@ -20,10 +20,10 @@ import re
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
-from afflux.address import Address
 from afflux.core.errors import ConnectFailed, Error, MissingExtra, RemoteProtocolError
 from afflux.core.framing import LengthPrefix
 from afflux.core.limits import REASONS, Limits
+from afflux.transports.address import Address
 from afflux.transports.base import foreign
 from afflux.transports.ws_rules import (
     FOREIGN,

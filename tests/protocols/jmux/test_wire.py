@@ -10,7 +10,6 @@ import pytest
 
 import afflux
 from afflux.aio.pool import Pool
-from afflux.backoff import Backoff
 from afflux.core.errors import (
     ApplicationError,
     Canceled,
@@ -26,6 +25,7 @@ from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.demo.responder import Responder
 from afflux.protocols.jmux.errors import SessionAborted, SessionLost, SessionRejected
+from afflux.retry.backoff import Backoff
 from tests.aio.handlers import Waits
 
 from .playbook import HELLO, WELCOME, abort, bye, data

@@ -1,17 +1,19 @@
-"""How a driver gets an engine of Jmux, from the terms that all protocols share."""
+"""Declare Jmux, the multiplexing protocol of Jini ERI: its row in the table of protocols, and how to make an engine."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
+from afflux.core.entry import ProtocolEntry, seconds
 from afflux.core.errors import Unsupported
 from afflux.core.limits import Limits
 from afflux.core.terms import Terms
 from afflux.protocols.jmux.dialect import Dialect
+from afflux.protocols.jmux.dissector import dissector
 from afflux.protocols.jmux.engine import DEFAULT_FRAGMENT, Engine
 from afflux.protocols.jmux.frames import ServerConnectionHeader, Shutdown
 
-__all__ = ["dialect", "make", "refusal"]
+__all__ = ["ENTRY", "make", "refusal"]
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
@@ -43,4 +45,31 @@ def refusal(reason: str) -> bytes:
     return ServerConnectionHeader(initial_ration=1).encode() + Shutdown(detail=reason.encode()).encode()
 
 
-dialect = Dialect.of  # of the text in an address
+def _wait(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 86_400:
+        raise ValueError("seconds, 0 to a day")
+    return value
+
+
+def _fragment(text: str) -> int:
+    value = int(text)
+    if not 64 <= value <= 0xFFFF:
+        raise ValueError("bytes, 64 to 65535")
+    return value
+
+
+ENTRY: Final = ProtocolEntry(
+    name="jmux",
+    make=make,
+    verbs=("request",),
+    options=(
+        ("keepalive", seconds),
+        ("mtu", _fragment),
+        ("max_wait_for_id", _wait),
+        ("dialect", Dialect.of),
+    ),
+    features=("session",),
+    refusal=refusal,
+    dissector=dissector,
+)

@@ -1,18 +1,21 @@
-"""How a driver gets an engine of ReactiveSocket, from the terms that all protocols share."""
+"""Declare ReactiveSocket of 2015: its row in the table of protocols, and how to make an engine."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
+from afflux.core.entry import FIVE_VERBS, SHARED_OPTIONS, ProtocolEntry
+from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
 from afflux.core.terms import Terms
 from afflux.protocols.reactivesocket.codes import Code
 from afflux.protocols.reactivesocket.dialect import Dialect
+from afflux.protocols.reactivesocket.dissector import dissector
 from afflux.protocols.reactivesocket.engine import DEFAULT_MTU, Engine
 from afflux.protocols.reactivesocket.frames import ErrorFrame, Setup
 from afflux.protocols.rsocket.entry import proposal
 
-__all__ = ["dialect", "make", "refusal"]
+__all__ = ["ENTRY", "make", "refusal"]
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
@@ -39,4 +42,23 @@ def refusal(reason: str) -> bytes:
     return ErrorFrame(stream=0, code=Code.REJECTED_SETUP, data=reason.encode()).encode(prefixed=True)
 
 
-dialect = Dialect.of  # of the text in an address
+ENTRY: Final = ProtocolEntry(
+    name="reactivesocket",
+    make=make,
+    verbs=(*FIVE_VERBS, "subscribe"),
+    options=(*SHARED_OPTIONS, ("dialect", Dialect.of)),
+    features=("lease", "extensions", "subscribe"),
+    framing=LengthPrefix(4, inclusive=True, reserved=0x80000000),
+    refusal=refusal,
+    exit_codes={
+        Code.APPLICATION_ERROR: 64,
+        Code.REJECTED: 65,
+        Code.CANCELED: 66,
+        Code.INVALID: 67,
+        Code.INVALID_SETUP: 68,
+        Code.UNSUPPORTED_SETUP: 69,
+        Code.REJECTED_SETUP: 70,
+        Code.CONNECTION_ERROR: 72,
+    },
+    dissector=dissector,
+)

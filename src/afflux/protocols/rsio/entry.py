@@ -1,17 +1,19 @@
-"""How a driver gets an engine of reactive-streams-io, from the terms that all protocols share."""
+"""Declare reactive-streams-io: its row in the table of protocols, and how to make an engine."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
+from afflux.core.entry import ProtocolEntry, size
 from afflux.core.errors import Unsupported
 from afflux.core.limits import Limits
 from afflux.core.terms import Terms
 from afflux.protocols.rsio.dialect import Dialect
+from afflux.protocols.rsio.dissector import dissector
 from afflux.protocols.rsio.engine import DEFAULT_MTU, Engine
 from afflux.protocols.rsio.frames import Goodbye
 
-__all__ = ["dialect", "make", "refusal"]
+__all__ = ["ENTRY", "make", "refusal"]
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
@@ -32,4 +34,13 @@ def refusal(reason: str) -> bytes:
     return Goodbye(reason=reason).encode()
 
 
-dialect = Dialect.of  # of the text in an address
+ENTRY: Final = ProtocolEntry(
+    name="rsio",
+    make=make,
+    verbs=("stream",),
+    options=(("mtu", size), ("dialect", Dialect.of)),
+    features=("subscribe",),
+    refusal=refusal,
+    aliases=("reactive-streams-io",),
+    dissector=dissector,
+)

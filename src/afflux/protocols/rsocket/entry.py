@@ -1,18 +1,21 @@
-"""How a driver gets an engine of RSocket, from the terms that all protocols share."""
+"""Declare RSocket 1.0: its row in the table of protocols, and how to make an engine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
+from afflux.core.entry import FIVE_VERBS, SHARED_OPTIONS, ProtocolEntry
 from afflux.core.errors import LocalProtocolError, Violation
+from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
 from afflux.core.terms import Terms
 from afflux.protocols.rsocket.codes import Code
+from afflux.protocols.rsocket.dissector import dissector
 from afflux.protocols.rsocket.engine import DEFAULT_MTU, Engine
 from afflux.protocols.rsocket.frames import ErrorFrame, Setup
 
-__all__ = ["make", "proposal", "refusal"]
+__all__ = ["ENTRY", "make", "proposal", "refusal"]
 
 S = TypeVar("S")
 
@@ -61,3 +64,28 @@ def proposal(kind: Callable[..., S], terms: Terms, **own: Any) -> S:
         )
     except Violation as violation:
         raise LocalProtocolError(violation.reason, rule=violation.rule) from None
+
+
+ENTRY: Final = ProtocolEntry(
+    name="rsocket",
+    make=make,
+    verbs=FIVE_VERBS,
+    options=SHARED_OPTIONS,
+    features=("lease", "resume", "extensions"),
+    framing=LengthPrefix(3),
+    subprotocol="rsocket",
+    refusal=refusal,
+    exit_codes={
+        Code.APPLICATION_ERROR: 64,
+        Code.REJECTED: 65,
+        Code.CANCELED: 66,
+        Code.INVALID: 67,
+        Code.INVALID_SETUP: 68,
+        Code.UNSUPPORTED_SETUP: 69,
+        Code.REJECTED_SETUP: 70,
+        Code.REJECTED_RESUME: 71,
+        Code.CONNECTION_ERROR: 72,
+        Code.CONNECTION_CLOSE: 73,
+    },
+    dissector=dissector,
+)

@@ -1,20 +1,18 @@
-"""What another process has left: streams that the application may take up again, handlers that begin again.
+"""Resume the streams that a former process of this client opened and did not finish.
 
-How a session gets into its file and out of it is afflux.resume's; here it meets the driver.
+``resume/recovery.py`` has the other half: the handlers that run again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from afflux.aio.channel import Channel
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender, Source
-from afflux.calls import metadata_mime_of
-from afflux.core.errors import Canceled, Error, LocalProtocolError
-from afflux.core.events import Opened, Verb
+from afflux.calls import metadata_mime_of, route_in
+from afflux.core.errors import LocalProtocolError
+from afflux.core.events import Verb
 from afflux.core.payload import Payload
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from afflux.core.engine import Resumption
     from afflux.resume.record import Asked, Record
 
-__all__ = ["Unfinished", "begin_again", "plain", "replays_of", "skipping", "unfinished_of"]
+__all__ = ["Unfinished", "unfinished_of"]
 
 
 class Unfinished:
@@ -59,9 +57,7 @@ class Unfinished:
         Raises:
             Invalid: the metadata can not be read.
         """
-        from afflux.router import route_of
-
-        return route_of(self.payload, metadata_mime_of(self._driver.engine))
+        return route_in(self.payload, metadata_mime_of(self._driver.engine))
 
     async def answer(self) -> Payload:
         """The answer of a request, as ``Peer.request`` would have returned it.
@@ -183,74 +179,3 @@ async def _send_rest(driver: Driver, stream: int, source: Source, inbound: Inbou
         driver.senders.pop(stream, None)
         if hasattr(source, "aclose"):
             await source.aclose()
-
-
-# -- handlers -------------------------------------------------------------------------------------------------
-
-
-def replays_of(handler: object) -> Callable[..., bool]:
-    """Which of its functions can begin again: those with a true attribute ``replays``, and those of an object with one;
-    of a router it is the function of the route."""
-    find = getattr(handler, "find", None)
-    called = getattr(handler, "as_handler", lambda: handler)()
-
-    def replays(verb: Verb, payload: Payload, metadata_mime: str | None = None) -> bool:
-        if verb == "channel":
-            return False
-        function = getattr(called, verb, None)
-        if callable(find):
-            from afflux.router import route_of
-
-            with suppress(Error):  # no route, or none that is known: its caller hears of it
-                function, _ = find(verb, route_of(payload, metadata_mime))
-        return function is not None and bool(getattr(function, "replays", getattr(handler, "replays", False)))
-
-    return replays
-
-
-def begin_again(driver: Driver, record: Record, who: str) -> list[tuple[Opened, int]]:
-    """End what can not go on: what a handler was doing that has died, what was asked and nobody awaits. Return the
-    requests whose handlers begin again, and how many items of each answer were sent."""
-    engine, session = driver.engine, cast("Resumption", driver.engine.resumption)
-    again: list[tuple[Opened, int]] = []
-    for stream in session.asking:
-        if stream not in record.asked:
-            engine.cancel(stream)
-    for stream in sorted(session.handlers):
-        served, standing = record.served.get(stream), session.standing(stream)
-        if served is not None and (standing is not None or served.verb == "fire"):
-            sent, allowed, _ = standing or (0, 0, 0)
-            again.append((Opened(stream, served.verb, served.payload, allowed, False), sent))
-            continue
-        # Rule 11 of docs/robustness: nobody knows what the handler had done.
-        engine.fail(stream, Canceled(f"the {who} was restarted: processing may have begun"))
-        engine.release(stream)
-    return again
-
-
-def plain(value: Any) -> Any:
-    """A certificate as it is after it was in a file: tuples are lists there."""
-    if isinstance(value, tuple | list):
-        return [plain(one) for one in value]
-    return {key: plain(one) for key, one in value.items()} if isinstance(value, dict) else value
-
-
-async def skipping(source: Any, count: int) -> AsyncIterator[Any]:
-    """The items of a source, or lists of them, but for the first ``count``."""
-    if isinstance(source, AsyncIterable):
-        async for item in source:
-            if (rest := _beyond(item, count)) is not None:
-                yield rest
-            count -= len(item) if type(item) is list else 1
-    else:
-        for item in source:
-            if (rest := _beyond(item, count)) is not None:
-                yield rest
-            count -= len(item) if type(item) is list else 1
-
-
-def _beyond(item: Any, count: int) -> Any:
-    """What is left of an item or a list of items without the first ``count``; None for nothing."""
-    if count <= 0:
-        return item
-    return item[count:] or None if type(item) is list else None

@@ -9,7 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from afflux.convert import Mismatch, name_of, text_of, text_reader
+from afflux.codecs.kinds import Mismatch, name_of
+from afflux.codecs.text import text_of, text_reader
 
 ID = UUID("12345678-1234-5678-1234-567812345678")
 

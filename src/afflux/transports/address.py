@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from afflux.core.entry import ProtocolEntry, nearest
 from afflux.core.errors import AddressError
 from afflux.core.terms import Terms
-from afflux.registry import PROTOCOLS, TRANSPORTS, ProtocolEntry, TransportEntry, named, nearest
+from afflux.protocols.registry import PROTOCOLS, named
+from afflux.transports.registry import TRANSPORTS, TransportEntry
 
 __all__ = ["Address", "parse"]
 

@@ -12,7 +12,7 @@ from math import isinf
 from typing import Any, Final
 from uuid import UUID
 
-from afflux.convert.kinds import bare, choices, is_union, name_of, not_a, one_of, shown
+from afflux.codecs.kinds import bare, choices, is_union, name_of, not_a, one_of, shown
 
 __all__ = ["FROM_TEXT", "text_of", "text_reader"]
 

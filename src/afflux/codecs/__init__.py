@@ -33,7 +33,8 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, Final, NoReturn
 
-from afflux.convert import Mismatch, name_of, text_of, text_reader
+from afflux.codecs.kinds import Mismatch, name_of
+from afflux.codecs.text import text_of, text_reader
 from afflux.core.errors import Invalid, MissingExtra, Unsupported
 
 __all__ = ["Codec", "available", "decode", "encode", "find", "register"]

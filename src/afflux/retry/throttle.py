@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from afflux.core.limits import Limits
-from afflux.failures import Failures, address_of
+from afflux.retry.failures import Failures, address_of
 from afflux.transports.clock import Clock, now
 
-__all__ = ["Guesses"]
+__all__ = ["ResumeThrottle"]
 
 
-class Guesses:
+class ResumeThrottle:
     """The wrong guesses that a server has seen. A client without a host (mem, unix) is never slowed."""
 
     def __init__(

@@ -11,8 +11,8 @@ import pytest
 
 import afflux
 from afflux import Backoff, Limits
-from afflux.aio.guesses import Guesses
 from afflux.protocols.rsocket.frames import Resume, decode
+from afflux.retry.throttle import ResumeThrottle
 from tests.aio.handlers import Demo
 from tests.aio.test_resume import port_of
 from tests.transports.certificates import Certificates
@@ -56,7 +56,7 @@ async def answer(server: afflux.Server, words: bytes) -> bytes:
 
 async def test_an_address_may_guess_so_often_and_then_waits() -> None:
     clock = Clock()
-    guesses = Guesses(LIMITS, clock=clock, sleep=clock.sleep)
+    guesses = ResumeThrottle(LIMITS, clock=clock, sleep=clock.sleep)
     for _ in range(10):
         assert not guesses.wait("192.0.2.1")
         guesses.add("192.0.2.1")
@@ -69,7 +69,7 @@ async def test_an_address_may_guess_so_often_and_then_waits() -> None:
 
 async def test_who_would_wait_too_long_is_told_late() -> None:
     clock = Clock()
-    guesses = Guesses(LIMITS, clock=clock, sleep=clock.sleep)
+    guesses = ResumeThrottle(LIMITS, clock=clock, sleep=clock.sleep)
     for _ in range(11):
         guesses.add("192.0.2.1")
     assert not await guesses.turn("192.0.2.1")
@@ -78,7 +78,7 @@ async def test_who_would_wait_too_long_is_told_late() -> None:
 
 async def test_many_who_wait_have_one_turn_after_the_other() -> None:
     clock = Clock()
-    guesses = Guesses(Limits.server(auth_failures=60, handshake_s=10), clock=clock, sleep=clock.sleep)
+    guesses = ResumeThrottle(Limits.server(auth_failures=60, handshake_s=10), clock=clock, sleep=clock.sleep)
     for _ in range(60):
         guesses.add("192.0.2.1")
 
@@ -94,7 +94,7 @@ async def test_many_who_wait_have_one_turn_after_the_other() -> None:
 
 
 async def test_a_client_without_a_host_is_never_slowed() -> None:
-    guesses = Guesses(Limits.server(auth_failures=0))
+    guesses = ResumeThrottle(Limits.server(auth_failures=0))
     guesses.add("")
     assert not guesses.wait("")
 
@@ -103,7 +103,7 @@ async def test_after_wrong_guesses_the_right_one_waits_too() -> None:
     clock = Clock()
     limits = LIMITS.replace(auth_failures=20)
     async with afflux.serve("tcp://127.0.0.1:0", Demo(), resume=True, limits=limits) as server:
-        server._guesses = Guesses(limits, clock=clock, sleep=clock.sleep)
+        server._guesses = ResumeThrottle(limits, clock=clock, sleep=clock.sleep)
         async with afflux.connect(server.uri, resume=SOON, limits=LIMITS) as peer:
             await peer.request(b"1")
             for _ in range(20):

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from afflux.address import Address
-from afflux.core.errors import LocalProtocolError, Violation
+from afflux.core.errors import Invalid, LocalProtocolError, Violation
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
-from afflux.registry import Terms
+from afflux.core.terms import Terms
+from afflux.transports.address import Address
 
 if TYPE_CHECKING:
     from afflux.core.engine import Engine
@@ -29,6 +29,7 @@ __all__ = [
     "metadata_mime_of",
     "payload_for",
     "reply",
+    "route_in",
     "terms_of",
 ]
 
@@ -159,6 +160,34 @@ def reply(data: PayloadLike, mime: str, metadata: Metadata = None) -> Payload:
     from afflux.protocols.rsocket.metadata import MimeType
 
     return Payload(payload.data, _written([MimeType(mime), *_entries_of(metadata)], None))
+
+
+def route_in(payload: Payload, metadata_mime: str | None = None) -> str | None:
+    """The route in a request's metadata; None when there is none. ``metadata_mime`` is the connection's metadata type;
+    composite if None.
+
+    Raises:
+        Invalid: the metadata cannot be read.
+    """
+    metadata = payload.metadata
+    if not metadata:
+        return None
+    mime = metadata_mime or _COMPOSITE
+    return _route(metadata, mime) if len(metadata) <= 256 else _read_route(metadata, mime)
+
+
+@lru_cache(maxsize=1024)
+def _route(metadata: bytes, metadata_mime: str) -> str | None:
+    return _read_route(metadata, metadata_mime)
+
+
+def _read_route(metadata: bytes, metadata_mime: str) -> str | None:
+    from afflux.protocols.rsocket import metadata as format
+
+    try:
+        return format.route_of(metadata, metadata_mime)
+    except Violation as violation:
+        raise Invalid(f"the metadata can not be read: {violation.reason}", rule=violation.rule) from None
 
 
 @lru_cache(maxsize=1024)

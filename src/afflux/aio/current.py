@@ -1,0 +1,39 @@
+"""Read what the connection of the running handler was set up with."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from afflux.aio.peer import current_peer
+from afflux.calls import route_in
+from afflux.core.payload import Payload
+
+__all__ = ["mime_types", "route_of"]
+
+OCTETS: Final = "application/octet-stream"
+
+
+def route_of(payload: Payload, metadata_mime: str | None = None) -> str | None:
+    """The route in a request's metadata; None when there is none.
+
+    Args:
+        payload: the request.
+        metadata_mime: the connection's metadata type; if None, that of the request which the running handler answers,
+            and composite outside of handlers. Of composite metadata the route is an entry, routing metadata is the
+            route itself, and metadata of any other type has none.
+
+    Raises:
+        Invalid: the composite metadata, or the routing metadata, can not be read.
+    """
+    return route_in(payload, mime_types()[0] if metadata_mime is None and payload.metadata else metadata_mime)
+
+
+def mime_types() -> tuple[str | None, str]:
+    """The MIME types of metadata and data of the running handler's connection. The first is None outside of handlers
+    and where the setup names no type: metadata is composite then."""
+    try:
+        peer = current_peer()
+    except LookupError:
+        return None, OCTETS
+    setup: Any = peer.setup if peer.setup is not None else peer._driver.engine.setup
+    return (None, OCTETS) if setup is None else (setup.metadata_mime, setup.data_mime)

@@ -1,0 +1,59 @@
+"""Find the protocols: every package beside this module that has an ``entry.py``. Each is imported at its first use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Final
+
+from afflux import protocols
+from afflux.core.entry import ProtocolEntry, nearest
+
+__all__ = ["PROTOCOLS", "Protocols", "named"]
+
+
+class Protocols(MutableMapping[str, ProtocolEntry]):
+    """The protocols by name. A protocol's package is named like the protocol; assign an entry to add one more."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, ProtocolEntry | None] = dict.fromkeys(
+            package.name
+            for path in protocols.__path__
+            for package in iter_modules([path])
+            if package.ispkg and any(module.name == "entry" for module in iter_modules([f"{path}/{package.name}"]))
+        )
+
+    def __getitem__(self, name: str) -> ProtocolEntry:
+        entry = self._entries[name]
+        if entry is None:
+            entry = self._entries[name] = import_module(f"afflux.protocols.{name}.entry").ENTRY
+        return entry
+
+    def __setitem__(self, name: str, entry: ProtocolEntry) -> None:
+        self._entries[name] = entry
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+PROTOCOLS: Final = Protocols()
+"Every protocol that an address may name, by its name."
+
+
+def named(protocol: str) -> ProtocolEntry:
+    """The protocol of a name.
+
+    Raises:
+        AddressError: there is none; the text lists those that exist.
+    """
+    if protocol not in PROTOCOLS:
+        meant = next((entry.name for entry in PROTOCOLS.values() if protocol in entry.aliases), None)
+        raise nearest("protocol", protocol, PROTOCOLS, meant=meant)
+    return PROTOCOLS[protocol]

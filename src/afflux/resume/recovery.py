@@ -1,0 +1,87 @@
+"""Restart the handlers of sessions that another process left in a file.
+
+``aio/unfinished.py`` has the other half: the streams that the application opened and may resume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from afflux.calls import route_in
+from afflux.core.errors import Canceled, Error
+from afflux.core.events import Opened, Verb
+from afflux.core.payload import Payload
+
+if TYPE_CHECKING:
+    from afflux.core.engine import Resumption
+    from afflux.resume.record import Record
+
+__all__ = ["plain", "replays_of", "restart", "skipping"]
+
+
+def replays_of(handler: object) -> Callable[..., bool]:
+    """Which of its functions can begin again: those with a true attribute ``replays``, and those of an object with one;
+    of a router it is the function of the route."""
+    find = getattr(handler, "find", None)
+    called = getattr(handler, "as_handler", lambda: handler)()
+
+    def replays(verb: Verb, payload: Payload, metadata_mime: str | None = None) -> bool:
+        if verb == "channel":
+            return False
+        function = getattr(called, verb, None)
+        if callable(find):
+            with suppress(Error):  # no route, or an unknown one: the request is refused like any other
+                function, _ = find(verb, route_in(payload, metadata_mime))
+        return function is not None and bool(getattr(function, "replays", getattr(handler, "replays", False)))
+
+    return replays
+
+
+def restart(record: Record, side: str) -> list[tuple[Opened, int]]:
+    """End the streams that cannot continue after a restart of ``side``. Return the requests whose handlers run again,
+    each with the number of items already sent."""
+    engine, session = record.engine, cast("Resumption", record.engine.resumption)
+    again: list[tuple[Opened, int]] = []
+    for stream in session.asking:
+        if stream not in record.asked:
+            engine.cancel(stream)
+    for stream in sorted(session.handlers):
+        served, standing = record.served.get(stream), session.standing(stream)
+        if served is not None and (standing is not None or served.verb == "fire"):
+            sent, allowed, _ = standing or (0, 0, 0)
+            again.append((Opened(stream, served.verb, served.payload, allowed, False), sent))
+            continue
+        # Rule 11 of docs/robustness: nobody knows what the handler had done.
+        engine.fail(stream, Canceled(f"the {side} was restarted: processing may have begun"))
+        engine.release(stream)
+    return again
+
+
+def plain(value: Any) -> Any:
+    """A certificate as it reads from a file: tuples become lists."""
+    if isinstance(value, tuple | list):
+        return [plain(one) for one in value]
+    return {key: plain(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+async def skipping(source: Any, count: int) -> AsyncIterator[Any]:
+    """The items of a source, or lists of them, but for the first ``count``."""
+    if isinstance(source, AsyncIterable):
+        async for item in source:
+            if (rest := _beyond(item, count)) is not None:
+                yield rest
+            count -= len(item) if type(item) is list else 1
+    else:
+        for item in source:
+            if (rest := _beyond(item, count)) is not None:
+                yield rest
+            count -= len(item) if type(item) is list else 1
+
+
+def _beyond(item: Any, count: int) -> Any:
+    """What is left of an item or a list of items without the first ``count``; None for nothing."""
+    if count <= 0:
+        return item
+    return item[count:] or None if type(item) is list else None

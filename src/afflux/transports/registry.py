@@ -1,0 +1,67 @@
+"""List the transports: one line each. No transport is imported before use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from afflux.transports.base import Transport
+
+__all__ = ["TRANSPORTS", "TransportEntry"]
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("it is empty")
+    return text
+
+
+def _mode(text: str) -> str:
+    if len(text) != 3 or not set(text) <= set("01234567"):
+        raise ValueError("permissions are three octal digits, such as 660")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class TransportEntry:
+    """One transport."""
+
+    name: str
+    "As in an address."
+    module: str
+    "The module with its ``TRANSPORT`` object."
+    authority: Literal["host", "name", "path"] = "host"
+    "What stands behind ``//``: host and port, a name, or a file's path."
+    port: int | None = None
+    "The port when the address has none."
+    options: tuple[tuple[str, Callable[[str], Any]], ...] = ()
+    "What an address may set beside the protocol's options, and how to read each."
+
+    @property
+    def secure(self) -> bool:
+        """Whether it has TLS."""
+        return any(name == "ca" for name, _ in self.options)
+
+    def load(self) -> Transport:
+        """Import the transport."""
+        transport: Transport = import_module(self.module).TRANSPORT
+        return transport
+
+
+_TLS: Final = tuple((name, _text) for name in ("ca", "cert", "key", "name", "client_ca"))
+
+TRANSPORTS: Final = {
+    entry.name: entry
+    for entry in (
+        TransportEntry("tcp", "afflux.transports.tcp"),
+        TransportEntry("tls", "afflux.transports.tls", options=_TLS),
+        TransportEntry("ws", "afflux.transports.websocket", port=80),
+        TransportEntry("wss", "afflux.transports.websocket", port=443, options=_TLS),
+        TransportEntry("unix", "afflux.transports.unix", "path", options=(("mode", _mode),)),
+        TransportEntry("mem", "afflux.transports.mem", "name"),
+    )
+}
+"Every transport that an address may name."
