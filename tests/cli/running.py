@@ -1,4 +1,4 @@
-"""Real processes for the tests of the commands: one that ends, one that serves. No test lives here."""
+"""Processes for the tests of the commands: one that ends, one that serves. Contains no tests."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from types import TracebackType
 from typing import NamedTuple
 
 from afflux.cli.app import run as command_line
+from tests.cli.forking import Process
 
 COMMAND = (sys.executable, "-m", "afflux")
 PATIENCE = 60.0
+PIPE = subprocess.PIPE
 
 
 def afflux(
     command: str | Sequence[str], *, stdin: str = "", env: dict[str, str] | None = None, timeout: float = PATIENCE
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``afflux`` with the words of a command line, to its end."""
+    """Run ``afflux`` with the words of a command line, to its end, in a process of its own."""
     words = shlex.split(command) if isinstance(command, str) else list(command)
-    return subprocess.run(
-        [*COMMAND, *words],
-        input=stdin,
-        env=os.environ | (env or {}),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    with Process(words, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=os.environ | (env or {}), text=True) as process:
+        try:
+            out, errors = process.communicate(stdin, timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(words, process.wait(), out, errors)
 
 
 class Ran(NamedTuple):
@@ -58,7 +58,7 @@ def on_a_terminal(command: str) -> str:
     """What ``afflux`` writes to a terminal; it has to end well and to say nothing on stderr."""
     terminal, far_end = pty.openpty()
     try:
-        process = subprocess.Popen([*COMMAND, *shlex.split(command)], stdout=far_end, stderr=subprocess.PIPE, text=True)
+        process = Process(shlex.split(command), stdout=far_end, stderr=PIPE, text=True)
         os.close(far_end)
         shown = b""
         with contextlib.suppress(OSError):  # EIO: the other end is closed
@@ -73,15 +73,23 @@ def on_a_terminal(command: str) -> str:
 
 
 class Server:
-    """``afflux serve`` on a free port; ``uri`` is the address it printed. ``before``: what a shell does first."""
+    """``afflux serve`` on a free port; ``uri`` is the address it printed. ``before`` is a command of a shell in a fresh
+    process; ``fresh`` alone is a fresh process too: its memory is all its own."""
 
-    def __init__(self, *options: str, uri: str = "tcp://127.0.0.1:0", before: str = "") -> None:
-        self._command = [*COMMAND, "serve", uri, *options]
-        if before:
-            self._command = ["sh", "-c", f"{before}; exec {shlex.join(self._command)}"]
+    def __init__(self, *options: str, uri: str = "tcp://127.0.0.1:0", before: str = "", fresh: bool = False) -> None:
+        self._words = ["serve", uri, *options]
+        self._before = before
+        self._fresh = fresh or bool(before)
+
+    def _start(self) -> Process | subprocess.Popen[str]:
+        if not self._fresh:
+            return Process(self._words, stdout=PIPE, stderr=PIPE, text=True)
+        command = shlex.join([*COMMAND, *self._words])
+        shell = ["sh", "-c", f"{self._before or ':'}; exec {command}"]
+        return subprocess.Popen(shell, stdout=PIPE, stderr=PIPE, text=True)
 
     def __enter__(self) -> Server:
-        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = self._start()
         if self.process.stdout is None:
             raise RuntimeError("no stdout")
         ready = self.process.stdout.readline()

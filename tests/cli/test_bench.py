@@ -22,7 +22,8 @@ import pytest
 
 from afflux import sync
 from afflux.cli.app import run as command_line
-from tests.cli.running import COMMAND, Server, afflux, on_a_terminal
+from tests.cli.forking import Process
+from tests.cli.running import Server, afflux, on_a_terminal
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def counted(uri: str) -> dict[str, int]:
     return told
 
 
-def wait_until_it_works(process: subprocess.Popen[str], uri: str) -> None:
+def wait_until_it_works(process: Process, uri: str) -> None:
     """Wait until a command has made 20 requests, other than our asking for the count."""
     before = counted(uri)["request"]
     while counted(uri)["request"] < before + 21:
@@ -180,8 +181,8 @@ def test_progress_goes_to_the_terminal_and_not_into_the_data(uri: str) -> None:
     started = []
     for words in ([], ["-q"]):
         terminal, far_end = pty.openpty()
-        command = [*COMMAND, "bench", uri, "-n", "23", "--rate", "10", *words]
-        started.append((terminal, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=far_end, text=True)))
+        command = ["bench", uri, "-n", "23", "--rate", "10", *words]
+        started.append((terminal, Process(command, stdout=subprocess.PIPE, stderr=far_end, text=True)))
         os.close(far_end)
     for (terminal, process), there in zip(started, (True, False), strict=True):
         with process:
@@ -270,8 +271,8 @@ def test_nobody_there_is_a_failure(words: list[str]) -> None:
 
 def test_a_server_that_goes_away_ends_it() -> None:
     with Server("--demo") as server:
-        command = [*COMMAND, "bench", server.uri, "-D", "1h", "--timeout", "500ms"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        command = ["bench", server.uri, "-D", "1h", "--timeout", "500ms"]
+        with Process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             wait_until_it_works(process, server.uri)
             server.process.kill()
             out, errors = process.communicate(timeout=60)
@@ -313,8 +314,8 @@ def test_a_server_that_cuts_connections(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("words", [[], ["--workers", "2", "-c", "2"], ["--rate", "100"]])
 def test_an_interrupt_ends_it_and_shows_what_was_measured(uri: str, words: list[str]) -> None:
-    command = [*COMMAND, "bench", uri, "-D", "1h", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = ["bench", uri, "-D", "1h", *words]
+    with Process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_until_it_works(process, uri)
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=60)
@@ -325,8 +326,8 @@ def test_an_interrupt_ends_it_and_shows_what_was_measured(uri: str, words: list[
 
 
 def test_an_interrupt_before_it_has_begun_shows_nothing(uri: str) -> None:
-    command = [*COMMAND, "bench", uri, "--warmup", "1h"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = ["bench", uri, "--warmup", "1h"]
+    with Process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_until_it_works(process, uri)
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=60) == ("", "")

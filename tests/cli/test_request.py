@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import COMMAND, Server, afflux
+from tests.cli.forking import Process
+from tests.cli.running import Server, afflux
 
 
 @pytest.fixture(scope="module")
@@ -136,8 +137,8 @@ def test_a_mistake_is_told_before_anything_is_sent(words: list[str], told: str) 
 
 
 def test_stdin_that_never_ends_is_within_max_time() -> None:
-    command = [*COMMAND, "request", "tcp://127.0.0.1:1", "-d", "-", "--max-time", "50ms"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = ["request", "tcp://127.0.0.1:1", "-d", "-", "--max-time", "50ms"]
+    with Process(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.wait(60) == 3
         assert process.stderr is not None
         assert "not done within 0.05 s" in process.stderr.read()
@@ -169,7 +170,7 @@ def test_an_unknown_protocol_is_told_with_the_known_ones() -> None:
 
 def test_an_interrupt_ends_it(uri: str) -> None:
     words = ["request", uri, "--stream", "-d", '{"count": 1000000, "delay_ms": 1}', "-o", "hex"]
-    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Process(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "30\n"
         process.send_signal(signal.SIGINT)
@@ -179,7 +180,7 @@ def test_an_interrupt_ends_it(uri: str) -> None:
 
 def test_it_ends_without_a_word_when_nobody_reads_on(uri: str) -> None:
     words = ["request", uri, "--stream", "-d", '{"count": 1000000000}', "-o", "hex"]
-    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Process(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == "30\n"
@@ -190,7 +191,7 @@ def test_it_ends_without_a_word_when_nobody_reads_on(uri: str) -> None:
 
 def test_a_silent_stdin_does_not_hold_up_the_end(uri: str) -> None:
     words = ["request", uri, "--channel", "-D", "-", "--take", "1", "-o", "hex"]
-    with subprocess.Popen([*COMMAND, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with Process(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         process.stdin.write("a\n")
         process.stdin.flush()
@@ -211,8 +212,10 @@ def test_a_mime_type_that_can_not_be_written(uri: str, words: list[str]) -> None
 
 
 def test_bytes_of_the_command_line_go_as_they_are(uri: str) -> None:
-    ran = subprocess.run([*COMMAND, "request", uri, "-o", "raw", "-d", b"\xff"], capture_output=True, check=False)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"\xff", b"")
+    words = ["request", uri, "-o", "raw", "-d", b"\xff"]
+    with Process(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.communicate(timeout=60) == (b"\xff", b"")
+    assert process.returncode == 0
 
 
 def test_the_delay_is_between_answers(uri: str) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from afflux.cli.serve import OPEN_FILES
-from tests.cli.running import COMMAND, Server, afflux
+from tests.cli.forking import Process
+from tests.cli.running import Server, afflux
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -173,8 +174,8 @@ def test_a_server_and_its_client_die_and_go_on(tmp_path: Path) -> None:
     for life in range(3):
         with Server("--demo", "--resume", "--store", theirs, uri=uri) as server:
             uri = server.uri
-            words = [*COMMAND, "request", uri, *question, "--resume", "--store", ours, "--delay", "20ms"]
-            with open(printed, "ab") as out, subprocess.Popen(words, stdout=out) as client:
+            words = ["request", uri, *question, "--resume", "--store", ours, "--delay", "20ms"]
+            with open(printed, "ab") as out, Process(words, stdout=out) as client:
                 while life < 2 and Path(printed).stat().st_size < 3 * (10 + 20 * life):
                     assert client.poll() is None
                 if life < 2:
@@ -194,9 +195,7 @@ def test_clients_come_back_to_the_next_server(tmp_path: Path) -> None:
     store = str(tmp_path / "server.db")
     with Server("--demo", "--resume", "--store", store) as server:
         question = ["--stream", "-o", "raw", "--credit", "4", "-d", '{"count": 30, "size": 3}', "--delay", "20ms"]
-        with subprocess.Popen(
-            [*COMMAND, "request", server.uri, *question, "--resume"], stdout=subprocess.PIPE
-        ) as client:
+        with Process(["request", server.uri, *question, "--resume"], stdout=subprocess.PIPE) as client:
             assert client.stdout is not None
             first = client.stdout.read(3)
             assert server.stop() == (0, "", "")
@@ -236,7 +235,7 @@ def test_another_question_on_the_same_file_says_what_it_ends(tmp_path: Path) -> 
     with Server("--demo", "--resume") as server:
         words = ["request", server.uri, "--resume", "--store", str(store)]
         stream = [*words, "--stream", "-d", '{"count": 1000, "size": 8}', "--delay", "20ms", "-o", "raw"]
-        with subprocess.Popen([*COMMAND, *stream], stdout=subprocess.PIPE) as process:
+        with Process(stream, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             assert process.stdout.read(1)
             process.kill()

@@ -117,7 +117,10 @@ def cases() -> Iterator[object]:
 @pytest.mark.parametrize("flood", list(cases()))
 async def test_honest_habits_go_on_beside_a_flood(flood: Flood) -> None:
     habits = [habit for habit in HABITS if habit.name in HONEST[flood.wire] and not habit.fails]
-    with Server("--demo", uri=f"{flood.wire}+tcp://127.0.0.1:0") as server, bounded(server.process.pid, MEMORY):
+    with (
+        Server("--demo", uri=f"{flood.wire}+tcp://127.0.0.1:0", fresh=True) as server,
+        bounded(server.process.pid, MEMORY),
+    ):
         place = place_of(habits[0], "tcp", server.uri)
         with attacked(flood, place) as attackers:
             for habit in habits:

@@ -43,7 +43,7 @@ class _Demos(dict[tuple[str, str, str], Server]):
     def __missing__(self, key: tuple[str, str, str]) -> Server:
         wire, transport, server = key
         uri = f"{wire}+{transport}://127.0.0.1:0"
-        self[key] = started = self._stack.enter_context(Server("--demo", *SERVERS[server], uri=uri))
+        self[key] = started = self._stack.enter_context(Server("--demo", *SERVERS[server], uri=uri, fresh=True))
         return started
 
 

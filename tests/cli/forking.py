@@ -1,0 +1,268 @@
+"""Starts ``afflux`` in processes forked from one that has imported it, which is 20 times as fast. Contains no tests.
+
+A forked process skips the start of the interpreter, most imports, and the clearing of modules at the end. Fresh
+processes run in ``test_start.py`` and in the tests of pages (``tests/pages.py``).
+
+The test and the importer share a socket. A request carries the words, the environment and four descriptors: standard
+input, output and error, and a pipe on which the importer reports the process id and later the exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, NoReturn
+
+from afflux import cli
+
+__all__ = ["Process"]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PIPE = subprocess.PIPE
+WARM_UP = ("doctor", "decode --hex 00", "request tcp://127.0.0.1:1", "serve tcp://127.0.0.1:70000 --demo")
+"Commands that import what most others need, and end at once: nothing listens at port 1, and there is no port 70000."
+
+_importer: socket.socket | None = None
+
+
+class Process:
+    """``afflux`` with these words, in a process of its own; a subset of ``subprocess.Popen``."""
+
+    def __init__(
+        self,
+        words: Sequence[str | bytes],
+        *,
+        stdin: int | None = None,
+        stdout: int | IO[bytes] | None = None,
+        stderr: int | IO[bytes] | None = None,
+        env: Mapping[str, str] | None = None,
+        text: bool = False,
+    ) -> None:
+        self.args = list(words)
+        self.returncode: int | None = None
+        far_ends: list[int] = []
+        ends = [_end(number, wanted, far_ends) for number, wanted in enumerate((stdin, stdout, stderr))]
+        self._report, far_report = os.pipe()
+        far_ends.append(far_report)
+        try:
+            _send(self.args, env, [theirs for theirs, _ in ends] + [far_report])
+        finally:
+            for descriptor in far_ends:
+                os.close(descriptor)
+        self.stdin, self.stdout, self.stderr = (_file(number, ours, text) for number, (_, ours) in enumerate(ends))
+        self._reported = b""
+        while b"\n" not in self._reported:
+            if not (data := os.read(self._report, 64)):
+                raise RuntimeError("the importer has ended")
+            self._reported += data
+        pid, _, self._reported = self._reported.partition(b"\n")
+        self.pid = int(pid)
+
+    def poll(self) -> int | None:
+        """The exit code, or None while the process runs."""
+        return self._ended(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end; the exit code, or a signal's number below 0."""
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return code
+
+    def _ended(self, timeout: float | None) -> int | None:
+        until = None if timeout is None else time.monotonic() + timeout
+        while self.returncode is None:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            if not select.select([self._report], [], [], left)[0]:
+                return None
+            data = os.read(self._report, 64)
+            self._reported += data
+            if not data:
+                os.close(self._report)
+                self.returncode = int(self._reported)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
+        """Write ``input``, read all output, wait for the end."""
+        until = time.monotonic() + (3600.0 if timeout is None else timeout)
+        if self.stdin is not None:
+            # What a test writes fits into a pipe, or is read while it is written.
+            with contextlib.suppress(BrokenPipeError):
+                if input:
+                    self.stdin.write(input)
+                self.stdin.close()
+        read: dict[Any, list[bytes]] = {file: [] for file in (self.stdout, self.stderr) if file is not None}
+        with selectors.DefaultSelector() as waiting:
+            for file in read:
+                waiting.register(file, selectors.EVENT_READ)
+            while waiting.get_map():
+                for key, _ in waiting.select(max(0.0, until - time.monotonic())):
+                    if data := os.read(key.fd, 0x10000):
+                        read[key.fileobj].append(data)
+                    else:
+                        waiting.unregister(key.fileobj)
+                if time.monotonic() >= until:
+                    raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        for file in read:
+            file.close()
+        self.wait(max(0.0, until - time.monotonic()))
+        return _joined(self.stdout, read), _joined(self.stderr, read)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in (self.stdin, self.stdout, self.stderr):
+            if file is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    file.close()
+        self.wait()
+
+
+def _end(number: int, wanted: int | IO[bytes] | None, far_ends: list[int]) -> tuple[int, int | None]:
+    """The descriptor for the process, and this side's end of a pipe."""
+    if wanted is None:
+        return number, None
+    if wanted != PIPE:
+        return wanted if isinstance(wanted, int) else wanted.fileno(), None
+    reads, writes = os.pipe()
+    theirs, ours = (reads, writes) if number == 0 else (writes, reads)
+    far_ends.append(theirs)
+    return theirs, ours
+
+
+def _file(number: int, descriptor: int | None, text: bool) -> Any:
+    if descriptor is None:
+        return None
+    return open(descriptor, ("w" if number == 0 else "r") + ("" if text else "b"), -1 if text or number else 0)
+
+
+def _joined(file: Any, read: Mapping[Any, list[bytes]]) -> Any:
+    if file is None:
+        return None
+    data = b"".join(read[file])
+    return data.decode(file.encoding).replace("\r\n", "\n") if hasattr(file, "encoding") else data
+
+
+def _send(words: Sequence[str | bytes], env: Mapping[str, str] | None, descriptors: list[int]) -> None:
+    """Send a request to the importer, which the first request starts."""
+    global _importer
+    if _importer is None:
+        _importer, theirs = socket.socketpair()
+        with theirs:
+            program = [sys.executable, "-m", __name__, str(theirs.fileno())]
+            subprocess.Popen(program, pass_fds=[theirs.fileno()], cwd=ROOT).returncode = 0  # ends when this socket does
+    environment = dict(os.environ if env is None else env)
+    request = json.dumps([[os.fsdecode(word) for word in words], os.getcwd(), environment]).encode()
+    socket.send_fds(_importer, [len(request).to_bytes(4)], descriptors)
+    _importer.sendall(request)
+
+
+# -- in the importer's process ----------------------------------------------------------------------------------
+
+
+def _serve(requests: socket.socket) -> Sequence[str]:
+    """Fork a process for each request. Returns in a forked process, with its words."""
+    reports: dict[int, int] = {}
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    while True:
+        ready = select.select([requests, woken], [], [])[0]
+        if woken in ready:
+            os.read(woken, 0x1000)
+            _reap(reports)
+        if requests not in ready:
+            continue
+        size, descriptors, _, _ = socket.recv_fds(requests, 4, 4)
+        if not size:
+            os._exit(0)
+        body = b""
+        while len(body) < int.from_bytes(size):
+            body += requests.recv(int.from_bytes(size) - len(body))
+        *standard, report = descriptors
+        if pid := os.fork():
+            os.write(report, b"%d\n" % pid)
+            reports[pid] = report
+            for descriptor in standard:
+                os.close(descriptor)
+            continue
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for descriptor in (woken, wake, report, requests.detach(), *reports.values()):
+            os.close(descriptor)
+        return _become(standard, json.loads(body))
+
+
+def _reap(reports: dict[int, int]) -> None:
+    while reports:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        report = reports.pop(pid)
+        os.write(report, b"%d" % os.waitstatus_to_exitcode(status))
+        os.close(report)
+
+
+def _become(standard: list[int], request: tuple[list[str], str, dict[str, str]]) -> Sequence[str]:
+    """Take the descriptors, the directory and the environment of the request."""
+    for number, descriptor in enumerate(standard):
+        os.dup2(descriptor, number)
+    for descriptor in standard:
+        os.close(descriptor)
+    # The files that Python opened on the importer's descriptors know of no terminal.
+    sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, closefd=False, errors="backslashreplace")
+    words, directory, environment = request
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(directory)
+    sys.path[0] = directory
+    sys.argv = ["afflux", *words]
+    return words
+
+
+def _main() -> NoReturn:
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        for command in WARM_UP:
+            cli.main(command.split())
+    words = _serve(socket.socket(fileno=int(sys.argv[1])))
+    code = cli.main(words)
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # without freeing every module, which takes longer than most commands
+
+
+if __name__ == "__main__":
+    _main()
