@@ -39,11 +39,10 @@ from afflux.protocols.rsocket import states
 from afflux.protocols.rsocket.codes import FIRST_APPLICATION_CODE, LAST_APPLICATION_CODE, Code
 from afflux.protocols.rsocket.frames import FRAMES
 
-__all__ = ["FOLDER", "pages", "unused_limits", "write"]
+__all__ = ["FOLDER", "pages", "write"]
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
-SOURCE = ROOT / "src" / "afflux"
 
 _ABOUT_FRAMES = """\
 All numbers are big endian. On a byte stream, such as TCP, each frame follows its length: 24 bits, which count what
@@ -76,11 +75,6 @@ contradict each other are refused when the object is made, and the text has both
 
 At the limit means allowed, one more is not. "Reason" is the first word of the error's text, here and on the wire.
 Ki, Mi and Gi are powers of 1,024. [credit.md](../credit.md) tells what happens at the limits that one meets first.
-"""
-
-_ABOUT_UNUSED = """\
-These have their place and their value, and no code reads them yet: most belong to parts that are not built.
-[not-yet.md](../not-yet.md) says which.
 """
 
 
@@ -143,23 +137,6 @@ def write(folder: Path = FOLDER) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         (folder / name).write_text(text, encoding="utf-8")
-
-
-def unused_limits(source: Path = SOURCE) -> list[str]:
-    """The limits that no line of ``source`` reads, in the order of their declaration."""
-    read = set()
-    for path in source.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            match node:
-                case ast.Attribute(attr=name, value=owner) if name in limits.ROWS and "limits" in _words(owner):
-                    read.add(name)
-                case ast.Call(args=[_, owner, ast.Constant(value=str(name)), *_]) if "limits" in _words(owner):
-                    read.add(name)  # core.bucket.spend reads a limit by its name
-    return [name for name in limits.ROWS if name not in read]
-
-
-def _words(node: ast.AST) -> str:
-    return ast.unparse(node).lower()
 
 
 def _note(sources: str) -> str:
@@ -253,11 +230,7 @@ def _joined(parts: list[str]) -> str:
 
 
 def _limits() -> str:
-    unused = ", ".join(f"`{name}`" for name in unused_limits())
-    parts = ["# Limits", _note("`src/afflux/core/limits.py`"), _ABOUT_LIMITS, limits.reference()]
-    if unused:
-        parts += ["## Not in use yet", _ABOUT_UNUSED, _wrapped(unused)]
-    return _joined(parts)
+    return _joined(["# Limits", _note("`src/afflux/core/limits.py`"), _ABOUT_LIMITS, limits.reference()])
 
 
 def _rsocket() -> str:

@@ -41,7 +41,7 @@ class LimitRow:
     unit: str
     "What is counted; for a pair, what each of the two is."
     section: int
-    "The section of docs/limits: 1 framing, 2 streams, 3 buffers, 4 time, 5 listener, 6 resume, 7 edges."
+    "The section of docs/limits: 1 framing, 2 streams, 3 buffers, 4 time, 5 listener, 6 resume, 7 journals and Spark."
     reason: str | None = None
     "The word that is said on the wire and counted when the limit is reached; None when nothing is said."
     off: bool = False
@@ -87,7 +87,6 @@ class Limits:
     extension_ids: int = _row(1, "count per hello", 64, 64, 16, "too-many-extensions")
     error_text_bytes: tuple[int, int] = _row(1, "bytes out, in", (Ki, 64 * Ki), (Ki, 64 * Ki), (256, 4 * Ki))
     ws_fragments: int = _row(1, "count per message", 1_024, 16_384, 128, "too-many-fragments")
-    compression: int | None = _row(1, "times the input, if switched on", None, None, None, "decompression", off=True)
 
     # 2. Streams, cancels, ignored frames
     streams: int = _row(
@@ -144,7 +143,6 @@ class Limits:
     flush_s: float = _row(4, "seconds, last frame before a close", 1, 1, 1)
     goodbye_s: float = _row(4, "seconds, acknowledgement", 1, 1, 1)
     lease_margin_ms: float = _row(4, "milliseconds, sender stops early", 50, 50, 50)
-    max_age_s: float | None = _row(4, "seconds, age of a connection", None, None, None, off=True)
 
     # 5. Listener and authentication
     connections: int = _row(5, "count", 10_000, 10_000, 100, "too-many-connections")
@@ -173,24 +171,10 @@ class Limits:
         6, "least (ours), most (theirs)", (16, 1_024), (16, 1_024), (16, 64), "bad-token"
     )
 
-    # 7. Gateway, Spark, captures
-    gateway_hops: int = _row(7, "count", 8, 8, 4, "loop")
-    gateway_hold_bytes: int = _row(7, "bytes per stream, beyond one item", 64 * Ki, Mi, 4 * Ki)
-    gateway_cancels_per_s: int = _row(7, "per second, towards the inner side", 20, 200, 5)
+    # 7. Journals, Spark
     journal_bytes: int = _row(7, "bytes", Gi, 64 * Gi, 16 * Mi)
-    sink_write_s: float = _row(7, "seconds", 30, 120, 10)
-    dedupe_batches: int = _row(7, "count", 2, 16, 2)
     partitions: int = _row(7, "count", 1_024, 16_384, 8)
     stop_s: float = _row(7, "seconds", 5, 5, 5)
-    capture_flows: int = _row(7, "count", 65_536, Mi, 256)
-    capture_flow_bytes: int = _row(7, "bytes per flow", Mi, 16 * Mi, 64 * Ki, "too-much-pending")
-    capture_bytes: int = _row(7, "bytes, all flows", 64 * Mi, Gi, Mi, "too-much-pending")
-    capture_holes: int = _row(7, "per flow", 4_096, 65_536, 64, "too-much-pending")
-    capture_record_bytes: int = _row(7, "bytes", 256 * Ki, 16 * Mi, 64 * Ki, "bad record")
-    capture_depth: int = _row(7, "tunnels in tunnels", 4, 4, 4)
-    capture_ipv6_headers: int = _row(7, "count", 8, 8, 8)
-    capture_interfaces: int = _row(7, "count", 1_024, 1_024, 1_024)
-    capture_ratio: int = _row(7, "times the input, where a reader may decompress", 200, 200, 200, "bomb")
 
     _profile: Profile = field(default="server", init=False, repr=False, compare=False)
 
