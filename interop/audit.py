@@ -1,8 +1,8 @@
 """Looks over a recorded connection: which rules of the wire did either side break, whatever the case was about?
 
-It is a second reading of specs/rsocket.md, apart from the engine: only the frame decoder is shared. What it knows
-about a stream is what went by on the wire, in the order in which the proxy had it, so a credit that passed after an
-item can not have been used for it.
+Rule numbers are RSocket's (docs/specs/rsocket.md). The auditor shares only the frame decoder with the engine. It uses
+nothing but the recorded frames, in the order in which the proxy had them, so a credit that passed after an item cannot
+have been used for it.
 """
 
 from __future__ import annotations

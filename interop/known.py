@@ -1,7 +1,8 @@
 """What is known to fail, why, and whose fault it is: the one table. What is not here has to pass.
+Rule numbers are RSocket's.
 
-A failure is "theirs" (with the rule of specs/rsocket.md that they break), "ours" (which is a bug to be mended), or a
-"hole" in the specification. ``bytes`` shows it: frames in hexadecimal, without their length prefix.
+A failure is "theirs" (with the rule of docs/specs/rsocket.md that they break), "ours" (which is a bug to be mended),
+or a "hole" in the specification. ``bytes`` shows it: frames in hexadecimal, without their length prefix.
 """
 
 from __future__ import annotations

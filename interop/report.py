@@ -26,7 +26,8 @@ _HEAD = """\
 afflux talks to other implementations of RSocket 1.0, each as client of an afflux server and as server of an afflux
 client, over TCP and WebSocket. `make interop` runs every case and writes this page; `make test` runs a short form of
 it. A recording proxy stands between the two sides: besides the outcome of each case, every frame that either side sent
-is held against the rules (`interop/audit.py`), so a case that passes by luck is seen.
+is checked against the rules (`interop/audit.py`), so a case that passes by luck is found. Rule numbers are RSocket's
+([specification](specs/rsocket.md)).
 
 | peer | from | version |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""A broker and its clients over tcp: who gets what, who hears of errors, and what credit does."""
+"""A broker and its clients over tcp: routing, errors and credit. Rule numbers are RSocket's."""
 
 from __future__ import annotations
 

@@ -90,12 +90,12 @@ def test_what_is_no_metadata_is_refused(metadata: Any) -> None:
 
 
 class Broken:
-    """An entry that can not be written."""
+    """An entry that cannot be written. Rule numbers are RSocket's."""
 
     MIME = "a/b"
 
     def encode(self) -> bytes:
-        raise format.mime.invalid("out of range", "R-1")
+        raise format.mime.invalid("out of range", "D-7")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_entries_are_read_of_a_payload_or_of_metadata() -> None:
 
 
 def test_a_reply_says_what_it_is() -> None:
-    """R-57: the responder names its data MIME type when it differs from the requester's accept list."""
+    """RSocket R-57: the responder names its data MIME type when it differs from the requester's accept list."""
     request = call_payload(b"", Accept(["application/cbor", "application/json"]))
     assert not entries(request).accepts("text/plain")
     answer = reply("text", "text/plain")
@@ -272,7 +272,7 @@ def test_a_reply_that_can_not_be_is_refused() -> None:
 
 @pytest.mark.parametrize("accept", [Accept(["a/b"]), ("message/x.rsocket.accept-mime-types.v0", b"\x7fbroken")])
 async def test_an_accept_list_in_a_response_is_ignored(accept: Any) -> None:
-    """R-57: the requester ignores an accept list in a response, whatever it says."""
+    """RSocket R-57: the requester ignores an accept list in a response, whatever it says."""
 
     class Wrong:
         async def request(self, payload: Payload) -> Payload:

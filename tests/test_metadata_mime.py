@@ -206,7 +206,7 @@ async def test_what_a_server_asks_its_client_follows_the_type() -> None:
 
 
 async def test_an_answer_says_its_type_only_where_metadata_can() -> None:
-    """R-57 needs composite metadata; on another connection the data goes alone."""
+    """RSocket R-57 needs composite metadata; on another connection the data goes alone."""
     async with afflux.serve("tcp://127.0.0.1:0", router()) as server:
         async with afflux.connect(server.uri, metadata_mime=ROUTING_MIME) as peer:
             assert await peer.request(b"null", route="type") == afflux.Payload(b'["%s"]' % ROUTING_MIME.encode())

@@ -565,7 +565,7 @@ async def test_typed_functions_over_a_connection(uri: str, mime: str) -> None:
 async def test_a_request_says_what_it_sends_and_takes(
     sends: str, accepts: tuple[str, ...], answers: str | None
 ) -> None:
-    """The answer says what it is, unless it is what the request is, and is accepted (R-57)."""
+    """The answer says what it is, unless it is what the request is, and is accepted (RSocket R-57)."""
     metadata = [afflux.MimeType(sends), *([afflux.Accept(accepts)] if accepts else [])]
     data = codecs.encode([{"symbol": "EUR"}, {"symbol": "USD"}], sends)
     async with afflux.serve("mem://accept", shop()) as server, afflux.connect(server.uri) as peer:

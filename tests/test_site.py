@@ -16,8 +16,8 @@ pytest.importorskip("mkdocs", reason="the site is built with mkdocs: the extra d
 
 import tools.docs as site
 import yaml
-from tools.conformance import symbols
 from tools.docs import DOCS, ROOT, markdown_of, outward
+from tools.specs import symbols
 
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 PAGES = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}

@@ -18,7 +18,7 @@ from griffe import Extension, Object
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from tools.conformance import symbols
+from tools.specs import symbols
 
 __all__ = ["Docstrings", "markdown_of", "on_files", "on_page_content", "on_page_markdown", "outward"]
 

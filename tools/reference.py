@@ -18,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from tools.specs import linked, owner_of
+
 import afflux
 from afflux.cli.exits import code_of
 from afflux.core import limits
@@ -50,8 +52,7 @@ comes after them and are not drawn below. Then come six bytes that every frame h
 connection), the frame's type in 6 bits, and 10 flag bits. A diagram has 32 bits a row; `...` is the part of a field
 that stands in the other row, and a field without a fixed size has a row of its own.
 
-Words such as R-27 and D-5 are numbers of the rules that afflux keeps: R of the specification, D of decisions where the
-specification leaves something open.
+A rule number leads to the [specification](../specs/rsocket.md).
 """
 
 _ABOUT_CODES = """\
@@ -64,8 +65,8 @@ _ABOUT_STATES = """\
 The engine steps through these tables and the tests walk over every cell. A stream has two halves: OUT is what this
 side sends, IN is what it receives. A stream that only answers is half closed from its start: its requester begins in
 OUT_DONE and its responder in IN_DONE. Inputs whose names begin with APP are wishes of the application, the others
-come from the peer, from the clock or from the transport. A rule that is only a number, such as 3.1, is a section of
-the specification.
+come from the peer, from the clock or from the transport. A rule that is only a number, such as 3.1, is a section of the
+specification.
 """
 
 _ABOUT_LIMITS = """\
@@ -80,7 +81,8 @@ Ki, Mi and Gi are powers of 1,024. [credit.md](../credit.md) tells what happens 
 
 _ABOUT_API = """\
 What `import afflux` gives. Its modules are on a [page of their own](modules.md), and what the drivers are made of is on
-[another](engine.md). Each name has its contract below its table.
+[another](engine.md). Each name has its contract below its table. Rule numbers are RSocket's: see its
+[specification](../specs/rsocket.md).
 """
 
 _ABOUT_MODULES = """\
@@ -90,7 +92,8 @@ The modules beside `import afflux`; nothing of one is imported before it is used
 _ABOUT_ENGINES = """\
 What `afflux.connect` and `afflux.serve` are made of: an engine takes bytes and the time, and gives bytes and events. It
 has no socket, no clock and no threads, so it runs under any loop, in any test, and in a debugger. The frames and the
-states are on the [page of the protocol](rsocket.md).
+states are on the [page of the protocol](rsocket.md). Rule numbers are RSocket's: see its
+[specification](../specs/rsocket.md).
 """
 
 _PARTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -118,7 +121,12 @@ _ENGINES = ("afflux.core.engine", "afflux.core.events", "afflux.protocols.rsocke
 
 
 def pages() -> dict[str, str]:
-    """Every page by its file name."""
+    """Every page by its file name, with a link at each rule number."""
+    owners = {"api.md": "rsocket", "engine.md": "rsocket"}
+    return {name: linked(text, owners.get(name) or owner_of(Path(name))) for name, text in _pages().items()}
+
+
+def _pages() -> dict[str, str]:
     return {
         "README.md": _index(),
         "api.md": _api(),
@@ -429,7 +437,7 @@ All numbers are big endian. On a byte stream, such as TCP, each frame follows it
 themselves too and are not drawn below. Then come eight bytes that every frame has: 16 bits of type, 16 flag bits, and
 the stream's id (0 is the connection). A metadata length counts its own four bytes as well.
 
-Words such as R-27 and D-5 are numbers of [the rules](../conformance/reactivesocket.md) that afflux keeps.
+A rule number leads to the [specification](../specs/reactivesocket.md).
 """
 _ABOUT_CODES_2015 = """\
 What an ERROR frame says. "Arrives as" is the exception that the application sees; "exit" is how the command `afflux`
@@ -444,7 +452,7 @@ All numbers are big endian. Each side begins with a header of eight bytes: `4A 6
 initial ration in steps of 256 bytes (two bytes, 0 for no end), and a 0. Messages follow each other; each has four
 bytes, and as many more as its length says. The low bits of the first byte are flags.
 
-Words such as R-27 and D-5 are numbers of [the rules](../conformance/jmux.md) that afflux keeps.
+A rule number leads to the [specification](../specs/jmux.md).
 """
 _ABOUT_ERRORS_JMUX = """\
 Jmux has no codes: Error, Shutdown and Abort carry text. What a caller has to know is whether its call may have been
@@ -458,7 +466,7 @@ _ABOUT_FRAMES_RSIO = """\
 A message is its type and its fields, one after the other, without lengths or tags. A varint has seven bits a byte, the
 least significant first; the high bit says that another byte follows.
 
-Words such as R-27 and D-5 are numbers of [the rules](../conformance/reactive-streams-io.md) that afflux keeps.
+A rule number leads to the [specification](../specs/reactive-streams-io.md).
 """
 _ABOUT_ERRORS_RSIO = """\
 There are no codes: onError and goodbye carry text, and onError arrives as `ApplicationError`. What both hellos list may

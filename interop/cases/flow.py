@@ -56,7 +56,7 @@ async def _channel(c: Conversation) -> None:
     await echoes(c)
 
 
-@case("cancel.channel-inbound", "a responder that wants no more items stops the requester's source only (D-6)")
+@case("cancel.channel-inbound", "a responder that wants no more items stops the requester's source only (RSocket D-6)")
 async def _inbound(c: Conversation) -> None:
     flow = await c.asker.channel([b"!take 2"], 5, endless=True)
     got = await flow.take(1)

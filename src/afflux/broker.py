@@ -1,4 +1,4 @@
-"""A broker: clients offer services, and others reach them through it. No bytes live here.
+"""A broker: clients offer services, and others reach them through it. Rule numbers are RSocket's.
 
 Routes are ``protocols.rsocket.routes``', entries ``protocols.rsocket.metadata.broker``'s. What is forwarded is asked of
 the clients as any request is, so limits, credit and cancels hold on both sides: nothing is asked of a client that the

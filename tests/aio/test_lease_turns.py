@@ -81,7 +81,7 @@ async def test_who_gives_up_leaves_the_lease_to_the_next(uri: str) -> None:
 
 
 async def test_those_who_wait_are_served_by_the_next_transport() -> None:
-    """R-43: leasing begins anew, and the session's requests wait on."""
+    """RSocket R-43: leasing begins anew, and the session's requests wait on."""
 
     class Second:
         """None at first, enough for the next transport."""

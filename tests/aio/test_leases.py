@@ -42,7 +42,7 @@ async def test_every_request_costs_one(uri: str) -> None:
     demo = Demo()
     async with afflux.serve(uri, demo, lease=FixedLease(4, 600.0)) as server:
         async with afflux.connect(server.uri, lease=True, mtu=64) as peer:
-            await peer.request(b"x" * 1000)  # R-35: fragments count once
+            await peer.request(b"x" * 1000)  # RSocket R-35: fragments count once
             await peer.fire(b"")
             assert [item.data async for item in peer.stream(b"100")][-1] == b"99"
             async with peer.channel([b"a", b"b"]) as items:
@@ -129,7 +129,7 @@ async def test_the_client_grants_as_well(uri: str) -> None:
 
 
 async def test_a_client_that_ignores_its_lease_is_refused() -> None:
-    """R-42, LE-01, LE-02: enforced by the responder; the handler never runs."""
+    """RSocket R-42, LE-01, LE-02: enforced by the responder; the handler never runs."""
     demo = Demo()
     async with afflux.serve("tcp://127.0.0.1:0", demo, lease=FixedLease(1, 600.0)) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(server.uri.rsplit(":", 1)[1]))

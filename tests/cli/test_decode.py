@@ -151,10 +151,13 @@ def test_both_sides_of_every_protocol(protocol: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("protocol", "text", "shown", "rule"),
     [
+        # Rule numbers are ReactiveSocket's.
         ("reactivesocket", "00000002 0000000c 000a0000 00000002", 0, "R-2"),
         ("reactivesocket", "0000000c 00630000 00000002 0000000c 000a0000 00000002", 1, "R-9"),
+        # Rule numbers are Jmux's.
         ("jmux", "4a6d757801008000 30010000 05000000 30010000", 2, "R-9"),
         ("jmux", "4a6d757801008000 30010001 30010000", 2, "R-10"),
+        # Rule numbers are rsio's.
         ("rsio", "010000 0501 0f", 2, "R-17"),
         ("rsio", "010000 0501 0a0102 61626364", 2, "R-39"),
         ("rsio", "010000 0401", 1, "truncated"),

@@ -1,4 +1,4 @@
-"""Establishment, liveness and closing: R-11 to R-22, leases and resumption apart."""
+"""Establishment, liveness and closing, except leases and resumption. Rule numbers are RSocket's. R-11 to R-22."""
 
 from __future__ import annotations
 

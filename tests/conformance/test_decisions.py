@@ -1,4 +1,4 @@
-"""Where the specification leaves something open (D-1 to D-13), and what others do (I-1 to I-11)."""
+"""Decisions and interoperability. Rule numbers are RSocket's. D-1 to D-13, I-1 to I-11."""
 
 from __future__ import annotations
 

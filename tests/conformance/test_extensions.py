@@ -1,4 +1,4 @@
-"""Metadata extensions: R-54 to R-59, as they are seen through the router, and what others write (I-3, I-8)."""
+"""Metadata extensions, seen through the router. Rule numbers are RSocket's. R-54 to R-59, I-3, I-8."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences and flow control: R-23 to R-32."""
+"""Sequences and flow control. Rule numbers are RSocket's. R-23 to R-32."""
 
 from __future__ import annotations
 

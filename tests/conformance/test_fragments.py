@@ -1,4 +1,4 @@
-"""Fragmentation: R-33 to R-39."""
+"""Fragments. Rule numbers are RSocket's. R-33 to R-39."""
 
 from __future__ import annotations
 

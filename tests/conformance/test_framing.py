@@ -1,4 +1,4 @@
-"""Framing and header: R-1 to R-7."""
+"""Framing and header. Rule numbers are RSocket's. R-1 to R-7."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stream ids: R-8 to R-10."""
+"""Stream ids. Rule numbers are RSocket's. R-8 to R-10."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases: R-13, R-35 and R-40 to R-43."""
+"""Leases. Rule numbers are RSocket's. R-13, R-35, R-40 to R-43."""
 
 from __future__ import annotations
 

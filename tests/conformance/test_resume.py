@@ -1,4 +1,4 @@
-"""Resumption: R-15 and R-44 to R-53. Every cut and every race is in tests/protocols/rsocket/test_resume.py."""
+"""Resumption. Rule numbers are RSocket's. R-15, R-44 to R-53. Cuts and races are in tests/protocols/rsocket."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def test_without_arrivals_it_stays_as_it_was() -> None:
 def test_what_came_with_a_channels_request_is_part_of_the_window() -> None:
     window = AutoWindow()
     window.arrived(1, 0.0)
-    assert window.initial(0.0) == 16  # the engine grants one less (D-8)
+    assert window.initial(0.0) == 16  # the engine grants one less (RSocket D-8)
     assert window.consumed(1, 1, 0.0) == 0
     assert window.outstanding == 15
 
@@ -311,4 +311,4 @@ def test_what_may_be_given_as_credit(credit: Kept) -> None:
 def test_what_may_not(credit: Kept) -> None:
     with pytest.raises(LocalProtocolError, match=r'credit is 0 to 2147483647, or "auto", not ') as caught:
         check_kept(credit)
-    assert caught.value.rule == "R-26"
+    assert caught.value.rule == "FC-24"

@@ -1,4 +1,5 @@
-"""Reference page, frame record, log line and Arrow schema: what people and tables see of a declaration."""
+"""Reference page, frame record, log line and Arrow schema: what people and tables see of a declaration. Rule
+numbers are RSocket's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second reader: each rule that it knows, broken once; and conversations in which there is nothing to find."""
+"""The auditor finds each rule that is broken once, and nothing in correct conversations. Rule numbers are RSocket's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of the runner: the proxy, the table of what is known, and the page."""
+"""The parts of the runner: the proxy, the table of known failures, and the page. Rule numbers are RSocket's."""
 
 from __future__ import annotations
 

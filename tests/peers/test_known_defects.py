@@ -1,4 +1,5 @@
-"""The known defects of rsocket 0.4.20 (PyPI), one by one, as tests of ours. interop/known.py shows them at work."""
+"""The known defects of rsocket 0.4.20 (PyPI), one by one, as tests. interop/known.py shows them at work. Rule
+numbers are RSocket's."""
 
 # ruff: noqa: SIM117 -- a server, then who talks to it: the nesting is the story
 

@@ -138,7 +138,7 @@ def test_garbage_is_told_and_nothing_raises(protocol: str, pieces: list[bytes], 
 
 
 def test_a_length_that_does_not_count_itself() -> None:
-    """ReactiveSocket: behind it nobody knows where the next frame begins."""
+    """Rule numbers are ReactiveSocket's. What follows cannot be delimited."""
     found = made("reactivesocket")
     (record,) = found.feed(b"\x00\x00\x00\x03" + bytes(20))
     assert (record["error"]["rule"], record["offset"], record["length"]) == ("R-2", 0, None)
@@ -179,6 +179,7 @@ def test_the_largest_one_is_shown() -> None:
     assert (record["type"], record["data_len"], record["error"]) == ("REQUEST_FNF", core.LARGEST - 8, None)
 
 
+# Rule numbers are Jmux's.
 # -- jmux ---------------------------------------------------------------------------------------------------------
 
 HELLO = bytes.fromhex("4a6d757801008000")
@@ -242,6 +243,7 @@ def test_messages_alone(protocol: str) -> None:
     assert made(protocol).bare(whole + b"\0")["error"] == {"rule": "trailing", "reason": "1 bytes follow the frame"}
 
 
+# Rule numbers are rsio's.
 # -- rsio ---------------------------------------------------------------------------------------------------------
 
 

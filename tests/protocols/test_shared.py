@@ -145,7 +145,7 @@ LAST_SESSION = bytes.fromhex("94ff0000")
     ],
 )
 async def test_a_dialect_of_jmux_at_a_listener(words: str, saying: bytes, answer: int) -> None:
-    """I-12, I-14: Abort with partial from a client, and session 255."""
+    """Jmux I-11, I-14: Abort with partial from a client, and session 255."""
     async with afflux.serve(JMUX + words, Responder()) as server:
         reader, writer = await said(server.uri, HELLO, saying)
         assert (await reader.readexactly(9))[8] == answer
@@ -167,7 +167,7 @@ async def test_a_dialect_of_jmux_at_a_client() -> None:
 
 
 async def test_how_long_jmux_waits_for_an_id() -> None:
-    """R-21, D-7: 0 is not at all."""
+    """Jmux R-21, D-7: 0 is not at all."""
     limits = Limits.tiny(sessions=1)
     async with afflux.serve(JMUX, Responder()) as server:
         async with afflux.connect(f"{server.uri}?max_wait_for_id=0", limits=limits) as peer:

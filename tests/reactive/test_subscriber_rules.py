@@ -346,7 +346,7 @@ async def test_an_item_that_was_not_requested_ends_the_publisher(begin: Begin) -
     await until(lambda: side.ended)
     assert (side.ended, side.received) == ("on_error", [])
     assert isinstance(side.error, LimitExceeded)
-    assert side.error.rule == "1.1"
+    assert side.error.rule == "RS 1.1"
     assert side.manual.subscription.calls == ["cancel"]
 
 

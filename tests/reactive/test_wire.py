@@ -1,4 +1,4 @@
-"""What reactive streams look like on the wire: demand is credit, and no more comes than it allows (R-27)."""
+"""What reactive streams look like on the wire: demand is credit, and no more comes than it allows (RSocket R-27)."""
 
 # ruff: noqa: SIM117 -- a connection, then what happens on it: the nesting is the story
 
@@ -203,7 +203,7 @@ async def test_small_requests_wait_while_much_is_granted() -> None:
 
 
 async def test_demand_beyond_a_frame_is_granted_in_parts(line: Line) -> None:
-    """A frame can say 2^31-1 at most (R-26); the rest follows when a third of that has come, which is never here."""
+    """A frame grants at most 2^31-1 (RSocket R-26); the rest would follow after a third of that."""
     probe = Probe(HUGE)
     numbers(line.peer).subscribe(probe)
     await probe.have(2_000)

@@ -373,7 +373,7 @@ class Driver(Pump):  # long: one method for each kind of event
                     await turn.wait()
         except TimeoutError:
             text = f"no lease to send a request under came within {seconds:g} s"
-            raise LeaseExpired(text, rule="R-41") from None
+            raise LeaseExpired(text, rule="LE-08") from None
         finally:
             waiting.remove(turn)
             self.loop.call_soon(self._wake_unleased)
@@ -481,7 +481,7 @@ class Driver(Pump):  # long: one method for each kind of event
             task.cancel()
 
     def log_failure(self, text: str, error: BaseException | None = None) -> None:
-        """One line for a failure that is no one's error on the wire; at most one a second (rule 8 of limits.md)."""
+        """Log a failure that has no place on the wire; at most one line a second (DR-12)."""
         now = self.now()
         if now - self._logged >= 1.0:
             self._logged = now

@@ -312,7 +312,7 @@ class ItemStream(AsyncIterator[Payload]):
         """
         most = self._inbound.driver.engine.most_credit
         if not 0 < n <= most:
-            raise LocalProtocolError(f"a grant is 1 to {most}, not {n}", rule="R-26", stream=self.id)
+            raise LocalProtocolError(f"a grant is 1 to {most}, not {n}", rule="FC-24", stream=self.id)
         self._start(n)
 
     def cancel(self) -> None:

@@ -271,7 +271,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
         self._protocol.require("lease")
         lease, leases = Lease(requests, ttl), self._driver.engine.leases
         if leases is None:
-            raise LocalProtocolError("leases were not agreed on in SETUP", stream=0, rule="R-13")
+            raise LocalProtocolError("leases were not agreed on in SETUP", stream=0, rule="RSocket R-13")
         leases.grant(lease, self._driver.now(), metadata)
         self._driver.flush_soon()
 

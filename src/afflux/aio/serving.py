@@ -714,7 +714,7 @@ class Serving(Listening):  # long: one method for each thing that the driver tel
             asked.items.cancel()
 
     def _first_grant(self, inbound: Inbound, stream: int) -> Callable[[int], None]:
-        """The window opens when the handler first asks for an item; the first one is part of it (D-8)."""
+        """The window opens when the handler first asks for an item; the first one is part of it (RSocket D-8)."""
 
         def grant(n: int) -> None:
             if inbound.window is not None:

@@ -1,4 +1,4 @@
-"""Sessions of bytes under asyncio (Jmux): a stream of bytes each way. Who waits for what; rations are the engine's."""
+"""Read and write byte sessions (Jmux) under asyncio. Rule numbers are Jmux's."""
 
 from __future__ import annotations
 

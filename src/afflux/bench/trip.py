@@ -62,7 +62,7 @@ async def _measured(plan: Plan, clock: Callable[[], float]) -> float:
     try:
         await address.carrier.load().open(address, lambda: driver, settled(None, address))
         if "session" in address.entry.features and not driver.greeted:
-            await _heard(driver)  # in Jmux nothing may be sent before the server's header
+            await _heard(driver)  # nothing may be sent before the server's header (Jmux R-1)
         return min([await _breathed(driver, clock) for _ in range(_TIMES)])
     finally:
         driver.close()

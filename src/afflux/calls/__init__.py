@@ -221,7 +221,7 @@ def _alone(metadata: Metadata, route: str | None, cursor: Cursor | None, metadat
     names = [name for name, value in wanted.items() if value is not None]
     names += [f"an entry of type {mime}" for mime, _ in pairs[route is not None :]]
     text = f"all metadata of this connection is {metadata_mime}, which can not hold {' and '.join(names)}"
-    raise LocalProtocolError(f"{text}: connect with composite metadata", rule="2.5")
+    raise LocalProtocolError(f"{text}: connect with composite metadata", rule="RSocket 2.5")
 
 
 def _composed(metadata: Metadata, route: str | None, cursor: Cursor | None) -> bytes:
@@ -297,5 +297,5 @@ def _setup_payload(setup: Any, metadata_mime: str | None) -> Payload:
         raise LocalProtocolError(violation.reason, rule=violation.rule) from None
     if [mime for mime, _ in pairs] != [metadata_mime]:
         text = f"where all metadata is {metadata_mime}, the setup has one entry of that type"
-        raise LocalProtocolError(text, rule="2.5")
+        raise LocalProtocolError(text, rule="RSocket 2.5")
     return Payload(b"", pairs[0][1])

@@ -256,10 +256,10 @@ def check_kept(credit: object) -> None:
     """What an application may give as ``credit=``.
 
     Raises:
-        LocalProtocolError: it is neither "auto" nor a number of items, or that is out of range (rule ``R-26``).
+        LocalProtocolError: it is neither "auto" nor a number of items, or that is out of range (rule ``FC-24``).
     """
     if credit != "auto" and not (isinstance(credit, int) and 0 <= credit <= 0x7FFFFFFF):
-        raise LocalProtocolError(f'credit is 0 to {0x7FFFFFFF}, or "auto", not {credit!r}', rule="R-26")
+        raise LocalProtocolError(f'credit is 0 to {0x7FFFFFFF}, or "auto", not {credit!r}', rule="FC-24")
 
 
 def window_of(credit: Kept, byte_limit: int, overhead: int = 0) -> Window | None:

@@ -5,7 +5,7 @@ the arithmetic is the same. Frames, queues and waiting belong to the engines and
 
 Invariants:
 
-1. ``Credit``: ``granted == used + available``, and neither is negative. What is available is at most 2^63−1 (R-26).
+1. ``Credit``: ``granted == used + available``, and neither is negative. At most 2^63−1 is available (RSocket R-26).
 2. ``Window``: after ``initial()``, ``1 <= outstanding <= size`` whenever ``consumed()`` returns: it never stalls,
    and never allows more items than the application agreed to.
 """
@@ -20,7 +20,7 @@ from typing import Final, Literal
 __all__ = ["SATURATED", "Bound", "Credit", "StreamStatus", "Unit", "Window", "smallest"]
 
 SATURATED = 2**63 - 1
-"Credit adds up to no more than this (R-26)."
+"Credit adds up to no more than this (RSocket R-26)."
 
 Bound = Literal["lease", "memory", "transport", "peer", "local", "application", "producer"]
 """Why a direction of a stream stands still:
@@ -64,7 +64,7 @@ class Credit:
         return self.used + self.available
 
     def add(self, n: int) -> None:
-        """Grant ``n`` more; what exceeds SATURATED is lost (R-26). Zero adds nothing.
+        """Grant ``n`` more; what exceeds SATURATED is lost (RSocket R-26). Zero adds nothing.
 
         Raises:
             ValueError: ``n`` is negative: credit is never revoked.

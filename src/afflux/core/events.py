@@ -163,7 +163,7 @@ class Canceled:
     stream: int
     "The stream."
     final: bool
-    "True when the whole stream is over, False when only this side's items are (D-6)."
+    "True when the whole stream is over, False when only this side's items are (RSocket D-6)."
 
 
 @dataclass(slots=True)

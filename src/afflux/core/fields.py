@@ -147,7 +147,7 @@ class TypeWord(Fixed):
 
 @dataclass(frozen=True, slots=True)
 class UInt(Fixed):
-    """An unsigned big-endian integer (R-1). 31 and 63 bits follow one reserved bit, written 0 and masked when read."""
+    """An unsigned big-endian integer (RSocket R-1). 31 and 63 bits follow a bit that is masked when read."""
 
     bits: int
     "8, 16, 24, 31, 32, 63 or 64."

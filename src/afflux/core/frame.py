@@ -185,7 +185,7 @@ def shown(value: Any, kind: Kind) -> str:
 
 
 def trailing(frame: Frame, start: int, end: int) -> int:
-    """How many bytes of ``start:end`` the decoded frame did not use (R-7: ignored, and charged)."""
+    """How many bytes of ``start:end`` the decoded frame did not use (RSocket R-7: ignored, and charged)."""
     return 0 if frame.OPEN_ENDED else end - start - frame.encoded_size
 
 

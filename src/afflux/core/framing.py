@@ -12,7 +12,7 @@ __all__ = ["LengthPrefix"]
 
 @dataclass(frozen=True, slots=True)
 class LengthPrefix:
-    """Each frame stands behind its length, a big-endian number of ``width`` bytes (R-2: 3 in RSocket)."""
+    """Each frame stands behind its length, a big-endian number of ``width`` bytes (RSocket R-2: 3 bytes)."""
 
     width: int
     "Bytes of the length field."

@@ -11,10 +11,10 @@ __all__ = ["StreamIds", "Tombstones"]
 
 
 class StreamIds:
-    """The ids of the streams that one side opens: ``first``, and then every second one up to ``last`` (R-8).
+    """The ids of the streams that one side opens: ``first``, and then every second one up to ``last`` (RSocket R-8).
 
-    After the last one it starts again at ``first`` and skips the ids in use (R-9); no id comes a second time
-    before that (R-10).
+    After the last one it starts again at ``first`` and skips the ids in use (RSocket R-9); no id comes a second time
+    before that (RSocket R-10).
     """
 
     __slots__ = ("_count", "_next", "first", "last", "wrapped")

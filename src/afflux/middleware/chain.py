@@ -109,7 +109,7 @@ class Flow(AsyncIterator[Payload]):
             LocalProtocolError: ``n`` is out of range.
         """
         if not 0 < n <= 0x7FFFFFFF:
-            raise LocalProtocolError(f"a grant is 1 to {0x7FFFFFFF}, not {n}", rule="R-26", stream=self.id)
+            raise LocalProtocolError(f"a grant is 1 to {0x7FFFFFFF}, not {n}", rule="FC-24", stream=self.id)
         streams = self._streams()
         for stream in streams:
             stream.request(n)

@@ -63,7 +63,7 @@ class Intake(Subscriber[T]):
             self.due -= 1
             self.arrived(item)
         else:
-            self._fault(LimitExceeded("the publisher signalled more items than were requested", rule="1.1"))
+            self._fault(LimitExceeded("the publisher signalled more items than were requested", rule="RS 1.1"))
 
     def on_error(self, error: Exception, /) -> None:
         """See Subscriber."""

@@ -95,7 +95,7 @@ class Router(Routed):
 
     **Which codec:** ``codec``, else what the request's metadata says its data is (``afflux.MimeType``), else the
     connection's data type. The answer is of the first type that the request accepts (``afflux.Accept``) and that can
-    hold it, else of the request's; an answer of another type than the request says so (R-57).
+    hold it, else of the request's; a response of another type names its type (RSocket R-57).
 
     Args:
         middleware: around every function, and around requests that no function answers; see :mod:`afflux.middleware`.

@@ -129,8 +129,8 @@ class Typed:
 
 
 class _Writer:
-    """Encodes what one call gives. The first payload says what it is, where the request can not know that (R-57) and
-    metadata can say it: composite metadata."""
+    """Encode the results of one call. The first payload names its MIME type in composite metadata, unless the request
+    determines it (RSocket R-57)."""
 
     __slots__ = ("_codec", "_mime", "_named")
 

@@ -137,7 +137,7 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
     def _wait_for_lease(self, leases: Leases, seconds: float) -> None:
         if not self.wait(lambda: leases.lease(monotonic())[0] > 0, seconds):
             self.check()
-            raise LeaseExpired(f"no lease to send a request under came within {seconds:g} s", rule="R-41")
+            raise LeaseExpired(f"no lease to send a request under came within {seconds:g} s", rule="LE-08")
 
     def pace(self, timeout: float | None) -> None:
         """Before another stream is opened: wait until it, and all that are open, could be canceled."""

@@ -90,7 +90,7 @@ class ItemStream:  # long: taking items one by one and in blocks, credit by hand
         """
         most = self._most
         if not 0 < n <= most:
-            raise LocalProtocolError(f"a grant is 1 to {most}, not {n}", rule="R-26", stream=self.id)
+            raise LocalProtocolError(f"a grant is 1 to {most}, not {n}", rule="FC-24", stream=self.id)
         with self._driver.guard:
             if self._window is not None:
                 self._window.outstanding += n

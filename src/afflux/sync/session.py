@@ -1,4 +1,5 @@
-"""Read and write one session of bytes (Jmux) in a blocking program. Bytes move while a call waits."""
+"""Read and write one session of bytes (Jmux) in a blocking program. Bytes move while a call waits. Rule numbers are
+Jmux's."""
 
 from __future__ import annotations
 

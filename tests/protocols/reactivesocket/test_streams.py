@@ -194,7 +194,7 @@ def test_a_run_of_items_ends_where_something_else_comes(columnar: bool) -> None:
 
 
 def test_a_completion_alone_delivers_nothing() -> None:
-    """R-30; FC-11: it needs no credit."""
+    """R-30: it needs no credit."""
     play = asked("stream", credit=1) >> frames.Response(stream=2, data=b"1") << ev.Items
     play >> frames.Response(stream=2, complete=True) << ev.Completed(2)
 

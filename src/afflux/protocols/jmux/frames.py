@@ -170,7 +170,7 @@ class ErrorMessage(JmuxFrame):
 
 @frame(0x01, "IncrementRation")
 class IncrementRation(JmuxFrame):
-    """The receiver may send more bytes on a session. The three bits of the shift are declared one by one (D-13)."""
+    """Grant the receiver more bytes on a session; the text also calls it IncrementMessage (D-13)."""
 
     kind: ClassVar[Annotated[int, TypeWord(8, shift=4)]]
     shift_4: Annotated[bool, Flag("4", 0x08)] = False

@@ -6,7 +6,7 @@ Rules this module keeps:
    Closed tells it.
 2. Each side says goodbye at most once, and nothing after it (D-11, R-44). Who said it waits ``goodbye_s`` for the
    answer and reads on only to find that.
-3. Ignoring a message is charged (robustness.md, rule 1): the glitch bucket bounds what it can cost.
+3. Ignoring a message is charged (DR-1): the glitch bucket bounds what it can cost.
 4. No state survives the transport (R-46): an engine is one connection.
 """
 

@@ -84,7 +84,7 @@ class Publications:  # long: one method for each message, verb and action of the
         self.live: dict[int, Publication] = {}
         "The same by the application's number."
         self.handlers: set[int] = set()
-        "Those whose handler has not returned, or not begun (robustness.md, rule 2)."
+        "Those whose handler has not returned, or not begun (DR-2)."
         self.begun: set[int] = set()
         "Those of them whose handler is at work."
         self.items_sent = 0

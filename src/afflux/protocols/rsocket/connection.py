@@ -6,7 +6,7 @@ Rules this module keeps:
    Closed event.
 2. A length is judged as soon as it can be read, before anything is allocated for it.
 3. Nothing is kept or served before SETUP is accepted (R-11, HS-16).
-4. Ignoring a frame is charged (robustness.md, rule 1): the glitch bucket bounds what it can cost.
+4. Ignoring a frame is charged (DR-1): the glitch bucket bounds what it can cost.
 5. A session that can be resumed ends with its last word or its time, never with its transport (section 3.1).
 """
 

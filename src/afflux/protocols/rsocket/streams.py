@@ -130,7 +130,7 @@ class Streams:
         self.fires: set[int] = set()
         "Those of fire: they need not have begun. What they hold, not their number, bounds them (FL-03)."
         self.handlers: set[int] = set()
-        "Streams the peer opened whose handler has not returned, or not begun (robustness.md, rule 2)."
+        "Streams the peer opened whose handler has not returned, or not begun (DR-2)."
         self.begun: set[int] = set()
         "Those of them whose handler is at work."
         self._most = limits.streams and limits.streams + limits.pending_streams
