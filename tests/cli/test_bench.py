@@ -305,7 +305,7 @@ def test_a_server_that_cuts_connections(tmp_path: Path, monkeypatch: pytest.Monk
         streams = here(server.uri, "--stream", "-n", "3")
         fires = here(server.uri, "--fnf", "-D", "300ms", "--rate", "100")
     assert streams.returncode == 1
-    assert "nothing succeeded; 3 items came, and no stream ended in order; 3 times ConnectionClosed" in streams.stderr
+    assert "nothing succeeded; 3 items received, but no stream completed; 3 times ConnectionClosed" in streams.stderr
     assert fires.returncode == 1
     assert json.loads(fires.stdout)["connections_lost"] > 0
     assert "THE CONNECTION WAS LOST" in fires.stderr
@@ -337,35 +337,35 @@ def test_an_interrupt_before_it_has_begun_shows_nothing(uri: str) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--stream", "--fnf"], "choose one of --request, --stream, --channel, --fnf"),
-        (["-d", "a", "--size", "3"], "-d and --size do not go together"),
-        (["--items", "3"], "--items is for --stream and --channel: --request has one"),
+        (["--stream", "--fnf"], "--request, --stream, --channel and --fnf exclude each other"),
+        (["-d", "a", "--size", "3"], "-d and --size exclude each other"),
+        (["--items", "3"], "--items requires --stream or --channel: --request has one item"),
         (["--fnf", "--items", "3"], "--fnf has one"),
-        (["--stream", "--items", "3", "-d", "x"], "leave -d out, or use --take"),
-        (["--take", "3"], "--take is for --stream and --channel"),
-        (["--credit", "3"], "--credit is for --stream and --channel"),
-        (["--stream", "--credit", "1,much"], "such as 1,8,64,auto; not 'much'"),
-        (["--stream", "--credit", "0"], "not '0'"),
-        (["--stream", "--credit", ",".join(["1"] * 65)], "--credit takes 64 values at most, not 65"),
+        (["--stream", "--items", "3", "-d", "x"], "omit -d, or use --take"),
+        (["--take", "3"], "--take requires --stream or --channel"),
+        (["--credit", "3"], "--credit requires --stream or --channel"),
+        (["--stream", "--credit", "1,much"], "invalid --credit 'much': expected a number of items"),
+        (["--stream", "--credit", "0"], "invalid --credit '0'"),
+        (["--stream", "--credit", ",".join(["1"] * 65)], "--credit accepts at most 64 values, not 65"),
         (["--rate", "0"], "rate is 0.001 to 10,000,000 a second, not 0.0"),
-        (["-D", "soon"], "not a duration"),
+        (["-D", "soon"], "invalid duration"),
         (["-D", "0"], "duration is"),
         (["-n", "0"], "-n"),
         (["--workers", "2"], "2 workers need as many connections"),
         (["--fail-if", "p99>20"], "--fail-if p99 is a time with its unit, such as p99>20ms"),
         (["--fail-if", "stall>1%"], "--stream and --channel only"),
         (["--fail-if", "late>1"], "--rate only"),
-        (["-o", "hex"], "bench has no output hex; it has table, json, ndjson, csv"),
-        (["-o", "xml"], "bench has no output xml; it has table, json, ndjson, csv"),
-        (["--size", "20000000"], "--size is 0 to 16,777,216 bytes, not 20,000,000"),
-        (["--size", "-1"], "--size is 0 to 16,777,216 bytes, not -1"),
-        (["--stream", "--credit", "8,,9"], "nothing where a number should be"),
-        (["--hdr", "/"], "--hdr is a file, and '/' is a folder"),
+        (["-o", "hex"], "unsupported output hex for bench: use table, json, ndjson, csv"),
+        (["-o", "xml"], "unsupported output xml for bench: use table, json, ndjson, csv"),
+        (["--size", "20000000"], "invalid --size 20,000,000: expected 0 to 16,777,216 bytes"),
+        (["--size", "-1"], "invalid --size -1: expected 0 to 16,777,216 bytes"),
+        (["--stream", "--credit", "8,,9"], "--credit contains an empty value"),
+        (["--hdr", "/"], "--hdr: '/' is a folder, not a file"),
         (["--rate", "fast"], "--rate"),
         (["--fail-if", "p99.9.9>1ms"], "--fail-if there is no metric 'p99.9.9'"),
-        (["--hdr", "/no/such/folder/x"], "there is no folder '/no/such/folder'"),
-        (["--mmt", "text/plain", "-r", "echo"], "entries of composite metadata"),
-        (["-d", "@/no/such/file"], "there is no file"),
+        (["--hdr", "/no/such/folder/x"], "--hdr: folder '/no/such/folder' not found"),
+        (["--mmt", "text/plain", "-r", "echo"], "require composite metadata"),
+        (["-d", "@/no/such/file"], "file '/no/such/file' not found"),
         (["-r", "x" * 300], "a routing tag of 300 bytes"),
     ],
 )

@@ -182,12 +182,12 @@ def test_other_outputs() -> None:
     ("words", "told"),
     [
         (["--hex", "0g"], "not hexadecimal"),
-        (["/no/such/file"], "there is no file"),
-        (["a", "b", "c"], "one file, or one of each side"),
-        (["a", "b"], "there is no file 'a'"),
+        (["/no/such/file"], "file '/no/such/file' not found"),
+        (["a", "b", "c"], "one file, or one per side"),
+        (["a", "b"], "file 'a' not found"),
         (["--protocol", "rsockt", "--hex", "00"], "rsocket"),
         (["--protocol", "limit", "--hex", "00"], 'unknown protocol "limit"'),
-        (["--where", "n < 4", "--hex", "00"], "--where comes with a later version"),
+        (["--where", "n < 4", "--hex", "00"], "--where is not supported yet"),
         ([], "FILE | HEX"),
     ],
 )

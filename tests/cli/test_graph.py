@@ -22,7 +22,7 @@ def test_credit_is_what_was_granted_and_not_used() -> None:
     first, opened, items = graph.lines()
     assert "granted 6, used 3" in first
     assert "up to 3" in opened
-    assert "1 a second" in items
+    assert "1 per second" in items
 
 
 def test_a_long_stream_takes_no_more_columns() -> None:

@@ -187,10 +187,10 @@ def test_a_handler_may_have_sessions_alone(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("uri", "words", "told"),
     [
-        ("jmux", "--handler hands:Streams", "offers request, session, and the handler has only stream"),
-        ("jmux", "--file hands.py", "offers request, session, and the handler has only stream"),
-        ("rsio", "--handler hands:Asked", "offers stream, subscribe, and the handler has only request"),
-        ("rsocket", "--handler hands:Session", "and the handler has only session"),
+        ("jmux", "--handler hands:Streams", "offers request, session, but the handler has only stream"),
+        ("jmux", "--file hands.py", "offers request, session, but the handler has only stream"),
+        ("rsio", "--handler hands:Asked", "offers stream, subscribe, but the handler has only request"),
+        ("rsocket", "--handler hands:Session", "but the handler has only session"),
         ("limit", "--handler hands:Asked", 'unknown protocol "limit"'),
         ("jmux", "--demo --auth-file secret", "a jmux connection has no setup"),
         ("rsio", "--demo --auth-file secret", "reactive-streams-io has no setup"),
@@ -210,4 +210,4 @@ def test_what_no_client_could_ask_for_is_not_served(
 
 def test_help_names_every_protocol_that_can_be_decoded() -> None:
     told = " ".join(here("decode", "--help").out.split())
-    assert "Which wire it is: jmux, reactivesocket, rsio, rsocket." in told
+    assert "Protocol: jmux, reactivesocket, rsio, rsocket." in told

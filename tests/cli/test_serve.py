@@ -88,9 +88,9 @@ def test_with_a_journal_it_answers_the_same(tmp_path: Path) -> None:
         ("--demo --file x", "one of --demo, --handler"),
         ("--handler nocolon", "MODULE:OBJECT"),
         ("--handler no_such_module_here:x", "no_such_module_here"),
-        ("--handler json:nothing", "has no nothing"),
-        ("--handler json:dumps", "has none of request, fire, stream"),
-        ("--file /no/such/file", "there is no file"),
+        ("--handler json:nothing", "nothing not found in json"),
+        ("--handler json:dumps", "has none of the methods request, fire, stream"),
+        ("--file /no/such/file", "file '/no/such/file' not found"),
     ],
 )
 def test_a_mistake_is_told_in_a_line(options: str, told: str) -> None:
@@ -218,10 +218,16 @@ def test_a_file_that_is_no_store(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("serve tcp://127.0.0.1:0 --demo --store x", "it needs --resume"),
-        ("request tcp://127.0.0.1:1 --store x", "it needs --resume"),
-        ("request tcp://127.0.0.1:1 --resume --fnf --store x", "what can be gone on with"),
-        ("request tcp://127.0.0.1:1 --resume -D - --store x", "what can be gone on with"),
+        ("serve tcp://127.0.0.1:0 --demo --store x", "--store requires --resume"),
+        ("request tcp://127.0.0.1:1 --store x", "--store requires --resume"),
+        (
+            "request tcp://127.0.0.1:1 --resume --fnf --store x",
+            "--store requires --stream, --channel or a single --request",
+        ),
+        (
+            "request tcp://127.0.0.1:1 --resume -D - --store x",
+            "--store requires --stream, --channel or a single --request",
+        ),
     ],
 )
 def test_a_store_that_makes_no_sense(options: str, told: str) -> None:
@@ -241,4 +247,4 @@ def test_another_question_on_the_same_file_says_what_it_ends(tmp_path: Path) -> 
             process.kill()
         ran = afflux([*words, "-d", "hello", "-o", "raw"])
         assert (ran.returncode, ran.stdout) == (0, "hello")
-        assert f"what {store} held unfinished (stream) ends with this question" in ran.stderr
+        assert f"canceled unfinished calls of {store}: stream" in ran.stderr

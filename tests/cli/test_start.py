@@ -52,11 +52,14 @@ def test_a_planned_command_says_so(command: str) -> None:
 def test_an_unknown_command_gets_the_nearest_name() -> None:
     ran = afflux("requst tcp://127.0.0.1:7000")
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "afflux: no command 'requst'; did you mean request?\n"
+    assert ran.stderr == "afflux: unknown command 'requst'; did you mean request?\n"
 
 
 def test_a_command_like_no_other_gets_the_list() -> None:
-    assert afflux("zzz").stderr == "afflux: no command 'zzz'; there are: serve, request, bench, decode, demo, doctor\n"
+    assert (
+        afflux("zzz").stderr
+        == "afflux: unknown command 'zzz'; available commands: serve, request, bench, decode, demo, doctor\n"
+    )
 
 
 @pytest.mark.parametrize("package", ["typer", "rich"])

@@ -165,7 +165,7 @@ async def test_a_worker_that_ends_is_replaced(number: signal.Signals, how: str) 
         before = await pids_of(server)
         victim = min(before)
         os.kill(victim, number)
-        assert heard(server) == f"afflux: worker {victim} {how}; another one starts in 0.1 s\n"
+        assert heard(server) == f"afflux: worker {victim} {how}; restarting in 0.1 s\n"
         while not (after := await pids_of(server)) - before:
             pass  # the new one does not listen yet
         assert len(after) == 2
@@ -180,8 +180,8 @@ def test_workers_that_never_listen_are_given_up() -> None:
     lines = ran.stderr.splitlines()
     waits = [line.partition("; ")[2] for line in lines]
     assert waits == [
-        *(f"another one starts in {wait} s" for wait in (0.1, 0.2, 0.4, 0.8)),
-        "5 in a row ended before they listened: that is given up",
+        *(f"restarting in {wait} s" for wait in (0.1, 0.2, 0.4, 0.8)),
+        "5 in a row ended before they listened; stopping",
     ]
     assert all("ended with exit code 7" in line for line in lines)
 
@@ -195,7 +195,7 @@ async def test_a_place_that_is_given_up_takes_the_others_with_it(tmp_path: Path)
         code, out, errors = gone(server)
         assert (code, out) == (1, "")
         assert errors.count("\n") == 6
-        assert "5 in a row ended before they listened: that is given up" in errors
+        assert "5 in a row ended before they listened; stopping" in errors
 
 
 # -- what is refused --------------------------------------------------------------------------------------------
@@ -204,15 +204,21 @@ async def test_a_place_that_is_given_up_takes_the_others_with_it(tmp_path: Path)
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ("tcp://127.0.0.1:0 --demo --workers 2 --resume", "--workers and --resume do not go together: a session lives"),
-        ("tcp://127.0.0.1:0 --demo --workers 2 --journal x", "--workers and --journal do not go together: a journal"),
-        ("tcp://127.0.0.1:0 --demo --workers 2 --resume --store x", "--workers and --resume do not go together"),
-        ("tcp://127.0.0.1:0 --demo --workers 2 --store x", "--store keeps sessions"),
-        ("unix:///no/x --demo --workers 2", "--workers share a port, and unix:// has none: use tcp, tls, ws or wss"),
-        ("mem://x --demo --workers 2", "--workers share a port, and mem:// has none"),
+        (
+            "tcp://127.0.0.1:0 --demo --workers 2 --resume",
+            "--workers and --resume exclude each other: a session belongs",
+        ),
+        ("tcp://127.0.0.1:0 --demo --workers 2 --journal x", "--workers and --journal exclude each other: a journal"),
+        ("tcp://127.0.0.1:0 --demo --workers 2 --resume --store x", "--workers and --resume exclude each other"),
+        ("tcp://127.0.0.1:0 --demo --workers 2 --store x", "--store requires --resume"),
+        (
+            "unix:///no/x --demo --workers 2",
+            "--workers requires a port, which unix:// does not have: use tcp, tls, ws or wss",
+        ),
+        ("mem://x --demo --workers 2", "--workers requires a port, which mem:// does not have"),
         ("tcp://127.0.0.1:0 --workers 2", "one of --demo, --handler"),
-        ("tcp://127.0.0.1:0 --demo --workers 2 --lease ten", "--lease is N/TIME"),
-        ("tcp://127.0.0.1:0 --file /no/such/file --workers 2", "there is no file"),
+        ("tcp://127.0.0.1:0 --demo --workers 2 --lease ten", "expected N/TIME"),
+        ("tcp://127.0.0.1:0 --file /no/such/file --workers 2", "file '/no/such/file' not found"),
         ("tcp:/127.0.0.1 --demo --workers 2", "an address looks like"),
         ("limit+tcp://127.0.0.1:0 --demo --workers 2", 'unknown protocol "limit"'),
         ("tcp://127.0.0.1:0 --handler no_such_module_here:x --workers 2", "no_such_module_here"),

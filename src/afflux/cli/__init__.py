@@ -1,7 +1,7 @@
-"""The command ``afflux``: what happens before a command is chosen. Only light imports here.
+"""Dispatch the ``afflux`` command. Imports only light modules.
 
-``--version``, a command that does not exist, one that is not built yet, and the missing extra are answered here,
-without typer. One file beside this one is one command; ``app.py`` puts them together.
+Handles ``--version``, unknown commands, planned commands and the missing extra without typer. Each other module of
+this package is one command or a helper; see ``app.py`` for the assembled application.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from importlib import import_module
 __all__ = ["COMMANDS", "PLANNED", "main"]
 
 COMMANDS = ("serve", "request", "bench", "decode", "demo", "doctor")
-"The commands there are, in the order of the help."
+"Available commands, in the order of the help."
 
 PLANNED = ("inspect", "capture", "bridge", "relay", "spark", "check")
-"The commands that the interface promises and this version does not have."
+"Planned commands that this version does not have."
 
 USAGE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. ``arguments`` default to those of the process."""
+    """Run one command and return its exit code. ``arguments`` defaults to ``sys.argv[1:]``."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     first = arguments[0] if arguments else "--help"
     if first in ("--version", "-V"):
         return _version()
     if not first.startswith("-") and first not in COMMANDS:
-        return _no_such(first)
+        return _unknown(first)
     try:
         for package in ("typer", "rich"):
             import_module(package)
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] not in ("typer", "rich"):
             raise
-        return _say('the command line needs the extra "cli": pip install "afflux[cli]"')
+        return _fail('the command line needs the extra "cli": pip install "afflux[cli]"')
     return run(arguments)
 
 
@@ -47,19 +47,19 @@ def _version() -> int:
     return 0
 
 
-def _no_such(name: str) -> int:
+def _unknown(name: str) -> int:
     if name in PLANNED:
         import afflux
 
         version = ".".join(afflux.__version__.split(".")[:2])
-        return _say(f"{name} is not built yet in {version}; there are: {', '.join(COMMANDS)}")
+        return _fail(f"{name} is not built yet in {version}; available commands: {', '.join(COMMANDS)}")
     from difflib import get_close_matches
 
     near = get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(COMMANDS)}"
-    return _say(f"no command {name!r}; {hint}")
+    hint = f"did you mean {near[0]}?" if near else f"available commands: {', '.join(COMMANDS)}"
+    return _fail(f"unknown command {name!r}; {hint}")
 
 
-def _say(text: str) -> int:
+def _fail(text: str) -> int:
     sys.stderr.write(f"afflux: {text}\n")
     return USAGE

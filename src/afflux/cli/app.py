@@ -1,4 +1,4 @@
-"""The commands put together. What a command does is in the file of its name; nothing else is decided here."""
+"""Assemble the commands into one application. See the module of each command for its options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FUNCTIONS: tuple[Callable[..., None], ...] = (serve, request, bench, decode, de
 
 app = typer.Typer(
     name="afflux",
-    help="Reactive wires, RSocket and three others: call, serve and look inside, with back-pressure.",
+    help="Call, serve, measure and decode RSocket and three other reactive protocols, with back-pressure.",
     epilog=epilog("afflux"),
     add_completion=False,
     no_args_is_help=True,
@@ -36,12 +36,12 @@ for _name, _function in zip(COMMANDS, _FUNCTIONS, strict=True):
 
 
 @app.callback()
-def _afflux(version: bool = typer.Option(False, "--version", "-V", help="Print the version and end.")) -> None:
-    """Reactive wires, RSocket and three others: call, serve and look inside, with back-pressure."""
+def _afflux(version: bool = typer.Option(False, "--version", "-V", help="Print the version and exit.")) -> None:
+    """Call, serve, measure and decode RSocket and three other reactive protocols, with back-pressure."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code. Usage errors are printed here and are 2."""
+    """Run a command line and return its exit code. Usage errors are printed and return 2."""
     try:
         app(list(arguments), prog_name="afflux")
     except SystemExit as done:

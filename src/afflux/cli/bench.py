@@ -1,4 +1,4 @@
-"""``afflux bench``: options become plans, results become text. The load itself is in ``afflux.bench``."""
+"""Implement ``afflux bench``: convert options to plans and results to text. See ``afflux.bench`` for the load."""
 
 from __future__ import annotations
 
@@ -26,51 +26,57 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 _SIZE = 64
-"Bytes of a request, or of an item, unless told otherwise."
+"Default size of a request or an item in bytes."
 
 _MOST_SIZE = 0x100_0000
 _OUTPUTS = ("table", "json", "ndjson", "csv")
 _MOST_RUNS = 64
 _SHOW_AFTER_S = 2.0
-"Seconds after which progress is shown."
+"Seconds before progress is shown."
 
 
 def bench(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="The server.")],
+    uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.")],
     requests: Annotated[
-        int | None, typer.Option("-n", "--requests", metavar="N", min=1, help="End after so many requests.")
+        int | None, typer.Option("-n", "--requests", metavar="N", min=1, help="Stop after N requests.")
     ] = None,
     duration: Annotated[
-        str | None, typer.Option("-D", "--duration", metavar="TIME", help="End after this time. [default: 10s]")
+        str | None, typer.Option("-D", "--duration", metavar="TIME", help="Stop after this time. [default: 10s]")
     ] = None,
-    connections: Annotated[int, typer.Option("-c", "--connections", metavar="N", min=1, help="Connections.")] = 1,
+    connections: Annotated[
+        int, typer.Option("-c", "--connections", metavar="N", min=1, help="Number of connections.")
+    ] = 1,
     concurrency: Annotated[
         int | None,
         typer.Option(
-            "-m", "--concurrency", metavar="N", min=1, help="Streams at once on each. [default: 1; 256 with --rate]"
+            "-m", "--concurrency", metavar="N", min=1, help="Streams per connection. [default: 1; 256 with --rate]"
         ),
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option("--rate", metavar="R", help="Open load: R requests begin every second, on all connections."),
+        typer.Option("--rate", metavar="R", help="Open load: start R requests per second, over all connections."),
     ] = None,
-    warmup: Annotated[str, typer.Option("--warmup", metavar="TIME", help="The same load before, not counted.")] = "0",
+    warmup: Annotated[
+        str, typer.Option("--warmup", metavar="TIME", help="Run the same load first, without counting it.")
+    ] = "0",
     timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="Give up a request without an answer for so long.")
+        str, typer.Option("--timeout", metavar="TIME", help="Fail a request that has no answer after this time.")
     ] = "10s",
-    request: Annotated[bool, typer.Option("--request", help="One item for one item. [default]")] = False,
-    stream: Annotated[bool, typer.Option("--stream", help="Many items for one.")] = False,
-    channel: Annotated[bool, typer.Option("--channel", help="Many items for many.")] = False,
-    fnf: Annotated[bool, typer.Option("--fnf", help="Fire and forget.")] = False,
-    route: Annotated[str | None, typer.Option("-r", "--route", metavar="ROUTE", help="Which of its functions.")] = None,
+    request: Annotated[bool, typer.Option("--request", help="One request, one answer. [default]")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="One request, many items.")] = False,
+    channel: Annotated[bool, typer.Option("--channel", help="Many items in both directions.")] = False,
+    fnf: Annotated[bool, typer.Option("--fnf", help="Fire and forget: no answer.")] = False,
+    route: Annotated[str | None, typer.Option("-r", "--route", metavar="ROUTE", help="Route to call.")] = None,
     data: Annotated[
-        str | None, typer.Option("-d", "--data", metavar="DATA", help="Data of a request: text, - for stdin, @FILE.")
+        str | None, typer.Option("-d", "--data", metavar="DATA", help="Request data: text, - for stdin, @FILE.")
     ] = None,
     size: Annotated[
         int | None,
-        typer.Option("--size", metavar="BYTES", help="Or so many bytes. [default: 64]"),
+        typer.Option("--size", metavar="BYTES", help="Size of generated request data. [default: 64]"),
     ] = None,
-    metadata: Annotated[str | None, typer.Option("--metadata", metavar="DATA", help="Metadata, given like -d.")] = None,
+    metadata: Annotated[
+        str | None, typer.Option("--metadata", metavar="DATA", help="Metadata: text, - for stdin, @FILE.")
+    ] = None,
     mmt: Annotated[str | None, typer.Option("--mmt", metavar="MIME", help="MIME type of metadata.")] = None,
     dmt: Annotated[str | None, typer.Option("--dmt", metavar="MIME", help="MIME type of data.")] = None,
     items: Annotated[
@@ -79,7 +85,7 @@ def bench(
             "--items",
             metavar="N",
             min=1,
-            help='Items of a stream, asked as JSON: {"count": N, "size": BYTES}; or items that a channel sends.',
+            help='Items of a stream, requested as {"count": N, "size": BYTES}; or items that a channel sends.',
         ),
     ] = None,
     take: Annotated[
@@ -90,24 +96,28 @@ def bench(
         typer.Option(
             "--credit",
             metavar="N,…",
-            help="Window of a stream: N, auto, unbounded; several: a run for each. [default: 256]",
+            help="Window of a stream: N, auto or unbounded; one run for each value. [default: 256]",
         ),
     ] = None,
     workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Processes that share the load.")] = 1,
     auth_file: Annotated[
         Path | None,
         typer.Option(
-            "--auth-file", metavar="FILE", help="What to show when connecting: bearer TOKEN, or simple USER PASSWORD."
+            "--auth-file", metavar="FILE", help="File with credentials: bearer TOKEN, or simple USER PASSWORD."
         ),
     ] = None,
     fail_if: Annotated[
         list[str] | None,
-        typer.Option("--fail-if", metavar="METRIC>LIMIT", help="Exit code 99 if p99>20ms, errors>0, rate<1k, …"),
+        typer.Option(
+            "--fail-if",
+            metavar="METRIC>LIMIT",
+            help="Exit with 99 if the condition is met: p99>20ms, errors>0, rate<1k, …",
+        ),
     ] = None,
     hdr: Annotated[
-        Path | None, typer.Option("--hdr", metavar="FILE", help="Write the histograms as a log of HdrHistogram.")
+        Path | None, typer.Option("--hdr", metavar="FILE", help="Write the histograms as an HdrHistogram log.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Do not show progress.")] = False,
     output: Annotated[
         str | None,
         typer.Option(
@@ -115,9 +125,9 @@ def bench(
         ),
     ] = None,
 ) -> None:
-    """Put load on a server: how fast it answers, how much goes through, and who waits for whom."""
+    """Measure the latency and throughput of a server under load."""
     if output is not None and output not in _OUTPUTS:
-        usage(f"bench has no output {output}; it has {', '.join(_OUTPUTS)}")
+        usage(f"unsupported output {output} for bench: use {', '.join(_OUTPUTS)}")
     check_metadata(mmt, route, auth_file)
     verb = _verb(request=request, stream=stream, channel=channel, fire=fnf)
     plans = _plans(
@@ -148,24 +158,24 @@ def bench(
 def _verb(**chosen: bool) -> Literal["request", "stream", "channel", "fire"]:
     names: list[Any] = [name for name, given in chosen.items() if given]
     if len(names) > 1:
-        usage("choose one of --request, --stream, --channel, --fnf")
+        usage("--request, --stream, --channel and --fnf exclude each other")
     verb: Literal["request", "stream", "channel", "fire"] = names[0] if names else "request"
     return verb
 
 
 async def _data(verb: str, data: str | None, size: int | None, items: int | None) -> bytes:
-    """What each request carries."""
+    """Return the data of each request."""
     from afflux.bench.plan import filler
 
     if items is not None and verb not in ("stream", "channel"):
-        usage(f"--items is for --stream and --channel: --{'fnf' if verb == 'fire' else verb} has one")
+        usage(f"--items requires --stream or --channel: --{'fnf' if verb == 'fire' else verb} has one item")
     if size is not None and not 0 <= size <= _MOST_SIZE:
-        usage(f"--size is 0 to {_MOST_SIZE:,} bytes, not {size:,}")
+        usage(f"invalid --size {size:,}: expected 0 to {_MOST_SIZE:,} bytes")
     if data is not None and size is not None:
-        usage("-d and --size do not go together")
+        usage("-d and --size exclude each other")
     if verb == "stream" and items is not None:
         if data is not None:
-            usage("--items asks for them with data of its own: leave -d out, or use --take")
+            usage("--items sets the request data itself: omit -d, or use --take")
         return json.dumps({"count": items, "size": _SIZE if size is None else size}).encode()
     if data is not None:
         return await one(data)
@@ -174,7 +184,7 @@ async def _data(verb: str, data: str | None, size: int | None, items: int | None
 
 def _take(verb: str, take: int | None) -> int | None:
     if take is not None and verb not in ("stream", "channel"):
-        usage("--take is for --stream and --channel")
+        usage("--take requires --stream or --channel")
     return take
 
 
@@ -187,17 +197,17 @@ def _credentials(path: Path | None) -> Any:
 
 
 def _windows(credit: str | None, verb: str) -> list[Kept]:
-    """What --credit asks for."""
+    """Parse --credit."""
     if credit is not None and verb not in ("stream", "channel"):
-        usage("--credit is for --stream and --channel: a request has one answer")
+        usage("--credit requires --stream or --channel: a request has one answer")
     windows: list[Kept] = [256] if credit is None else [_window(text) for text in credit.split(",")]
     if len(windows) > _MOST_RUNS:
-        usage(f"--credit takes {_MOST_RUNS} values at most, not {len(windows)}")
+        usage(f"--credit accepts at most {_MOST_RUNS} values, not {len(windows)}")
     return windows
 
 
 def _plans(windows: list[Kept], **choices: Any) -> list[Plan]:
-    """A plan for each credit."""
+    """Return one plan per window."""
     from afflux.bench import Plan
 
     try:
@@ -211,15 +221,13 @@ def _window(text: str) -> Kept:
 
     text = text.strip()
     if not text:
-        usage(
-            "--credit has nothing where a number should be: several stand with one comma between, such as 1,8,64,auto"
-        )
+        usage("--credit contains an empty value: separate values with single commas, such as 1,8,64,auto")
     if text == "unbounded":
         return UNBOUNDED
     if text == "auto":
         return "auto"
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:16]) <= UNBOUNDED):
-        usage(f"--credit is a number of items from 1, auto, unbounded, or several such as 1,8,64,auto; not {text!r}")
+        usage(f"invalid --credit {text!r}: expected a number of items, auto or unbounded, or several such as 1,8,auto")
     return int(text)
 
 
@@ -240,14 +248,14 @@ def _thresholds(texts: list[str], plan: Plan) -> list[Threshold]:
 def _bench(
     plans: list[Plan], thresholds: list[Threshold], hdr: Path | None, quiet: bool, output: Format | None
 ) -> None:
-    """Measure, print, and end with the right code."""
+    """Measure, print the results and exit with the matching code."""
     from afflux.bench import report
     from afflux.bench.worker import fast_loop
 
     if hdr is not None and not hdr.absolute().parent.is_dir():
-        usage(f"there is no folder {str(hdr.parent)!r} for --hdr")
+        usage(f"--hdr: folder {str(hdr.parent)!r} not found")
     if hdr is not None and hdr.is_dir():
-        usage(f"--hdr is a file, and {str(hdr)!r} is a folder")
+        usage(f"--hdr: {str(hdr)!r} is a folder, not a file")
     chosen = output or (Format.table if sys.stdout.isatty() else Format.ndjson)
     results: list[Result] = []
     failure: Error | OSError | None = None
@@ -276,7 +284,7 @@ def _bench(
 
 
 async def _measured(plan: Plan, line: _Line) -> Result:
-    """One run. The first Ctrl-C ends it early; the next one, or one before it has begun to measure, ends everything."""
+    """Run one plan. The first Ctrl-C stops it early; a second one, or one before measuring starts, ends the command."""
     from afflux.bench import run
 
     stop = asyncio.Event()
@@ -291,7 +299,7 @@ async def _measured(plan: Plan, line: _Line) -> Result:
 
     async def settle() -> None:
         gc.collect()
-        gc.freeze()  # what was made before is looked at no more: a pause of the collector is not the server's
+        gc.freeze()  # skip existing objects: a collector pause must not count as server latency
         line.measuring = True
 
     line.measuring = False
@@ -304,8 +312,8 @@ async def _measured(plan: Plan, line: _Line) -> Result:
 
 
 class _Line:
-    """Progress: one line on stderr, written over and over. It is made by hand, because rich would take milliseconds of
-    the loop that is being measured."""
+    """Show progress on one stderr line that is overwritten. Does not use rich, which would take milliseconds of the
+    measured loop."""
 
     def __init__(self, show: bool) -> None:
         self._show = show
@@ -313,18 +321,18 @@ class _Line:
         self.measuring = False
 
     def tell(self, progress: Progress) -> None:
-        """Show how far it is."""
+        """Show the progress of the run."""
         if not self._show or progress.elapsed < _SHOW_AFTER_S:
             return
         share = "" if progress.share is None else f"  {progress.share:.0%}"
-        done = f"{progress.done:,} done  {progress.done / progress.elapsed:,.0f} a second  {progress.failed:,} failed"
+        done = f"{progress.done:,} done  {progress.done / progress.elapsed:,.0f} per second  {progress.failed:,} failed"
         items = f"  {progress.items:,} items" if progress.items > progress.done else ""
         sys.stderr.write(f"\r\x1b[K{progress.phase}  {progress.elapsed:.0f} s{share}  {done}{items}")
         sys.stderr.flush()
         self._shown = True
 
     def clear(self) -> None:
-        """Leave nothing of it."""
+        """Erase the line."""
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
@@ -351,7 +359,7 @@ def _print(results: list[Result], thresholds: list[Threshold], output: Format) -
 
 
 def _end(results: list[Result], thresholds: list[Threshold], interrupted: bool) -> NoReturn:
-    """Say what was wrong, and exit."""
+    """Print what failed, and exit with the matching code."""
     from afflux.bench import report
 
     crossed = report.crossed(results, thresholds)
@@ -371,16 +379,16 @@ def _end(results: list[Result], thresholds: list[Threshold], interrupted: bool) 
 
 
 def _nothing(result: Result) -> str:
-    """That nothing succeeded, and why."""
+    """Return the message for a run without success, with its reason."""
     first = result.failures[0] if result.failures else None
     what = "was sent" if result.plan.verb == "fire" else "succeeded"
-    came = f"; {result.tally.items:,} items came, and no stream ended in order" if result.tally.items else ""
+    came = f"; {result.tally.items:,} items received, but no stream completed" if result.tally.items else ""
     why = "" if first is None else f"; {first.count:,} times {first.kind}: {first.example}"
     return f"nothing {what}{came}{why}"
 
 
 def _code(result: Result) -> int:
-    """The exit code of a run in which nothing succeeded: that of the most frequent failure."""
+    """Return the exit code of a run without success: that of the most frequent failure."""
     first = result.failures[0] if result.failures else None
     if first is None:
         return FAILED

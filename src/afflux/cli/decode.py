@@ -1,6 +1,6 @@
-"""``afflux decode``: frames as JSON lines, from hexadecimal or from dumps, of one side of a connection or both.
+"""Implement ``afflux decode``: print frames as JSON lines, from hexadecimal or dumps, of one side or both.
 
-What a frame is and where it ends is not known here: each protocol has a dissector (core.dissector).
+Each protocol has a dissector (``core.dissector``) that finds and decodes its frames.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ CAPTURES = {
     bytes.fromhex("4d3cb2a1"),
     bytes.fromhex("0a0d0d0a"),
 }
-"How pcap and pcapng files start."
+"First bytes of pcap and pcapng files."
 
 CHUNK = 0x1_0000
 
 Piece = tuple[bool, bytes]
-"Whether the client sent it, and bytes: the next ones of that side, or one bare frame."
+"Whether the client sent the bytes, and the next bytes of that side or one bare frame."
 
 
 class Framing(StrEnum):
-    """How frames stand one after the other."""
+    """How frames are delimited."""
 
     length = "length"
     none = "none"
 
 
 class Shown(StrEnum):
-    """How much of metadata and data is shown."""
+    """How metadata and data are shown."""
 
     none = "none"
     hex = "hex"
@@ -59,7 +59,7 @@ class Shown(StrEnum):
 
 
 class Side(StrEnum):
-    """Whose bytes these are."""
+    """The side that sent the bytes."""
 
     client = "client"
     server = "server"
@@ -70,39 +70,37 @@ def decode(
         list[str],
         typer.Argument(
             metavar="FILE | HEX…",
-            help="A dump of each side, - for stdin; or hex with --hex, each side's behind > or <.",
+            help="A dump of each side, - for stdin; or hex with --hex, prefixed by > (client) or < (server).",
         ),
     ],
-    as_hex: Annotated[bool, typer.Option("--hex", help="The arguments are bytes in hexadecimal.")] = False,
+    as_hex: Annotated[bool, typer.Option("--hex", help="Read the arguments as hexadecimal bytes.")] = False,
     framing: Annotated[
         Framing,
-        typer.Option("--framing", help="length: as on TCP; none: one bare frame an argument, or a line of hex."),
+        typer.Option("--framing", help="length: as on TCP; none: one bare frame per argument or line of hex."),
     ] = Framing.length,
-    payload: Annotated[Shown, typer.Option("--payload", help="Show metadata and data.")] = Shown.none,
+    payload: Annotated[Shown, typer.Option("--payload", help="How to show metadata and data.")] = Shown.none,
     protocol: Annotated[
-        str, typer.Option("--protocol", metavar="NAME", help=f"Which wire it is: {', '.join(PROTOCOLS)}.")
+        str, typer.Option("--protocol", metavar="NAME", help=f"Protocol: {', '.join(PROTOCOLS)}.")
     ] = "rsocket",
-    role: Annotated[
-        Side, typer.Option("--role", help="Which side sent the bytes, or those of the first file.")
-    ] = Side.client,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 5 when a frame is malformed.")] = False,
+    role: Annotated[Side, typer.Option("--role", help="Side that sent the bytes, or the first file.")] = Side.client,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 5 if a frame is malformed.")] = False,
     where: Annotated[str | None, typer.Option("--where", hidden=True)] = None,
     output: Annotated[
         Format | None,
         typer.Option("-o", "--output", help="ndjson, json, table, csv. [default: text, or ndjson in a pipe]"),
     ] = None,
 ) -> None:
-    """Read frames and print one JSON object each."""
+    """Decode frames and print one JSON object for each."""
     if where is not None:
-        usage("--where comes with a later version of afflux")
+        usage("--where is not supported yet")
     if output in (Format.raw, Format.hex):
-        usage(f"decode has no output {output.value}; it has ndjson, json, table, csv")
+        usage(f"unsupported output {output.value} for decode: use ndjson, json, table, csv")
     make = _dissector(protocol)
     client = role is Side.client
     if as_hex:
         found = _from_hex(words, client)
     elif len(words) > 2:
-        usage("decode reads one file, or one of each side; more arguments go with --hex")
+        usage("decode reads one file, or one per side; more arguments require --hex")
     else:
         found = _from_files(words, framing, client)
     wrong = _print(_records(found, make, framing, payload), output)
@@ -119,7 +117,7 @@ def _dissector(protocol: str) -> MakeDissector:
 
 
 def _records(found: Iterator[Piece], make: MakeDissector, framing: Framing, payload: Shown) -> Iterator[dict[str, Any]]:
-    """The records of what both sides sent, in the order in which it is given."""
+    """Yield the frame records of both sides, in input order."""
     sides = {client: make(client, payload.value) for client in (True, False)}
     for client, data in found:
         if framing is Framing.none:
@@ -131,7 +129,7 @@ def _records(found: Iterator[Piece], make: MakeDissector, framing: Framing, payl
 
 
 def _print(records: Iterator[dict[str, Any]], output: Format | None) -> int:
-    """Print every frame; how many were malformed."""
+    """Print every frame and return the number of malformed ones."""
     show = _Records(output)
     wrong = 0
     for made in records:
@@ -142,14 +140,14 @@ def _print(records: Iterator[dict[str, Any]], output: Format | None) -> int:
 
 
 class _Records:
-    """Prints frame records: lines for a person or a program, or one of the other formats."""
+    """Print frame records as text, JSON lines or another format."""
 
     def __init__(self, output: Format | None) -> None:
         self._text = output is None and sys.stdout.isatty()
         self._items = None if output in (None, Format.ndjson) else printer(output)
 
     def record(self, made: dict[str, Any]) -> None:
-        """Print one."""
+        """Print one record."""
         from afflux.core.dissect import line
 
         if self._text:
@@ -162,14 +160,14 @@ class _Records:
             self._items.item(Payload(text.encode()))
 
     def end(self) -> None:
-        """Print what was held back."""
+        """Print the records that are still buffered."""
         if self._items is not None:
             self._items.end()
 
 
 def _from_hex(words: Iterable[str], client: bool) -> Iterator[Piece]:
-    """The bytes of each word. Behind a > they are the client's, behind a < the server's; that holds for the words which
-    follow."""
+    """Yield the bytes of each word. A leading > marks bytes of the client, a leading < bytes of the server; the mark
+    also applies to the words that follow."""
     for word in words:
         text = word.strip()
         if text[:1] in (">", "<"):
@@ -179,10 +177,10 @@ def _from_hex(words: Iterable[str], client: bool) -> Iterator[Piece]:
 
 
 def _from_files(names: list[str], framing: Framing, client: bool) -> Iterator[Piece]:
-    """What stands in a file of each side: bytes, or with bare frames one a line in hexadecimal."""
+    """Yield the content of the file of each side: bytes, or one bare frame per line in hexadecimal."""
     for name in names:
         if name != "-" and not Path(name).is_file():
-            usage(f"there is no file {name!r}; bytes in hexadecimal go with --hex")
+            usage(f"file {name!r} not found; hexadecimal bytes require --hex")
     for side, name in zip((client, not client), names, strict=False):
         with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
             _check(file)
@@ -194,10 +192,10 @@ def _from_files(names: list[str], framing: Framing, client: bool) -> Iterator[Pi
 
 
 def _check(file: BinaryIO) -> None:
-    """A capture is no dump."""
+    """Refuse capture files."""
     start = file.peek(4)[:4] if isinstance(file, io.BufferedReader) else b""
     if start in CAPTURES:
-        usage("captures (pcap, pcapng) come with a later version of afflux")
+        usage("captures (pcap, pcapng) are not supported yet")
 
 
 def _bytes(text: str) -> bytes:
@@ -205,4 +203,4 @@ def _bytes(text: str) -> bytes:
     try:
         return bytes.fromhex(digits)
     except ValueError:
-        usage(f"this is not hexadecimal: {text[:40]!r}")
+        usage(f"not hexadecimal: {text[:40]!r}")

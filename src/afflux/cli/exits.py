@@ -1,4 +1,4 @@
-"""Exit codes, and how an error becomes one. The only place where they are written."""
+"""Define the exit codes and map errors to them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BY_KIND = (
     (errors.Invalid, 67),
     (errors.RemoteProtocolError, 72),
 )
-"Where the protocol has no codes."
+"Exit codes for errors of protocols without error codes."
 
 _P = ParamSpec("_P")
 
@@ -58,9 +58,9 @@ def by_wire_code() -> dict[int, int]:
 
 
 def code_of(error: BaseException) -> int:
-    """The exit code that tells what ``error`` told: its wire code where it has one, else its kind."""
+    """Return the exit code of ``error``: by its wire code if it has one, otherwise by its class."""
     if isinstance(error, (errors.AddressError, errors.Unsupported, errors.LocalProtocolError, ValueError)):
-        return USAGE  # a ValueError is told only when it is one of ours, such as a credentials file that is wrong
+        return USAGE  # only afflux's own ValueErrors arrive here, such as AuthFileError
     if isinstance(error, errors.Error) and error.code is not None:
         return by_wire_code().get(error.code, OTHER_CODE)
     if isinstance(error, errors.SetupRefused) or _tls(error) or getattr(error, "in_handshake", False):
@@ -68,7 +68,7 @@ def code_of(error: BaseException) -> int:
     if isinstance(error, TimeoutError):
         return TIMEOUT
     if isinstance(error.__cause__, errors.RemoteProtocolError):
-        error = error.__cause__  # by what the connection ended, whatever that did to a request
+        error = error.__cause__  # the reason why the connection ended is more specific
     return next((code for kind, code in BY_KIND if isinstance(error, kind)), FAILED)
 
 
@@ -81,13 +81,13 @@ def _tls(error: BaseException | None) -> bool:
 
 
 def usage(text: str) -> NoReturn:
-    """End the command because of how it was called."""
+    """Print a usage error and exit."""
     typer.echo(f"afflux: {text}", err=True)
     raise typer.Exit(USAGE)
 
 
 def guarded(command: Callable[_P, None]) -> Callable[_P, None]:
-    """The command, with each expected failure as one line on stderr and its exit code; a bug keeps its traceback."""
+    """Wrap a command: print an expected failure as one line on stderr and exit with its code. Bugs keep a traceback."""
 
     @functools.wraps(command)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> None:
@@ -95,7 +95,7 @@ def guarded(command: Callable[_P, None]) -> Callable[_P, None]:
             command(*args, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Whoever read stdout has left, as head does: there is nobody to tell.
+            # The reader of stdout has closed the pipe, as head does.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             raise typer.Exit(FAILED) from None
         except (KeyboardInterrupt, asyncio.CancelledError):
@@ -108,7 +108,7 @@ def guarded(command: Callable[_P, None]) -> Callable[_P, None]:
 
 
 def _words(error: BaseException) -> str:
-    """The error in one line, without what a peer's text could do to a terminal."""
+    """Return the error in one line, without control characters from the peer's text."""
     text = "; ".join((_text(error), *getattr(error, "__notes__", ())))
     return "".join(char if char.isprintable() else " " for char in text)
 
@@ -118,7 +118,7 @@ def _text(error: BaseException) -> str:
         text = error.message or type(error).__name__
         return f"{text} (0x{error.code:03X})" if error.code is not None else text
     if isinstance(error, TimeoutError):
-        return str(error) or "not done in time"
+        return str(error) or "timed out"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__

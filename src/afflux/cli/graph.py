@@ -1,19 +1,19 @@
-"""The line that --graph draws on stderr: credit granted and used against time. Arithmetic and text only."""
+"""Draw credit granted and used over time as text, for ``--graph``."""
 
 from __future__ import annotations
 
 __all__ = ["WIDTH", "Graph", "spark"]
 
 WIDTH = 60
-"Columns of a line, at most."
+"Maximum columns of a line."
 
 _BARS = "▁▂▃▄▅▆▇█"
 
 
 class Graph:
-    """Counts what was granted and used, in columns of time that double in width when they run out.
+    """Count credit granted and used per time column. When all columns are used, their duration doubles.
 
-    Memory is bounded by ``WIDTH`` columns however long the stream is. Times are monotonic seconds.
+    Memory is bounded by ``WIDTH`` columns for a stream of any length. Times are monotonic seconds.
     """
 
     def __init__(self, start: float, step: float = 0.01) -> None:
@@ -22,19 +22,19 @@ class Graph:
         self._used = [0]
         self._open = [0]
         self.granted = 0
-        "Items granted in all."
+        "Total items granted."
         self.used = 0
         "Items that arrived."
         self.lowest: int | None = None
-        "The least credit that was ever open after a grant or an item."
+        "Lowest open credit after any grant or item."
 
     def grant(self, n: int, now: float) -> None:
-        """``n`` more items were granted."""
+        """Record a grant of ``n`` items."""
         self.granted += n
         self._mark(now, 0)
 
     def item(self, now: float) -> None:
-        """An item arrived."""
+        """Record an arrived item."""
         self.used += 1
         self._mark(now, 1)
 
@@ -59,16 +59,16 @@ class Graph:
         self._step *= 2
 
     def lines(self) -> list[str]:
-        """Three lines: what each column means, open credit, items."""
+        """Return three lines: the legend, open credit, items."""
         seconds = len(self._used) * self._step
         return [
-            f"credit granted {self.granted:,}, used {self.used:,}, a column is {self._step * 1000:g} ms",
+            f"credit granted {self.granted:,}, used {self.used:,}, one column is {self._step * 1000:g} ms",
             f"open  {spark(self._open)} up to {max(self._open):,}",
-            f"items {spark(self._used)} {self.used / seconds:,.0f} a second",
+            f"items {spark(self._used)} {self.used / seconds:,.0f} per second",
         ]
 
 
 def spark(values: list[int]) -> str:
-    """Eight heights of block for the values, against the largest."""
+    """Return one block character per value, scaled to the largest value."""
     top = max(values, default=0) or 1
     return "".join(" " if value == 0 else _BARS[min(7, value * 8 // (top + 1))] for value in values)

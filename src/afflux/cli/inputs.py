@@ -1,4 +1,4 @@
-"""What the user typed, made into values: payloads, items, durations. No connection lives here."""
+"""Parse command-line values: payloads, items, durations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from afflux.core.autocredit import Kept
 __all__ = ["LINE_LIMIT", "check_metadata", "credit", "duration", "items", "one"]
 
 LINE_LIMIT = 0x100_0000
-"The longest line, in bytes, that -D takes as one item: 16 MiB."
+"Maximum line length of -D in bytes: 16 MiB."
 
 CHUNK = 0x1_0000
 
@@ -29,32 +29,32 @@ _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "m": 60.0, "h": 3600.0}
 
 
 def duration(text: str) -> float:
-    """Seconds: ``200ms``, ``1.5s``, ``2m``; a bare number is seconds."""
+    """Parse a duration into seconds: ``200ms``, ``1.5s``, ``2m``; a bare number is seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s|m|h)?", text.strip())
     if match is None:
-        usage(f"{text!r} is not a duration; write 200ms, 1.5s or 2m")
+        usage(f"invalid duration {text!r}: write 200ms, 1.5s or 2m")
     return float(match[1]) * _UNITS[match[2] or ""]
 
 
 def check_metadata(mmt: str | None, route: str | None, auth_file: Path | None) -> None:
-    """Whether metadata of the type ``--mmt`` can hold what else is asked for."""
+    """Refuse options that metadata of the type ``--mmt`` cannot carry."""
     if mmt in (None, _COMPOSITE):
         return
     if (route is not None and mmt != _ROUTING) or (auth_file is not None and mmt != _AUTHENTICATION):
-        usage(f"-r and --auth-file are entries of composite metadata: leave --mmt out, or make it {_COMPOSITE}")
+        usage(f"-r and --auth-file require composite metadata: omit --mmt, or set it to {_COMPOSITE}")
 
 
 def credit(text: str) -> Kept:
-    """Items under way: 1 to 2^31-1, or ``auto``."""
+    """Parse --credit: 1 to 2^31-1, or ``auto``."""
     if text == "auto":
         return "auto"
     if not re.fullmatch(r"\d{1,10}", text) or not 0 < int(text) <= 0x7FFFFFFF:
-        usage(f"--credit is 1 to {0x7FFFFFFF:,}, or auto, not {text!r}")
+        usage(f"invalid --credit {text!r}: expected 1 to {0x7FFFFFFF:,}, or auto")
     return int(text)
 
 
 async def one(text: str) -> bytes:
-    """The data that one -d or -m stands for: ``-`` is stdin to its end, ``@file`` a file's bytes, else the text."""
+    """Read the data of one -d or -m: ``-`` is all of stdin, ``@file`` the bytes of a file, otherwise the text."""
     if text == "-":
         parts = []
         while part := await _read(sys.stdin.fileno()):
@@ -62,11 +62,11 @@ async def one(text: str) -> bytes:
         return b"".join(parts)
     if text.startswith("@"):
         return _existing(text[1:]).read_bytes()
-    return os.fsencode(text)  # bytes of the command line that are not UTF-8 go as they are
+    return os.fsencode(text)  # keeps command-line bytes that are not UTF-8
 
 
 async def items(source: str) -> AsyncIterator[list[bytes]]:
-    """The items of -D, one a line without its end, in lists as they come: ``-`` is stdin, ``@file`` a file."""
+    """Read the items of -D, one per line, in lists as they arrive: ``-`` is stdin, ``@file`` a file."""
     if source == "-":
         async for lines in _lines(sys.stdin.fileno()):
             yield lines
@@ -77,7 +77,7 @@ async def items(source: str) -> AsyncIterator[list[bytes]]:
 
 
 async def _lines(descriptor: int) -> AsyncIterator[list[bytes]]:
-    """Lines, read when the ones before were taken."""
+    """Yield lists of lines; reads more only when the previous list was consumed."""
     rest = b""
     while data := await _read(descriptor):
         *lines, rest = (rest + data).split(b"\n")
@@ -90,8 +90,8 @@ async def _lines(descriptor: int) -> AsyncIterator[list[bytes]]:
 
 
 async def _read(descriptor: int) -> bytes:
-    """What can be read now, b"" at the end. In a thread of its own: one that waits for a silent terminal for ever
-    must hold up neither the loop nor the end of the process."""
+    """Read available bytes; b"" at the end. Uses a daemon thread, because a read from a silent terminal must block
+    neither the loop nor the exit of the process."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Future[bytes] = loop.create_future()
 
@@ -114,5 +114,5 @@ async def _read(descriptor: int) -> bytes:
 def _existing(name: str) -> Path:
     path = Path(name)
     if not path.is_file():
-        usage(f"there is no file {name!r}")
+        usage(f"file {name!r} not found")
     return path

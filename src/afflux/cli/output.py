@@ -1,6 +1,6 @@
-"""How items look on stdout: raw, json, ndjson, hex, table, csv, or text for a person. Data only, nothing else.
+"""Print items to stdout: raw, json, ndjson, hex, table, csv or plain text.
 
-Text is shown as text where it is UTF-8; other bytes are hexadecimal, under a name that ends in ``_hex``.
+UTF-8 is shown as text; other bytes are hexadecimal, under a name that ends in ``_hex``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from afflux.core.payload import Payload
 __all__ = ["Format", "Printer", "printer", "record"]
 
 TABLE_ROWS = 200
-"Rows of one table: a longer answer is several tables, so that memory stays bounded."
+"Rows per table. Longer answers use several tables, which bounds memory."
 
 
 class Format(StrEnum):
-    """What -o takes."""
+    """Values of -o."""
 
     table = "table"
     json = "json"
@@ -32,7 +32,7 @@ class Format(StrEnum):
 
 
 def record(payload: Payload) -> dict[str, Any]:
-    """The payload as JSON can hold it: ``data`` and ``metadata``, or ``data_hex`` and ``metadata_hex``."""
+    """Return the payload as a JSON object: ``data`` and ``metadata``, or ``data_hex`` and ``metadata_hex``."""
     made = _named("data", payload.data)
     if payload.metadata is not None:
         made |= _named("metadata", payload.metadata)
@@ -47,7 +47,7 @@ def _named(name: str, value: bytes) -> dict[str, str]:
 
 
 class Printer:
-    """Text for a person, one item a line; the other formats change what is different. Call ``end`` once."""
+    """Print text, one item per line. Base class of the other formats. Call ``end`` once."""
 
     def __init__(self) -> None:
         self.out = sys.stdout.buffer
@@ -59,11 +59,11 @@ class Printer:
         self.line(payload.data if _printable(payload.data) else payload.data.hex(" ").encode())
 
     def end(self) -> None:
-        """Print what was held back."""
+        """Print buffered items and flush."""
         self.out.flush()
 
     def line(self, data: bytes) -> None:
-        """One line, at once: whoever reads a slow stream wants to see it as it comes."""
+        """Write one line and flush, so that items of a slow stream appear as they arrive."""
         self.out.write(data + b"\n")
         self.out.flush()
 
@@ -88,7 +88,7 @@ class _Lines(Printer):
 
 
 class _Document(Printer):
-    """One JSON document: an array, or the one object of a request."""
+    """Print one JSON document: an array, or the single object of a request."""
 
     def __init__(self, single: bool) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class _Document(Printer):
 
 
 class _Csv(Printer):
-    """Columns are the keys of the first item when it is a JSON object, else data and metadata."""
+    """Print CSV. Columns are the keys of the first item if it is a JSON object, otherwise data and metadata."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class _Csv(Printer):
 
 
 class _Table(Printer):
-    """Tables with the columns of the first row of each."""
+    """Print tables, each with the columns of its first row."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,9 +181,9 @@ def _printable(data: bytes) -> bool:
 
 
 def printer(chosen: Format | None, *, single: bool = False) -> Printer:
-    """The printer for a format; without one, text on a terminal and JSON lines elsewhere.
+    """Return the printer of a format; by default text on a terminal and JSON lines elsewhere.
 
-    ``single`` says that there is one item at most, so that ``json`` is an object and not an array.
+    With ``single`` there is at most one item, and ``json`` prints an object instead of an array.
     """
     if chosen is None:
         return Printer() if sys.stdout.isatty() else _Lines()

@@ -1,4 +1,4 @@
-"""``afflux request``: the client. What to ask is parsed here, what comes back is printed by ``output``."""
+"""Implement ``afflux request``: parse the options, send the request and print the answer with ``output``."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ __all__ = ["request"]
 
 _REFUSAL_S = 0.5
 _LEASE_WAIT_S = 10.0
-"How long --lease waits for one without --max-time."
+"Seconds that --lease waits without --max-time."
 
 Verb = Literal["request", "stream", "channel", "fire", "push"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """One call of the command, its options read."""
+    """The parsed options of one command."""
 
     uri: str
     verb: Verb
@@ -56,61 +56,57 @@ class _Asked:
 
 
 def request(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="Whom to ask.")],
-    response: Annotated[bool, typer.Option("--request", help="One item for one item. [default]")] = False,
-    stream: Annotated[bool, typer.Option("--stream", help="Many items for one.")] = False,
-    channel: Annotated[bool, typer.Option("--channel", help="Many items for many.")] = False,
-    fnf: Annotated[bool, typer.Option("--fnf", help="Fire and forget.")] = False,
-    push: Annotated[bool, typer.Option("--push", help="Push metadata (-m, else the data).")] = False,
-    route: Annotated[str | None, typer.Option("-r", "--route", metavar="ROUTE", help="Which of its functions.")] = None,
+    uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.")],
+    response: Annotated[bool, typer.Option("--request", help="One request, one answer. [default]")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="One request, many items.")] = False,
+    channel: Annotated[bool, typer.Option("--channel", help="Many items in both directions.")] = False,
+    fnf: Annotated[bool, typer.Option("--fnf", help="Fire and forget: no answer.")] = False,
+    push: Annotated[bool, typer.Option("--push", help="Push metadata (-m, or else the data).")] = False,
+    route: Annotated[str | None, typer.Option("-r", "--route", metavar="ROUTE", help="Route to call.")] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option("-d", "--data", metavar="DATA", help="Text, - for stdin, @FILE; a channel takes several."),
+        typer.Option("-d", "--data", metavar="DATA", help="Text, - for stdin, @FILE; repeatable with --channel."),
     ] = None,
     lines: Annotated[
-        str | None, typer.Option("-D", metavar="-|@FILE", help="One item a line, from stdin (-) or a file.")
+        str | None, typer.Option("-D", metavar="-|@FILE", help="One item per line, from stdin (-) or a file.")
     ] = None,
     metadata: Annotated[
-        str | None, typer.Option("-m", "--metadata", metavar="DATA", help="Metadata, given like -d.")
+        str | None, typer.Option("-m", "--metadata", metavar="DATA", help="Metadata: text, - for stdin, @FILE.")
     ] = None,
     mmt: Annotated[str | None, typer.Option("--mmt", metavar="MIME", help="MIME type of metadata.")] = None,
     dmt: Annotated[str | None, typer.Option("--dmt", metavar="MIME", help="MIME type of data.")] = None,
     credit: Annotated[
         str,
-        typer.Option(
-            "--credit", "--limitRate", metavar="N|auto", help="Items under way at most; auto: as many as it needs."
-        ),
+        typer.Option("--credit", "--limitRate", metavar="N|auto", help="Maximum items in flight; auto adapts."),
     ] = "256",
-    take: Annotated[int | None, typer.Option("--take", metavar="N", min=1, help="End after N items.")] = None,
-    delay: Annotated[str, typer.Option("--delay", metavar="TIME", help="Wait after each item: 200ms, 1.5s.")] = "0",
+    take: Annotated[int | None, typer.Option("--take", metavar="N", min=1, help="Stop after N items.")] = None,
+    delay: Annotated[str, typer.Option("--delay", metavar="TIME", help="Pause after each item: 200ms, 1.5s.")] = "0",
     max_time: Annotated[
-        str | None, typer.Option("--max-time", metavar="TIME", help="Give up after this long (exit code 3).")
+        str | None, typer.Option("--max-time", metavar="TIME", help="Stop after this time, with exit code 3.")
     ] = None,
     graph: Annotated[bool, typer.Option("--graph", help="Draw credit granted and used on stderr.")] = False,
-    lease: Annotated[bool, typer.Option("--lease", help="Wait for the server's leave before asking.")] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where it was, when the connection is lost and comes back.")
-    ] = False,
+    lease: Annotated[bool, typer.Option("--lease", help="Wait for a lease before sending.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the session after a lost connection.")] = False,
     store: Annotated[
         Path | None,
         typer.Option(
             "--store",
             metavar="FILE",
-            help="With --resume: keep the session in a file. When this process dies, the same command goes on.",
+            help="With --resume: store the session in FILE, so that the same command can continue after a crash.",
         ),
     ] = None,
     auth_file: Annotated[
         Path | None,
         typer.Option(
-            "--auth-file", metavar="FILE", help="What to show when connecting: bearer TOKEN, or simple USER PASSWORD."
+            "--auth-file", metavar="FILE", help="File with credentials: bearer TOKEN, or simple USER PASSWORD."
         ),
     ] = None,
     output: Annotated[
         Format | None,
-        typer.Option("-o", "--output", help="How items are printed. [default: text, or ndjson in a pipe]"),
+        typer.Option("-o", "--output", help="Output format. [default: text, or ndjson in a pipe]"),
     ] = None,
 ) -> None:
-    """Ask an address and print what it answers."""
+    """Send a request and print the answer."""
     inputs.check_metadata(mmt, route, auth_file)
     verb = _verb(request=response, stream=stream, channel=channel, fire=fnf, push=push)
     _check_store(store, resume, verb, lines)
@@ -140,7 +136,7 @@ def request(
 def _verb(**chosen: bool) -> Verb:
     names: list[Any] = [name for name, given in chosen.items() if given]
     if len(names) > 1:
-        usage("choose one of --request, --stream, --channel, --fnf, --push")
+        usage("--request, --stream, --channel, --fnf and --push exclude each other")
     verb: Verb = names[0] if names else "request"
     return verb
 
@@ -149,23 +145,23 @@ def _check_store(store: Path | None, resume: bool, verb: Verb, lines: str | None
     if store is None:
         return
     if not resume:
-        usage("--store keeps a session that can be resumed: it needs --resume")
+        usage("--store requires --resume")
     if verb not in ("request", "stream", "channel") or (verb == "request" and lines is not None):
-        usage("--store is for --stream, --channel and a single --request: what can be gone on with")
+        usage("--store requires --stream, --channel or a single --request")
 
 
 def _data(verb: Verb, given: list[str], lines: str | None) -> list[str]:
     if lines is not None and given:
-        usage("-d and -D do not go together")
+        usage("-d and -D exclude each other")
     if lines is not None and verb in ("stream", "push"):
-        usage(f"-D gives many items, and --{verb} takes one: use -d")
+        usage(f"-D reads many items, but --{verb} sends one: use -d")
     if len(given) > 1 and verb != "channel":
-        usage("only --channel takes more than one -d")
+        usage("several -d require --channel")
     return given
 
 
 async def _run(asked: _Asked, show: Printer) -> None:
-    """Connect and do it, within --max-time."""
+    """Connect and send the request, within --max-time."""
     import afflux
     from afflux.transports.address import parse
 
@@ -189,21 +185,21 @@ async def _run(asked: _Asked, show: Printer) -> None:
                 await _ask(peer, asked, call, first, show)
     except TimeoutError:
         if limit.expired():
-            raise TimeoutError(f"not done within {asked.max_time:g} s") from None
+            raise TimeoutError(f"timed out after {asked.max_time:g} s (--max-time)") from None
         raise
     except Error as error:
-        if not show.items and _senseless(error):
+        if not show.items and _maybe_other_protocol(error):
             error.add_note(f"does {asked.uri} speak {parse(asked.uri).protocol}?")
         raise
     finally:
         show.end()
 
 
-def _senseless(error: Error) -> bool:
-    """Whether it may come from a server of another protocol: the peer made no sense, or left without a word."""
+def _maybe_other_protocol(error: Error) -> bool:
+    """Whether the server may speak another protocol: it sent invalid bytes, or closed without an error code."""
     root = error.__cause__ or error
     if isinstance(root, RemoteProtocolError):
-        return not root.in_handshake  # that one tells what the peer speaks
+        return not root.in_handshake  # that error already names the peer's protocol
     return type(root) is ConnectionClosed and root.code is None
 
 
@@ -215,14 +211,14 @@ async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes]
             return
     if peer.unfinished:
         verbs = ", ".join(left.verb for left in peer.unfinished)
-        typer.echo(f"afflux: what {asked.store} held unfinished ({verbs}) ends with this question", err=True)
+        typer.echo(f"afflux: canceled unfinished calls of {asked.store}: {verbs}", err=True)
     match asked.verb:
         case "push":
             await peer.push(first if call["metadata"] is None else call["metadata"])
         case "fire":
             async for item in _each(asked, data):
                 await peer.fire(item, **call)
-            await asyncio.sleep(0)  # nothing answers: let the loop write before the connection closes
+            await asyncio.sleep(0)  # no answer follows: let the loop write before the connection closes
             if asked.auth_file is not None:
                 await _refused(peer)
         case "request":
@@ -240,7 +236,7 @@ async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes]
 
 
 async def _go_on(left: Any, asked: _Asked, data: list[bytes], show: Printer) -> None:
-    """Print what is still to come of what a process before this one has asked for."""
+    """Continue a call of an earlier process and print its remaining items."""
     if asked.verb == "request":
         show.item(await left.answer())
         return
@@ -252,7 +248,7 @@ async def _go_on(left: Any, asked: _Asked, data: list[bytes], show: Printer) -> 
 
 
 async def _refused(peer: Any) -> None:
-    """Nothing answers a fire: give a server that does not like the credentials a moment to say so."""
+    """Raise the server's refusal of the credentials, if one arrives shortly after a fire, which has no answer."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(peer.wait_closed(), _REFUSAL_S)
     if peer.error is not None:
@@ -260,7 +256,7 @@ async def _refused(peer: Any) -> None:
 
 
 async def _each(asked: _Asked, data: list[bytes]) -> AsyncIterator[bytes]:
-    """The items to send: those of -D, or of -d, or one empty one."""
+    """Yield the items to send: those of -D, those of -d, or one empty item."""
     if asked.lines is not None:
         async for lines in items(asked.lines):
             for line in lines:
@@ -271,14 +267,14 @@ async def _each(asked: _Asked, data: list[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _consume(answer: Any, asked: _Asked, show: Printer) -> None:
-    """Print the items as they come, and grant what the window allows."""
+    """Print the items as they arrive, and grant credit by the window."""
     window = _Window(answer, asked)
     try:
         window.open()
         async for item in answer:
             show.item(item)
             if asked.store is not None:
-                sys.stdout.flush()  # what is printed is taken, and what is taken does not come again
+                sys.stdout.flush()  # consumed items do not arrive again, so they must be printed
             if window.done(item):
                 break
             await asyncio.sleep(asked.delay)
@@ -289,7 +285,7 @@ async def _consume(answer: Any, asked: _Asked, show: Printer) -> None:
 
 
 class _Window:
-    """Grants by hand: never more than --credit under way, never more than --take in all."""
+    """Grant credit manually: at most --credit items in flight and at most --take items in total."""
 
     def __init__(self, answer: Any, asked: _Asked) -> None:
         self._answer = answer
@@ -305,7 +301,7 @@ class _Window:
         self._grant(self._window.initial(self._clock()))
 
     def done(self, item: Payload) -> bool:
-        """An item arrived: was it the last one wanted?"""
+        """Record an arrived item; return whether it was the last one wanted."""
         now = self._clock()
         self._size = len(item)
         self._window.arrived(1, now)
@@ -313,7 +309,7 @@ class _Window:
         return self.graph.used == self._take
 
     def refill(self) -> None:
-        """Grant again once enough of the window was used, so that it never runs dry."""
+        """Grant more once enough of the window is used."""
         self._grant(self._window.consumed(1, self._size, self._clock()))
 
     def _grant(self, n: int) -> None:

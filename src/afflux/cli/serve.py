@@ -1,4 +1,4 @@
-"""``afflux serve``: a server on one address, until it is told to stop."""
+"""Implement ``afflux serve``: run a server on one address until a signal stops it."""
 
 from __future__ import annotations
 
@@ -23,42 +23,46 @@ from afflux.core.errors import ApplicationError
 __all__ = ["GRACE", "Lines", "listen_for_signals", "serve"]
 
 GRACE = 5.0
-"Seconds that live streams get to end in after a signal."
+"Seconds that live streams may continue after a signal."
 
 MOST_WORKERS = 1024
 
 OPEN_FILES = 10_240
-"What a server of 10,000 connections, the default limit, needs: each takes one, and some are the process's own."
+"Open files for 10,000 connections, the default limit, plus those of the process itself."
 
 LINE_LIMIT = 0x100_0000
-"The longest line of --file: 16 MiB."
+"Maximum line length of --file: 16 MiB."
 
 
 def serve(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="Where to listen; port 0 takes a free one.")],
-    demo: Annotated[
-        bool, typer.Option("--demo", help="The demo responder: echo, numbered items, real flights.")
-    ] = False,
+    uri: Annotated[str, typer.Argument(metavar="URI", help="Address to listen on; port 0 selects a free port.")],
+    demo: Annotated[bool, typer.Option("--demo", help="Serve the demo: echo, numbered items, flight data.")] = False,
     handler: Annotated[
-        str | None, typer.Option("--handler", metavar="MODULE:OBJECT", help="An object with the verbs, or its class.")
+        str | None,
+        typer.Option("--handler", metavar="MODULE:OBJECT", help="Serve an object with handler methods, or its class."),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", metavar="PATH", help="A stream of the file's lines, an item each.")
+        Path | None, typer.Option("--file", metavar="PATH", help="Serve the lines of a file as a stream.")
     ] = None,
     journal: Annotated[
-        Path | None, typer.Option("--journal", metavar="DIR", help="Keep streams here and serve them by cursor.")
+        Path | None, typer.Option("--journal", metavar="DIR", help="Store streams in DIR and serve them by cursor.")
     ] = None,
     lease: Annotated[
         str | None,
-        typer.Option("--lease", metavar="N/TIME", help="Grant N requests in every TIME to clients that want leases."),
+        typer.Option("--lease", metavar="N/TIME", help="Grant N requests per TIME to clients that request leases."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Keep the sessions of clients that may come back.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Let clients resume their sessions.")] = False,
     store: Annotated[
         Path | None,
-        typer.Option("--store", metavar="FILE", help="With --resume: keep them in a file, for the server after this."),
+        typer.Option(
+            "--store",
+            metavar="FILE",
+            help="With --resume: store sessions in FILE so that a restarted server can resume them.",
+        ),
     ] = None,
     auth_file: Annotated[
-        Path | None, typer.Option("--auth-file", metavar="FILE", help="Let in only who shows these credentials.")
+        Path | None,
+        typer.Option("--auth-file", metavar="FILE", help="Accept only clients with the credentials in FILE."),
     ] = None,
     workers: Annotated[
         int,
@@ -66,15 +70,15 @@ def serve(
     ] = 1,
     worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
 ) -> None:
-    """Serve one address. Prints `ready URI` when it listens; SIGINT and SIGTERM close it in order."""
+    """Serve one address. Prints `ready URI` when it listens; SIGINT and SIGTERM drain and stop it."""
     if sum((demo, handler is not None, file is not None)) != 1:
-        usage("serve takes exactly one of --demo, --handler MODULE:OBJECT, --file PATH")
+        usage("serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH")
     terms = _terms(lease, resume, store, auth_file)
     if auth_file is not None:
         _check_setup(uri, auth_file)
     if workers > 1:
         _refuse_what_is_not_shared({"--journal": journal, "--resume": resume, "--store": store})
-        words = _words({"--handler": handler, "--file": file, "--lease": lease, "--auth-file": auth_file})
+        words = _arguments({"--handler": handler, "--file": file, "--lease": lease, "--auth-file": auth_file})
         stopped_by = _share(uri, workers, ["--demo", *words] if demo else words)
     else:
         chosen = _demo() if demo else _lines(file) if file is not None else _load(handler or "")
@@ -86,40 +90,40 @@ def serve(
 
 
 _UNSHARED = {
-    "--journal": "a journal is one process's",
-    "--resume": "a session lives in one process, and its client may come back to another",
-    "--store": "its file is one process's",
+    "--journal": "a journal belongs to one process",
+    "--resume": "a session belongs to one process, and its client may reconnect to another",
+    "--store": "a session file belongs to one process",
 }
 
 
 def _refuse_what_is_not_shared(options: Mapping[str, object]) -> None:
     for option, given in options.items():
         if given:
-            usage(f"--workers and {option} do not go together: {_UNSHARED[option]}")
+            usage(f"--workers and {option} exclude each other: {_UNSHARED[option]}")
 
 
-def _words(options: Mapping[str, object]) -> list[str]:
-    """Those options that were given, as a worker's command line has them."""
+def _arguments(options: Mapping[str, object]) -> list[str]:
+    """Return the given options as arguments of a worker's command line."""
     return [f"{option}={value}" for option, value in options.items() if value is not None]
 
 
 def _share(uri: str, workers: int, words: Sequence[str]) -> signal.Signals:
-    from afflux.cli.workers import look_after
+    from afflux.cli.workers import supervise
 
-    return look_after(uri, workers, words, GRACE)
+    return supervise(uri, workers, words, GRACE)
 
 
 def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path | None) -> dict[str, Any]:
-    """Further arguments of afflux.serve."""
+    """Build the other arguments of afflux.serve."""
     import afflux
 
     if store is not None and not resume:
-        usage("--store keeps sessions that can be resumed: it needs --resume")
+        usage("--store requires --resume")
     terms: dict[str, Any] = {"resume": resume, "store": store}
     if lease is not None:
         requests, slash, time = lease.partition("/")
         if not slash or not (requests.isascii() and requests.isdigit() and int(requests)):
-            usage(f"--lease is N/TIME, such as 100/1s, not {lease!r}")
+            usage(f"invalid --lease {lease!r}: expected N/TIME, such as 100/1s")
         try:
             terms["lease"] = afflux.FixedLease(int(requests), duration(time))
         except ValueError as error:
@@ -131,13 +135,13 @@ def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path 
 
 
 def _same(wanted: Any, shown: Any) -> Any:
-    """The credentials themselves, as who has come in, when they are the ones wanted."""
+    """Return the credentials as the principal if they match, otherwise None."""
     same = shown is not None and hmac.compare_digest(wanted.encode(), shown.encode())
     return shown if same else None
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's loop where it is installed, else None: asyncio's own."""
+    """Return uvloop's loop factory if it is installed, otherwise None for asyncio's."""
     try:
         import uvloop
     except ImportError:
@@ -152,10 +156,10 @@ def _demo() -> object:
 
 
 def _load(spec: str) -> object:
-    """The object that MODULE:OBJECT names, made from its class if it is one."""
+    """Load the object that MODULE:OBJECT names; instantiate it if it is a class."""
     module_name, colon, path = spec.partition(":")
     if not colon or not module_name or not path:
-        usage(f"--handler is MODULE:OBJECT, not {spec!r}")
+        usage(f"invalid --handler {spec!r}: expected MODULE:OBJECT")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -164,12 +168,12 @@ def _load(spec: str) -> object:
         usage(f"--handler: {error}")
     for name in path.split("."):
         if not hasattr(found, name):
-            usage(f"--handler: {module_name} has no {path}")
+            usage(f"--handler: {path} not found in {module_name}")
         found = getattr(found, name)
     if isinstance(found, type):
         found = found()
     if not _verbs_of(found):
-        usage(f"--handler: {spec} has none of {', '.join(_verbs())}")
+        usage(f"--handler: {spec} has none of the methods {', '.join(_verbs())}")
     return found
 
 
@@ -185,17 +189,17 @@ def _verbs_of(handler: object) -> list[str]:
 
 
 def _check_verbs(uri: str, handler: object) -> None:
-    """Refuse a handler that no client could ask for anything."""
+    """Refuse a handler without any method that the protocol offers."""
     from afflux.transports.address import parse
 
     entry, verbs = parse(uri).entry, _verbs_of(handler)
     offered = entry.offers
     if not set(verbs) & set(offered):
-        usage(f"{uri} offers {', '.join(offered)}, and the handler has only {', '.join(verbs)}")
+        usage(f"{uri} offers {', '.join(offered)}, but the handler has only {', '.join(verbs)}")
 
 
 def _check_setup(uri: str, auth_file: Path) -> None:
-    """Raise Unsupported where no client could show credentials when it connects."""
+    """Raise Unsupported if the protocol has no credentials at setup."""
     import afflux
     from afflux.calls import terms_of
     from afflux.transports.address import parse
@@ -206,29 +210,29 @@ def _check_setup(uri: str, auth_file: Path) -> None:
 
 
 class Lines:
-    """The handler of --file: ``stream`` gives the file's lines without their ends, whatever the request says."""
+    """The handler of --file: ``stream`` yields the lines of the file without line ends, for any request."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     async def stream(self, payload: object) -> AsyncIterator[list[bytes]]:
-        """The lines, read as they are asked for, in lists."""
+        """Yield lists of lines, read on demand."""
         with self._path.open("rb") as file:
             while lines := await asyncio.to_thread(_some_lines, file):
                 yield lines
 
-    # The file is the same from its start each time: a journal may start again and skip what it holds.
+    # Each call yields the same lines from the start: a journal may call again and skip what it has stored.
     stream.replays = True  # type: ignore[attr-defined]  # an attribute on a function, read by afflux.journal
 
 
 def _lines(path: Path) -> Lines:
     if not path.is_file():
-        usage(f"there is no file {str(path)!r}")
+        usage(f"file {str(path)!r} not found")
     return Lines(path)
 
 
 def _some_lines(file: BinaryIO) -> list[bytes]:
-    """The next lines, about 64 KiB of them; none at the end."""
+    """Return the next lines, about 64 KiB; an empty list at the end."""
     lines: list[bytes] = []
     taken = 0
     while taken < 0x1_0000 and (line := file.readline(LINE_LIMIT + 1)):
@@ -242,17 +246,17 @@ def _some_lines(file: BinaryIO) -> list[bytes]:
 async def _serve(
     uri: str, handler: object, journal: Path | None, terms: dict[str, Any], worker: int | None
 ) -> signal.Signals:
-    """Listen until a signal comes, or a worker's parent has gone; return the signal."""
+    """Serve until a signal arrives or a worker's parent exits; return the signal."""
     import afflux
 
-    told: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
-    listen_for_signals(told)
+    stopped: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
+    listen_for_signals(stopped)
     _allow_open_files()
     async with contextlib.AsyncExitStack() as stack:
         if journal is not None:
             from afflux.journal import Journalled
 
-            journal.mkdir(parents=True, exist_ok=True)  # before "ready": what can not be kept is told now
+            journal.mkdir(parents=True, exist_ok=True)  # before "ready", so that an unusable folder fails now
             handler = await stack.enter_async_context(Journalled(handler, journal))
         server = await stack.enter_async_context(afflux.serve(uri, handler, reuse_port=worker is not None, **terms))
         _spare_collector()
@@ -260,16 +264,16 @@ async def _serve(
             sys.stdout.write(f"ready {server.uri}\n")
             sys.stdout.flush()
         else:
-            _answer_to_parent(worker, server.uri, told)
-        number = await told
+            _answer_to_parent(worker, server.uri, stopped)
+        number = await stopped
         await server.close(drain=GRACE, keep=terms["store"] is not None)
         return number
 
 
 def _allow_open_files() -> None:
-    """Raise this process's own limit of open files to ``OPEN_FILES``, or as far as it may: 1,024 is usual, and then the
-    1,025th client would wait until another one goes."""
-    with contextlib.suppress(ImportError, OSError, ValueError):  # not on Windows; a system may know better
+    """Raise the soft limit of open files to ``OPEN_FILES``, or to the hard limit. The usual soft limit of 1,024 would
+    make further clients wait."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # missing on Windows; a system may refuse
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -279,35 +283,35 @@ def _allow_open_files() -> None:
 
 
 def _spare_collector() -> None:
-    """What is there now stays for good: the garbage collector need not walk through it again. And it begins less often,
-    because connections that end leave it nothing to do. Making a connection among 10,000 costs a third less so."""
+    """Exclude existing objects from garbage collection and collect less often, because ended connections leave no
+    cycles. With 10,000 connections, a new one costs a third less."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
 
 
-def _answer_to_parent(line: int, uri: str, told: asyncio.Future[signal.Signals]) -> None:
-    """Say where this worker listens. Without a parent it ends: in order, or at once if it is ending already."""
+def _answer_to_parent(line: int, uri: str, stopped: asyncio.Future[signal.Signals]) -> None:
+    """Report this worker's address to the parent. When the parent exits, drain and stop; if already draining, exit."""
     from afflux.cli.workers import Line
 
     def lost() -> None:
-        if told.done():
+        if stopped.done():
             os.kill(os.getpid(), signal.SIGKILL)
-        told.set_result(signal.SIGTERM)
+        stopped.set_result(signal.SIGTERM)
 
     parent = Line(line)
     parent.listens(uri)
     parent.watch(lost)
 
 
-def listen_for_signals(told: asyncio.Future[signal.Signals]) -> None:
-    """The first signal is told; the second one of the same kind ends the process at once."""
+def listen_for_signals(stopped: asyncio.Future[signal.Signals]) -> None:
+    """Set ``stopped`` at the first signal; a second signal of the same kind kills the process."""
     loop = asyncio.get_running_loop()
 
     def tell(number: signal.Signals) -> None:
         loop.remove_signal_handler(number)
-        if not told.done():
-            told.set_result(number)
+        if not stopped.done():
+            stopped.set_result(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, tell, number)

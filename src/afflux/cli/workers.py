@@ -1,15 +1,14 @@
-"""``afflux serve --workers``: processes that share one address, and the one that looks after them.
+"""Supervise the processes of ``afflux serve --workers``, which share one address.
 
-1. The parent takes the port and holds it, and never listens. Each worker listens there (SO_REUSEPORT); the system
-   spreads new connections over them.
-2. A line joins each worker to its parent. On it the worker says where it listens. Its end is the end of the other
-   side: a worker without a parent closes in order.
-3. The first worker comes alone: what is wrong with it is wrong with all, and told once. ``ready`` is printed when all
-   of them listen.
-4. A worker that ends is replaced, after a wait that grows while they die young. When a place has seen ``MOST_TRIES``
-   in a row that did not get to listen, everything ends.
-5. The first signal is passed on: all workers close in order, at once. What is left after ``GRACE`` and the time that
-   handlers get to end in is killed.
+1. The parent reserves the port and never listens. Each worker listens on it (SO_REUSEPORT); the system distributes new
+   connections among them.
+2. A socket pair connects each worker to its parent. The worker sends its address over it. When the parent closes its
+   end, the worker drains and stops.
+3. The first worker starts alone, so that a common error is reported once. ``ready`` is printed when all workers listen.
+4. A worker that exits is replaced after a delay that grows while workers fail early. When ``MOST_TRIES`` workers in a
+   row of one slot exit before they listen, the command ends.
+5. The first signal is passed to all workers, which drain concurrently. Workers that outlive ``GRACE`` plus ``LATE_S``
+   are killed.
 """
 
 from __future__ import annotations
@@ -36,58 +35,58 @@ from afflux.transports.tcp import require_sharing, reserved
 if TYPE_CHECKING:
     from afflux.transports.address import Address
 
-__all__ = ["MOST_TRIES", "Line", "look_after"]
+__all__ = ["MOST_TRIES", "Line", "supervise"]
 
 MOST_TRIES = 5
-"Workers in a row, at one place, that may end before they listen."
+"Consecutive workers of one slot that may exit before they listen."
 
 STEADY_S = 10.0
-"A worker that has listened for so many seconds has not died young."
+"Seconds of listening after which a worker's exit resets the backoff."
 
 WAITS = Backoff(first=0.1, most=10.0, jitter=0.0)
-"Seconds before a worker that has ended is replaced."
+"Delays before a worker that has exited is replaced."
 
 LATE_S = 7.0
-"Seconds beyond the grace after which a worker is killed: more than handlers that were canceled get to end in."
+"Seconds beyond the grace after which a worker is killed; canceled handlers get less than this."
 
 _HEARD = 0x1000
 
 
 class Line:
-    """A worker's end of the line to its parent."""
+    """A worker's connection to its parent."""
 
     def __init__(self, descriptor: int) -> None:
-        os.set_inheritable(descriptor, False)  # not for what handlers start: the line ends with this process
+        os.set_inheritable(descriptor, False)  # processes started by handlers must not keep it open
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(False)
 
     def listens(self, uri: str) -> None:
-        """Tell the parent where this worker listens. One that has gone is heard of by ``watch``."""
+        """Send the address of this worker to the parent. ``watch`` detects a parent that has exited."""
         with suppress(OSError):
             self._socket.send(uri.encode())
 
     def watch(self, lost: Callable[[], None]) -> None:
-        """Call ``lost`` when the parent has gone."""
+        """Call ``lost`` when the parent exits."""
         loop = asyncio.get_running_loop()
 
-        def heard() -> None:
+        def readable() -> None:
             loop.remove_reader(self._socket)
             lost()
 
-        loop.add_reader(self._socket, heard)  # it says nothing: what can be read is the end
+        loop.add_reader(self._socket, readable)  # the parent sends nothing: readable means closed
 
 
-def look_after(uri: str, count: int, words: Sequence[str], grace: float) -> signal.Signals:
-    """Run ``count`` workers, each ``afflux serve URI`` and ``words``, until a signal comes; return it.
+def supervise(uri: str, count: int, words: Sequence[str], grace: float) -> signal.Signals:
+    """Run ``count`` workers, each ``afflux serve URI`` with ``words``, until a signal arrives; return it.
 
     Raises:
-        AddressError, BindFailed: the address can not be had.
-        Unsupported: ports can not be shared here.
-        typer.Exit: the workers can not be kept up; none is left.
+        AddressError, BindFailed: the address cannot be used.
+        Unsupported: this system cannot share ports.
+        typer.Exit: workers keep failing; all have been stopped.
     """
     address = parse(uri)
     if address.carrier.authority != "host":
-        usage(f"--workers share a port, and {address.transport}:// has none: use tcp, tls, ws or wss")
+        usage(f"--workers requires a port, which {address.transport}:// does not have: use tcp, tls, ws or wss")
     address.carrier.load()
     require_sharing()
     address, held = reserved(address)
@@ -101,81 +100,81 @@ def look_after(uri: str, count: int, words: Sequence[str], grace: float) -> sign
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """What became of a worker."""
+    """The result of one worker process."""
 
     listened: float | None
-    "When it said that it listens, in monotonic seconds; None if it never did."
+    "When it reported its address, in monotonic seconds; None if it never did."
     code: int | None
-    "Its exit code, below 0 for a signal; None if it was never started."
+    "Its exit code, negative for a signal; None if it was never started."
     how: str
-    "How it ended, for people."
+    "How it ended, as text."
 
 
 class _Crew:
-    """The workers, seen from their parent."""
+    """All workers of one parent."""
 
     def __init__(self, address: Address, count: int, words: Sequence[str], grace: float) -> None:
         self._count = count
         self._grace = grace
         self._command = [sys.executable, "-m", "afflux", "serve", str(address), *words]
         self._uri = ""
-        "What a client connects to, as the workers say it."
+        "Address for clients, as reported by a worker."
         self._listening = 0
-        "Places whose worker has listened, now or before."
+        "Slots of which a worker has listened, now or before."
         self._changed = asyncio.Event()
-        self._places: list[asyncio.Task[None]] = []
+        self._slots: list[asyncio.Task[None]] = []
         self._alive: dict[asyncio.subprocess.Process, socket.socket] = {}
-        "The workers there are, each with the parent's end of its line: that stays open as long as the worker lives."
+        "Running workers, each with the parent's end of its socket pair, which stays open while the worker runs."
 
     async def run(self) -> signal.Signals:
-        """Until the first signal, or until there is no use in trying again (typer.Exit)."""
+        """Run until the first signal, or until a slot fails for good (typer.Exit)."""
         from afflux.cli.serve import listen_for_signals
 
-        told: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
-        told.add_done_callback(lambda _: self._changed.set())
-        listen_for_signals(told)
+        stopped: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
+        stopped.add_done_callback(lambda _: self._changed.set())
+        listen_for_signals(stopped)
         try:
-            await self._work(told)
+            await self._work(stopped)
             await self._stop()
         except typer.Exit:
             await self._stop()
             raise
         finally:
-            for process, line in self._alive.items():  # only when it is cut short, as by a second signal
+            for process, line in self._alive.items():  # only when interrupted, as by a second signal
                 line.close()
                 with suppress(ProcessLookupError):
                     process.kill()
-        return told.result()
+        return stopped.result()
 
-    async def _work(self, told: asyncio.Future[signal.Signals]) -> None:
+    async def _work(self, stopped: asyncio.Future[signal.Signals]) -> None:
         for wanted in (1, self._count):
-            while len(self._places) < wanted:
-                place = asyncio.create_task(self._keep())
-                place.add_done_callback(lambda _: self._changed.set())
-                self._places.append(place)
-            while not told.done() and self._listening < wanted:
+            while len(self._slots) < wanted:
+                slot = asyncio.create_task(self._keep())
+                slot.add_done_callback(lambda _: self._changed.set())
+                self._slots.append(slot)
+            while not stopped.done() and self._listening < wanted:
                 await self._change()
-        if not told.done():
+        if not stopped.done():
             sys.stdout.write(f"ready {self._uri}\n")
             sys.stdout.flush()
-        while not told.done():
+        while not stopped.done():
             await self._change()
 
     async def _change(self) -> None:
-        """Wait for something to happen. A place that was given up says so here."""
-        for place in self._places:
-            if place.done():
-                place.result()
+        """Wait for a change. Raises the error of a slot that has failed for good."""
+        for slot in self._slots:
+            if slot.done():
+                slot.result()
         self._changed.clear()
         await self._changed.wait()
 
-    # -- one place ------------------------------------------------------------------------------------------
+    # -- one slot -------------------------------------------------------------------------------------------
 
     async def _keep(self) -> None:
-        """See to it that one place has a worker.
+        """Keep a worker running in one slot.
 
         Raises:
-            typer.Exit: there is no use in another one.
+            typer.Exit: the slot has failed for good.
         """
         waits, failures, counted = WAITS.waits(Random()), 0, False
         while True:
@@ -185,25 +184,25 @@ class _Crew:
                 if monotonic() - life.listened >= STEADY_S:
                     waits = WAITS.waits(Random())
             elif life.code == USAGE and not self._listening:
-                raise typer.Exit(USAGE)  # it has said why
+                raise typer.Exit(USAGE)  # the worker has printed the reason
             else:
                 failures += 1
             if failures == MOST_TRIES:
-                _say(f"{life.how}; {MOST_TRIES} in a row ended before they listened: that is given up")
+                _say(f"{life.how}; {MOST_TRIES} in a row ended before they listened; stopping")
                 raise typer.Exit(FAILED)
             wait = next(waits)
-            _say(f"{life.how}; another one starts in {wait:.1f} s")
+            _say(f"{life.how}; restarting in {wait:.1f} s")
             await asyncio.sleep(wait)
 
     async def _live(self, counted: bool) -> _Life:
-        """One worker, from its start to its end. ``counted``: this place has had one that listened."""
+        """Run one worker to its end. ``counted``: an earlier worker of this slot has listened."""
         try:
             process = await self._start()
         except OSError as error:
-            return _Life(None, None, f"a worker can not be started: {error.strerror}")
+            return _Life(None, None, f"cannot start a worker: {error.strerror}")
         line = self._alive[process]
         ended = asyncio.ensure_future(process.wait())
-        # Both, because what a handler has forked may hold the line when the worker itself is gone.
+        # Wait for both, because a process forked by a handler may keep the socket open after the worker has exited.
         said = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(line, _HEARD))
         try:
             await asyncio.wait((said, ended), return_when=asyncio.FIRST_COMPLETED)
@@ -220,7 +219,7 @@ class _Crew:
         return _Life(listened, code, f"worker {process.pid} {_ended(code)}")
 
     async def _start(self) -> asyncio.subprocess.Process:
-        """A new worker. It is in a group of its own: what is typed on the terminal is for the parent."""
+        """Start a worker in its own process group, so that signals from the terminal reach only the parent."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         line = theirs.fileno()
@@ -242,10 +241,10 @@ class _Crew:
     # -- the end --------------------------------------------------------------------------------------------
 
     async def _stop(self) -> None:
-        """Every worker closes in order; what does not is killed."""
-        for place in self._places:
-            place.cancel()
-        await asyncio.gather(*self._places, return_exceptions=True)
+        """Drain every worker; kill those that do not exit in time."""
+        for slot in self._slots:
+            slot.cancel()
+        await asyncio.gather(*self._slots, return_exceptions=True)
         ends = {asyncio.ensure_future(process.wait()): process for process in self._alive}
         for process in ends.values():
             with suppress(ProcessLookupError):
@@ -255,7 +254,7 @@ class _Crew:
             for end in done:
                 self._alive.pop(ends.pop(end)).close()
             for end in late:
-                _say(f"worker {ends[end].pid} did not end in {self._grace + LATE_S:g} s, and was killed")
+                _say(f"worker {ends[end].pid} killed: it did not end within {self._grace + LATE_S:g} s")
                 ends[end].kill()
 
 
