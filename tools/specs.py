@@ -5,7 +5,8 @@ three ways. The first that applies decides:
 
 1. Its name before the number: "RSocket R-26", "Jmux R-42 and D-8", "rsio R-1 to R-4".
 2. A sentence earlier in the file: "Rule numbers are Jmux's".
-3. The path: a folder or a part of the file's name is the wire's ("protocols/jmux", "test_rsocket_flow.py").
+3. The path: a folder or a part of the file's name is the wire's ("protocols/jmux", "test_rsocket_flow.py");
+   numbers in protocols/family are RSocket's.
 
 All other prefixes (HS, FC, DR, C, …) belong to one page and mean the same everywhere. In a wire's files a number such
 as 3.4 in a state table or in ``rule=`` is a section of the wire's page. Examples follow the words "such as".

@@ -429,7 +429,7 @@ async def test_what_replays_is_called_again(nursery: Nursery, place: Place) -> N
 
 
 async def test_what_does_not_replay_may_have_happened(nursery: Nursery, place: Place) -> None:
-    """Rule 11 of docs/robustness: Canceled, not Rejected; and what the server had asked itself is canceled."""
+    """DR-11: Canceled, not Rejected; and what the server had asked itself is canceled."""
     told: asyncio.Queue[str] = asyncio.Queue()
 
     class Answers:

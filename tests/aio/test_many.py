@@ -65,7 +65,7 @@ async def test_a_connection_that_was_cut_is_freed_too() -> None:
 
 @pytest.mark.parametrize("worked", [False, True])
 async def test_an_idle_connection_takes_little(worked: bool) -> None:
-    """performance.md: 10,000 in 200 MiB is 17 KiB for each, of which some is the interpreter's and the C library's."""
+    """10,000 connections in 200 MiB: 17 KiB each, part of which belongs to the interpreter and the C library."""
     ends = 200
     async with afflux.serve("tcp://127.0.0.1:0", Demo(), limits=LIMITS) as server:
         peers = [await afflux.connect(server.uri)]

@@ -1,1 +1,1 @@
-"""Hostile peers: the catalogue of docs/robustness, case by case, each named by its row."""
+"""Hostile peers: the cases of docs/hostile.md, each in the name of its test."""

@@ -1,4 +1,4 @@
-"""The rows of the robustness catalogue that Jmux, ReactiveSocket and reactive-streams-io have to keep.
+"""The cases of docs/hostile.md that apply to Jmux, ReactiveSocket and reactive-streams-io.
 
 A line: the row, whom it is for, and what it may cost in memory ("-": nothing beyond the connection's own). The letters
 are those of the limits: H ``first_frame_bytes``, F ``frame_bytes``, P ``payload_bytes``, C ``connection_bytes``, O

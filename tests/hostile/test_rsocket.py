@@ -111,7 +111,7 @@ ROWS = (
     *(f"FL-{n:02}" for n in (1, 2, 3, 4, 6, 10)),
     *(f"SL-{n:02}" for n in (1, 2, 3, 5, 7, 8, 10)),
 )
-"Every row of sections 3.1 to 3.6 and 3.8 that is tagged RS1 or all, resumption and leases apart."
+"Every case of docs/hostile.md that applies to RSocket, except resumption and leases."
 
 
 # -- 3.1 framing ----------------------------------------------------------------------------------------------

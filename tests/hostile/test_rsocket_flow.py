@@ -1,4 +1,4 @@
-"""Hostile RSocket peers, the rows of sections 3.4 to 3.8: credit, fragments, time, floods."""
+"""Hostile RSocket peers: credit, fragments, time and floods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile RSocket peers over a bare engine: leases and resumption (sections 3.6 and 3.7 of the catalogue). One case, or
+"""Hostile RSocket peers over a bare engine: leases and resumption. One case, or
 more, for each row; the tables at the end say which conversations tell it elsewhere, and which rows no engine can keep.
 """
 

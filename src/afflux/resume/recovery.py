@@ -53,7 +53,7 @@ def restart(record: Record, side: str) -> list[tuple[Opened, int]]:
             sent, allowed, _ = standing or (0, 0, 0)
             again.append((Opened(stream, served.verb, served.payload, allowed, False), sent))
             continue
-        # Rule 11 of docs/robustness: nobody knows what the handler had done.
+        # DR-11: what the handler had done is unknown.
         engine.fail(stream, Canceled(f"the {side} was restarted: processing may have begun"))
         engine.release(stream)
     return again

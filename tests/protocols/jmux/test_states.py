@@ -1,4 +1,4 @@
-"""Every cell of the tables, against grids written from the supplement by hand, and the engine against them."""
+"""Every cell of the tables, against grids written by hand from the specification, and the engine against them."""
 
 from __future__ import annotations
 

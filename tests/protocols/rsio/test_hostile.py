@@ -1,4 +1,4 @@
-"""Hostile peers: rows of the robustness catalogue that are this protocol's own. Where each of them is told, and what it
+"""Hostile peers: cases of docs/hostile.md that are this protocol's own. Where each of them is told, and what it
 may cost, is in tests/hostile."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every cell of the tables, against grids written from the supplement by hand, and the engine against both."""
+"""Every cell of the tables, against grids written by hand from the specification, and the engine against both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ways in which peers differ from the text of Jmux (section 6 of the supplement), and what they are called."""
+"""The ways in which peers differ from the text of Jmux (section 6 of the specification), and their names."""
 
 from __future__ import annotations
 

@@ -40,8 +40,7 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
 
 
 def refusal(reason: str) -> bytes:
-    """What a listener sends to a connection that it does not take: its header, then Shutdown, which says that nothing
-    was processed (R-7), so that the client may try again."""
+    """Bytes that refuse a connection: the header, then Shutdown. Nothing was processed (R-30): it is safe to retry."""
     return ServerConnectionHeader(initial_ration=1).encode() + Shutdown(detail=reason.encode()).encode()
 
 

@@ -132,7 +132,7 @@ CLIENT = Table(
     ],
     otherwise=(_A.VIOLATION, "3"),
 )
-"Rows of section 3.1 of the specification supplement. DRAINING is the application's wish."
+"Section 3.1. The application asks for DRAINING."
 
 SERVER = Table(
     "connection, server",

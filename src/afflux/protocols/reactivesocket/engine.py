@@ -1,7 +1,9 @@
 """One end of a ReactiveSocket connection, by the contract of core.engine: what a driver calls.
 
 The engine is RSocket's with other parts put in (dialect.py says why). What a caller does wrong is said with the rules
-of this protocol.
+of this protocol. The shared parts also keep these: the peer's ids come in any order (R-12), own ids are used again only
+after they have wrapped (R-13), the first item of a channel needs no credit (R-32), no stream has a timeout (R-41),
+and a connection that is silent for its lifetime is closed (D-12).
 """
 
 from __future__ import annotations

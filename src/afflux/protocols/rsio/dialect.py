@@ -1,4 +1,4 @@
-"""What this side knows beyond the draft (section 6 of the supplement), and what it is called in an address."""
+"""The extensions of the draft (section 6 of the specification), and their names in an address."""
 
 from __future__ import annotations
 

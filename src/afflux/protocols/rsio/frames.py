@@ -1,4 +1,4 @@
-"""The messages of reactive-streams-io, declared field by field in the order of section 2.2 of the supplement.
+"""The messages of reactive-streams-io, declared field by field in the order of section 2.2 of the specification.
 
 A message is the varint of its type and its fields, without tags and without a length (R-1, D-2). Nothing about a
 connection is decided here. A message's ``__init__`` is this side speaking and keeps every bound; reading is the peer
@@ -108,7 +108,7 @@ def _message(code: int) -> Callable[[type[M]], type[M]]:
 
 
 FRAMES: dict[int, type[Message]] = {}
-"Every message by its type (D-1), in the order of the supplement."
+"Every message by its type (D-1), in the order of section 2.2."
 
 
 class Hello(Message):

@@ -158,7 +158,7 @@ CLIENT = Table(
     ],
     otherwise=(_A.NOTHING, "3.1"),
 )
-"Rows of section 3.1 of the specification supplement."
+"Section 3.1 of the specification."
 
 SERVER = Table(
     "connection, server",
@@ -283,7 +283,7 @@ SUBSCRIBER = Table(
     ],
     otherwise=(_D.IGNORE, "SI-29"),
 )
-"Rows of section 3.2 of the specification supplement."
+"Section 3.2 of the specification."
 
 
 class PublisherState(IntEnum):
@@ -353,4 +353,4 @@ PUBLISHER = Table(
     ],
     otherwise=(_E.NOTHING, "R-28"),
 )
-"Rows of section 3.3 of the specification supplement."
+"Section 3.3 of the specification."

@@ -90,5 +90,5 @@ def pair_of(entry: EntryLike, compact_len: CompactLen = "minus-one") -> tuple[st
 
 def _written(mime: str, value: bytes, compact_len: CompactLen) -> tuple[bytes, bytes, bytes]:
     if len(value) > 0xFFFFFF:
-        raise invalid(f"a metadata entry of {len(value)} bytes: at most {0xFFFFFF} fit", "R-3")
+        raise invalid(f"a metadata entry of {len(value)} bytes: at most {0xFFFFFF} fit", "2.5")
     return encode_mime(mime, compact_len), len(value).to_bytes(3, "big"), value
