@@ -297,7 +297,7 @@ async def test_nobody_there() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        with pytest.raises(afflux.ConnectFailed, match=rf"can not connect to tcp://127.0.0.1:{port}: refused"):
+        with pytest.raises(afflux.ConnectFailed, match=rf"cannot connect to tcp://127.0.0.1:{port}: refused"):
             await afflux.connect(f"tcp://127.0.0.1:{port}")
     with pytest.raises(afflux.ConnectFailed, match="nothing listens there"):
         await afflux.connect("mem://nobody")

@@ -244,7 +244,7 @@ def test_a_port_in_use_is_a_failure_even_if_its_user_would_share_it(count: int) 
     with workers(count=count) as server:
         ran = run(f"serve {server.uri} --demo --workers 2")
         assert (ran.returncode, ran.stdout) == (1, "")
-        assert ran.stderr == f"afflux: can not listen on {server.uri}: the port is in use\n"
+        assert ran.stderr == f"afflux: cannot listen on {server.uri}: the port is in use\n"
 
 
 def test_where_ports_can_not_be_shared_it_is_told() -> None:

@@ -26,7 +26,7 @@ PIECE = 60_000
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A transport, and what can not be asked of it."""
+    """A transport, and what cannot be asked of it."""
 
     name: str
     uri: str

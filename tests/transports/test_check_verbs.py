@@ -161,10 +161,10 @@ async def test_a_blocking_client_that_closes_is_gone_at_once(place: Place) -> No
 async def test_an_address_where_nobody_is(place: Place) -> None:
     async with place.serve(Demo()) as server:
         uri = server.uri
-    with pytest.raises(afflux.ConnectFailed, match=f"can not connect to {place.kind.name}://"):
+    with pytest.raises(afflux.ConnectFailed, match=f"cannot connect to {place.kind.name}://"):
         await place.connect(uri)
     if place.kind.blocking:
-        with pytest.raises(afflux.ConnectFailed, match=f"can not connect to {place.kind.name}://"):
+        with pytest.raises(afflux.ConnectFailed, match=f"cannot connect to {place.kind.name}://"):
             place.dial(uri)
 
 

@@ -1,4 +1,4 @@
-"""TLS settings: what may be set, what wins, and what is said about files that can not be used."""
+"""TLS settings: what may be set, what wins, and what is said about files that cannot be used."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_clients_are_not_told_what_is_the_servers_own() -> None:
 def test_what_contradicts_itself(certificates: Certificates) -> None:
     with pytest.raises(AddressError, match=r"the key k.pem needs its certificate: cert="):
         Tls(key="k.pem")
-    with pytest.raises(AddressError, match="a ready context is taken as it is: ca, client_ca can not change it"):
+    with pytest.raises(AddressError, match="a ready context is taken as it is: ca, client_ca cannot change it"):
         Tls(context=ssl.create_default_context(), ca="a.pem", client_ca="b.pem")
     with pytest.raises(AddressError, match="a ready context"):
         afflux.connect("tls://h:1?ca=a.pem", tls=Tls(context=ssl.create_default_context()))
@@ -105,7 +105,7 @@ def test_files_that_can_not_be_used(certificates: Certificates, tmp_path: Path) 
     server = (
         (Tls(), "a TLS server shows a certificate: give cert= and key="),
         (Tls(cert=missing), f"cert: there is no file {missing}"),
-        (Tls(cert=tmp_path), f"cert: {tmp_path} can not be read: Is a directory"),
+        (Tls(cert=tmp_path), f"cert: {tmp_path} cannot be read: Is a directory"),
         (Tls(cert=nonsense), f"cert: {nonsense} holds no PEM certificate"),
         (Tls(cert=key), f"cert: {key} holds no PEM certificate"),
         (Tls(cert=cert), f"key: {cert} holds no PEM private key"),
@@ -113,7 +113,7 @@ def test_files_that_can_not_be_used(certificates: Certificates, tmp_path: Path) 
         (Tls(cert=cert, key=nonsense), f"key: {nonsense} holds no PEM private key"),
         (Tls(cert=cert, key=other_key), f"key: {other_key} does not belong to the certificate {cert}"),
         (Tls(cert=cert, key=locked(key)), "is locked by a passphrase"),
-        (Tls(cert=broken, key=key), f"cert: {broken} with key {key} can not be used"),
+        (Tls(cert=broken, key=key), f"cert: {broken} with key {key} cannot be used"),
         (Tls(cert=good, client_ca=missing), f"client_ca: there is no file {missing}"),
     )
     for tls, words in server:
@@ -137,7 +137,7 @@ def test_a_file_that_may_not_be_read(certificates: Certificates, tmp_path: Path)
     secret = tmp_path / "secret.pem"
     secret.write_bytes(certificates.server.read_bytes())
     secret.chmod(0)
-    with pytest.raises(AddressError, match="can not be read: Permission denied"):
+    with pytest.raises(AddressError, match="cannot be read: Permission denied"):
         server_context(Tls(cert=secret), HERE)
 
 
@@ -153,5 +153,5 @@ async def test_such_files_are_told_when_entered(certificates: Certificates, tmp_
 
 async def test_a_name_that_can_not_be() -> None:
     for name in (".", "a" * 70, "x..y", "a\0b"):
-        with pytest.raises(AddressError, match="TLS can not ask for the name"):
+        with pytest.raises(AddressError, match="TLS cannot ask for the name"):
             await afflux.connect("tls://127.0.0.1:1", tls=Tls(server_name=name))

@@ -55,7 +55,7 @@ async def test_the_first_address_that_answers_is_taken(monkeypatch: pytest.Monke
 
 
 async def test_an_address_of_another_machine() -> None:
-    with pytest.raises(afflux.BindFailed, match=r"can not listen on tcp://192.0.2.1:0"):
+    with pytest.raises(afflux.BindFailed, match=r"cannot listen on tcp://192.0.2.1:0"):
         await afflux.serve("tcp://192.0.2.1:0", Echo())
 
 

@@ -19,7 +19,7 @@ import afflux.sync
 from afflux import ConnectFailed, Limits, Tls
 from afflux.transports.address import parse
 from afflux.transports.security import server_context
-from afflux.transports.tls_aio import SecureTransport
+from afflux.transports.tls_aio import SecureLink
 from afflux.transports.tls_session import Session
 from tests.aio.handlers import Demo
 from tests.transports.certificates import Certificates
@@ -239,7 +239,7 @@ async def test_a_plaintext_server_knows_what_came(certificates: Certificates) ->
                 await turns_until(lambda: len(server.connections) == 1)
                 (guest,) = server.connections
                 sock.sendall(words)
-                if len(words) > 5:  # HS-12: it is answered as any first frame that can not be
+                if len(words) > 5:  # HS-12: it is answered as any first frame that cannot be
                     assert b"first-frame-too-large" in await asyncio.to_thread(sock.recv, 1000)
             await guest.wait_closed()
             assert isinstance(guest.error, afflux.RemoteProtocolError)
@@ -361,7 +361,7 @@ async def test_a_socket_that_breaks_before_it_is_taken_over(certificates: Certif
     """The listener tells the protocol object, which has to tell the driver: it holds the place of a connection."""
     end = End()
     session = Session(server_context(certificates.to_serve), parse(HERE), server=True)
-    SecureTransport(session, end, flush=1.0).connection_lost(OSError("bad descriptor"))
+    SecureLink(session, end, flush=1.0).connection_lost(OSError("bad descriptor"))
     assert end.told == ["lost"]
 
 

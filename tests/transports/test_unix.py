@@ -114,10 +114,10 @@ async def test_addresses_that_can_not_be(tmp_path: Path, side: str) -> None:
         (tmp_path / "file", "refused: nothing listens there"),
         (long, "the path is longer than 107 bytes"),
     ):
-        with pytest.raises(ConnectFailed, match=f"can not connect to unix://{path}: {words}"):
+        with pytest.raises(ConnectFailed, match=f"cannot connect to unix://{path}: {words}"):
             await connect(path)
     for path, words in ((tmp_path / "no" / "x", "there is no folder"), (long, "the path is longer than 107 bytes")):
-        with pytest.raises(BindFailed, match=f"can not listen on unix://{path}: {words}"):
+        with pytest.raises(BindFailed, match=f"cannot listen on unix://{path}: {words}"):
             await afflux.serve(uri_of(path), Demo())
 
 
@@ -168,9 +168,9 @@ async def test_a_socket_of_another_kind(tmp_path: Path) -> None:
     path = tmp_path / "datagrams.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
         other.bind(str(path))
-        with pytest.raises(BindFailed, match="can not listen on"):
+        with pytest.raises(BindFailed, match="cannot listen on"):
             await afflux.serve(uri_of(path), Demo())
-        with pytest.raises(ConnectFailed, match="can not connect to"):
+        with pytest.raises(ConnectFailed, match="cannot connect to"):
             await afflux.connect(uri_of(path))
     assert path.exists()
 

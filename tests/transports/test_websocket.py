@@ -34,8 +34,10 @@ from afflux.core.events import Event
 from afflux.protocols.rsocket import frames
 from afflux.protocols.rsocket.engine import Engine
 from afflux.transports.address import Address, parse
+from afflux.transports.ws_client import ClientWire
 from afflux.transports.ws_frames import binary
-from afflux.transports.ws_wire import ClientWire, ServerWire, Wire
+from afflux.transports.ws_server import ServerWire
+from afflux.transports.ws_wire import Wire
 from tests.aio.handlers import Demo, Waits, turns
 from tests.transports.certificates import Certificates
 
@@ -738,8 +740,8 @@ ANSWERS = [
     (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n<html>\n<b>", "the server answered HTTP 200 OK: <html>$"),
     (b"HTTP/1.1 200 \xff\r\nContent-Length: 2\r\n\r\n\xff\x00", "the server answered HTTP 200"),
     (b"HTTP/1.1 101 Yes\r\n\r\n", "opens no WebSocket: missing Connection header"),
-    (b"HTTP/1.1 nonsense\r\n\r\n", "can not be read, and begins with 'HTTP/1.1 nonsense'"),
-    (b"HTTP/1.1 404 Not", "can not be read, and begins with 'HTTP/1.1 404 Not'"),
+    (b"HTTP/1.1 nonsense\r\n\r\n", "cannot be read, and begins with 'HTTP/1.1 nonsense'"),
+    (b"HTTP/1.1 404 Not", "cannot be read, and begins with 'HTTP/1.1 404 Not'"),
     (b"SSH-2.0-OpenSSH_9.6\r\n", "the server speaks SSH, and begins with 'SSH-2.0-OpenSSH_9.6'"),
     (b"\x00\x00\x0f\n\n", "the server speaks no HTTP, and begins with"),
     (b"HTTP/1.1 200 OK\r\n" + (b"A: " + b"x" * 8000 + b"\r\n") * 9, "longer than 65536 bytes, and begins with 'HTTP"),
@@ -749,9 +751,9 @@ ANSWERS = [
 @pytest.mark.parametrize(("words", "text"), ANSWERS, ids=[text for _, text in ANSWERS])
 async def test_a_server_that_opens_no_websocket(words: bytes, text: str) -> None:
     async with stranger(words) as uri:
-        with pytest.raises(afflux.ConnectFailed, match=f"can not connect to {uri}: .*{text}"):
+        with pytest.raises(afflux.ConnectFailed, match=f"cannot connect to {uri}: .*{text}"):
             await afflux.connect(uri)
-        with pytest.raises(afflux.ConnectFailed, match=f"can not connect to {uri}: .*{text}"):
+        with pytest.raises(afflux.ConnectFailed, match=f"cannot connect to {uri}: .*{text}"):
             await asyncio.to_thread(afflux.sync.connect, uri)
 
 
@@ -777,19 +779,19 @@ ANSWERS_THAT_STAY = [
     (b"HTTP/1.0 200 OK\r\n\r\n", "answered HTTP 200 OK$"),
     (b"HTTP/1.0 101 Yes\r\nUpgrade: websocket\r\n\r\n", "opens no WebSocket: it is one of HTTP/1.0"),
     (b"HTTP/1.1 503 Busy\r\nbad header\r\n: worse\r\n\r\n", "answered HTTP 503 Busy$"),
-    (b"HTTP/1.1 101 Yes\r\nbad header\r\n\r\n", "can not be read, and begins with 'HTTP/1.1 101 Yes'"),
+    (b"HTTP/1.1 101 Yes\r\nbad header\r\n\r\n", "cannot be read, and begins with 'HTTP/1.1 101 Yes'"),
     (b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 302 Found\r\nLocation: /y\r\n\r\n", "302 Found, to /y;"),
     (b"HTTP/1.1 100 Continue\r\n\r\n" * 4000, "longer than 65536 bytes"),
     (b"HTTP/1.1 200 OK\r\nA: " + b"x" * 70_000, "longer than 65536 bytes, and begins with 'HTTP/1.1 200 OK'"),
-    (b"HTTP/1.1 99 Low\r\n", "can not be read, and begins with 'HTTP/1.1 99 Low'"),
-    (b"HTTP/1.1 600 High\r\n", "can not be read, and begins with 'HTTP/1.1 600 High'"),
-    (b"HTTP/1.1 " + b"x" * 200, "can not be read, and begins with 'HTTP/1.1 xxx"),
+    (b"HTTP/1.1 99 Low\r\n", "cannot be read, and begins with 'HTTP/1.1 99 Low'"),
+    (b"HTTP/1.1 600 High\r\n", "cannot be read, and begins with 'HTTP/1.1 600 High'"),
+    (b"HTTP/1.1 " + b"x" * 200, "cannot be read, and begins with 'HTTP/1.1 xxx"),
     (b"HTTP/1.1", None),
     (b"\n", "the server speaks no HTTP"),
 ]
 "Of servers that leave the connection open: nothing else may be waited for. None is an answer that has not ended."
 WHOLE = [
-    (b"HTTP/2 200\r\n", "can not be read, and begins with 'HTTP/2 200'"),
+    (b"HTTP/2 200\r\n", "cannot be read, and begins with 'HTTP/2 200'"),
     (b"ICY 200 OK\r\n\r\n", "the server speaks no HTTP, and begins with 'ICY 200 OK'"),
     (b"\x15\x03\x03\x00\x02\x02\x0a", "the server speaks TLS"),
 ]

@@ -111,7 +111,7 @@ class ConnectionClosed(Error):
 
 
 class BindFailed(Error):
-    """A server can not listen at its address: in use, not of this machine, or not permitted."""
+    """A server cannot listen at its address: in use, not of this machine, or not permitted."""
 
 
 class ConnectFailed(ConnectionClosed):

@@ -161,5 +161,5 @@ def _options(query: str, protocol: ProtocolEntry, transport: TransportEntry) -> 
         try:
             options[name] = known[name](text)
         except ValueError as error:
-            raise AddressError(f'option "{name}" can not be "{text[:64]}": {error}') from None
+            raise AddressError(f'option "{name}" cannot be "{text[:64]}": {error}') from None
     return options

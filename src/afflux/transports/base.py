@@ -130,7 +130,7 @@ class Transport(Protocol):
         """Open a link and connect a protocol object to it.
 
         Raises:
-            AddressError: a certificate or a key can not be used.
+            AddressError: a certificate or a key cannot be used.
             ConnectFailed: nobody is there, or the handshake failed.
         """
 
@@ -140,8 +140,8 @@ class Transport(Protocol):
         """Accept links.
 
         Raises:
-            AddressError: a certificate or a key can not be used.
-            BindFailed: the address can not be had.
+            AddressError: a certificate or a key cannot be used.
+            BindFailed: the address cannot be had.
         """
 
     def refusal(self, address: Address, reason: str) -> bytes:
@@ -153,7 +153,7 @@ class Transport(Protocol):
         to bound; under asyncio they are those of the driver's engine.
 
         Raises:
-            AddressError: a certificate or a key can not be used.
+            AddressError: a certificate or a key cannot be used.
             ConnectFailed: nobody is there, or not within ``timeout`` seconds, or the handshake failed.
             Unsupported: this transport has no blocking side.
         """

@@ -34,9 +34,9 @@ class Mem:
         """Connect to a listener of this loop."""
         listener = _listening.get(address.host)
         if listener is None or listener.loop is not asyncio.get_running_loop():
-            raise ConnectFailed(f"can not connect to {address}: nothing listens there, in this event loop")
+            raise ConnectFailed(f"cannot connect to {address}: nothing listens there, in this event loop")
         if (reason := await listener.admitted()) is not None:
-            raise ConnectFailed(f"can not connect to {address}: {reason}")
+            raise ConnectFailed(f"cannot connect to {address}: {reason}")
         pair(factory(), listener.factory(""))
 
     async def listen(
@@ -45,7 +45,7 @@ class Mem:
         """Take the name."""
         known = _listening.get(address.host)
         if known is not None and not known.loop.is_closed():
-            raise BindFailed(f"can not listen on {address}: the name is in use")
+            raise BindFailed(f"cannot listen on {address}: the name is in use")
         return _MemListener(address, admission, factory)
 
     def refusal(self, address: Address, reason: str) -> bytes:

@@ -100,7 +100,7 @@ class World:
         return new
 
     def resume(self, newcomer: End, event: Resuming) -> None:
-        """Give a newcomer's link to the session that it asks for; it is refused if that can not go on."""
+        """Give a newcomer's link to the session that it asks for; it is refused if that cannot go on."""
         engine = newcomer.engine
         try:
             events = event.session.resumption.resume(event.request, self.now)

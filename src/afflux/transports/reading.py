@@ -41,7 +41,7 @@ class Receiver(asyncio.BufferedProtocol):
     "asyncio's name for it."
 
     def held_below(self, size: int) -> None:
-        """The transport holds ``size`` received bytes that it can not hand over yet."""
+        """The transport holds ``size`` received bytes that it cannot hand over yet."""
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were read."""

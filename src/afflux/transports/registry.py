@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from afflux.core.errors import MissingExtra
+
 if TYPE_CHECKING:
     from afflux.transports.base import Transport
 
@@ -40,26 +42,39 @@ class TransportEntry:
     options: tuple[tuple[str, Callable[[str], Any]], ...] = ()
     "What an address may set beside the protocol's options, and how to read each."
 
+    extra: tuple[str, str, str] | None = None
+    "Its name in errors, the extra that it needs and the library that the extra installs; None without an extra."
+
     @property
     def secure(self) -> bool:
         """Whether it has TLS."""
         return any(name == "ca" for name, _ in self.options)
 
     def load(self) -> Transport:
-        """Import the transport."""
-        transport: Transport = import_module(self.module).TRANSPORT
+        """Import the transport.
+
+        Raises:
+            MissingExtra: it needs a library that is not installed.
+        """
+        try:
+            transport: Transport = import_module(self.module).TRANSPORT
+        except ModuleNotFoundError as error:
+            if self.extra is None or str(error.name).partition(".")[0] != self.extra[2]:
+                raise
+            raise MissingExtra(*self.extra[:2]) from None
         return transport
 
 
 _TLS: Final = tuple((name, _text) for name in ("ca", "cert", "key", "name", "client_ca"))
+_WS: Final = ("WebSocket", "ws", "websockets")
 
 TRANSPORTS: Final = {
     entry.name: entry
     for entry in (
         TransportEntry("tcp", "afflux.transports.tcp"),
         TransportEntry("tls", "afflux.transports.tls", options=_TLS),
-        TransportEntry("ws", "afflux.transports.websocket", port=80),
-        TransportEntry("wss", "afflux.transports.websocket", port=443, options=_TLS),
+        TransportEntry("ws", "afflux.transports.websocket", port=80, extra=_WS),
+        TransportEntry("wss", "afflux.transports.websocket", port=443, options=_TLS, extra=_WS),
         TransportEntry("unix", "afflux.transports.unix", "path", options=(("mode", _mode),)),
         TransportEntry("mem", "afflux.transports.mem", "name"),
     )

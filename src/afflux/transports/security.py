@@ -55,7 +55,7 @@ class Tls:
             raise AddressError(f"the key {self.key} needs its certificate: cert=")
         beside = [name for name in ("ca", "cert", "key", "client_ca") if getattr(self, name) is not None]
         if self.context is not None and beside:
-            raise AddressError(f"a ready context is taken as it is: {', '.join(beside)} can not change it")
+            raise AddressError(f"a ready context is taken as it is: {', '.join(beside)} cannot change it")
 
 
 def settled(tls: Tls | None, address: Address) -> Tls | None:
@@ -90,7 +90,7 @@ def client_context(tls: Tls | None, address: Address) -> ssl.SSLContext:
     """The context of a client.
 
     Raises:
-        AddressError: a file is missing, can not be read, or does not hold what it should.
+        AddressError: a file is missing, cannot be read, or does not hold what it should.
     """
     settings = settled(tls, address) or Tls()
     if settings.context is not None:
@@ -111,7 +111,7 @@ def server_context(tls: Tls | None, address: Address | None = None) -> ssl.SSLCo
     """The context of a server; ``address`` may add its options.
 
     Raises:
-        AddressError: there is no certificate, or a file is missing, can not be read, or does not hold what it should.
+        AddressError: there is no certificate, or a file is missing, cannot be read, or does not hold what it should.
     """
     import ssl
 
@@ -203,7 +203,7 @@ def _show(context: ssl.SSLContext, cert: _Path, key: _Path | None) -> None:
         elif getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
             text = f"key: {own} does not belong to the certificate {cert}"
         else:
-            text = f"cert: {cert} with key {own} can not be used ({_reason(error)})"
+            text = f"cert: {cert} with key {own} cannot be used ({_reason(error)})"
         raise AddressError(text) from error
 
 
@@ -215,7 +215,7 @@ def _readable(what: str, path: _Path, mark: bytes, kind: str) -> None:
     except FileNotFoundError as error:
         raise AddressError(f"{what}: there is no file {path}") from error
     except OSError as error:
-        raise AddressError(f"{what}: {path} can not be read: {error.strerror}") from error
+        raise AddressError(f"{what}: {path} cannot be read: {error.strerror}") from error
     if not found:
         raise AddressError(f"{what}: {path} holds no PEM {kind}")
 

@@ -94,8 +94,8 @@ def reserved(address: Address) -> tuple[Address, list[socket.socket]]:
     open the port is not given to anyone else, even when all who share it are gone for a moment.
 
     Raises:
-        BindFailed: the address can not be had, or somebody listens there already, sharing it or not.
-        Unsupported: ports can not be shared here.
+        BindFailed: the address cannot be had, or somebody listens there already, sharing it or not.
+        Unsupported: ports cannot be shared here.
     """
     require_sharing()
     try:
@@ -260,11 +260,11 @@ def _port_of(sockets: Sequence[socket.socket]) -> int:
 
 
 def _bind_failed(address: Address, error: OSError) -> BindFailed:
-    return BindFailed(f"can not listen on {address}: {_words(error)}")
+    return BindFailed(f"cannot listen on {address}: {_words(error)}")
 
 
 def _why_not(address: Address, error: OSError) -> str:
-    return f"can not connect to {address}: {_words(error)}"
+    return f"cannot connect to {address}: {_words(error)}"
 
 
 def _words(error: OSError) -> str:

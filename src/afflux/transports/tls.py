@@ -38,13 +38,13 @@ class SecureTcp:
         """Connect, and shake hands."""
         import asyncio
 
-        from afflux.transports.tls_aio import SecureTransport
+        from afflux.transports.tls_aio import SecureLink
 
         session = _session(address, tls)
         sock = await connected(address)
         loop = asyncio.get_running_loop()
         ready = loop.create_future()
-        transport = SecureTransport(session, factory(), flush=0.0, ready=ready)
+        transport = SecureLink(session, factory(), flush=0.0, ready=ready)
         try:
             await joined(loop.create_connection(lambda: transport, sock=sock))
             await ready
@@ -57,13 +57,13 @@ class SecureTcp:
         self, address: Address, admission: Admission, factory: Factory, tls: Tls | None = None
     ) -> Listener:
         """Listen as TCP does."""
-        from afflux.transports.tls_aio import SecureTransport
+        from afflux.transports.tls_aio import SecureLink
 
         context = server_context(tls, address)
         where = public(address)
 
         def welcome(host: str) -> Receiver:
-            return SecureTransport(Session(context, where, server=True), factory(host), flush=admission.flush)
+            return SecureLink(Session(context, where, server=True), factory(host), flush=admission.flush)
 
         listener = await TCP.listen(where, admission, welcome)
         where = listener.address  # nobody is welcomed before the loop's next turn

@@ -1,11 +1,11 @@
-"""TLS under asyncio: a transport for the driver above, a protocol for the socket below. The TLS is tls_session.py's.
+"""Run TLS under asyncio: a protocol for the socket below, a transport for the driver above. See tls_session.py for TLS.
 
-1. At a server the driver is told at once that the connection is made; what it writes waits for the handshake, and
-   ending or closing before that is aborting. At a client it is told after the handshake.
-2. ``write_eof`` is a close_notify and the end of the socket's half: reading goes on.
+1. At a server the driver gets its transport when the socket is there; what it writes waits for the handshake, and
+   ``write_eof`` or ``close`` before the end of the handshake is ``abort``. At a client it gets it after the handshake.
+2. ``write_eof`` sends a close_notify and ends the socket's half: reading continues.
 3. A peer that ends without a close_notify has cut the connection: ``connection_lost`` without ``eof_received``.
-4. Why a handshake failed goes out as an alert; a server gives the peer ``flush`` seconds to read it, because a
-   close with unread input would take it back.
+4. A failed handshake sends an alert. A server gives the peer ``flush`` seconds to read it, because a close with unread
+   input would take it back.
 """
 
 from __future__ import annotations
@@ -18,96 +18,175 @@ from afflux.core.errors import ConnectionClosed
 from afflux.transports.reading import DISCARDED_BYTES, GONE, Receiver, end_half
 from afflux.transports.tls_session import Session
 
-__all__ = ["SecureTransport"]
+__all__ = ["SecureLink", "SecureTransport"]
 
 _PIECE = 0x10000
-"What is decrypted or encrypted at once, so that the buffers between stay small."
+"Bytes that are decrypted or encrypted in one step, so that the buffers between stay small."
 
 
-class SecureTransport(asyncio.Transport, Receiver):  # long: both of asyncio's contracts meet here
-    """One TLS connection."""
+class SecureTransport(asyncio.Transport):
+    """What the driver writes to and pauses."""
+
+    def __init__(self, link: SecureLink) -> None:
+        super().__init__()
+        self._link = link
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send; before the end of the handshake the data waits."""
+        self._link.write(data)
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Send several pieces."""
+        self._link.write(b"".join(list_of_data))
+
+    def can_write_eof(self) -> bool:
+        """True, unlike asyncio's own TLS."""
+        return True
+
+    def write_eof(self) -> None:
+        """End this half; what the peer still sends is read."""
+        self._link.write_eof()
+
+    def close(self) -> None:
+        """Close when everything is written."""
+        self._link.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._link.abort()
+
+    def is_closing(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self._link.closing
+
+    def pause_reading(self) -> None:
+        """Deliver nothing for now. A handshake continues."""
+        self._link.read(False)
+
+    def resume_reading(self) -> None:
+        """Deliver again; what has arrived meanwhile is delivered in a later turn of the loop."""
+        self._link.read(True)
+
+    def is_reading(self) -> bool:
+        """Whether it delivers what arrives."""
+        return self._link.reading and not self._link.closing
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Deliver to another driver."""
+        self._link.upper = cast("Receiver", protocol)
+
+    def unsent(self) -> int:
+        """Bytes that wait to be written, here and in the socket's buffer."""
+        return self._link.unsent
+
+    get_write_buffer_size = unsent
+    "asyncio's name for it."
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """When to pause and to resume writing."""
+        self._link.set_limits(high, low)
+
+    def extra_info(self, name: str, default: Any = None) -> Any:
+        """``peercert``, ``ssl_object``, and what the socket's transport has."""
+        link = self._link
+        if name == "ssl_object":
+            return link.session.tls
+        if name == "peercert":
+            return link.session.certificate
+        return default if link.raw is None else link.raw.get_extra_info(name, default)
+
+    get_extra_info = extra_info
+    "asyncio's name for it."
+
+
+class SecureLink(Receiver):
+    """One TLS connection; what the socket delivers to."""
 
     def __init__(
-        self, session: Session, protocol: Receiver, *, flush: float, ready: asyncio.Future[None] | None = None
+        self, session: Session, upper: Receiver, *, flush: float, ready: asyncio.Future[None] | None = None
     ) -> None:
-        """``ready`` is a client's: done when the connection is made, or failed."""
-        super().__init__()
+        """``ready`` is a client's: done when the handshake is over or has failed."""
+        self.upper = upper
+        "The driver."
+        self.reading = True
+        "The driver takes input."
+        self.closing = False
+        "It is closed, or about to be."
         self._loop = asyncio.get_running_loop()
-        self._session = session
-        self._protocol = protocol
+        self.session = session
+        "Its TLS."
         self._flush_s = flush
         self._ready = ready
-        self._raw: asyncio.Transport | None = None
+        self.raw: asyncio.Transport | None = None
+        "The socket's transport."
         self._made = False
-        self._reading = True
         self._resuming = False
         self._full = False
-        self._told_to_pause = False
-        self._told_the_end = False
+        self._paused_upper = False
+        self._reported_end = False
         self._ended = False
-        self._closing = False
         self._cut = False
         self._lost = False
         self._high = _PIECE
         self._discarded = 0
         self._linger: asyncio.TimerHandle | None = None
 
-    # -- asyncio.Protocol: what the socket tells ------------------------------------------------------------------
+    # -- from below: asyncio.Protocol ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there."""
-        self._raw = cast("asyncio.Transport", transport)
+        """Begin the handshake on the socket."""
+        self.raw = cast("asyncio.Transport", transport)
         if self._ready is None:
             self._make()
         self._shake()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Something was read."""
+        """Take what was read into the buffer."""
         if self._over:
             self._discard(nbytes)
         else:
             super().buffer_updated(nbytes)
 
     def data_received(self, data: bytes) -> None:
-        """Something has arrived."""
+        """Decrypt what arrived."""
         if self._over:
             self._discard(len(data))
             return
         with memoryview(data) as view:
             for start in range(0, len(view), _PIECE):
-                self._session.feed(view[start : start + _PIECE])
-                if not self._session.ready:
+                self.session.feed(view[start : start + _PIECE])
+                if not self.session.ready:
                     self._shake()
-                if self._session.ready and self._reading:
+                if self.session.ready and self.reading:
                     self._deliver()
 
     def eof_received(self) -> bool:
-        """The socket gives nothing more. The end in order was a close_notify, before."""
-        session = self._session
+        """The socket has ended. An orderly end was a close_notify, before."""
+        session = self.session
         if not session.ready and session.failure is None:
             session.feed_eof()
             self._shake()
-        if session.ended and not self._closing:
-            return True  # its half alone: the driver was told, and decides
-        self._cut = session.ready and not self._closing and session.failure is None
-        self._closing = True
+        if session.ended and not self.closing:
+            return True  # only its half: the driver knows, and decides
+        self._cut = session.ready and not self.closing and session.failure is None
+        self.closing = True
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """The socket is closed: report why."""
         if self._linger is not None:
             self._linger.cancel()
-        session = self._session
-        if not session.ready and session.failure is None and not self._closing:
+        session = self.session
+        if not session.ready and session.failure is None and not self.closing:
             session.feed_eof()
             session.handshake()
         error: Exception | None = session.failure or exc
-        if error is None and (self._cut or not (self._closing or session.ended)):
+        if error is None and (self._cut or not (self.closing or session.ended)):
             error = ConnectionClosed("the peer cut the connection without ending TLS first", rule="TR-05")
-        self._closing = self._lost = True
-        protocol, self._protocol = self._protocol, GONE
+        self.closing = self._lost = True
+        upper, self.upper = self.upper, GONE
         if self._made or self._ready is None:
-            protocol.connection_lost(error)
+            upper.connection_lost(error)
         elif not self._ready.done():
             self._ready.set_exception(error or ConnectionClosed("the connection was closed during the handshake"))
 
@@ -121,117 +200,81 @@ class SecureTransport(asyncio.Transport, Receiver):  # long: both of asyncio's c
         self._full = False
         self._check_room()
 
-    # -- asyncio.Transport: what the driver calls -----------------------------------------------------------------
+    # -- from above: SecureTransport ------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send, or keep for the end of the handshake."""
-        if self._closing or self._ended:
+        """Send; before the end of the handshake the data waits."""
+        if self.closing or self._ended:
             return
         with memoryview(data) as view:
             for start in range(0, len(view), _PIECE):
-                self._session.write(view[start : start + _PIECE])
+                self.session.write(view[start : start + _PIECE])
                 self._flush()
         self._check_room()
-        if self._session.failure is not None and self._raw is not None:
-            self._give_up(self._raw)
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Send several pieces."""
-        self.write(b"".join(list_of_data))
-
-    def can_write_eof(self) -> bool:
-        """Yes, unlike asyncio's own TLS."""
-        return True
+        if self.session.failure is not None and self.raw is not None:
+            self._give_up(self.raw)
 
     def write_eof(self) -> None:
-        """Nothing more will be written; what the peer still sends is read."""
-        if not self._session.ready:
+        """End this half; what the peer still sends is read."""
+        if not self.session.ready:
             self.abort()
-        elif self._raw is not None and not self._closing and not self._ended:
-            self._session.end()
+        elif self.raw is not None and not self.closing and not self._ended:
+            self.session.end()
             self._flush()
             self._ended = True
-            end_half(self._raw)
+            end_half(self.raw)
             self._resume_soon()
 
     def close(self) -> None:
         """Close when everything is written."""
-        if not self._session.ready:
+        if not self.session.ready:
             self.abort()
-        elif self._raw is not None and not self._closing:
-            self._closing = True
+        elif self.raw is not None and not self.closing:
+            self.closing = True
             if not self._ended:
-                self._session.end()
+                self.session.end()
                 self._flush()
-            self._raw.close()
+            self.raw.close()
 
     def abort(self) -> None:
         """Close now."""
-        self._closing = True
-        if self._raw is not None and not self._lost:
-            self._raw.abort()
+        self.closing = True
+        if self.raw is not None and not self._lost:
+            self.raw.abort()
 
-    def is_closing(self) -> bool:
-        """Whether it is closed, or about to be."""
-        return self._closing
-
-    def pause_reading(self) -> None:
-        """Take nothing for now. A handshake goes on."""
-        if self._reading and self._raw is not None and not self._closing:
-            self._reading = False
-            if self._session.ready:
-                self._raw.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Take what comes; what has come already is delivered in a later turn of the loop."""
-        if not self._reading and self._raw is not None and not self._closing:
-            self._reading = True
-            self._raw.resume_reading()
+    def read(self, wanted: bool) -> None:
+        """Whether to deliver what arrives. A handshake continues meanwhile."""
+        raw = self.raw
+        if self.reading == wanted or raw is None or self.closing:
+            return
+        self.reading = wanted
+        if wanted:
+            raw.resume_reading()
             self._resume_soon()
+        elif self.session.ready:
+            raw.pause_reading()
 
-    def is_reading(self) -> bool:
-        """Whether it takes what comes."""
-        return self._reading and not self._closing
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Another driver takes over."""
-        self._protocol = cast("Receiver", protocol)
-
+    @property
     def unsent(self) -> int:
         """Bytes that wait to be written, here and in the socket's buffer."""
-        raw = self._raw
-        return self._session.unsent + (0 if raw is None else raw.get_write_buffer_size())
+        return self.session.unsent + (0 if self.raw is None else self.raw.get_write_buffer_size())
 
-    get_write_buffer_size = unsent
-    "asyncio's name for it."
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+    def set_limits(self, high: int | None, low: int | None) -> None:
         """When to pause and to resume writing."""
         self._high = _PIECE if high is None else high
-        if self._raw is not None:
-            self._raw.set_write_buffer_limits(high, low)
-
-    def extra_info(self, name: str, default: Any = None) -> Any:
-        """``peercert``, ``ssl_object``, and what the socket's transport knows."""
-        if name == "ssl_object":
-            return self._session.tls
-        if name == "peercert":
-            return self._session.certificate
-        return default if self._raw is None else self._raw.get_extra_info(name, default)
-
-    get_extra_info = extra_info
-    "asyncio's name for it."
+        if self.raw is not None:
+            self.raw.set_write_buffer_limits(high, low)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _make(self) -> None:
         self._made = True
-        self._protocol.connection_made(self)
+        self.upper.connection_made(SecureTransport(self))
 
     def _shake(self) -> None:
-        """A step of the handshake."""
-        session, raw = self._session, self._raw
-        if raw is None or self._closing:
+        """Take a step of the handshake."""
+        session, raw = self.session, self.raw
+        if raw is None or self.closing:
             return
         done = session.handshake()
         self._flush()
@@ -242,12 +285,12 @@ class SecureTransport(asyncio.Transport, Receiver):  # long: both of asyncio's c
                 self._make()
                 self._ready.set_result(None)
             self._check_room()
-            if not self._reading:
+            if not self.reading:
                 raw.pause_reading()
 
     def _give_up(self, raw: asyncio.Transport) -> None:
-        """TLS has failed, and the peer was told why."""
-        if self._ready is not None or self._session.ready:
+        """End the link: TLS has failed, and the peer got an alert."""
+        if self._ready is not None or self.session.ready:
             raw.close()
         elif self._linger is None and not raw.is_closing():
             self._linger = self._loop.call_later(self._flush_s, raw.abort)
@@ -255,31 +298,31 @@ class SecureTransport(asyncio.Transport, Receiver):  # long: both of asyncio's c
 
     @property
     def _over(self) -> bool:
-        """What arrives now is of no use: TLS has failed or was ended by the peer, or the driver has closed."""
-        session = self._session
-        return self._closing or session.failure is not None or session.ended
+        """True when input is discarded: TLS has failed or the peer has ended it, or the driver has closed."""
+        session = self.session
+        return self.closing or session.failure is not None or session.ended
 
     def _discard(self, size: int) -> None:
-        """Throw away input after the end. A peer that goes on for too long is not read any more."""
+        """Discard input after the end; reading stops after DISCARDED_BYTES."""
         self._discarded += size
-        if self._discarded > DISCARDED_BYTES and self._raw is not None:
-            self._raw.pause_reading()
+        if self._discarded > DISCARDED_BYTES and self.raw is not None:
+            self.raw.pause_reading()
 
     def _deliver(self) -> None:
-        """Hand over what can be read."""
-        session, raw = self._session, self._raw
+        """Deliver what is decrypted."""
+        session, raw = self.session, self.raw
         data = session.read()
         if data:
-            self._protocol.data_received(data)
-        if raw is None or self._closing:
+            self.upper.data_received(data)
+        if raw is None or self.closing:
             return
         self._flush()
         self._check_room()
         if session.failure is not None:
             self._give_up(raw)
-        elif session.ended and not self._told_the_end:
-            self._told_the_end = True
-            if not self._protocol.eof_received():
+        elif session.ended and not self._reported_end:
+            self._reported_end = True
+            if not self.upper.eof_received():
                 self.close()
 
     def _resume_soon(self) -> None:
@@ -289,17 +332,17 @@ class SecureTransport(asyncio.Transport, Receiver):  # long: both of asyncio's c
 
     def _resume(self) -> None:
         self._resuming = False
-        if self._session.ready and self._reading and not self._closing:
+        if self.session.ready and self.reading and not self.closing:
             self._deliver()
 
     def _flush(self) -> None:
-        data = self._session.outgoing()
-        if data and self._raw is not None and not self._ended:
-            self._raw.write(data)
+        data = self.session.outgoing()
+        if data and self.raw is not None and not self._ended:
+            self.raw.write(data)
 
     def _check_room(self) -> None:
-        """Tell the driver to stop or to go on writing, once."""
-        full = self._full or self._session.unsent > self._high
-        if self._made and full != self._told_to_pause:
-            self._told_to_pause = full
-            (self._protocol.pause_writing if full else self._protocol.resume_writing)()
+        """Pause or resume the driver's writing, once."""
+        full = self._full or self.session.unsent > self._high
+        if self._made and full != self._paused_upper:
+            self._paused_upper = full
+            (self.upper.pause_writing if full else self.upper.resume_writing)()

@@ -40,7 +40,7 @@ class Session:
         try:
             self.tls = context.wrap_bio(self._in, self._out, server_side=server, server_hostname=name or None)
         except (ssl.SSLError, TypeError, ValueError) as error:
-            raise AddressError(f'TLS can not ask for the name "{name[:64]}": {error}') from error
+            raise AddressError(f'TLS cannot ask for the name "{name[:64]}": {error}') from error
         self.ready = False
         "The handshake is done."
         self.ended = False

@@ -35,7 +35,7 @@ _BACKLOG = 4096
 _LONGEST = 107
 "Bytes of a path: the system's structure has no room for more."
 _AGAIN_S = 0.02
-"A full queue of a server can not be waited for, only tried again."
+"A full queue of a server cannot be waited for, only tried again."
 
 
 class Unix:
@@ -64,7 +64,7 @@ class Unix:
         try:
             sock = _bound(address)
         except OSError as error:
-            raise BindFailed(f"can not listen on {address}: {_words(error, address.path)}") from error
+            raise BindFailed(f"cannot listen on {address}: {_words(error, address.path)}") from error
         mine = _identity(address.path)
 
         def remove() -> None:
@@ -102,7 +102,7 @@ def _connects(sock: socket.socket, address: Address) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        raise ConnectFailed(f"can not connect to {address}: {_words(error, address.path)}") from error
+        raise ConnectFailed(f"cannot connect to {address}: {_words(error, address.path)}") from error
     return True
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 from afflux.core.limits import Limits
 from afflux.transports.address import Address
 from afflux.transports.base import Admission, Factory, Link, Listener, Transport
-from afflux.transports.ws_wire import ClientWire, ServerWire
+from afflux.transports.ws_client import ClientWire
+from afflux.transports.ws_server import ServerWire
 
 if TYPE_CHECKING:
     import asyncio

@@ -1,18 +1,19 @@
-"""One WebSocket under asyncio: a transport for the driver above, a protocol for the socket (or TLS) below. What the
-bytes mean is ws_wire.py's.
+"""Run a WebSocket under asyncio: a protocol for the socket (or TLS) below, a transport for the driver above. See
+ws_wire.py for what the bytes mean.
 
-1. One read is one pass: the messages of a read go up together. A read that would take longer than ``loop_ms`` is
-   several, each in a turn of its own, and reading waits meanwhile.
-2. Back-pressure goes through: who pauses above pauses the socket; the socket's buffer is the write buffer.
-3. The end is told above when everything before it has been taken: an orderly close as the end of a stream, any other
-   as a connection that is lost, with its reason.
-4. A close is said, and the peer's answer awaited ``flush_s`` at most.
+1. One read is one pass: its messages are delivered together. A read that would take longer than ``loop_ms`` takes
+   several passes, each in a turn of its own, and reading pauses meanwhile.
+2. Back-pressure passes through: a driver that pauses reading pauses the socket; the socket's buffer is the write
+buffer. 3. The end is reported when everything before it has been delivered: an orderly close as the end of a stream,
+   any other as a lost connection, with its reason.
+4. A close is sent, and the peer's answer awaited for at most ``flush_s``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from enum import IntEnum
 from typing import Any, cast
 
 from afflux.core.errors import ConnectFailed, Error
@@ -24,7 +25,7 @@ from afflux.transports.ws_wire import Wire
 __all__ = ["WebSocketLink", "WebSocketTransport"]
 
 _PIECE = 0x4000
-"So much is taken between two looks at the clock."
+"Bytes that are decoded between two readings of the clock."
 
 
 class WebSocketTransport(asyncio.Transport):
@@ -36,15 +37,15 @@ class WebSocketTransport(asyncio.Transport):
         self._raw = link.raw
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write frames, as they stand in a stream; at a server, before the handshake, they wait for it."""
+        """Write frames with their lengths. At a server they wait for the end of the handshake."""
         self._link.write(bytes(data))
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Write several pieces, which are whole frames together."""
+        """Write several pieces that are whole frames together."""
         self._link.write(b"".join(list_of_data))
 
     def unsent(self) -> int:
-        """Bytes that the socket has not taken."""
+        """Bytes in the socket's write buffer."""
         return self._raw.get_write_buffer_size()
 
     get_write_buffer_size = unsent
@@ -55,53 +56,101 @@ class WebSocketTransport(asyncio.Transport):
         self._raw.set_write_buffer_limits(high, low)
 
     def pause_reading(self) -> None:
-        """Take nothing for now."""
+        """Deliver nothing for now."""
         self._link.read(False)
 
     def resume_reading(self) -> None:
-        """Take what comes."""
+        """Deliver again."""
         self._link.read(True)
 
     def is_reading(self) -> bool:
-        """Whether it takes what comes."""
+        """Whether it delivers what arrives."""
         return self._link.reading and not self.is_closing()
 
     def is_closing(self) -> bool:
-        """Whether it is closed, or about to be. A link whose end the driver has not been told is not."""
+        """Whether it is closed, or about to be. A link is open until its end was reported to the driver."""
         return self._link.deaf
 
     def can_write_eof(self) -> bool:
-        """Yes: a close is the end of what this side says."""
+        """True: a close ends this half."""
         return True
 
     def write_eof(self) -> None:
-        """Say the close, and go on reading until the peer answers it; before the handshake it is ``abort``."""
+        """Send the close and read until the peer answers it; before the handshake it is ``abort``."""
         self._link.close()
 
     def close(self) -> None:
-        """Say the close and wait for the peer's, ``flush_s`` at most; before the handshake it is ``abort``."""
+        """Send the close and wait at most ``flush_s`` for the peer's; before the handshake it is ``abort``."""
         self._link.deaf = True
         self._link.close()
 
     def abort(self) -> None:
-        """Cut the link."""
+        """Close the link immediately."""
         self._link.abort()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Another driver takes over."""
+        """Deliver to another driver."""
         self._link.upper = cast("Receiver", protocol)
 
-    def known(self, name: str, default: Any = None) -> Any:
-        """What the link below knows of itself."""
+    def extra_info(self, name: str, default: Any = None) -> Any:
+        """What the transport below has."""
         return self._raw.get_extra_info(name, default)
 
-    get_extra_info = known
+    get_extra_info = extra_info
     "asyncio's name for it."
 
 
-class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and what the transport calls
-    """What the socket talks to. At a client ``opened`` is done when the WebSocket is open, or has failed; a server has
-    none, and its driver gets the transport at once."""
+class End(IntEnum):
+    """How much of a link has ended."""
+
+    OPEN = 0
+    HALF = 1
+    "The peer has ended its half."
+    LOST = 2
+    "The link is closed."
+
+
+class MessageTimer:
+    """Ends a link on which one message takes longer than ``frame_s``. Time in which the driver does not read is
+    free."""
+
+    __slots__ = ("_begun", "_expired", "_loop", "_seconds", "_timer")
+
+    def __init__(self, seconds: float, expired: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._seconds = seconds
+        self._expired = expired
+        self._begun = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, midway: bool, new: bool) -> None:
+        """Start, restart (``new``: another message began) or stop the timer."""
+        if not midway:
+            self.cancel()
+            return
+        if new or self._timer is None:
+            self._begun = self._loop.time()
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self._check)
+
+    def cancel(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        left = self._begun + self._seconds - self._loop.time()
+        self._timer = None
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._check)
+        else:
+            self._expired()
+
+
+class WebSocketLink(Receiver):
+    """What the socket delivers to. At a client ``opened`` is done when the WebSocket is open or has failed; a server
+    has none, and its driver gets the transport at once."""
 
     def __init__(self, wire: Wire, upper: Receiver, limits: Limits, opened: asyncio.Future[None] | None = None) -> None:
         self.raw: asyncio.Transport
@@ -109,85 +158,84 @@ class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and 
         self.upper = upper
         "The driver."
         self.reading = True
-        "The driver takes what comes."
+        "The driver takes input."
         self.deaf = False
-        "The driver is done: what comes is of no use to anyone."
-        self._loop = asyncio.get_running_loop()
+        "The driver needs no more input."
         self._wire = wire
         self._limits = limits
         self._opened = opened
         self._made = False
         self._before: list[bytes] = []
-        self._held = b""
-        self._reported = 0
+        self._input = b""
+        "Bytes that were read and not decoded."
         self._stepping = False
         self._blocked = False
         self._paused = False
         self._closing = False
-        self._hung_up = False
-        self._heard_end = False
-        self._told_over = False
-        self._lost = False
+        self._below = End.OPEN
+        "What the socket has reported."
+        self._above = End.OPEN
+        "What the driver has been told."
         self._exc: Exception | None = None
-        self._told_lost = False
         self._linger: asyncio.TimerHandle | None = None
-        self._late: asyncio.TimerHandle | None = None
-        self._begun = 0.0
+        self._message = MessageTimer(limits.frame_s, self._late)
         self._discarded = 0
 
     # -- from below: asyncio.Protocol ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there."""
+        """Begin on the socket."""
         self.raw = cast("asyncio.Transport", transport)
         if self._opened is None:
             self._make()
         self._write_out()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """A read, which is not looked at when the WebSocket is over."""
+        """Take what was read into the buffer; discard it when the WebSocket is over."""
         if self._wire.over:
-            self._discard(nbytes)
+            self._discarded += nbytes
+            self._check_reading()
         else:
             super().buffer_updated(nbytes)
 
     def data_received(self, data: bytes) -> None:
-        """A read."""
+        """Take a read."""
         if self._wire.over or self._closing:
-            self._discard(len(data))
+            self._discarded += len(data)
+            self._check_reading()
             if self._wire.over:
                 return
-        if self._held or not (self.reading or self.deaf):
-            self._held += data
+        if self._input or not (self.reading or self.deaf):
+            self._input += data
         else:
             self._take(data)
 
     def eof_received(self) -> bool:
         """The peer has ended its half."""
-        self._heard_end = True
+        self._below = End.HALF
         self._step()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
-        self._lost = self._heard_end = True
+        """The socket is closed."""
+        self._below = End.LOST
         self._blocked = False
         self._exc = exc
         if exc is not None and not self.reading:
-            self._held, self.reading = b"", True
-        for timer in (self._linger, self._late):
-            if timer is not None:
-                timer.cancel()
+            self._input, self.reading = b"", True
+        self._message.cancel()
+        if self._linger is not None:
+            self._linger.cancel()
         self._step()
 
     def pause_writing(self) -> None:
-        """The socket holds enough."""
+        """The socket's buffer is full."""
         self._blocked = True
         if self._made:
             self.upper.pause_writing()
 
     def resume_writing(self) -> None:
-        """The socket has room again, and has taken the answers to pings."""
+        """The socket's buffer has room again; answers to pings have left."""
         self._blocked = False
         if self._made:
             self.upper.resume_writing()
@@ -196,7 +244,7 @@ class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and 
     # -- from above: WebSocketTransport -------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """Frames to send."""
+        """Send frames."""
         if not self._wire.opened:
             self._before.append(data)
         elif not self._closing:
@@ -204,16 +252,16 @@ class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and 
             self._write_out()
 
     def read(self, wanted: bool) -> None:
-        """Whether the driver takes what comes."""
+        """Whether the driver takes input."""
         self.reading = wanted
         if wanted:
             self._step_soon()
         else:
-            self._watch_message()
+            self._message.cancel()
         self._check_reading()
 
     def close(self) -> None:
-        """Say the close."""
+        """Send the close."""
         if self._closing:
             self._check_reading()
             return
@@ -226,9 +274,9 @@ class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and 
         self._wait_for_peer()
 
     def abort(self) -> None:
-        """Cut the link; who is above hears it in a later turn."""
+        """Close the link immediately; the driver gets ``connection_lost`` in a later turn."""
         self._closing = self.deaf = self.reading = True
-        self._held = b""
+        self._input = b""
         self.raw.abort()
         self._step_soon()
 
@@ -242,7 +290,7 @@ class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and 
             self.upper.pause_writing()
 
     def _take(self, data: bytes) -> None:
-        """One pass over the input, as far as it may go in this turn."""
+        """Decode input, for at most ``loop_ms``."""
         wire, at = self._wire, 0
         found: list[bytes] = []
         now = clock_of(asyncio.get_running_loop())
@@ -254,20 +302,18 @@ class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and 
             at += len(piece)
             found.append(wire.receive(piece))
             self._write_out()
-        self._held = b"" if wire.over else data[at:]
+        self._input = b"" if wire.over else data[at:]
         if wire.opened and (not self._made or self._before):
             self._open()
         payload = b"".join(found)
         if payload and not self.deaf:
             self.upper.data_received(payload)
-        if (held := len(self._held) + wire.pending) != self._reported:
-            self._reported = held
-            self.upper.held_below(held)
-        self._watch_message(new=bool(payload))
+        self.upper.held_below(len(self._input) + wire.pending)
+        self._message.watch(self._wire.midway and self.reading and self._below is not End.LOST, bool(payload))
         self._step()
 
     def _open(self) -> None:
-        """The WebSocket is open."""
+        """Deliver from now on: the WebSocket is open."""
         if self._opened is not None and not self._made:
             if self._opened.done():
                 return
@@ -280,124 +326,99 @@ class WebSocketLink(Receiver):  # long: asyncio's six callbacks from below, and 
     def _step_soon(self) -> None:
         if not self._stepping:
             self._stepping = True
-            self._loop.call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._next_pass)
 
-    def _go_on(self) -> None:
-        """What was held, in a turn of its own."""
+    def _next_pass(self) -> None:
+        """Decode buffered input, in a turn of its own."""
         self._stepping = False
         if self._more:
-            held, self._held = self._held, b""
+            held, self._input = self._input, b""
             self._take(held)
         else:
             self._step()
 
     def _step(self) -> None:
-        """After anything: tell the end when it is time, read on or do not."""
+        """After any change: report the end when it is due, and pause or resume reading."""
         if self._more:
             self._step_soon()
-        elif not self._held and not self._echoing:
-            if self._heard_end and not self._wire.over:
+        elif not self._input and not self._echoing:
+            if self._below is not End.OPEN and not self._wire.over:
                 self._wire.receive_eof()
                 self._write_out()
             if self.reading or self.deaf:
-                self._tell_the_end()
+                self._report_end()
         self._check_reading()
 
-    def _tell_the_end(self) -> None:
+    def _report_end(self) -> None:
         wire = self._wire
-        if wire.over and not self._told_over:
-            self._told_over = True
+        if wire.over and self._above is End.OPEN:
+            self._above = End.HALF
             if self._made and wire.error is None and not self._exc and not self.deaf:
                 self.upper.eof_received()
                 self._closing = self.deaf = True
-            if not self._lost:
+            if self._below is not End.LOST:
                 self._wait_for_peer()
-        if self._opened is not None and not self._opened.done() and (wire.over or self._lost):
-            self._opened.set_exception(self._failure())
-        if self._lost and not self._told_lost:
-            self._told_lost = self.deaf = True
-            why, upper = self._why(), self.upper
-            self._exc, self.upper = None, GONE
-            self._wire.forget()
+        if self._opened is not None and not self._opened.done() and (wire.over or self._below is End.LOST):
+            self._opened.set_exception(_failure(self._exc, wire.error))
+        if self._below is End.LOST and self._above is not End.LOST:
+            self._above, self.deaf = End.LOST, True
+            # The reason: afflux's error from below, else the error of the WebSocket.
+            why = self._exc if isinstance(self._exc, Error) else wire.error or self._exc
+            upper, self.upper = self.upper, GONE
+            self._exc = None
+            wire.forget()
             if self._made:
                 upper.connection_lost(why)
 
-    def _why(self) -> Exception | None:
-        """The error from below, if it is one worth telling, or the one that the peer's words make."""
-        return self._exc if isinstance(self._exc, Error) else self._wire.error or self._exc
-
-    def _failure(self) -> Exception:
-        """Why a client could not connect."""
-        if isinstance(self._exc, ConnectFailed) or self._wire.error is None:
-            return self._exc or ConnectFailed("the connection was closed during the handshake")
-        return self._wire.error
-
     def _write_out(self) -> None:
-        """Hand on what the wire has to say."""
+        """Write what the wire has queued."""
         data = self._wire.outgoing()
         if self.raw.is_closing():
             return
         if data:
             self.raw.write(data)
-        if self._wire.hung_up and not self._hung_up:
-            self._hung_up = True
+        if self._wire.hang_up():
             if self.raw.can_write_eof():
                 end_half(self.raw)
             else:
                 self.raw.close()
 
     def _wait_for_peer(self) -> None:
-        """Everything is said. The peer has ``flush_s`` to close its side."""
-        if self._linger is None and not self._lost:
-            self._linger = self._loop.call_later(self._limits.flush_s, self.raw.abort)
+        """Give the peer ``flush_s`` to close its side."""
+        if self._linger is None and self._below is not End.LOST:
+            self._linger = asyncio.get_running_loop().call_later(self._limits.flush_s, self.raw.abort)
         self._check_reading()
 
     @property
     def _more(self) -> bool:
-        """Something is held that may be taken."""
-        some = bool(self._held) or (self._wire.stopped and not self._wire.over)
+        """True when buffered input may be decoded now."""
+        some = bool(self._input) or (self._wire.stopped and not self._wire.over)
         return some and (self.reading or self.deaf) and not self._echoing
 
     @property
     def _echoing(self) -> bool:
-        """Enough answers to pings wait for the peer to read them."""
+        """True while answers to pings wait for the peer to read them."""
         return self._blocked and self._wire.stopped
 
-    def _discard(self, size: int) -> None:
-        """Count what comes after the close: the peer's own close is awaited, but not behind input without end."""
-        self._discarded += size
-        self._check_reading()
-
     def _check_reading(self) -> None:
-        """Read below what may be taken here."""
-        pause = bool(self._held) or not (self.reading or self.deaf or self._told_over) or self._echoing
+        """Pause or resume reading below."""
+        pause = bool(self._input) or not (self.reading or self.deaf or self._above is not End.OPEN) or self._echoing
         pause = pause or self._discarded > DISCARDED_BYTES
-        if pause != self._paused and not self._lost:
+        if pause != self._paused and self._below is not End.LOST:
             self._paused = pause
             if pause:
                 self.raw.pause_reading()
             else:
                 self.raw.resume_reading()
 
-    def _watch_message(self, *, new: bool = False) -> None:
-        """A message that has begun has ``frame_s`` to end, not counting the time in which nobody here reads. ``new``:
-        another one has ended meanwhile."""
-        if not (self._wire.midway and self.reading) or self._lost:
-            if self._late is not None:
-                self._late.cancel()
-                self._late = None
-            return
-        if new or self._late is None:
-            self._begun = self._loop.time()
-        if self._late is None:
-            self._late = self._loop.call_later(self._limits.frame_s, self._look_again)
-
-    def _look_again(self) -> None:
-        left = self._begun + self._limits.frame_s - self._loop.time()
-        self._late = None
-        if left > 0:
-            self._late = self._loop.call_later(left, self._look_again)
-            return
+    def _late(self) -> None:
         self._wire.late()
         self._write_out()
         self._step()
+
+
+def _failure(below: Exception | None, error: Error | None) -> Exception:
+    """Why a client could not connect: the error from below, or the error of the WebSocket."""
+    if isinstance(below, ConnectFailed) or error is None:
+        return below or ConnectFailed("the connection was closed during the handshake")
+    return error

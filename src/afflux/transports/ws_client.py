@@ -1,0 +1,164 @@
+"""Open a WebSocket handshake and read its answer: the client's end."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+from urllib.parse import quote
+
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidHandshake
+from websockets.protocol import OPEN
+from websockets.uri import WebSocketURI
+
+from afflux.core.errors import ConnectFailed
+from afflux.core.limits import Limits
+from afflux.transports.address import Address
+from afflux.transports.base import foreign
+from afflux.transports.ws_rules import printable
+from afflux.transports.ws_wire import Wire
+
+__all__ = ["ClientWire"]
+
+_HTTP: Final = b"HTTP/1."
+_BEGIN: Final = 128
+"Bytes of an answer that errors quote from."
+_STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r\n]")
+_ANSWER_ENDS: Final = re.compile(rb"\r?\n\r?\n")
+"Some servers end the lines of a refusal with LF alone."
+_LINE: Final = 8192
+"The longest line of an answer that errors quote."
+
+
+class ClientWire(Wire):
+    """The end that connects. Its request is ready to be written."""
+
+    def __init__(self, address: Address, limits: Limits, *, secure: bool) -> None:
+        name = address.entry.subprotocol
+        uri = WebSocketURI(secure, _ascii(address.host), address.port or 0, quote(address.path), "")
+        offers: Any = None if name is None else [name]
+        self._client = ClientProtocol(uri, subprotocols=offers, max_size=limits.frame_bytes)
+        super().__init__(self._client, address, limits)
+        self._address = address
+        self._begin = b""
+        self._head_size = 0
+        self._answer = bytearray()
+        self._searched = 0
+        self._client.send_request(self._client.connect())
+
+    def receive(self, data: bytes) -> bytes:
+        """See Wire. A server may select no subprotocol: those of other implementations do so.
+
+        The library gets only an answer with status 101. It would read the body of any other to its end, which may be
+        the end of the connection.
+        """
+        if self.opened or self.over:
+            return super().receive(data)
+        self._begin = (self._begin + data)[:_BEGIN]
+        answer = self._answer
+        answer += data
+        if not (self._begin.startswith(_HTTP) or _HTTP.startswith(self._begin)):
+            self._failed(self._unread())
+        while not self.over and (found := _ANSWER_ENDS.search(answer, self._searched)) is not None:
+            self._head_size += found.end()
+            head, self._searched = bytes(answer[: found.end()]), 0
+            del answer[: len(head)]
+            status = _status_of(head)
+            if status == 101:
+                return self._open(head)
+            if status is None or not 100 <= status < 200:
+                self._failed(self._refused(status, head))
+            elif self._head_size > self.limits.first_frame_bytes:
+                self._failed(self._too_long())
+        if not self.over:
+            self._wait_for_more()
+        return b""
+
+    @property
+    def so_far(self) -> str:
+        """The text about an answer that has not ended; empty before it begins."""
+        return f"; its answer does not end{self._quoted()}" if self._begin else ""
+
+    def receive_eof(self) -> None:
+        """See Wire."""
+        super().receive_eof()
+        if not self.opened and self.error is None:
+            self._failed(self._unread())
+
+    def _wait_for_more(self) -> None:
+        """Check what there is of a head that has not ended."""
+        answer, begin = self._answer, self._begin
+        self._searched = max(0, len(answer) + 1 - 4)
+        if self._head_size + len(answer) > self.limits.first_frame_bytes:
+            self._failed(self._too_long())
+        elif (b"\n" in begin or len(begin) == _BEGIN) and _status_of(begin) is None:
+            self._failed(self._unread())
+
+    def _open(self, head: bytes) -> bytes:
+        """Let the library check an answer with status 101."""
+        client, rest = self._client, bytes(self._answer)
+        self._answer.clear()
+        client.receive_data(head)
+        if client.state is OPEN:
+            client.events_received()
+            self.opened = True
+            return super().receive(rest) if rest else b""
+        error = client.handshake_exc
+        if isinstance(error, InvalidHandshake) and error.__cause__ is None:
+            self._failed(f"the server's answer opens no WebSocket: {printable(str(error), 128)}")
+        elif head.startswith(b"HTTP/1.0 "):
+            self._failed("the server's answer opens no WebSocket: it is one of HTTP/1.0")
+        else:
+            self._failed(self._unread())
+        return b""
+
+    def _failed(self, words: str) -> None:
+        self.over = True
+        self.error = ConnectFailed.of_handshake(f"cannot connect to {self._address}: {words}")
+        self._answer.clear()
+
+    def _too_long(self) -> str:
+        return f"the server's answer is longer than {self.limits.first_frame_bytes} bytes{self._quoted()}"
+
+    def _unread(self) -> str:
+        if not self._begin:
+            return "the server closed the connection without an answer"
+        strange = foreign(self._begin)
+        if strange == "HTTP":
+            return f"the server's answer cannot be read{self._quoted()}"
+        return f"the server speaks {strange or 'no HTTP'}{self._quoted()}"
+
+    def _refused(self, status: int | None, head: bytes) -> str:
+        """The text for an answer that is not 101, with what has arrived of its body."""
+        if status is None:
+            return self._unread()
+        line, *fields = head.decode("iso-8859-1").split("\n")
+        reason = printable("".join(line.strip().split(" ", 2)[2:]), 64)
+        words = f"the server answered HTTP {status} {reason}".rstrip()
+        headers = {name.strip().lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+        if 300 <= status < 400:
+            return f"{words}, to {printable(headers.get('location', ''), 128) or 'nowhere'}; redirects are not followed"
+        body = bytes(self._answer[:_LINE])
+        if headers.get("transfer-encoding", "").lower().endswith("chunked"):
+            body = body.partition(b"\n")[2]
+        text = body.partition(b"\n")[0].decode("utf-8", "replace").strip()
+        return f"{words}: {printable(text, 128)}" if text else words
+
+    def _quoted(self) -> str:
+        line = self._begin.partition(b"\n")[0].strip()
+        return f", and begins with {printable(line.decode('ascii', 'replace'), 64)!r}" if line else ""
+
+
+def _status_of(head: bytes) -> int | None:
+    """The status of an answer; None if its first line has none."""
+    found = _STATUS.match(head)
+    return None if found is None else int(found[1])
+
+
+def _ascii(host: str) -> str:
+    """A host as HTTP writes it. A host that cannot be written is looked up as "unknown": not found is the better
+    error."""
+    try:
+        return host if host.isascii() else host.encode("idna").decode()
+    except UnicodeError:
+        return "unknown"

@@ -1,0 +1,114 @@
+"""Answer a WebSocket handshake: the server's end."""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+from websockets.exceptions import NegotiationError
+from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
+
+from afflux.core.errors import RemoteProtocolError
+from afflux.core.limits import REASONS, Limits
+from afflux.transports.address import Address
+from afflux.transports.ws_rules import FOREIGN, Refusal, chosen, comes_from
+from afflux.transports.ws_wire import Wire
+
+__all__ = ["ServerWire"]
+
+_HEAD_ENDS: Final = b"\r\n\r\n"
+_NO_HTTP: Final = "this is a WebSocket, which begins with a request of HTTP/1.1"
+
+
+class ServerWire(Wire):
+    """The end that accepts. It serves one path, one subprotocol (``ws_rules.chosen``), and pages from ``origins``
+    (None: from any)."""
+
+    def __init__(self, address: Address, limits: Limits, origins: frozenset[str] | None = None) -> None:
+        self._server = _Server(max_size=limits.frame_bytes)
+        self._server.wanted = address.entry.subprotocol
+        super().__init__(self._server, address, limits)
+        self._path = address.path or "/"
+        self._origins = origins
+        self._tail = b""
+        self._head_size = 0
+        self._last_words = b""
+
+    def receive(self, data: bytes) -> bytes:
+        """See Wire. The request is answered before anything behind it is read."""
+        if self.opened or self.over:
+            return super().receive(data)
+        if not self._head_size and not data[:1].isupper():
+            self._respond(400, _NO_HTTP)  # immediately: the line may never end
+            return b""
+        server = self._server
+        head, rest = self._head(data)
+        server.receive_data(head)
+        for event in server.events_received():
+            self._answer(cast("Request", event))
+        if server.handshake_exc is not None and not self.over:
+            self._last_words = server.reject(400, f"{_NO_HTTP}\n").serialize()
+            self._end("no WebSocket was opened: the request cannot be read")
+        elif not self.opened and not self.over and self._head_size > self.limits.first_frame_bytes:
+            self._respond(431, f"the request is too long ({REASONS['first_frame_bytes']})")
+        return super().receive(rest) if rest else b""
+
+    def outgoing(self) -> bytes:
+        """See Wire. The library may have ended without an answer: then it is the one made here."""
+        words, self._last_words = self._last_words, b""
+        return super().outgoing() or words
+
+    def _answer(self, request: Request) -> None:
+        path = unquote(request.path.partition("?")[0]) or "/"
+        if path != self._path:
+            self._respond(404, "nothing is served at this path")
+            return
+        if not comes_from(self._origins, request.headers.get_all("Origin")):
+            self._respond(403, FOREIGN)
+            return
+        response = self._server.accept(request)
+        if response.status_code == 101:
+            self._server.send_response(response)
+            self.opened = self.first = True
+        elif response.status_code == 426:
+            self._respond(426, "this is a WebSocket: connect to it with a WebSocket client", Upgrade="websocket")
+        else:
+            self._send(response)
+
+    def _respond(self, status: int, sentence: str, **headers: str) -> None:
+        response = self._server.reject(status, f"{sentence}\n")
+        response.headers.update(headers)
+        self._send(response)
+
+    def _send(self, response: Response) -> None:
+        self._server.send_response(response)
+        self._end(f"no WebSocket was opened: HTTP {response.status_code}")
+
+    def _end(self, text: str) -> None:
+        self.over = True
+        self.error = RemoteProtocolError.of_handshake(text)
+
+    def _head(self, data: bytes) -> tuple[bytes, bytes]:
+        """Split ``data`` into the part that belongs to the HTTP head, and the rest."""
+        seen = self._tail + data
+        at = seen.find(_HEAD_ENDS)
+        if at < 0:
+            self._tail = seen[1 - len(_HEAD_ENDS) :]
+            self._head_size += len(data)
+            return data, b""
+        end = at + len(_HEAD_ENDS) - len(self._tail)
+        self._head_size += end
+        return data[:end], data[end:]
+
+
+class _Server(ServerProtocol):
+    """The library's server, with afflux's choice of a subprotocol."""
+
+    wanted: str | None = None
+
+    def select_subprotocol(self, subprotocols: Any) -> Any:
+        try:
+            return chosen(self.wanted, subprotocols)
+        except Refusal as refusal:
+            raise NegotiationError(str(refusal)) from None
