@@ -186,6 +186,20 @@ def test_what_shows_a_rule_does_not_keep_it(project: Path, shows: str) -> None:
     assert in_code("rsocket") == {}
 
 
+def test_what_the_family_shares_keeps_the_rules_of_each_member(project: Path) -> None:
+    for wire, number in (("rsocket", "R-27"), ("reactivesocket", "R-39")):
+        module = project / "src" / "protocols" / wire / "member.py"
+        module.parent.mkdir(exist_ok=True)
+        module.write_text(f'RULES = Rules(credit="{number}", demand="3.1")\n')
+    family = project / "src" / "protocols" / "family" / "streams.py"
+    family.parent.mkdir()
+    family.write_text("def spend(member):\n    return member.rules.credit, rules.demand, member.credit\n\n\n# R-1\n")
+    shared = Place("src/protocols/family/streams.py", "spend")
+    assert in_code("rsocket")["R-27"][-1] == in_code("reactivesocket")["R-39"][-1] == shared
+    assert in_code("rsocket")["R-1"] == [shared._replace(symbol="")]
+    assert "R-1" not in in_code("reactivesocket")
+
+
 def test_mentions_are_left_out(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tools.conformance as tool
 

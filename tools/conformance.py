@@ -10,6 +10,7 @@ Code that cites a rule without keeping it is left out: packages that show or mea
 
 from __future__ import annotations
 
+import ast
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -61,7 +62,7 @@ class Place(NamedTuple):
 def in_code(protocol: str) -> dict[str, list[Place]]:
     """The symbols of the source that keep each rule of a wire."""
     places: dict[str, list[Place]] = {}
-    for path, citation in _cited(SOURCE, protocol):
+    for path, citation in (*_cited(SOURCE, protocol), *_shared(protocol)):
         around = _around(symbols(path), citation.line)
         place = _place(path, around.name if around else "")
         if not {*path.relative_to(SOURCE).parts} & {*_SHOWS} and not _is_mention(protocol, citation.id, place):
@@ -103,6 +104,24 @@ def _cited(folder: Path, protocol: str) -> Iterator[tuple[Path, Citation]]:
         for citation in cited_in(path.read_text(encoding="utf-8"), owner_of(path.relative_to(ROOT))):
             if citation.protocol == protocol:
                 yield path, citation
+
+
+def _shared(protocol: str) -> Iterator[tuple[Path, Citation]]:
+    """What protocols/family does for a wire: code that reads ``rules.credit`` keeps what the wire's Rules call so."""
+    numbers = {
+        keyword.arg: keyword.value.value
+        for path in _files(SOURCE)
+        if owner_of(path.relative_to(SOURCE)) == protocol and "family" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Rules")
+        for keyword in node.keywords
+        if isinstance(keyword.value, ast.Constant)
+    }
+    for path in _files(SOURCE) if numbers else ():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if "family" in path.parts else ():
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("rules"):
+                for citation in cited_in(str(numbers.get(node.attr, "")), protocol):
+                    yield path, citation._replace(line=node.lineno)
 
 
 def _files(folder: Path) -> Iterator[Path]:
