@@ -24,6 +24,7 @@ RINGS = (
     ("tasks and waiting", ("aio", "sync")),
     ("what a program is built with", ("codecs", "middleware", "router", "auth", "broker", "asgi", "reactive")),
     ("streams into tables", ("journal", "spark")),
+    ("what users test with", ("testing",)),
     ("what a person runs", ("bench", "demo", "cli")),
 )
 """From the inside out. A package imports from those before it, in its own ring as well."""

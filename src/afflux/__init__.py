@@ -35,7 +35,7 @@ from afflux.core.errors import (
 from afflux.core.payload import Payload
 
 if TYPE_CHECKING:
-    from afflux import asgi, auth, codecs, middleware, reactive, sync
+    from afflux import asgi, auth, codecs, middleware, reactive, sync, testing
     from afflux.aio.client import connect
     from afflux.aio.current import route_of
     from afflux.aio.flow import ItemStream
@@ -125,6 +125,7 @@ __all__ = [
     "route_of",
     "serve",
     "sync",
+    "testing",
     "wrap",
 ]
 
@@ -172,6 +173,7 @@ _LATER = {
     "route_of": "afflux.aio.current",
     "serve": "afflux.aio.server",
     "sync": "afflux",
+    "testing": "afflux",
     "wrap": "afflux.middleware",
 }
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
+from weakref import WeakKeyDictionary
 
 from afflux.core.errors import BindFailed, ConnectFailed, Unsupported
 from afflux.transports.address import Address
@@ -20,11 +21,26 @@ if TYPE_CHECKING:
     from afflux.core.limits import Limits
     from afflux.transports.security import Tls
 
-__all__ = ["TRANSPORT", "Mem", "MemTransport", "pair"]
+__all__ = ["TRANSPORT", "Mem", "MemTransport", "Network", "networks", "pair"]
 
 _PIECE = 0x10000
 _listening: dict[str, _MemListener] = {}
 _tasks: set[asyncio.Task[None]] = set()
+
+
+class Network(Protocol):
+    """Joins the ends of a loop's links in place of ``pair``, such as the one of ``afflux.testing``."""
+
+    async def reach(self, address: Address) -> Callable[[Receiver, Receiver], object]:
+        """Return what joins the client's protocol object with the server's.
+
+        Raises:
+            ConnectFailed: the server cannot be reached.
+        """
+
+
+networks: WeakKeyDictionary[asyncio.AbstractEventLoop, Network] = WeakKeyDictionary()
+"The networks in use, by loop."
 
 
 class Mem:
@@ -32,12 +48,14 @@ class Mem:
 
     async def open(self, address: Address, factory: Callable[[], Receiver], tls: Tls | None = None) -> None:
         """Connect to a listener of this loop."""
+        network = networks.get(asyncio.get_running_loop())
+        join = pair if network is None else await network.reach(address)
         listener = _listening.get(address.host)
         if listener is None or listener.loop is not asyncio.get_running_loop():
             raise ConnectFailed(f"cannot connect to {address}: nothing listens there, in this event loop")
         if (reason := await listener.admitted()) is not None:
             raise ConnectFailed(f"cannot connect to {address}: {reason}")
-        pair(factory(), listener.factory(""))
+        join(factory(), listener.factory(""))
 
     async def listen(
         self, address: Address, admission: Admission, factory: Factory, tls: Tls | None = None

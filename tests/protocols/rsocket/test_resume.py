@@ -1104,6 +1104,16 @@ def test_a_silent_peer_is_a_lost_transport() -> None:
     assert play.engine.deadline == 180.0
 
 
+def test_a_link_that_falls_silent_inside_a_frame_is_a_lost_transport() -> None:
+    """The rest of the frame may never come because the link is dead: frame_s ends the link, not the session."""
+    play = serving()
+    play >> item(1).encode(prefixed=True)[:4]
+    play.at(29.9).quiet()
+    play.at(30.0) << ev.Suspended
+    play.quiet()
+    play.adopt(newcomer(play, server=15, client=0)) << ev.Resumed << resume_ok(13)
+
+
 def test_losing_it_twice_is_losing_it() -> None:
     play = serving().cut()
     play.now = 3.0

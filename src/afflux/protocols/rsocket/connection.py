@@ -755,7 +755,10 @@ class Connection:
 
     def _tick_open(self, now: float) -> None:
         if self._in.incomplete_since is not None and now >= self._in.incomplete_since + self.limits.frame_s:
-            raise Violation("frame-timeout", rule="frame_s")
+            if not self.resumable:
+                raise Violation("frame-timeout", rule="frame_s")
+            self._lose_transport(_I.SILENT)  # a link may fall silent inside a frame
+            return
         if self._next_keepalive is not None and now >= self._next_keepalive:
             self._send_keepalive(respond=True)
             self._next_keepalive = now + self._interval

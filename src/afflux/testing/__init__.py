@@ -1,0 +1,16 @@
+"""Tests programs without waiting and without luck: virtual time, a network with faults, a proxy, conversations.
+
+::
+
+    afflux.testing.run(main(), seed=7)               # an asyncio program in virtual time
+    with afflux.testing.Network(plan=…):             # links with delays, cuts and black holes between mem:// addresses
+    async with afflux.testing.Proxy(server.uri):     # the same faults over real sockets, in real time
+"""
+
+from __future__ import annotations
+
+from afflux.testing.faults import Faults, Plan
+from afflux.testing.loop import Deadlock, Livelock, VirtualLoop, run
+from afflux.testing.network import Link, Network
+
+__all__ = ["Deadlock", "Faults", "Link", "Livelock", "Network", "Plan", "VirtualLoop", "run"]

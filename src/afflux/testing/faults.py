@@ -1,0 +1,73 @@
+"""Describes what goes wrong on a network. ``Network`` does it in virtual time, ``Proxy`` over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+__all__ = ["FLAWLESS", "Faults", "Plan", "Weather"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """What happens to the bytes that go one way on a connection."""
+
+    delay: float = 0.0
+    "Seconds until bytes arrive."
+    jitter: float = 0.0
+    "Up to this many seconds more, by chance; bytes stay in order."
+    rate: float | None = None
+    "Bytes that pass in a second; None for no bound."
+    slices: int = 0
+    "Bytes arrive in pieces of 1 to this many, by chance; 0: in pieces as they were written."
+    cut_after: int | None = None
+    "Bytes that arrive before the connection breaks."
+    lose_after: int | None = None
+    "Bytes that arrive before all others are lost, without either end being notified."
+
+
+FLAWLESS = Faults()
+"Bytes arrive as they were written, at once."
+
+Plan = Callable[[int], tuple[Faults, Faults]]
+"Given the number of a connection, from 0, returns the faults on the way to the server and to the client."
+
+
+class Weather:
+    """The faults of one way: decides with a seeded generator how bytes travel."""
+
+    def __init__(self, faults: Faults, random: Random) -> None:
+        self.faults = faults
+        self.passed = 0
+        "Bytes that have arrived."
+        self._random = random
+        self._sent = 0.0
+        self._due = 0.0
+
+    @property
+    def silent(self) -> bool:
+        """Whether all that comes now is lost."""
+        most = self.faults.lose_after
+        return most is not None and self.passed >= most
+
+    def piece(self, size: int) -> int:
+        """How many of ``size`` bytes travel together."""
+        slices = self.faults.slices
+        return min(size, self._random.randint(1, slices)) if slices else size
+
+    def due(self, size: int, now: float) -> float:
+        """When bytes sent now arrive: behind all that were sent before."""
+        faults = self.faults
+        self._sent = max(self._sent, now) + (size / faults.rate if faults.rate else 0.0)
+        chance = self._random.random() * faults.jitter if faults.jitter else 0.0
+        self._due = max(self._due, self._sent + faults.delay + chance)
+        return self._due
+
+    def arriving(self, size: int) -> tuple[int, bool]:
+        """How many of ``size`` bytes arrive, and whether the connection breaks behind them."""
+        cut, lose = self.faults.cut_after, self.faults.lose_after
+        breaks = cut is not None and self.passed + size >= cut
+        left = min(size if most is None else max(0, most - self.passed) for most in (cut, lose))
+        self.passed += min(size, left)
+        return min(size, left), breaks

@@ -1,0 +1,179 @@
+"""Runs asyncio programs in virtual time: when nothing is ready, the clock jumps to the next timer.
+
+Nothing sleeps, so an hour of timeouts passes in the time that its callbacks take, and the same seed gives the same run.
+A thread that the program waits for (``asyncio.to_thread``) runs in real time while the virtual clock stands still.
+Sockets and child processes do not belong here: programs in virtual time talk over ``mem://``, or a ``Network``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import selectors
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Executor
+from contextvars import Context
+from functools import partial
+from math import inf, nextafter
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar, TypeVarTuple
+
+__all__ = ["Deadlock", "Livelock", "VirtualLoop", "run"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+STEPS = 10_000_000
+_RESOLUTION_S = 1e-9
+"Of the clock that asyncio expects; a hundred days are so large a number that it is lost in their rounding."
+
+
+class Deadlock(RuntimeError):
+    """Nothing is ready and no timer is set: the program would wait for ever. The text lists the waiting tasks."""
+
+
+class Livelock(RuntimeError):
+    """The program has taken more steps than it may. The text lists the tasks that have not ended."""
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An asyncio event loop in virtual time: ``asyncio.Runner(loop_factory=VirtualLoop)``.
+
+    Args:
+        seed: of ``random``, the generator of everything that the loop leaves to chance.
+        late: each timer fires up to this many seconds late, by chance.
+        steps: turns of the loop until Livelock is raised.
+        start: the time at the beginning, in seconds.
+    """
+
+    def __init__(self, *, seed: int = 0, late: float = 0.0, steps: int = STEPS, start: float = 0.0) -> None:
+        self.random = random.Random(seed)
+        "Seeded; a program may draw from it as well."
+        self.turns = 0
+        "Turns that the loop has made."
+        self._late = late
+        self._limit = steps
+        self._steps = steps
+        self._virtual = start
+        self._threads = 0
+        super().__init__(_Selector(self._idle))
+
+    def time(self) -> float:
+        """The virtual time, in seconds."""
+        return self._virtual
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call back at a time, or as late as the loop's timers may be."""
+        if self._late:
+            when += self.random.random() * self._late
+        if when <= self._virtual:
+            when = nextafter(self._virtual, 0.0)
+        return super().call_at(when, callback, *args, context=context)
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        """Run a function in a thread; the virtual time stands still until it has ended."""
+        future = super().run_in_executor(executor, func, *args)
+        self._threads += 1
+        future.add_done_callback(self._thread_ended)
+        return future
+
+    async def shutdown_default_executor(self, *args: Any) -> None:
+        """Wait for the threads, in real time."""
+        self._threads += 1
+        try:
+            await super().shutdown_default_executor(*args)
+        finally:
+            self._threads -= 1
+
+    def _thread_ended(self, future: asyncio.Future[Any]) -> None:
+        self._threads -= 1
+
+    def _idle(self, timeout: float | None) -> float | None:
+        """Called once in each turn, with the time until the next timer: returns 0, or None to wait for a thread."""
+        self.turns += 1
+        if self.turns > self._limit:
+            self._limit = self.turns + self._steps  # the tasks are canceled next, and that takes turns as well
+            raise Livelock(f"not ended after {self._steps:,} turns of the loop, {self._report()}")
+        if timeout == 0:
+            return 0
+        if self._threads:
+            return None
+        if timeout is None:
+            raise Deadlock(f"nothing will happen any more, {self._report()}")
+        self._virtual = jumped = self._virtual + timeout
+        if jumped + _RESOLUTION_S == jumped:
+            self._virtual = nextafter(jumped, inf)  # asyncio takes a timer for due only if it lies before that sum
+        return 0
+
+    def _report(self) -> str:
+        tasks = sorted(asyncio.all_tasks(self), key=lambda task: (len(task.get_name()), task.get_name()))
+        lines = "".join(f"\n  {task.get_name()} waits in {_place(task)}" for task in tasks)
+        return f"at {self._virtual:g} s of virtual time{lines}"
+
+
+class _Selector(selectors.DefaultSelector):
+    """Watches the pipe by which threads wake the loop, and nothing else."""
+
+    def __init__(self, idle: Callable[[float | None], float | None]) -> None:
+        super().__init__()
+        self._ask = idle
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Watch the loop's own pipe."""
+        if self.get_map():
+            raise RuntimeError("a loop in virtual time has no sockets: use mem:// addresses")
+        return super().register(fileobj, events, data)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait for threads only."""
+        wait = self._ask(timeout)
+        return [] if wait == 0 else super().select(wait)
+
+
+def run(
+    main: Coroutine[Any, Any, T], *, seed: int = 0, late: float = 0.0, steps: int = STEPS, debug: bool | None = None
+) -> T:
+    """Run a program in virtual time, as ``asyncio.run`` does in real time.
+
+    The generator of the module ``random`` is seeded as well, for the time of the run.
+
+    Args:
+        main: the program.
+        seed: the same seed gives the same run.
+        late: each timer fires up to this many seconds late, by chance.
+        steps: turns of the loop until Livelock is raised.
+        debug: asyncio's debug mode.
+
+    Raises:
+        Deadlock: every task waits for another.
+        Livelock: it does not end within ``steps`` turns.
+    """
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        make = partial(VirtualLoop, seed=seed, late=late, steps=steps)
+        with asyncio.Runner(loop_factory=make, debug=debug) as runner:
+            return runner.run(main)
+    finally:
+        random.setstate(before)
+
+
+def _place(task: asyncio.Task[Any]) -> str:
+    """The functions that a task waits in, the innermost last."""
+    frames = list(_frames(task.get_coro()))
+    return " > ".join(f"{f.f_code.co_name} ({Path(f.f_code.co_filename).name}:{f.f_lineno})" for f in frames) or "?"
+
+
+def _frames(awaited: Any) -> Iterator[FrameType]:
+    """The frames of a coroutine and of what it awaits."""
+    while awaited is not None:
+        for kind in ("cr", "gi", "ag"):
+            frame = getattr(awaited, f"{kind}_frame", None)
+            if frame is not None:
+                yield frame
+                awaited = getattr(awaited, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
+                break
+        else:
+            return

@@ -1,0 +1,403 @@
+"""Joins the ``mem://`` addresses of a loop by links with faults: ``afflux.connect`` and ``afflux.serve`` run unchanged.
+
+A link behaves as a TCP connection does. It buffers a bounded number of bytes, so that a reader that has stopped
+holds back the writer; an end that closes sends its end behind its bytes; an end that is gone resets what still comes.
+What is above a transport does not belong here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from random import Random
+from types import TracebackType
+from typing import Final, Literal, Self, cast
+
+from afflux.core.errors import ConnectFailed
+from afflux.testing.faults import FLAWLESS, Faults, Plan, Weather
+from afflux.transports import mem
+from afflux.transports.address import Address
+from afflux.transports.reading import GONE, Receiver
+
+__all__ = ["Link", "Network", "Side"]
+
+Side = Literal["client", "server"]
+
+_HIGH: Final = 0x10000
+"Bytes that a writer may be ahead of its link, when it sets no limits of its own."
+
+
+class Network:
+    """Joins the ends of ``mem://`` addresses by links with faults: ``with Network(…) as network:`` in a running loop.
+
+    Args:
+        to_server, to_client: the faults of each direction.
+        plan: returns both for each connection, instead; called with the connection's number.
+        window: bytes that a link buffers in each direction; a writer that is ahead by more waits.
+        seed: of what is left to chance.
+    """
+
+    def __init__(
+        self,
+        *,
+        to_server: Faults = FLAWLESS,
+        to_client: Faults = FLAWLESS,
+        plan: Plan | None = None,
+        window: int = 0x10000,
+        seed: int = 0,
+    ) -> None:
+        self.window = window
+        self.reachable = True
+        "Set it to False to refuse further connections."
+        self.links: list[Link] = []
+        "Every link so far, also those that are over."
+        self.connections = 0
+        "Attempts to connect so far."
+        self.happened: Counter[str] = Counter()
+        "How often each fault has happened, by its name."
+        self._plan: Plan = plan or (lambda number: (to_server, to_client))
+        self._random = Random(seed)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        if self._loop in mem.networks:
+            raise RuntimeError("this loop has a network already")
+        mem.networks[self._loop] = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._loop is not None:
+            mem.networks.pop(self._loop, None)
+
+    def cut(self) -> None:
+        """Break every link."""
+        for link in self.links:
+            if not link.over:
+                link.cut()
+
+    # What the transport mem calls.
+
+    async def reach(self, address: Address) -> Callable[[Receiver, Receiver], object]:
+        """Wait as long as a handshake takes; return what joins two protocol objects by a link.
+
+        Raises:
+            ConnectFailed: connections are refused.
+        """
+        number = self.connections
+        self.connections += 1
+        there, back = self._plan(number)
+        await asyncio.sleep(there.delay + back.delay)
+        if not self.reachable:
+            self.happened["refused"] += 1
+            raise ConnectFailed(f"cannot connect to {address}: the network refuses")
+        return Link(self, number, there, back, random=self._random).begin
+
+
+class Link:
+    """One connection of a network."""
+
+    def __init__(self, network: Network, number: int, to_server: Faults, to_client: Faults, *, random: Random) -> None:
+        self.number = number
+        "Which connection of the network it is, from 0."
+        self.to_server = _Way(network, to_server, random)
+        self.to_client = _Way(network, to_client, random)
+        self.over = False
+        "Whether both ends have gone."
+        self._network = network
+
+    def begin(self, client: Receiver, server: Receiver) -> None:
+        """Notify both ends that they are connected."""
+        near, far = _Transport(self, client, self.to_server), _Transport(self, server, self.to_client)
+        self.to_server.join(near, far)
+        self.to_client.join(far, near)
+        self._network.links.append(self)
+        client.connection_made(near)
+        server.connection_made(far)
+
+    def cut(self, end: Side | None = None) -> None:
+        """Break the link: what has not arrived is lost, and both ends are notified. With ``end`` only that one is; the
+        other is half open, and what it sends gets lost."""
+        self._network.happened["cut" if end is None else "half open"] += 1
+        for way in (self.to_server, self.to_client):
+            way.break_off()
+            if end is None or way is (self.to_server if end == "server" else self.to_client):
+                way.target.lose(ConnectionResetError("the network has cut the link"))
+
+
+class _Way:
+    """One direction of a link."""
+
+    source: _Transport
+    target: _Transport
+
+    def __init__(self, network: Network, faults: Faults, random: Random) -> None:
+        self.weather = Weather(faults, random)
+        self.held = False
+        self.happened = network.happened
+        self._window = network.window
+        self._loop = asyncio.get_running_loop()
+        self._written: deque[bytes] = deque()
+        self.unsent = 0
+        "Bytes that the link has not taken from their writer."
+        self._ends = False
+        self._travelling: deque[tuple[float, bytes]] = deque()
+        self._carried = 0
+        self._broken = False
+        self._timer: asyncio.Handle | None = None
+
+    def join(self, source: _Transport, target: _Transport) -> None:
+        """The way leads from one end to the other."""
+        self.source, self.target = source, target
+
+    @property
+    def faults(self) -> Faults:
+        """What happens to the bytes from now on; assign to change it."""
+        return self.weather.faults
+
+    @faults.setter
+    def faults(self, faults: Faults) -> None:
+        self.weather.faults = faults
+
+    @property
+    def passed(self) -> int:
+        """Bytes that have arrived."""
+        return self.weather.passed
+
+    def hold(self) -> None:
+        """Let nothing arrive until ``release``."""
+        self.held = True
+        self.happened["held"] += 1
+
+    def release(self) -> None:
+        """Let everything arrive again."""
+        self.held = False
+        self.deliver_soon()
+
+    # What the ends call.
+
+    def write(self, data: bytes) -> None:
+        """Take bytes from the writer."""
+        self._written.append(data)
+        self.unsent += len(data)
+        self.take()
+
+    def end(self) -> None:
+        """Nothing will be written any more."""
+        if not self._ends:
+            self._ends = True
+            self.take()
+
+    def take(self) -> None:
+        """Put bytes under way, as many as the link carries at a time."""
+        while self._written and self._carried < self._window and not self._broken:
+            head = self._written[0]
+            size = self.weather.piece(min(len(head), self._window - self._carried))
+            if size < len(head):
+                self._written[0] = head[size:]
+                self.happened["sliced"] += 1
+            else:
+                self._written.popleft()
+            self.unsent -= size
+            self._carried += size
+            self._travelling.append((self.weather.due(size, self._loop.time()), head[:size]))
+        if self._ends and not self._written and not self._broken:
+            self._broken = True  # nothing comes behind the end
+            self._travelling.append((self.weather.due(0, self._loop.time()), b""))
+        self.deliver_soon()
+
+    def break_off(self) -> None:
+        """Lose everything that has not arrived, and all that will be written."""
+        self._broken = True
+        self._written.clear()
+        self._travelling.clear()
+        self.unsent = self._carried = 0
+        self.source.look()
+
+    def reset(self) -> None:
+        """Break off, and notify the target of it."""
+        self.break_off()
+        if not self.weather.silent:
+            error = ConnectionResetError("the peer has reset the link")
+            self._loop.call_later(self.faults.delay, self.target.lose, error)
+
+    def deliver_soon(self) -> None:
+        """Deliver what comes next, when it is due and the reader takes it."""
+        if self._travelling and self._timer is None and not self.held and self.target.wants:
+            due = self._travelling[0][0]
+            if due <= self._loop.time():
+                self._timer = self._loop.call_soon(self._deliver)
+            else:
+                self._timer = self._loop.call_at(due, self._deliver)
+
+    def _deliver(self) -> None:
+        """One read of the target."""
+        self._timer = None
+        if not self._travelling or self.held or not self.target.wants:
+            return
+        _, data = self._travelling.popleft()
+        if not data:
+            if not self.weather.silent:
+                self.target.ended()
+            return
+        self._carried -= len(data)
+        size, breaks = self.weather.arriving(len(data))
+        if size < len(data) and not breaks:
+            self.happened["lost"] += 1
+        if size:
+            self.target.receive(data[:size])
+        if breaks:
+            self.source.link.cut()
+            return
+        self.take()
+        self.source.look()
+
+
+class _Transport(asyncio.Transport):  # long: asyncio's contract for a transport
+    """One end of a link."""
+
+    def __init__(self, link: Link, protocol: Receiver, way: _Way) -> None:
+        super().__init__({"peername": ("mem", 0)})
+        self.link = link
+        self._loop = asyncio.get_running_loop()
+        self._protocol = protocol
+        self._way = way
+        self._high, self._low = _HIGH, _HIGH // 4
+        self._full = self._closing = self._lost = self._ended = self._unread = False
+        self._reading = True
+        self.gone = False
+        "Its protocol object has been notified that the link is gone."
+
+    @property
+    def wants(self) -> bool:
+        """Whether what arrives is taken: read, or answered by a reset."""
+        return self._reading or self._closing
+
+    # What a protocol calls.
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Call another protocol object from now on."""
+        self._protocol = cast("Receiver", protocol)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes."""
+        if data and not (self._closing or self._ended):
+            self._way.write(bytes(data))
+            self.look()
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Send several pieces."""
+        self.write(b"".join(list_of_data))
+
+    def write_eof(self) -> None:
+        """End this half, behind what was written."""
+        self._ended = True
+        self._way.end()
+
+    def can_write_eof(self) -> bool:
+        """Yes."""
+        return True
+
+    def unsent(self) -> int:
+        """Bytes that the link has not taken."""
+        return self._way.unsent
+
+    get_write_buffer_size = unsent
+    "asyncio's name for it."
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """When writing pauses and resumes."""
+        self._high = _HIGH if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def pause_reading(self) -> None:
+        """Leave what arrives on the link."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """Take what arrives."""
+        self._reading = True
+        self._other_way.deliver_soon()
+
+    def is_reading(self) -> bool:
+        """Whether it takes what arrives."""
+        return self._reading and not self._closing
+
+    def is_closing(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self._closing
+
+    def close(self) -> None:
+        """Send what was written, then the end."""
+        if not self._closing:
+            self._closing = True
+            self._way.end()
+            self._other_way.deliver_soon()
+            self.look()
+
+    def abort(self) -> None:
+        """Break the link off: what was written and has not arrived is lost."""
+        if not self._lost:
+            self._way.reset()
+            self.lose(None)
+
+    # What the link calls.
+
+    def look(self) -> None:
+        """Pause or resume the writer, and end when all that was written before ``close`` has left."""
+        unsent = self._way.unsent
+        if self._lost:
+            return
+        if unsent > self._high and not self._full:
+            self._full = True
+            self._way.happened["full"] += 1
+            self._protocol.pause_writing()
+        elif self._full and unsent <= self._low:
+            self._full = False
+            self._loop.call_soon(self._resume_writing)
+        if self._closing and not unsent:
+            if self._unread:
+                self._way.reset()
+            self.lose(None)
+
+    def receive(self, data: bytes) -> None:
+        """Bytes have arrived. An end that is gone answers with a reset; one that closes does so when it has."""
+        if self._lost:
+            self._way.reset()
+        elif self._closing:
+            self._unread = True
+        elif isinstance(protocol := cast("object", self._protocol), asyncio.BufferedProtocol):
+            memoryview(protocol.get_buffer(len(data)))[: len(data)] = data
+            protocol.buffer_updated(len(data))
+        else:
+            cast("asyncio.Protocol", protocol).data_received(data)
+
+    def ended(self) -> None:
+        """The peer's end has arrived."""
+        if not self._closing and not self._protocol.eof_received():
+            self.close()
+
+    def lose(self, error: Exception | None) -> None:
+        """The link is gone, for this end."""
+        self._closing = True
+        if not self._lost:
+            self._lost = True
+            self._loop.call_soon(self._lose, error)
+
+    def _lose(self, error: Exception | None) -> None:
+        protocol, self._protocol = self._protocol, GONE
+        self.gone = True
+        self.link.over = self._way.target.gone
+        protocol.connection_lost(error)
+
+    def _resume_writing(self) -> None:
+        if not (self._full or self._lost):
+            self._protocol.resume_writing()
+
+    @property
+    def _other_way(self) -> _Way:
+        link = self.link
+        return link.to_client if self._way is link.to_server else link.to_server

@@ -1,0 +1,565 @@
+"""One simulated day of a client and a server: what they do is drawn from a seed, what must be true is checked.
+
+A client and a server run unchanged over a network with faults, in virtual time. Each operation has a number, and both
+ends write down what they see of it. The checks compare these ledgers; they look at no engine and at no driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import afflux
+from afflux import Backoff, Limits
+from afflux.aio.holdings import Holdings
+from afflux.protocols.jmux.errors import SessionAborted
+from afflux.testing import Faults, Network, VirtualLoop
+
+__all__ = ["KINDS", "Simulation", "Story"]
+
+KINDS = {
+    "rsocket": ("calm", "resume", "resume", "resume", "forgotten", "reconnect", "severed"),
+    "reactivesocket": ("calm", "reconnect", "severed"),
+    "jmux": ("calm", "reconnect", "severed"),
+    "rsio": ("calm", "reconnect", "severed"),
+}
+"""What may happen to the connection, by protocol.
+
+calm: nothing breaks. resume: links break, and the session goes on. forgotten: it is away for longer than the server
+remembers it. reconnect: links break, and another connection is made. severed: the link breaks, and that is the end."""
+
+_VERBS = {
+    "rsocket": ("request", "request", "stream", "stream", "channel", "fire", "push"),
+    "reactivesocket": ("request", "request", "stream", "stream", "channel", "fire", "push", "subscribe"),
+    "jmux": ("request", "session"),
+    "rsio": ("stream", "subscribe"),
+}
+_EXPECTED = (afflux.ConnectionClosed, afflux.Rejected, afflux.Canceled)
+"""What an operation may fail with when its connection is lost: docs/errors.md. Half a frame, and nothing behind it, is
+"frame-timeout"."""
+_TROUBLES = ("cut", "cut", "unreachable", "client", "server")
+"""How a link breaks: for both ends; for both, and none can be made for a while; for one end only. Without keepalives
+(rsio) the other end would never learn of that."""
+_LONGEST_S = 7200.0
+_RESUME_OK_BYTES = 17
+
+
+@dataclass
+class Ledger:
+    """What both ends have seen of one operation."""
+
+    number: int
+    verb: str
+    items: int = 0
+    "How many items the responder sends."
+    size: int = 0
+    fails: bool = False
+    "Whether the responder fails behind its last item."
+    slow: float = 0.0
+    "The longest pause of the responder between two items."
+    credit: int = 0
+    began: int = 0
+    "How often a handler has begun with it."
+    made: int = 0
+    "Items that the responder has been asked for."
+    taken: int = 0
+    "Items that the requester has received."
+    sent: int = 0
+    "Items that the requester of a channel has been asked for."
+    seen: int = 0
+    "Items of those that the responder has received."
+    stays: bool = False
+    "The requester takes every item."
+    outcome: str = ""
+
+    @property
+    def before_failing(self) -> int:
+        """Items that the requester receives before the failure."""
+        return 0 if self.verb in ("request", "session") else self.items
+
+    def text(self, item: int) -> bytes:
+        """One item: no two are alike."""
+        head = b"%d.%d " % (self.number, item)
+        return head + b"x" * (self.size - len(head))
+
+
+@dataclass
+class Story:
+    """What a run has come to."""
+
+    protocol: str
+    seed: int
+    kind: str
+    seconds: float = 0.0
+    "Virtual."
+    turns: int = 0
+    happened: Counter[str] = field(default_factory=Counter)
+    lines: list[str] = field(default_factory=list)
+    "Everything that was seen, with its time."
+    wrong: list[str] = field(default_factory=list)
+    "What must not be."
+
+
+class Simulation:
+    """A run. ``tell`` is ``await`` ed in a virtual loop."""
+
+    def __init__(self, protocol: str, seed: int) -> None:
+        self.random = random = Random(f"{protocol} {seed}")
+        self.story = Story(protocol, seed, random.choice(KINDS[protocol]))
+        self.protocol = protocol
+        self.kind = self.story.kind
+        self.late = random.choice((0.0, 0.0, 0.01, 0.5))
+        "Seconds that timers may be late."
+        self.small = random.random() < 0.3
+        "All items are small; then links may cut bytes finely."
+        self.ledgers: dict[int, Ledger] = {}
+        self.working = 0
+        "Handlers and sources at work."
+        self.pushed: Counter[bytes] = Counter()
+        self.known = asyncio.Event()
+        "Links may break from now on."
+        self.loop: VirtualLoop
+        self.network: Network
+        self.peer: afflux.Peer
+        self.mtu = None if protocol == "jmux" else random.choice((None, None, 64, 300))
+        "The largest frame of both ends."
+        self.fragments = self.mtu is not None
+        "A failure drops the items that have not left: those behind one in fragments."
+        self.cuts = random.randint(1, 5) if self.kind in ("resume", "reconnect") else 0
+        "How many links break by themselves."
+        self.leased = protocol == "rsocket" and self.kind in ("calm", "resume") and random.random() < 0.2
+
+    # -- the world --------------------------------------------------------------------------------------------
+
+    def plan(self, number: int) -> tuple[Faults, Faults]:
+        """The faults of a connection: those that come later break soon, while they are being resumed."""
+        random = self.random
+        if number > 1000:
+            raise AssertionError("1000 connections are enough")
+        ways = [
+            {
+                "delay": random.choice((0.0, 0.001, 0.05, 0.3)),
+                "jitter": random.choice((0.0, 0.0, 0.2)),
+                "rate": random.choice((None, None, 20_000.0)),
+                "slices": random.choice((0, 0, 12 if self.small else 100, 300)),
+            }
+            for _ in range(2)
+        ]
+        if 0 < number < self.cuts and random.random() < 0.8:
+            fault = random.choice(
+                ("cut_after", "cut_after", "cut_after", "lose_after")[: 3 + (self.protocol != "rsio")]
+            )
+            ways[random.randrange(2)][fault] = random.choice((random.randint(1, 60), random.randint(60, 600)))
+        to_server, to_client = (Faults(**way) for way in ways)
+        return to_server, to_client
+
+    def limits(self) -> Limits:
+        """Small ones, so that they matter; generous where many connections are no offence."""
+        base = Limits.tiny() if self.random.random() < 0.5 else Limits.server()
+        return base.replace(
+            streams=self.random.choice((4, 16, 256)),
+            pending_s=_LONGEST_S,
+            idle_s=_LONGEST_S,
+            resume_s=600.0,
+            resume_rate=(1000, 0.0),
+            accepts_per_s=10_000,
+            cancel_bucket=(10_000, 100),
+        )
+
+    def arguments(self, limits: Limits) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the server and the client are made with."""
+        serve: dict[str, Any] = {"limits": limits, "credit": self.random.choice((1, 8, 256))}
+        connect: dict[str, Any] = {"limits": limits}
+        if self.protocol != "rsio":
+            connect["keepalive"] = 5.0
+        if self.protocol in ("rsocket", "reactivesocket"):
+            connect["lifetime"] = 40.0 if self.kind == "calm" else 16.0
+        connect["mtu"] = self.mtu
+        if self.protocol != "rsio":
+            connect["handler"] = None if self.protocol == "jmux" else Handlers(self)
+        if self.kind in ("resume", "forgotten"):
+            serve["resume"] = True
+            connect["resume"] = Backoff(first=self.random.choice((0.05, 0.5)), most=3.0)
+        if self.kind == "reconnect":
+            connect["reconnect"] = Backoff(first=0.1, most=3.0, patience=60.0)
+        if self.leased:
+            serve["lease"] = afflux.RateLease(3.0, 5)
+            connect |= {"lease": True, "lease_wait": 600.0}
+        return serve, connect
+
+    async def tell(self) -> Story:
+        """Run it."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self.loop = loop
+        serve, connect = self.arguments(self.limits())
+        uri = f"{self.protocol}+mem://simulated" + (f"?mtu={self.mtu}" if self.mtu else "")
+        window = self.random.choice((2_000, 0x10000))
+        with Network(plan=self.plan, window=window, seed=self.random.randrange(1 << 30)) as self.network:
+            try:
+                async with asyncio.timeout(_LONGEST_S):
+                    async with afflux.serve(uri, Handlers(self), **serve) as server:
+                        async with afflux.connect(uri, **connect) as self.peer:
+                            await self.live(server)
+                        self.note("the client has closed")
+                    self.note("the server has closed")
+            except TimeoutError:
+                self.story.wrong.append(f"not ended after {_LONGEST_S:g} s")
+            await asyncio.sleep(1000.0)  # longer than anything may linger
+            self.count()
+            self.check_the_end()
+        return self.story
+
+    async def live(self, server: afflux.Server) -> None:
+        """The day: operations of both sides, and what breaks meanwhile."""
+        random = self.random
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.trouble())
+            if self.kind in ("resume", "forgotten"):
+                await self.operate(99, lambda: self.peer, "request")  # the server has answered: it knows the session
+                self.known.set()
+            for number in range(random.randint(6, 14)):
+                group.create_task(self.operate(number, lambda: self.peer))
+            if self.protocol in ("rsocket", "reactivesocket") and self.kind in ("calm", "resume") and not self.leased:
+                await self.settled(server)
+                for number in range(100, 100 + random.randint(0, 4)):
+                    group.create_task(
+                        self.operate(number, lambda: next(one for one in server.connections if one.setup is not None))
+                    )
+                    self.story.happened["asked by the server"] += 1
+        await self.quiet()
+        if self.kind in ("calm", "resume") or (self.kind == "reconnect" and random.random() < 0.5):
+            await self.all_slots(min(self.peer.limits.streams, 20))
+        if random.random() < 0.3:
+            self.story.happened["drained"] += 1
+            await self.peer.close(drain=True)
+
+    async def settled(self, server: afflux.Server) -> None:
+        """Wait until the server knows its client."""
+        while not any(one.setup for one in server.connections):
+            await asyncio.sleep(0.1)
+
+    async def trouble(self) -> None:
+        """Break links, stop readers, refuse connections."""
+        random, network = self.random, self.network
+        if self.kind in ("resume", "forgotten"):
+            await self.known.wait()
+        for _ in range(self.cuts or (0 if self.kind == "calm" else 1)):
+            await asyncio.sleep(random.choice((random.random(), random.random() * 30)))
+            link = network.links[-1]
+            if self.kind == "severed":
+                link.cut()
+            elif self.kind == "forgotten":
+                network.reachable = False
+                network.cut()
+                await asyncio.sleep(700.0)
+                network.reachable = True
+            else:
+                how = random.choice(_TROUBLES if self.protocol != "rsio" else _TROUBLES[:3])
+                self.note(f"trouble: {how}")
+                network.reachable = how != "unreachable"
+                link.cut() if how in ("cut", "unreachable") else link.cut("client" if how == "client" else "server")
+                if how == "unreachable":
+                    await asyncio.sleep(random.random() * 20)
+                    network.reachable = True
+        if self.kind == "calm":
+            for _ in range(random.randint(0, 3)):
+                await asyncio.sleep(random.random() * 10)
+                way = random.choice((network.links[-1].to_client, network.links[-1].to_server))
+                way.hold()
+                await asyncio.sleep(random.random() * 4)
+                way.release()
+
+    async def quiet(self) -> None:
+        """Long after the last operation: sessions are back, keepalives go to and fro."""
+        await asyncio.sleep(300.0)
+        if self.kind == "resume" and (self.peer.suspended or self.peer.closed):
+            self.wrong(f"not back: {self.peer.error!r}")
+
+    async def all_slots(self, count: int) -> None:
+        """As many operations as a connection has slots end together: none of the slots has leaked."""
+        started = [self.begin(200 + n, self.verb_of_one()) for n in range(count)]
+        for ledger in started:
+            ledger.items, ledger.fails, ledger.slow, ledger.stays = 1, False, 0.0, True
+        try:
+            async with asyncio.timeout(600.0):
+                await asyncio.gather(*(self.perform(self.peer, ledger) for ledger in started))
+        except TimeoutError:
+            self.wrong(f"slots have leaked: {[ledger.outcome for ledger in started]}")
+        except afflux.Error as error:
+            # A lease may end while a request travels under it; a half open link is found by the first that uses it.
+            if not (self.leased or self.kind == "reconnect"):
+                self.wrong(f"the connection cannot be used: {error!r}")
+
+    def verb_of_one(self) -> str:
+        """A verb with one answer."""
+        return "stream" if self.protocol == "rsio" else "request"
+
+    # -- operations -------------------------------------------------------------------------------------------
+
+    def begin(self, number: int, verb: str) -> Ledger:
+        """A new operation."""
+        random = self.random
+        ledger = self.ledgers[number] = Ledger(
+            number,
+            verb,
+            items=1 if verb in ("request", "session") else random.choice((0, 1, 5, 40)),
+            size=random.choice((12, 30) if self.small else (12, 30, 300, 2000)),
+            fails=verb not in ("fire", "push") and random.random() < 0.2,
+            slow=random.choice((0.0, 0.0, 0.2, 8.0)),
+            credit=random.choice((1, 2, 16, 256)),
+        )
+        return ledger
+
+    async def operate(self, number: int, peer_of: Callable[[], afflux.Peer], verb: str = "") -> None:
+        """One operation, given up after a while by chance."""
+        random = self.random
+        ledger = self.begin(number, verb or random.choice(_VERBS[self.protocol]))
+        patience = random.choice((None, None, None, random.random(), random.random() * 20)) if not verb else None
+        await asyncio.sleep(random.choice((0.0, random.random(), random.random() * 20)))
+        try:
+            async with asyncio.timeout(patience) as limit:
+                await self.perform(peer_of(), ledger)
+        except _Left:
+            ledger.outcome = "left early"
+        except TimeoutError:
+            assert limit.expired()
+            ledger.outcome = "given up"
+        except (afflux.ApplicationError, SessionAborted) as error:
+            ledger.outcome = "failed"
+            if not ledger.fails or (ledger.taken != ledger.before_failing and not self.fragments):
+                self.wrong(f"{ledger} failed with {error!r}")
+        except afflux.Error as error:
+            ledger.outcome = type(error).__name__
+            refused = isinstance(error, afflux.Rejected) and (self.leased or self.protocol == "jmux")
+            away = ledger.verb == "push" and self.kind == "resume"  # sessions do not keep pushes
+            steady = self.kind in ("calm", "resume") and not (refused or away)
+            if steady or not (isinstance(error, _EXPECTED) or error.message.startswith("frame-timeout")):
+                self.wrong(f"{ledger} failed with {error!r}, which is {error.__cause__!r}")
+            if ledger.began and not error.may_have_been_processed:
+                self.wrong(f"{ledger} was begun, though {error!r} says that it was not")
+        self.story.happened[f"{ledger.verb}: {ledger.outcome}"] += 1
+        self.note(f"{number} {ledger.verb} {ledger.outcome}, {ledger.taken} of {ledger.items}")
+
+    async def perform(self, peer: afflux.Peer, ledger: Ledger) -> None:
+        """Do what the verb says, to its end."""
+        name = b"%d" % ledger.number
+        work: Callable[[afflux.Peer, Ledger, bytes], Awaitable[None]] = getattr(self, f"_{ledger.verb}")
+        await work(peer, ledger, name)
+        if ledger.fails:
+            self.wrong(f"{ledger} ended in order, and should have failed")
+        ledger.outcome = "completed"
+
+    async def _request(self, peer: afflux.Peer, ledger: Ledger, name: bytes) -> None:
+        answer = await peer.request(name)
+        self.take(ledger, answer.data)
+
+    async def _session(self, peer: afflux.Peer, ledger: Ledger, name: bytes) -> None:
+        async with await peer.session(name, finish=True) as session:
+            self.take(ledger, await session.read_all())
+
+    async def _fire(self, peer: afflux.Peer, ledger: Ledger, name: bytes) -> None:
+        await peer.fire(name)
+
+    async def _push(self, peer: afflux.Peer, ledger: Ledger, name: bytes) -> None:
+        await peer.push(name)
+
+    async def _subscribe(self, peer: afflux.Peer, ledger: Ledger, name: bytes) -> None:
+        if self.protocol == "reactivesocket":
+            ledger.fails = True  # a subscription that completes there fails
+        await self.consume(peer.subscribe(name, credit=ledger.credit), ledger, ledger.credit)
+
+    async def _stream(self, peer: afflux.Peer, ledger: Ledger, name: bytes) -> None:
+        if self.random.random() < 0.3 and not self.leased:  # a grant by hand does not wait for a lease
+            items = peer.stream(name, credit=0)
+            items.request(ledger.credit)
+            await self.consume(items, ledger, ledger.credit, by_hand=items.request)
+        else:
+            await self.consume(peer.stream(name, credit=ledger.credit), ledger, ledger.credit)
+
+    async def _channel(self, peer: afflux.Peer, ledger: Ledger, name: bytes) -> None:
+        async def source() -> AsyncIterator[bytes]:
+            self.working += 1
+            try:
+                yield name
+                for item in range(ledger.items):
+                    if item % 8 == 7:
+                        await asyncio.sleep(self.random.random() * ledger.slow)
+                    ledger.sent += 1
+                    yield ledger.text(item)
+            finally:
+                self.working -= 1
+
+        await self.consume(peer.channel(source(), credit=ledger.credit), ledger, ledger.credit)
+
+    async def consume(
+        self, stream: Any, ledger: Ledger, window: int, by_hand: Callable[[int], None] | None = None
+    ) -> None:
+        """Take items, now and then slowly, and leave early by chance."""
+        random = self.random
+        leaves = random.randint(1, 20) if random.random() < 0.2 and not ledger.stays else None
+        pause = random.choice((0.0, 0.0, 2.0))
+        granted = window
+        async with stream as items:
+            while ledger.taken != leaves:
+                try:
+                    item = await anext(items)
+                except StopAsyncIteration:
+                    if ledger.taken < ledger.items:
+                        self.wrong(f"{ledger} ended early")
+                    return
+                self.take(ledger, item.data)
+                if ledger.made > ledger.taken + window + 1:
+                    self.wrong(f"{ledger} exceeds its credit of {window}")
+                if by_hand is not None:
+                    if ledger.taken > granted:
+                        self.wrong(f"{ledger} exceeds what was granted: {granted}")
+                    if ledger.taken == granted:
+                        by_hand(window)
+                        granted += window
+                if pause and ledger.taken % 8 == 7:
+                    await asyncio.sleep(random.random() * pause)
+            raise _Left
+
+    def take(self, ledger: Ledger, data: bytes) -> None:
+        """The requester has received an item: it must be the next one."""
+        if data != ledger.text(ledger.taken):
+            self.wrong(f"{ledger} received {data[:20]!r}, not item {ledger.taken}")
+        ledger.taken += 1
+
+    # -- checks -------------------------------------------------------------------------------------------------
+
+    def wrong(self, text: str) -> None:
+        """Something that must not be."""
+        self.story.wrong.append(f"at {self.loop.time():.3f} s: {text}")
+
+    def note(self, text: str) -> None:
+        """Write a line."""
+        self.story.lines.append(f"{self.loop.time():.6f} {text}")
+
+    def count(self) -> None:
+        """What the network did, and when in the life of a session."""
+        happened = self.story.happened
+        happened.update(self.network.happened)
+        happened.update({f"kind: {self.kind}": 1, "late timers": self.late > 0, "leased": self.leased})
+        happened["fragments"] += self.fragments
+        if self.kind == "resume":
+            for link in self.network.links[1:]:
+                arrived = link.to_client.passed
+                if arrived >= _RESUME_OK_BYTES:
+                    happened["resumed"] += 1
+                if arrived < 300 and link is not self.network.links[-1]:
+                    happened["cut while resuming" if arrived < _RESUME_OK_BYTES else "cut while replaying"] += 1
+        self.story.seconds, self.story.turns = self.loop.time(), self.loop.turns
+
+    def check_the_end(self) -> None:
+        """Nothing is left of it."""
+        if self.working:
+            self.wrong(f"{self.working} handlers or sources still run")
+        for ledger in self.ledgers.values():
+            if ledger.began > 1:
+                self.wrong(f"{ledger} was begun twice")
+            # Sessions do not keep pushes; a lease may end while a fire travels under it.
+            kept = not self.leased and (self.kind == "calm" or (self.kind == "resume" and ledger.verb == "fire"))
+            if ledger.verb in ("fire", "push") and ledger.outcome == "completed" and not ledger.began and kept:
+                self.wrong(f"{ledger} has not arrived")
+        if held := Holdings.of(self.loop).held:
+            self.wrong(f"{held} bytes are still accounted for")
+        if left := asyncio.all_tasks(self.loop) - {asyncio.current_task(self.loop)}:
+            self.wrong(f"tasks are left: {left}")
+        for link in self.network.links:
+            if not link.over:
+                self.wrong(f"link {link.number} is still open")
+
+
+class _Left(Exception):
+    """The requester has left a stream early."""
+
+
+class Handlers:
+    """The responder of either side."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        if simulation.protocol == "jmux":
+            self.session = self._session
+
+    def _begin(self, name: bytes) -> Ledger:
+        ledger = self._simulation.ledgers[int(name)]
+        ledger.began += 1
+        self._simulation.note(f"{ledger.number} began")
+        return ledger
+
+    async def _pause(self, ledger: Ledger) -> None:
+        if ledger.slow:
+            await asyncio.sleep(self._simulation.random.random() * ledger.slow)
+
+    async def request(self, payload: Any) -> bytes:
+        """One item."""
+        ledger = self._begin(payload.data)
+        self._simulation.working += 1
+        try:
+            await self._pause(ledger)
+            if ledger.fails:
+                raise afflux.ApplicationError(message="as it was told")
+            ledger.made += 1
+            return ledger.text(0)
+        finally:
+            self._simulation.working -= 1
+
+    async def fire(self, payload: Any) -> None:
+        """Notes it."""
+        self._begin(payload.data)
+
+    async def push(self, metadata: bytes) -> None:
+        """Notes it."""
+        self._begin(metadata)
+
+    async def stream(self, payload: Any) -> AsyncIterator[bytes]:
+        """The items."""
+        ledger = self._begin(payload.data)
+        self._simulation.working += 1
+        try:
+            for item in range(ledger.items):
+                if item % 8 == 7:
+                    await self._pause(ledger)
+                ledger.made += 1
+                yield ledger.text(item)
+            if ledger.fails:
+                raise afflux.ApplicationError(message="as it was told")
+        finally:
+            self._simulation.working -= 1
+
+    async def channel(self, items: Any) -> AsyncIterator[bytes]:
+        """An item for each; they have to come in order."""
+        ledger = self._begin((await anext(items)).data)
+        self._simulation.working += 1
+        try:
+            async for item in items:
+                if item.data != ledger.text(ledger.seen):
+                    self._simulation.wrong(f"{ledger}: the responder received {item.data[:20]!r}, not {ledger.seen}")
+                ledger.made += 1
+                ledger.seen += 1
+                yield item.data
+            if ledger.fails:
+                raise afflux.ApplicationError(message="as it was told")
+        finally:
+            self._simulation.working -= 1
+
+    async def _session(self, session: Any) -> None:
+        """One item, as a request."""
+        ledger = self._begin(await session.read_all())
+        self._simulation.working += 1
+        try:
+            await self._pause(ledger)
+            if ledger.fails:
+                session.abort("as it was told")
+            else:
+                await session.write(ledger.text(0))
+                session.finish()
+        finally:
+            self._simulation.working -= 1
