@@ -73,6 +73,23 @@ def test_every_section_that_is_cited_exists() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "section"),
+    [
+        ('ConnectionClosed(text, rule="3.1")', "3.1"),
+        ('Row(_S.OPEN, _I.SIGNAL, _A.SIGNAL, same, "3.2, 3.3"),', "3.2, 3.3"),
+        ('raise invalid("too long", "2.5")', "2.5"),
+        ('LocalProtocolError(text, rule="RSocket 2.5")', "2.5"),
+        ('rule="R-3"', None),
+    ],
+)
+def test_how_a_section_is_read(text: str, section: str | None) -> None:
+    found = SECTION.search(text)
+    assert (found and found[1]) == section
+    assert {"3.1", "2.5"} <= sections("rsocket")
+    assert "9.9" not in sections("rsocket")
+
+
+@pytest.mark.parametrize(
     ("text", "owner", "expected"),
     [
         ("R-1, R-999", "jmux", [("jmux", "R-1", True), ("jmux", "R-999", False)]),

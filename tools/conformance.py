@@ -1,11 +1,11 @@
-"""Write docs/conformance: for each rule of a wire, the code that keeps it and the tests that try it.
+"""Write docs/conformance: for each rule of a wire, the code that implements it and the tests that check it.
 
 Rules come from docs/specs, and tools/specs.py reads the citations. A citation in a comment, docstring, string or the
 name of a test belongs to the function, class or table around it. Pages name symbols and no lines, so that a page
 changes only when a symbol does.
 
-Code that cites a rule without keeping it is left out: packages that show or measure a wire (``_SHOWS``), and what the
-``mentions`` of docs/conformance/<wire>.toml name.
+Code that cites a rule without implementing it is left out: packages that show or measure a wire (``_SHOWS``), and the
+``mentions`` of docs/conformance/<wire>.toml.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OWN_TESTS = ("test_conformance.py", "test_citations.py")
 "Tests of these tools; what they cite is made up."
 
 _SHOWS = ("bench", "cli", "demo", "testing", "dissector.py")
-"Packages and modules that show or measure a wire; they keep none of its rules."
+"Packages and modules that show or measure a wire; they implement none of its rules."
 
 _RULE_IN_NAME = re.compile(r"_[RDI]_\d+(?=_|$)")
 
@@ -60,7 +60,7 @@ class Place(NamedTuple):
 
 
 def in_code(protocol: str) -> dict[str, list[Place]]:
-    """The symbols of the source that keep each rule of a wire."""
+    """The symbols of the source that implement each rule of a wire."""
     places: dict[str, list[Place]] = {}
     for path, citation in (*_cited(SOURCE, protocol), *_shared(protocol)):
         around = _around(symbols(path), citation.line)
@@ -107,7 +107,7 @@ def _cited(folder: Path, protocol: str) -> Iterator[tuple[Path, Citation]]:
 
 
 def _shared(protocol: str) -> Iterator[tuple[Path, Citation]]:
-    """What protocols/family does for a wire: code that reads ``rules.credit`` keeps what the wire's Rules call so."""
+    """Citations in protocols/family: ``rules.credit`` cites the number that a wire's Rules give to credit."""
     numbers = {
         keyword.arg: keyword.value.value
         for path in _files(SOURCE)
@@ -159,9 +159,9 @@ def write(folder: Path = FOLDER) -> None:
 
 
 _ABOUT = (
-    "Every rule of the [specification](../specs/{wire}.md), with the code that keeps it and the tests that fail if it "
-    "does not. A symbol is listed because it cites the rule; code of other wires, benchmarks and the command line is "
-    "not."
+    "Every rule of the [specification](../specs/{wire}.md), with the code that implements it and the tests that fail "
+    "if it does not. A symbol is listed because it cites the rule; code of other wires, benchmarks and the command "
+    "line is not."
 )
 
 
@@ -183,7 +183,7 @@ def page(protocol: str) -> str:
 
 def _totals(every: Iterable[Rule], tried: dict[str, list[Place]]) -> str:
     every = list(every)
-    rows = ["| | rules | kept | not built |", "|---|---|---|---|"]
+    rows = ["| | rules | implemented | not built |", "|---|---|---|---|"]
     levels = [(level, [rule for rule in every if rule.level == level]) for level in _LEVELS]
     levels.append(("all", [rule for rule in every if rule.level]))
     for name, kind in (("decisions", "D-"), ("points of interoperability", "I-")):
@@ -192,7 +192,7 @@ def _totals(every: Iterable[Rule], tried: dict[str, list[Place]]) -> str:
         missing = sum(bool(rule.not_built) for rule in inside)
         rows.append(f"| {name} | {len(inside)} | {len(inside) - missing} | {missing or ''} |")
     number = len({place for rule in every for place in tried.get(rule.id, ()) if not rule.not_built})
-    return "\n".join(rows) + f"\n\nEvery rule that is kept has its code and its tests: {number} tests in all."
+    return "\n".join(rows) + f"\n\nEvery implemented rule has its code and its tests: {number} tests in all."
 
 
 def _table(
@@ -200,7 +200,7 @@ def _table(
 ) -> Iterator[str]:
     built = [rule for rule in inside if not rule.not_built]
     if built:
-        rows = ["| rule | | kept by | tried by |", "|---|---|---|---|"]
+        rows = ["| rule | | implemented by | tested by |", "|---|---|---|---|"]
         for rule in built:
             by, tests_of = (_links(places.get(rule.id, [])) for places in (kept, tried))
             rows.append(f"| {_rule_link(protocol, rule)} | {_sentence(rule)} | {by} | {tests_of} |")

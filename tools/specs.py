@@ -64,7 +64,7 @@ class Rule(NamedTuple):
     text: str
     source: str
     not_built: str
-    "Why no code keeps it; empty if code does."
+    "Why no code implements it; empty if code does."
 
 
 class Citation(NamedTuple):
@@ -152,7 +152,7 @@ def known(citation: Citation) -> bool:
 
 @cache
 def _names() -> dict[str, str]:
-    """What each wire is called: in prose, and in paths."""
+    """The wire of each name that prose uses."""
     return {name: protocol for protocol in protocols() for name in data(protocol)["names"]}
 
 
