@@ -56,12 +56,12 @@ def test_a_bound_address_keeps_the_rest() -> None:
     [
         ("rsockt+tcp://h:1", ['unknown protocol "rsockt"', 'did you mean "rsocket"', "jmux"]),
         ("tpc://h:1", ['unknown transport "tpc"', 'did you mean "tcp"', "unix"]),
-        ("jmux://h:1", ['unknown transport "jmux"; did you mean "jmux+tcp"? There is: tcp']),
+        ("jmux://h:1", ['unknown transport "jmux"; did you mean "jmux+tcp"? Known: tcp']),
         ("tcp+jmux://h:1", ['unknown protocol "tcp"']),
         ("reactive-streams-io+tcp://h:1", ['did you mean "rsio"?']),
-        ("xyzzy://h:1", ['unknown transport "xyzzy"; there is: tcp']),
+        ("xyzzy://h:1", ['unknown transport "xyzzy"; known: tcp']),
         ("tcp://h:1?keepalife=3", ['unknown option "keepalife"', 'did you mean "keepalive"', "mtu"]),
-        ("rsio+tcp://h:1?x=3", ['unknown option "x"; there is: mtu, dialect']),
+        ("rsio+tcp://h:1?x=3", ['unknown option "x"; known: mtu, dialect']),
         ("tcp://h:1?mtu=1", ['option "mtu" cannot be "1"', "64"]),
         ("tcp://h:1?keepalive=soon", ['option "keepalive" cannot be "soon"']),
         ("tcp://h:1?keepalive=0", ["above 0"]),
@@ -116,7 +116,7 @@ def test_an_unknown_protocol_is_refused_before_anything_opens() -> None:
     ):
         with pytest.raises(afflux.AddressError) as caught:
             make()
-        assert str(caught.value) == 'unknown protocol "limit"; there is: jmux, reactivesocket, rsio, rsocket'
+        assert str(caught.value) == 'unknown protocol "limit"; known: jmux, reactivesocket, rsio, rsocket'
 
 
 def test_a_transport_has_options_of_its_own() -> None:
@@ -151,7 +151,7 @@ def test_an_option_of_another_transport_is_unknown(uri: str, words: list[str]) -
     ("uri", "words"),
     [
         ("localhost:7000", 'did you mean "tcp://localhost:7000"?'),
-        ("http://localhost:7000", 'unknown transport "http"; did you mean "ws"? There is: tcp'),
+        ("http://localhost:7000", 'unknown transport "http"; did you mean "ws"? Known: tcp'),
         ("https://localhost", 'did you mean "wss"?'),
     ],
 )

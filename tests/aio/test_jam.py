@@ -109,5 +109,5 @@ async def test_a_plain_function_that_raises_stop_iteration_has_failed() -> None:
 
 @pytest.mark.parametrize("credit", [-1, "some", 1 << 31])
 async def test_a_servers_credit_is_checked_at_once(credit: object) -> None:
-    with pytest.raises(afflux.LocalProtocolError, match="credit is 0 to"):
+    with pytest.raises(afflux.LocalProtocolError, match="credit must be 0 to"):
         afflux.serve("tcp://127.0.0.1:0", Sources(), credit=credit)  # type: ignore[arg-type]  # what a user may write

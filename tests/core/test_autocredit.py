@@ -309,6 +309,6 @@ def test_what_may_be_given_as_credit(credit: Kept) -> None:
 
 @pytest.mark.parametrize("credit", [-1, 0x80000000, "many", None, 1.5])
 def test_what_may_not(credit: Kept) -> None:
-    with pytest.raises(LocalProtocolError, match=r'credit is 0 to 2147483647, or "auto", not ') as caught:
+    with pytest.raises(LocalProtocolError, match=r'credit must be 0 to 2147483647 or "auto", not ') as caught:
         check_kept(credit)
     assert caught.value.rule == "FC-24"

@@ -66,7 +66,7 @@ def test_wait_says_when_tokens_are_there() -> None:
 
 @pytest.mark.parametrize("bad", [(-1, 1), (1, -1), (float("nan"), 1)])
 def test_a_bucket_needs_sane_numbers(bad: tuple[float, float]) -> None:
-    with pytest.raises(ValueError, match="a bucket holds"):
+    with pytest.raises(ValueError, match="invalid bucket"):
         Bucket(*bad)
 
 

@@ -241,7 +241,7 @@ def test_a_declaration_that_makes_no_sense_is_refused() -> None:
         class Wordless(Frame):
             n: U16
 
-    with pytest.raises(TypeError, match="nothing can follow a field that runs to the end"):
+    with pytest.raises(TypeError, match="a field that runs to the end must be the last"):
 
         @frame(0x05)
         class Endless(Family):

@@ -84,7 +84,7 @@ def test_the_work_is_bounded_by_the_busy_ones() -> None:
 
 @pytest.mark.parametrize(("first", "last"), [(0, 9), (3, 9), (2, 1)])
 def test_ids_start_at_one_or_two(first: int, last: int) -> None:
-    with pytest.raises(ValueError, match="ids start at"):
+    with pytest.raises(ValueError, match="invalid ids"):
         StreamIds(first, last)
 
 

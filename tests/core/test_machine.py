@@ -115,8 +115,8 @@ def test_a_state_may_be_left_out_in_the_middle() -> None:
         ([*ROWS, Row(Door.GONE, Hand.PUSH, Deed.MOVE, same, "")], Door.OPEN, "GONE: 3> is not a state"),
         ([*ROWS, Row(Door.OPEN, Hand.PULL, Deed.MOVE, Door.GONE, "")], Door.OPEN, "GONE: 3> is not a state"),
         (ROWS, Door.GONE, "the start <Door.GONE: 3> is not a state"),
-        (ROWS[:2], Door.OPEN, "no way leads to LOCKED"),
-        ([], Door.OPEN, "no way leads to SHUT, LOCKED"),
+        (ROWS[:2], Door.OPEN, "unreachable states: LOCKED"),
+        ([], Door.OPEN, "unreachable states: SHUT, LOCKED"),
     ],
 )
 def test_a_table_that_is_wrong_cannot_be_made(rows: list[DoorRow], start: Door, message: str) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afflux.core.errors import ApplicationError, Canceled, ConnectFailed, Error, Invalid, LimitExceeded, Rejected
-from afflux.core.texts import GENERIC_TEXT, clean_text, cut, told
+from afflux.core.texts import GENERIC_TEXT, clean_text, cut, public_text
 
 
 class Said(Rejected):
@@ -55,11 +55,11 @@ def test_it_is_a_beginning_that_fits(text: str, limit: int) -> None:
     "error", [ApplicationError(message="said"), Rejected("said"), Canceled("said"), Invalid("said"), Said("said")]
 )
 def test_what_is_meant_for_the_peer_is_told(error: Error) -> None:
-    assert told(error) == "said"
+    assert public_text(error) == "said"
 
 
 @pytest.mark.parametrize(
     "error", [KeyError("secret"), LimitExceeded("secret"), ConnectFailed("secret"), Error("secret")]
 )
 def test_what_may_hold_a_secret_is_not(error: Exception) -> None:
-    assert told(error) == GENERIC_TEXT
+    assert public_text(error) == GENERIC_TEXT

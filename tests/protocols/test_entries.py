@@ -96,7 +96,7 @@ def test_a_dialect_is_read_and_used(name: str, text: str) -> None:
     dialect = read(text)
     assert str(dialect) == text
     made(name, "server", Terms(dialect=dialect))
-    with pytest.raises(ValueError, match="with commas between"):
+    with pytest.raises(ValueError, match="expected comma-separated words"):
         read("nonsense")
 
 

@@ -184,8 +184,8 @@ async def test_how_long_jmux_waits_for_an_id() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("dialect=java", "words of noop-data, lenient-partial, ids-255"),
-        ("dialect=", "words of noop-data"),
+        ("dialect=java", "words of: noop-data, lenient-partial, ids-255"),
+        ("dialect=", "words of: noop-data"),
         ("max_wait_for_id=-1", "seconds, 0 to a day"),
         ("max_wait_for_id=nan", "seconds, 0 to a day"),
     ],

@@ -122,7 +122,7 @@ async def test_what_mounts_it_does_not_count_for_the_path() -> None:
 def test_a_protocol_that_does_not_exist() -> None:
     with pytest.raises(afflux.AddressError, match='unknown protocol "rsoket"; did you mean "rsocket"'):
         afflux.asgi.app(Demo(), protocol="rsoket")
-    with pytest.raises(afflux.AddressError, match='unknown protocol "nonsense"; there is: jmux, '):
+    with pytest.raises(afflux.AddressError, match='unknown protocol "nonsense"; known: jmux, '):
         afflux.asgi.app(Demo(), protocol="nonsense")
 
 

@@ -181,7 +181,7 @@ async def test_an_address_in_use(place: Place) -> None:
 async def test_options_of_an_address(place: Place) -> None:
     unknown = f"{place.uri}?colour=red"
     for make in (afflux.connect, afflux.sync.connect, lambda uri: afflux.serve(uri, Demo())):
-        with pytest.raises(afflux.AddressError, match=r'unknown option "colour"; there is: keepalive, lifetime, mtu'):
+        with pytest.raises(afflux.AddressError, match=r'unknown option "colour"; known: keepalive, lifetime, mtu'):
             make(unknown)  # type: ignore[operator]
     if not parse(place.uri).carrier.secure:
         with pytest.raises(afflux.AddressError, match=f"{place.kind.name} has no TLS"):

@@ -1,1 +1,1 @@
-"""What every protocol shares: arithmetic, tables and declarations. No protocol and no I/O lives here."""
+"""Define what all protocols share: declarations, transition tables, credit, limits, errors and the engine contract."""

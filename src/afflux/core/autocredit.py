@@ -1,23 +1,24 @@
-"""An adaptive window: as many items as the consumer takes in one round trip, and some more. Time is an argument.
+"""Adapt a window to the items that the application consumes in one round trip. Time is an argument.
 
-Here is arithmetic only, as in credit.py, which has the fixed window. All that it follows is seen at the receiver:
+The fixed window is in credit.py. All measurements are made at the receiver:
 
-1. A **flight** goes from a grant to the moment when the application has taken the first item which that grant allowed.
-   It measures the round trip (to the arrival of that item), the rate at which the application took items, and how
-   long it waited for them meanwhile. One flight at a time.
-2. The **round trip** is the least that was measured: more is a queue. It is forgotten after ``_REMEMBERED_S`` or
-   ``_REMEMBERED`` round trips unless it is confirmed, and when one flight after the other takes much longer while
-   the application waits: the way has become longer. Then the window is halved for one flight, so that what is
-   measured anew is not our own queue.
-3. The **rate** is the greatest of the last few flights while the application waits for items, for a network that
-   hiccups is not slow. While items wait for the application only the last two count: it has become slow.
-4. The **window** is rate × round trip × ``_STEADY``, or what is taken in ``_LEAST_S`` where that is more, and one item
-   in hand. As long as it is the window that holds the sender back (the application waits, there is no queue, and the
-   rate has grown with the window) it is ``_GROWING`` times rate × round trip.
+1. A **flight** lasts from a grant until the application has taken the first item sent under that grant. It measures
+   the round trip (until that item arrived), the rate at which the application took items, and how long the
+   application waited for items. There is one flight at a time.
+2. The **round trip** is the smallest measured, because a longer one contains queueing. It expires after
+   ``_REMEMBERED_S`` or ``_REMEMBERED`` round trips unless it is confirmed, and when several consecutive flights take
+   much longer while the application waits, because the path has become longer. The window is then halved for one
+   flight, so that the new measurement does not contain our own queue.
+3. The **rate** is the greatest of the last few flights while the application waits for items, because a short
+   interruption of the network does not make it slow. While items wait for the application, which has then become
+   slow, only the last two flights count.
+4. The **window** is rate × round trip × ``_STEADY``, or the items taken in ``_LEAST_S`` if they are more, plus one.
+   While the window limits the sender (the application waits, there is no queue, and the rate has grown with the
+   window) it is ``_GROWING`` × rate × round trip.
 5. While the application waits, a burst of ``_BURST`` items or ``_BURST_BYTES`` needs no round trip.
 
-Invariants, beside those of ``Window``: nothing is granted unless something was consumed, so a consumer that stops
-holds what it had and no more; and no window is above ``_MOST`` items, however small they are.
+Further invariants: nothing is granted unless something was consumed, so an application that stops consuming receives
+no more than was granted; and no window exceeds ``_MOST`` items.
 """
 
 from __future__ import annotations
@@ -31,58 +32,58 @@ from afflux.core.errors import LocalProtocolError
 __all__ = ["AutoWindow", "Kept", "check_kept", "window_of"]
 
 Kept = int | Literal["auto"]
-"Credit to keep open on a stream: items, 0 to grant by hand, or as many as it seems to need."
+"The window of a stream: items, 0 to grant by hand, or ``auto`` to adapt it."
 
 _FIRST = 16
-"Items of the first grant, when nothing is known."
+"Items of the first grant, before anything is measured."
 _MOST = 0x10000
 _BURST = 32
 _BURST_BYTES = 0x10000
 _STEADY = 1.25
-"Covers that a grant is made for several items together."
+"Compensates for grants that cover several items."
 _GROWING = 3.0
-"The rate lags a round trip behind the window: so it doubles in about one and a half."
+"Growth factor. The rate lags a round trip behind the window, so the window doubles in about 1.5 round trips."
 _LEAST_S = 0.0015
-"What two busy event loops may need for a turn,"
+"The time that two busy event loops may need for a turn."
 _FEW = 4
-"but for so many items of it: a turn is shorter than the time of an item then."
+"Items that are subtracted from those of ``_LEAST_S``: with so few, a turn is shorter than the time of an item."
 _SHORT = 0.25
-"Of the time of an item: to wait so long for the next costs less than one more that waits would."
+"Fraction of an item's time: a wait this short costs less than one more queued item."
 _REMEMBERED_S = 5.0
 _REMEMBERED = 64
-"Round trips, where that is longer: to measure one costs half of one."
+"Round trips after which the smallest expires, if they take longer than ``_REMEMBERED_S``; a measurement costs half."
 _DOUBTED_S = 1.0
-"The first round trip has the start of a handler in it, and is forgotten sooner."
+"Seconds after which the first round trip expires, which includes the start of a handler."
 _LONGEST_S = 1.0
-"A round trip that takes longer is a source that rests."
+"The longest round trip; a source that needs longer pauses by itself."
 _RATES = 8
-"Flights that the greatest rate is taken from."
+"Number of flights from which the greatest rate is taken."
 _QUEUE = 1.6
-"Times the round trip: there is a queue."
+"A flight longer than this many round trips contains queueing."
 _LOST = 8
-"Flights that took longer and brought less, in a row, after which the round trip is forgotten."
+"Consecutive flights with more time and a lower rate after which the round trip expires."
 
 
 class Flight:
-    """From one grant to the first item that it allowed."""
+    """Measurements from one grant until the first item sent under it is taken."""
 
     __slots__ = ("mark", "round_trip", "since", "start", "waited")
 
     def __init__(self, now: float, done: int, granted: int) -> None:
         self.since = now
         self.start = done
-        "Items consumed before."
+        "Items consumed before the grant."
         self.mark = granted
-        "Items granted before: one more has to come."
+        "Items granted before: the flight ends with the next one."
         self.round_trip = 0.0
-        "0 until that one has arrived."
+        "Seconds until that item arrived; 0 before."
         self.waited = 0.0
-        "Seconds for which the application had nothing."
+        "Seconds during which the application had no items."
 
 
 class AutoWindow(Window):
-    """A window whose ``size`` follows what the application consumes. Use it like ``Window``, and tell it the time, in
-    seconds, and what ``arrived``."""
+    """A window whose ``size`` follows what the application consumes. Use it like ``Window``, with the time in seconds,
+    and report what ``arrived``."""
 
     __slots__ = (
         "_arrived",
@@ -110,13 +111,13 @@ class AutoWindow(Window):
         self._done = 0
         self._arrived = 0
         self._idle: float | None = None
-        "Since when the application waits."
+        "Time since which the application waits."
         self._flight: Flight | None = None
         self._base = 0.0
-        "The round trip; 0 while it is not known."
+        "The round trip; 0 while it is unknown."
         self._forget_at = 0.0
         self._probing = False
-        "The round trip is being measured anew."
+        "True while the round trip is measured again."
         self._rates: list[float] = []
         self._growing = True
         self._flat = 0
@@ -126,15 +127,15 @@ class AutoWindow(Window):
         self._jitter = 0.0
         self._last = 0.0
         self._waiting = 0
-        "Flights in a row in which the application waited for most of the time."
+        "Consecutive flights in which the application waited for most of the time."
         self._busy = False
-        "When it was last one or the other, the application was the slow one."
+        "True while the application, not the sender, is the slower side."
         self._enough = _MOST
-        "Items that last for a round trip."
+        "Items consumed in one round trip."
 
     @property
     def step(self) -> int:
-        """How many items the application may take before it says so: a quarter of the window."""
+        """How many items the application may take before it reports them: a quarter of the window."""
         return max(1, self.target // 4)
 
     def initial(self, now: float = 0.0) -> int:
@@ -144,7 +145,7 @@ class AutoWindow(Window):
         return super().initial()
 
     def arrived(self, items: int, now: float) -> None:
-        """So many items have come; the application need not have taken them yet."""
+        """Report that ``items`` have arrived. The application may take them later."""
         self._arrived += items
         flight = self._flight
         if flight is not None:
@@ -155,11 +156,11 @@ class AutoWindow(Window):
         self._idle = None
 
     def consumed(self, items: int, nbytes: int, now: float = 0.0) -> int:
-        """The application consumed ``items`` of ``nbytes`` in all. Return how many to grant now: 0, or at least an
-        eighth of the window, and half of it where that is soon enough.
+        """Report that the application consumed ``items`` of ``nbytes`` in total. Return how many to grant now: 0, or at
+        least an eighth of the window, or half of it where that is soon enough.
 
         Raises:
-            ValueError: more than is outstanding, or a negative number (a bug of the caller).
+            ValueError: the number exceeds what is outstanding, or is negative (a bug of the caller).
         """
         self._check(items, nbytes)
         if not items:
@@ -169,14 +170,14 @@ class AutoWindow(Window):
         flight = self._flight
         if flight is not None and (self._done > flight.mark or self._is_late(now - flight.since)):
             self._flight = None
-            self._learn(flight, now)
+            self._end_flight(flight, now)
         if self._idle is None and self._done >= self._arrived:
             self._idle = now
         if self._base and not self._probing and (now > self._forget_at or self._lost >= _LOST):
             self._probing = True
             self._flight = None
             self.size = max(1, self.size // 2)
-        self._weigh(items, nbytes)
+        self._update_target(items, nbytes)
         grant = self.target - self.outstanding
         if (grant * 2 < self.target and (grant * 8 < self.target or self.outstanding > self._enough)) or grant <= 0:
             return 0
@@ -186,18 +187,18 @@ class AutoWindow(Window):
         return grant
 
     def _is_late(self, seconds: float) -> bool:
-        """Whether a flight of that length needs not be waited for: it will tell nothing about the round trip."""
+        """Whether a flight of that length can be abandoned, because it cannot improve the round trip."""
         return bool(self._base) and not self._probing and seconds > 2 * max(self._base, _LEAST_S)
 
-    def _learn(self, flight: Flight, now: float) -> None:
-        """A flight has ended, or lasts too long."""
+    def _end_flight(self, flight: Flight, now: float) -> None:
+        """Adapt the window to a flight that has ended or lasts too long."""
         known = self._base and not self._probing
         if flight.round_trip:
-            self._trust(flight.round_trip, now)
+            self._update_round_trip(flight.round_trip, now)
         elapsed = now - flight.since
         if not known or elapsed <= 0:
             return
-        self._follow(flight, (self._done - flight.start) / elapsed, flight.waited / elapsed)
+        self._update_rate(flight, (self._done - flight.start) / elapsed, flight.waited / elapsed)
         rate, way = max(self._rates), self._base + min(2 * self._jitter, self._base / 4)
         self._enough = _MOST if self._growing else 1 + ceil(rate * way * 1.125)
         rate *= _GROWING if self._growing else _STEADY
@@ -206,8 +207,8 @@ class AutoWindow(Window):
             wanted = max(wanted, min(_BURST, _BURST_BYTES * self._items // max(1, self._bytes)))
         self.size = max(1, min(_MOST, wanted))
 
-    def _trust(self, round_trip: float, now: float) -> None:
-        """A round trip was measured."""
+    def _update_round_trip(self, round_trip: float, now: float) -> None:
+        """Apply a measured round trip."""
         before, probing = self._base, self._probing
         if before:
             self._jitter += (min(abs(round_trip - self._last), before) - self._jitter) / 8
@@ -217,7 +218,7 @@ class AutoWindow(Window):
         if not before:
             self._forget_at = now + _DOUBTED_S
         elif probing and round_trip < 0.9 * before:
-            self._forget_at = now  # there was a queue, and half of it may still be there
+            self._forget_at = now  # there was a queue, and half of it may remain
         elif probing or round_trip < 1.1 * self._base:
             self._forget_at = now + max(_REMEMBERED_S, _REMEMBERED * self._base)
         if probing:
@@ -225,16 +226,16 @@ class AutoWindow(Window):
             self._lost = 0
             self._peak = 0.0
 
-    def _follow(self, flight: Flight, rate: float, waited: float) -> None:
-        """Take the rate of a flight; ``waited`` is the part of its time for which the application waited."""
+    def _update_rate(self, flight: Flight, rate: float, waited: float) -> None:
+        """Apply the rate of a flight; ``waited`` is the fraction of its time during which the application waited."""
         self._waiting = self._waiting + 1 if waited > 0.5 else 0
-        if waited < 0.25:  # a larger window is no use to it
+        if waited < 0.25:  # a larger window would not help
             self._busy = True
             self._growing = False
             self._rates = [*self._rates[-1:], rate]
             self._peak = 0.0
             return
-        if self._busy and self._waiting:  # it has become fast
+        if self._busy and self._waiting:  # the application has become fast
             self._busy = False
             self._growing = True
             self._flat = 0
@@ -253,17 +254,17 @@ class AutoWindow(Window):
 
 
 def check_kept(credit: object) -> None:
-    """What an application may give as ``credit=``.
+    """Check the argument ``credit=`` of an application.
 
     Raises:
-        LocalProtocolError: it is neither "auto" nor a number of items, or that is out of range (rule ``FC-24``).
+        LocalProtocolError: it is not "auto" or a number of items in range (rule ``FC-24``).
     """
     if credit != "auto" and not (isinstance(credit, int) and 0 <= credit <= 0x7FFFFFFF):
-        raise LocalProtocolError(f'credit is 0 to {0x7FFFFFFF}, or "auto", not {credit!r}', rule="FC-24")
+        raise LocalProtocolError(f'credit must be 0 to {0x7FFFFFFF} or "auto", not {credit!r}', rule="FC-24")
 
 
 def window_of(credit: Kept, byte_limit: int, overhead: int = 0) -> Window | None:
-    """The window to keep open; None when all grants are by hand."""
+    """Return the window of a stream; None if all grants are by hand."""
     if credit == "auto":
         return AutoWindow(byte_limit, overhead)
     return Window(credit, byte_limit, overhead) if credit else None

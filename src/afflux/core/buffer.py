@@ -1,10 +1,10 @@
-"""The receive buffer: bytes that arrived and are not yet a whole message. Only it knows "not yet".
+"""Buffer received bytes until they form whole messages.
 
-Theory of operation. A parser wants one contiguous block with as many whole messages as possible. Most reads
-begin at a message boundary, so the block is the very object that was read, not a copy. Only the unread tail is
-kept, with the number of bytes that make its message whole; nothing is handed out again before they are there.
-So a message that comes byte by byte costs one append for each byte and one copy at the end, whatever its length.
-Memory follows the bytes that arrived, never a length that was declared.
+Theory of operation. A parser needs one contiguous block with as many whole messages as possible. Most reads
+begin at a message boundary, so the block is the object that was read, not a copy. Only the unread tail is
+buffered, with the number of bytes that complete its message; it is returned again when they have arrived.
+A message that arrives byte by byte costs one append for each byte and one copy at the end, whatever its length.
+Memory follows the bytes that arrived, never a declared length.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ __all__ = ["ReceiveBuffer"]
 
 
 class ReceiveBuffer:
-    """What one connection received and has not read, at most ``limit`` bytes.
+    """Bytes that one connection has received and not parsed, at most ``limit``.
 
-    The cycle: ``block = buffer.feed(data)``; unless it is None, parse it and give the tail back with
-    ``buffer.keep(block, position, need)`` before the next feed. Not to keep anything is right when all was read.
+    The cycle: ``block = buffer.feed(data)``; unless it is None, parse it and return the tail with
+    ``buffer.keep(block, position, need)`` before the next feed. Without a tail, ``keep`` need not be called.
     """
 
     __slots__ = ("_need", "held", "limit")
 
     limit: int
-    "The most bytes that may be held."
+    "The most bytes that may be buffered."
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = bytearray()
-        "The bytes; their owner alone changes them."
+        "The buffered bytes, read-only for others."
         self._need = 0
 
     @property
     def pending(self) -> int:
-        """How many bytes are held."""
+        """The number of buffered bytes."""
         return len(self.held)
 
     def feed(self, data: bytes | memoryview) -> bytes | None:
-        """Add bytes that arrived; return everything unread once it is as long as needed, else None.
+        """Add received bytes; return all unparsed bytes if they are as many as needed, else None.
 
-        When nothing was held, ``data`` itself is returned; of a view, which its owner will fill anew, a copy. So a
-        view costs one copy in any case, where bytes that were made of it would cost two behind what is held.
+        When nothing was buffered, ``data`` itself is returned, or a copy of it if it is a view, whose owner reuses
+        its memory. A view is therefore copied once, where converting it to bytes first could copy it twice.
 
         Raises:
-            Violation: still not as long as needed, and more than ``limit`` is held (rule ``connection_bytes``).
+            Violation: fewer bytes than needed, and more than ``limit`` are buffered (rule ``connection_bytes``).
         """
         held = self.held
         if len(held) + len(data) >= self._need:
@@ -58,13 +58,13 @@ class ReceiveBuffer:
         return None
 
     def keep(self, block: bytes, position: int, need: int = 0) -> None:
-        """Keep ``block[position:]``; feed holds back until ``need`` bytes, counted from ``position``, are there.
+        """Buffer ``block[position:]``; feed returns None until there are ``need`` bytes, counted from ``position``.
 
-        A ``need`` that no message can have holds everything back until take. After feed returned None, or with an
-        empty block, it changes the need of what is held.
+        With a ``need`` above any message's length, only take returns the bytes. After feed returned None, or with an
+        empty block, this changes the need of the buffered bytes.
 
         Raises:
-            Violation: more than ``limit`` would be held (rule ``connection_bytes``).
+            Violation: more than ``limit`` bytes would be buffered (rule ``connection_bytes``).
         """
         if position < len(block):
             self.held += memoryview(block)[position:]
@@ -72,13 +72,13 @@ class ReceiveBuffer:
         self._check()
 
     def take(self) -> bytes:
-        """Everything unread, however long it is; ``b""`` when nothing is held."""
+        """Return all buffered bytes, however many, and clear the buffer."""
         block = bytes(self.held)
         self.clear()
         return block
 
     def clear(self) -> None:
-        """Forget what is held, and what was needed."""
+        """Discard the buffered bytes and the number needed."""
         self.held = bytearray()
         self._need = 0
 

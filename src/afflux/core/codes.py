@@ -1,6 +1,6 @@
-"""Error codes of a protocol that numbers them: which error an arriving one becomes, and which one an error sends.
+"""Map the error codes of a protocol to errors, and errors to codes.
 
-What the numbers are belongs to the protocols; the text of an error without a number is for ``core.texts``.
+Each protocol defines its numbers; ``core.texts`` prepares the texts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from afflux.core.errors import (
     SetupRefused,
 )
 from afflux.core.limits import Limits
-from afflux.core.texts import clean_text, cut, told
+from afflux.core.texts import clean_text, cut, public_text
 
 __all__ = ["Codes"]
 
@@ -28,9 +28,9 @@ class Codes:
     """The codes of one protocol.
 
     Args:
-        names: its codes; APPLICATION_ERROR, REJECTED, CANCELED and INVALID are among them.
-        refusals: those by which a setup is refused.
-        application: whether an application may send a code on a stream.
+        names: the codes, APPLICATION_ERROR, REJECTED, CANCELED and INVALID among them.
+        refusals: the codes that refuse a setup.
+        application: returns whether an application may send a code on a stream.
     """
 
     def __init__(self, names: type[IntEnum], refusals: range, application: Callable[[int], bool]) -> None:
@@ -45,17 +45,17 @@ class Codes:
         }
 
     def name_of(self, code: int) -> str:
-        """The code's name, such as ``APPLICATION_ERROR``, or ``0x00000301`` for one without a name."""
+        """Return the code's name, such as ``APPLICATION_ERROR``, or ``0x00000301`` for a code without a name."""
         try:
             return self._names(code).name
         except ValueError:
             return f"0x{code:08X}"
 
     def error_for(self, code: int, data: bytes, stream: int, limits: Limits) -> Error:
-        """The error that an arriving ERROR frame becomes: not raised, for the event that carries it.
+        """Return the error for a received ERROR frame, to put into an event.
 
-        ``data`` is cut to ``limits.error_text_bytes`` (what comes in) and may hold anything. A code that has no
-        business on a stream is the peer's fault, RemoteProtocolError; one that is not known stays a number.
+        ``data`` may be any bytes and is cut to ``limits.error_text_bytes`` (inbound). A code that is not allowed on a
+        stream becomes RemoteProtocolError; an unknown code stays a number.
         """
         text = clean_text(data, limits.error_text_bytes[1])
         if not stream:
@@ -67,13 +67,13 @@ class Codes:
         return stream_error(text or self.name_of(code), code=code, stream=stream, rule="2.4")
 
     def code_for(self, error: BaseException, limits: Limits) -> tuple[int, str]:
-        """The code and the text to send for an error that ended a handler.
+        """Return the code and the text to send for an error that ended a handler.
 
-        ApplicationError keeps its code and text, Rejected, Canceled and Invalid their text; of anything else the peer
-        hears a generic text. The text encodes as UTF-8, to at most ``limits.error_text_bytes`` (what goes out).
+        ApplicationError keeps its code and text; Rejected, Canceled and Invalid keep their text; any other error gets
+        a generic text. The text takes at most ``limits.error_text_bytes`` (outbound) in UTF-8.
         """
         code = next((code for code, kind in self._kinds.items() if isinstance(error, kind)), self._failed)
-        # ApplicationError does not check its code: one outside the application's range would say something else.
+        # ApplicationError does not check its code; outside the application's range it would have another meaning.
         if isinstance(error, ApplicationError) and error.code is not None and self._application(error.code):
             code = error.code
-        return code, cut(told(error), limits.error_text_bytes[0])
+        return code, cut(public_text(error), limits.error_text_bytes[0])

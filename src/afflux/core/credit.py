@@ -1,13 +1,13 @@
-"""Count credit, and report which bound holds a stream back.
+"""Count credit, and report the smallest bound of a stream.
 
-A stream has one ``Credit`` for each direction. The receiver grants it and the sender uses it, in items or in bytes:
-the arithmetic is the same. Frames, queues and waiting belong to the engines and the drivers.
+A stream has one ``Credit`` for each direction. The receiver grants it and the sender uses it, in items or in bytes.
+Engines and drivers handle frames, queues and waiting.
 
 Invariants:
 
 1. ``Credit``: ``granted == used + available``, and neither is negative. At most 2^63−1 is available (RSocket R-26).
-2. ``Window``: after ``initial()``, ``1 <= outstanding <= size`` whenever ``consumed()`` returns: it never stalls,
-   and never allows more items than the application agreed to.
+2. ``Window``: after ``initial()``, ``1 <= outstanding <= size`` whenever ``consumed()`` returns: the stream never
+   stalls and never exceeds the window of the application.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Final, Literal
 __all__ = ["SATURATED", "Bound", "Credit", "StreamStatus", "Unit", "Window", "smallest"]
 
 SATURATED = 2**63 - 1
-"Credit adds up to no more than this (RSocket R-26)."
+"The most credit that accumulates (RSocket R-26)."
 
 Bound = Literal["lease", "memory", "transport", "peer", "local", "application", "producer"]
-"""Why a direction of a stream stands still:
+"""The bound that limits one direction of a stream:
 
 - ``lease``: no valid lease allows the request;
 - ``memory``: the memory budget of this side is used up;
@@ -50,9 +50,9 @@ class Credit:
     __slots__ = ("available", "used")
 
     available: int
-    "How much may still be sent."
+    "Credit that is granted and not used."
     used: int
-    "How much has been sent since the start."
+    "Credit used since the start."
 
     def __init__(self, available: int = 0) -> None:
         self.available = available
@@ -60,41 +60,41 @@ class Credit:
 
     @property
     def granted(self) -> int:
-        """How much has been granted since the start."""
+        """Credit granted since the start."""
         return self.used + self.available
 
     def add(self, n: int) -> None:
-        """Grant ``n`` more; what exceeds SATURATED is lost (RSocket R-26). Zero adds nothing.
+        """Grant ``n`` more, up to SATURATED in total (RSocket R-26).
 
         Raises:
-            ValueError: ``n`` is negative: credit is never revoked.
+            ValueError: ``n`` is negative: credit cannot be revoked.
         """
         if n < 0:
-            raise ValueError(f"credit is never revoked: {n}")
+            raise ValueError(f"credit cannot be revoked: {n}")
         self.available = min(self.available + n, SATURATED)
 
     def take(self, n: int = 1) -> None:
-        """Use ``n``. SATURATED is used up like any other number.
+        """Use ``n``. SATURATED decreases like any other number.
 
         Raises:
-            ValueError: ``n`` is negative or more than is available (a bug of the caller).
+            ValueError: ``n`` is negative or exceeds what is available (a bug of the caller).
         """
         if not 0 <= n <= self.available:
-            raise ValueError(f"{n} taken with a credit of {self.available}")
+            raise ValueError(f"cannot use {n} of a credit of {self.available}")
         self.available -= n
         self.used += n
 
     def spend(self, n: int) -> None:
-        """As ``take``, unchecked, in protocols in which SATURATED means without bound: it is never used up."""
+        """Use ``n`` without a check, in protocols in which SATURATED means unbounded and does not decrease."""
         if self.available != SATURATED:
             self.available -= n
         self.used += n
 
     def sending(self, *, queued: int, room: int, leased: bool = True) -> Bound | None:
-        """The bound that holds back what this side sends; None while queued bytes can leave.
+        """Return the bound of the outbound direction; None while queued bytes can be written.
 
         Args:
-            queued: bytes of the stream that wait to be written and need no more credit.
+            queued: bytes of the stream that are queued and need no more credit.
             room: bytes that the queue and the transport still accept.
             leased: False while the request waits for a lease.
         """
@@ -107,9 +107,9 @@ class Credit:
         return "producer" if self.available else "peer"
 
     def receiving(self, *, memory: bool = True) -> Bound:
-        """The bound that holds back what the peer sends. ``memory`` is False where this side's budget allows no more.
+        """Return the bound of the inbound direction. ``memory`` is False if this side's budget permits no more.
 
-        A peer that has credit and sends all the time is bounded by its ``producer``: compare two looks at ``used``.
+        The bound of a peer that has credit is ``producer``, even while it sends: compare two values of ``used``.
         """
         if not memory:
             return "memory"
@@ -120,14 +120,14 @@ class Credit:
 
 
 _NEVER: Final = Credit()
-"That of a direction which a stream does not have."
+"The credit of a missing direction."
 
 
 def smallest(bounds: Iterable[Bound | None]) -> Bound | None:
-    """The reason why a stream stands still, from those of its open directions: None as soon as one of them flows.
+    """Return the smallest bound of a stream's open directions: None if one of them is not limited.
 
-    Of several reasons the one that others cannot remove comes first: a producer may only be waiting for the rest. A
-    stream without an open direction waits for its application to finish.
+    The order of bounds is that of ``Bound``: a producer may only be waiting for one of the others. A stream without an
+    open direction waits for its application to finish.
     """
     found = list(bounds)
     return None if None in found else min(found or ["application"], key=lambda bound: _ORDER.index(bound or "producer"))
@@ -135,32 +135,32 @@ def smallest(bounds: Iterable[Bound | None]) -> Bound | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamStatus:
-    """One live stream at one moment. A driver replaces ``reason`` where only the driver knows it (``local``)."""
+    """One live stream at one moment. A driver replaces ``reason`` by ``local`` before its handler starts."""
 
     stream: int
     "Its number at this engine."
     verb: str
-    "What was asked: a verb of ``Engine.open``, or ``session``."
+    "A verb of ``Engine.open``, or ``session``."
     requester: bool
-    "This side opened it."
+    "True if this side opened it."
     state: str
     "The name of its state in the protocol's table."
     unit: Unit
-    "What its credit counts."
+    "The unit of its credit."
     credit: int
-    "How much this side may still send."
+    "Credit that this side may still use."
     sent: int
-    "How much it has sent, or handed to its queue."
+    "Credit that this side has used, for items sent or queued."
     queued: int
     "Bytes that wait to be written."
     granted: int
-    "How much this side has let the peer send since the start."
+    "Credit that this side has granted since the start."
     outstanding: int
-    "How much of it has not arrived."
+    "The part of ``granted`` that has not arrived."
     received: int
-    "How much has arrived."
+    "The part of ``granted`` that has arrived."
     reason: Bound | None
-    "The smallest bound: why the stream stands still; None while it flows."
+    "The smallest bound; None while nothing limits the stream."
 
     @classmethod
     def of(
@@ -176,7 +176,7 @@ class StreamStatus:
         unit: Unit = Unit.ITEMS,
         queued: int = 0,
     ) -> StreamStatus:
-        """The status of a stream by its credits; ``bounds`` are those of the directions that are still open."""
+        """Return the status of a stream from its credits; ``bounds`` are those of its open directions."""
         return cls(
             stream=stream,
             verb=verb,
@@ -194,11 +194,11 @@ class StreamStatus:
 
 
 class Window:
-    """What a receiver has granted and the application has not consumed.
+    """Items that a receiver has granted and the application has not consumed.
 
-    It is ``size`` items, or fewer: as many as fit into ``byte_limit`` by the size that items seem to have, but
-    one at least. A refill is one grant, made when half of the window is consumed. What has been granted is not
-    revoked, so a window that turns out too large shrinks by being refilled later.
+    A window has ``size`` items, or as many as fit into ``byte_limit`` by their estimated size, at least one. A refill
+    is one grant, made when half of the window is consumed. Credit is not revoked, so a window that is too large
+    shrinks because it is refilled later.
     """
 
     __slots__ = ("_bytes", "_items", "byte_limit", "outstanding", "overhead", "size", "target")
@@ -208,15 +208,15 @@ class Window:
     byte_limit: int
     "Bytes that the outstanding items should fit into."
     overhead: int
-    "What an item takes beside its bytes."
+    "Memory for each item in addition to its bytes."
     target: int
-    "How many items may be outstanding by what is known now."
+    "The items that may be outstanding by the current estimate."
     outstanding: int
-    "Items granted and not consumed: under way, or delivered and waiting for the application."
+    "Items granted and not consumed: in flight, or delivered and waiting for the application."
 
     def __init__(self, size: int, byte_limit: int = SATURATED, overhead: int = 0) -> None:
         if size < 1 or byte_limit < 1:
-            raise ValueError(f"a window has 1 or more items and bytes, not {size} and {byte_limit}")
+            raise ValueError(f"invalid window: {size} items, {byte_limit} bytes; expected 1 or more of both")
         self.size = size
         self.byte_limit = byte_limit
         self.overhead = overhead
@@ -227,33 +227,33 @@ class Window:
 
     @property
     def step(self) -> int:
-        """How many items the application may take before it says so: half of the window."""
+        """How many items the application may take before it reports them: half of the window."""
         return max(1, self.size // 2)
 
     def expect(self, nbytes: int) -> None:
-        """Before the first grant: an item will be about so large, as the one that came with the request was."""
+        """Before the first grant: estimate the size of an item by the one that came with the request."""
         self.target = max(1, min(self.size, self.byte_limit // max(1, nbytes + self.overhead)))
 
     def initial(self, now: float = 0.0) -> int:
-        """The first grant: what is missing in the window, before anything was consumed all of it."""
+        """Return the first grant: the part of the window that is not outstanding, usually all of it."""
         grant = max(0, self.target - self.outstanding)
         self.outstanding += grant
         return grant
 
     def arrived(self, items: int, now: float) -> None:
-        """So many items have come. A fixed window takes no notice."""
+        """Report that ``items`` have arrived. No-op for a fixed window."""
 
     def consumed(self, items: int, nbytes: int, now: float = 0.0) -> int:
-        """The application consumed ``items`` of ``nbytes`` in all. Return how many to grant now: 0, or at least
-        half of the window. ``now`` is for the adaptive window (autocredit.py), in seconds.
+        """Report that the application consumed ``items`` of ``nbytes`` in total. Return how many to grant now: 0, or at
+        least half of the window. ``now`` is for the adaptive window (autocredit.py), in seconds.
 
         Raises:
-            ValueError: more than is outstanding, or a negative number (a bug of the caller).
+            ValueError: the number exceeds what is outstanding, or is negative (a bug of the caller).
         """
         self._check(items, nbytes)
         self.outstanding -= items
         if items:
-            self._weigh(items, nbytes)
+            self._update_target(items, nbytes)
         grant = self.target - self.outstanding
         if grant <= 0 or grant * 2 < self.target:
             return 0
@@ -264,8 +264,8 @@ class Window:
         if not 0 <= items <= self.outstanding or nbytes < 0:
             raise ValueError(f"{items} items of {nbytes} bytes consumed, {self.outstanding} outstanding")
 
-    def _weigh(self, items: int, nbytes: int) -> None:
-        """Fit the target to the heavier of the mean of about two windows and the mean of this batch."""
+    def _update_target(self, items: int, nbytes: int) -> None:
+        """Fit the target to the larger of two mean sizes: of the last two windows or so, and of this batch."""
         if self._items > self.size:
             self._items //= 2
             self._bytes //= 2

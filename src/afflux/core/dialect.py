@@ -1,6 +1,6 @@
-"""Dialects in an address: words with commas between them, each of which sets one of a protocol's switches.
+"""Parse the dialect in an address: comma-separated words, each of which sets one switch.
 
-What the switches are and what they do belongs to the protocol.
+Each protocol defines its switches and their effect.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from typing import Any, ClassVar, Self
 __all__ = ["Switches", "Words"]
 
 Words = Mapping[str, tuple[str, Any]]
-"By word: the field that it sets, and its value."
+"For each word, the field that it sets and the value."
 
 
 class Switches:
-    """What a protocol's ``Dialect`` derives from: a data class whose fields are the switches."""
+    """Base class of a protocol's ``Dialect``, a data class whose fields are the switches."""
 
     __slots__ = ()
     WORDS: ClassVar[Words]
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """What an address says: words with commas between them, such as ``java,half-close``.
+        """Parse comma-separated words, such as ``java,half-close``.
 
         Raises:
-            ValueError: a word is not known.
+            ValueError: a word is unknown.
         """
         fields: dict[str, Any] = {}
         for word in text.split(","):
             if word not in cls.WORDS:
-                raise ValueError(f"words of {', '.join(cls.WORDS)}, with commas between them")
+                raise ValueError(f"expected comma-separated words of: {', '.join(cls.WORDS)}")
             name, value = cls.WORDS[word]
             fields[name] = value
         return cls(**fields)
 
     def __str__(self) -> str:
-        """As an address says it."""
+        """Return the words, as an address spells them."""
         return ",".join(word for word, (name, value) in self.WORDS.items() if getattr(self, name) == value)

@@ -1,7 +1,6 @@
-"""A frame as people and tables see it: the frame record, the log line and the Arrow schema, from its declaration.
+"""Convert a frame to a record, a log line and an Arrow schema, from its declaration.
 
-One dissector serves the command line, Spark and test output. The reference page is in ``core/reference.py``;
-reading captures is not done here.
+The command line, Spark and the tests use the same records. ``core/reference.py`` writes the reference page.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["RECORD_KEYS", "PayloadForm", "arrow_schema", "broken", "escaped", "line", "record", "record_of"]
 
 PayloadForm = Literal["none", "hex", "text"]
-"How metadata and data are shown: not at all, in hexadecimal, or as UTF-8 with U+FFFD for what is not."
+"How metadata and data are shown: not at all, in hexadecimal, or as UTF-8 with U+FFFD for invalid bytes."
 
 RECORD_KEYS = (
     "ts",
@@ -39,15 +38,15 @@ RECORD_KEYS = (
     "error",
     "fields",
 )
-"The keys of every record, in order; ``metadata`` and ``data`` follow when they are asked for."
+"The keys of every record, in order; ``metadata`` and ``data`` follow when they are requested."
 
 
 def record(frame: Frame, *, flags: int | None = None, payload: PayloadForm = "none", **where: Any) -> dict[str, Any]:
-    """The frame record. ``where`` may give ``ts``, ``conn``, ``dir``, ``offset`` and ``length``.
+    """Return the frame record. ``where`` may contain ``ts``, ``conn``, ``dir``, ``offset`` and ``length``.
 
-    ``flags`` are the bits that were on the wire, of which those that the frame knows are shown; None: those that it
-    sends. Without ``length`` it is the frame's own size, without a prefix. ``metadata_len`` is None when there is no
-    metadata. A secret is shown by its length only, except with ``payload="hex"``.
+    ``flags`` are the bits received, of which the declared ones are shown; None stands for the bits that the frame
+    sends. The default of ``length`` is the frame's size without a prefix. ``metadata_len`` is None without metadata.
+    Only the length of a secret is shown, except with ``payload="hex"``.
     """
     bits = frame.flags() if flags is None else flags
     if "length" not in where:
@@ -80,14 +79,14 @@ def record_of(
     payload: PayloadForm = "none",
     **where: Any,
 ) -> dict[str, Any]:
-    """The frame record of a frame, or of its bytes without a length. Bytes that are no frame do not raise: they give a
-    record with ``error``.
+    """Return the frame record of a frame or of its bytes without a length. Bytes that are not a frame do not raise:
+    their record has ``error``.
 
     Args:
         source: the frame, or its bytes.
         decode: reads a frame.
-        glimpse: what a frame is called that begins with these bytes, and its flags; None for what can not be told.
-        protocol: its name.
+        glimpse: returns the name and the flags of a frame from its first bytes; None if they cannot be read.
+        protocol: the protocol's name.
         payload: how metadata and data are shown.
         where: see ``record``.
     """
@@ -105,7 +104,7 @@ def record_of(
 def broken(
     violation: Violation, *, protocol: str, type: str | None, payload: PayloadForm = "none", **where: Any
 ) -> dict[str, Any]:
-    """The record of bytes that are not a frame: what is known of them, and why under ``error``."""
+    """Return the record of bytes that are not a frame, with the reason under ``error``."""
     row = _row(where, length=None, protocol=protocol, type=type)
     row["stream"] = violation.stream
     row["error"] = {"rule": violation.rule, "reason": violation.reason}
@@ -133,7 +132,7 @@ def _field(value: Any, kind: Kind, payload: PayloadForm) -> Any:
 
 
 def line(row: dict[str, Any]) -> str:
-    """A record as one line of text, with nothing in it that could move a terminal's cursor."""
+    """Format a record as one line of text, with control characters escaped."""
     words = [row["dir"] or "", f"{row['protocol']}", f"stream={row['stream']}", row["type"] or "?"]
     if row["flags"]:
         words.append(f"[{''.join(row['flags'])}]")
@@ -155,14 +154,14 @@ def _word(key: str, value: Any) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text with control characters, line ends, direction marks and lone surrogates as backslash escapes."""
+    """Replace control characters, line ends, direction marks and lone surrogates by backslash escapes."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def arrow_schema(frame: type[Frame]) -> pyarrow.Schema:
-    """The Arrow schema of a frame's fields, flags included. Raises MissingExtra when pyarrow is not installed."""
+    """Return the Arrow schema of a frame's fields, with flags. Raises MissingExtra if pyarrow is not installed."""
     try:
         import pyarrow
     except ImportError:

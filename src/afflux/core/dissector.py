@@ -1,8 +1,8 @@
-"""From the bytes of one direction of a connection to frame records: what each protocol offers to ``afflux decode``.
+"""Convert the bytes of one direction of a connection to frame records, as ``afflux decode`` shows them.
 
 A protocol's package has a module ``dissector`` with a function ``dissector(client, payload)``, which makes a
-:class:`Dissector` for the bytes of one side. It knows where frames begin and end, and what earlier frames say about
-later ones. Whether it was legal to send a frame at that moment is the engine's to judge, not decided here.
+:class:`Dissector` for the bytes of one side. It finds frame boundaries and tracks what earlier frames determine about
+later ones. It does not judge whether a frame was legal at that moment: the engine does.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from afflux.core.framing import LengthPrefix
 __all__ = ["LARGEST", "Dissector", "MakeDissector", "Prefixed", "Record", "RecordOf"]
 
 LARGEST = 0x400_0000
-"Bytes of the largest frame that is put together: 64 MiB. The bytes of a longer one are passed over."
+"The largest frame that is decoded, in bytes: 64 MiB. A longer frame is skipped."
 
 Record = dict[str, Any]
-"A frame record (core.dissect)."
+"A frame record (see core.dissect)."
 
 
 class RecordOf(Protocol):
-    """The frame record of the bytes of a frame, without a length."""
+    """A function that converts the bytes of a frame, without a length, to a frame record."""
 
     def __call__(self, source: bytes, *, payload: PayloadForm = "none", **where: Any) -> Record:
-        """``where`` may give dir, offset and length. Bytes that are no frame do not raise."""
+        """Return the record. ``where`` may contain dir, offset and length. Bytes that are not a frame do not raise."""
 
 
 class Dissector:
-    """The bytes of one direction, in order. A protocol derives its own from it.
+    """Convert the bytes of one direction, in order. Base class of the protocols' dissectors.
 
     Args:
-        client: whose bytes they are.
+        client: True for the bytes that the client sends.
         payload: how metadata and data are shown.
     """
 
@@ -48,27 +48,27 @@ class Dissector:
         self._need = 0
         self._skip = 0
         self.offset = 0
-        "Where the frame that is being read begins."
+        "Position of the current frame."
         self.over = False
-        "A byte was wrong behind which nobody knows where the next frame begins."
+        "True after an error that hides where the next frame begins."
 
-    # What is the protocol's.
+    # Implemented by the protocol.
 
     def read(self, block: bytes, at: int) -> tuple[Record | None, int]:
-        """The record of the frame at ``at``, and how many bytes it has, its length included: they may go beyond the
-        block, where what is still to come is of no use. None, and how many bytes are needed, for one that is not whole.
+        """Return the record of the frame at ``at`` and its size, with its length prefix. The size may exceed the block
+        if the remaining bytes are to be skipped. For an incomplete frame, return None and the bytes needed.
 
         Raises:
-            Violation: there is no frame.
+            Violation: the bytes are not a frame.
         """
         raise NotImplementedError
 
     def name(self, data: bytes) -> str | None:
-        """What frame begins with ``data``, as far as that can be told."""
+        """Return the name of the frame that begins with ``data``; None if it cannot be read."""
         raise NotImplementedError
 
     def alone(self, data: bytes) -> Record:
-        """The record of one frame without a length. Raises as ``read`` does."""
+        """Return the record of one frame without a length. Raises as ``read`` does."""
         made, size = self.read(data, 0)
         if made is None or size > len(data):
             raise Violation(f"cut off: {size - len(data)} bytes are missing", rule="truncated")
@@ -77,15 +77,15 @@ class Dissector:
         return made
 
     def cut(self, data: bytes, missing: int) -> Record:
-        """The record of a frame whose last bytes, ``missing`` or more, are not there."""
+        """Return the record of a frame whose last bytes, ``missing`` or more, were not received."""
         violation = Violation(f"cut off: {missing} bytes are missing", rule="truncated")
         return self.wrong(data, violation, len(data))
 
-    # What is everybody's.
+    # Shared by all protocols.
 
     def feed(self, data: bytes) -> list[Record]:
-        """Take bytes as they stand on TCP; return the records of the frames that are whole now. When it is ``over``
-        there are no more: the last record tells what is wrong."""
+        """Take bytes as TCP delivers them; return the records of the frames that are complete now. After an error that
+        sets ``over``, whose reason the last record contains, there are no more."""
         if self.over:
             return []
         skipped = min(self._skip, len(data))
@@ -95,8 +95,8 @@ class Dissector:
         return [] if block is None else self._frames(block)
 
     def bare(self, data: bytes) -> Record:
-        """The record of one frame that stands for itself, as in a message of a WebSocket. ``feed`` and ``bare`` do not
-        go together."""
+        """Return the record of one separate frame, such as a message of a WebSocket. Do not combine it with
+        ``feed``."""
         try:
             made = self.alone(data)
         except Violation as violation:
@@ -105,23 +105,23 @@ class Dissector:
         return made
 
     def end(self) -> list[Record]:
-        """There are no more bytes: the record of what was cut off, if anything was."""
+        """Report the end of the bytes; return the record of a truncated frame, if there is one."""
         rest = self._buffer.take()
         if rest or self._skip:
             return [self.cut(rest, self._skip or self._need - len(rest))]
         return []
 
     def wrong(self, data: bytes, violation: Violation, length: int | None) -> Record:
-        """The record of bytes that are no frame, ``length`` of them if that is known."""
+        """Return the record of bytes that are not a frame; ``length`` is None if it is unknown."""
         name, where = self.name(data), self.where(length)
         return broken(violation, protocol=self.PROTOCOL, type=name, payload=self.payload, **where)
 
     def where(self, length: int | None, prefix: int = 0) -> dict[str, Any]:
-        """The direction, the place and the length of a frame, for its record."""
+        """Return the direction, the offset and the length of a frame, for its record."""
         return {"dir": ">" if self.client else "<", "offset": self.offset + prefix, "length": length}
 
     def _frames(self, block: bytes) -> list[Record]:
-        """The records of whole frames; the tail is kept."""
+        """Return the records of complete frames, and buffer the tail."""
         made: list[Record] = []
         at, end, self._need = 0, len(block), 0
         while at < end:
@@ -142,13 +142,13 @@ class Dissector:
 
 
 class Prefixed(Dissector):
-    """Frames that stand behind their lengths.
+    """Dissector of length-prefixed frames.
 
     Args:
-        protocol: its name.
-        prefix: the lengths.
-        rule: the rule that they rest on.
-        record: the record of a frame.
+        protocol: the protocol's name.
+        prefix: the length prefix.
+        rule: the rule that defines it.
+        record: converts a frame to a record.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Prefixed(Dissector):
         size = self._prefix.size(block, at)
         start = at + width
         if size < 0:
-            raise Violation(f"a length of {size + width} is less than the {width} bytes that it has", rule=self._rule)
+            raise Violation(f"a length of {size + width} is less than the {width} bytes of its field", rule=self._rule)
         if size > LARGEST:
             found = self._made(b"", width, size)
             return self._marked(found, f"a frame of {size} bytes: more than {LARGEST} are not shown"), width + size
@@ -184,7 +184,7 @@ class Prefixed(Dissector):
         return self._made(block[start : start + size], width, size), width + size
 
     def name(self, data: bytes) -> str | None:
-        """Nothing begins where a length is wrong."""
+        """Return None, because only a wrong length ends the frames."""
         return None
 
     def alone(self, data: bytes) -> Record:
@@ -192,7 +192,7 @@ class Prefixed(Dissector):
         return self._made(data, 0, len(data))
 
     def cut(self, data: bytes, missing: int) -> Record:
-        """As much of the frame as there is."""
+        """Return the record of the bytes received."""
         width = self._prefix.width if len(data) >= self._prefix.width else 0
         found = self._made(data[width:], width, len(data) - width)
         return self._marked(found, f"cut off: {missing} bytes are missing")

@@ -63,62 +63,62 @@ class Engine(Protocol):
         """The most items that one ``request`` may grant."""
 
     def unsent(self, stream: int) -> bool:
-        """Whether no byte of a stream was handed over to be written: whatever happens, it is safe to try again. An
-        engine that cannot know it returns False."""
+        """Whether no byte of a stream was handed over to be written, so that a retry is safe. An engine that cannot
+        determine it returns False."""
 
     # What the driver calls.
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
-        """Take bytes that arrived at ``now`` (monotonic seconds); return what they mean. Nothing of a view is kept."""
+        """Process bytes that arrived at ``now`` (monotonic seconds); return their events. A view is not retained."""
 
     def receive_eof(self, now: float) -> list[Event]:
-        """The transport ended. Every live stream fails, then comes Closed."""
+        """Process the end of the transport: every live stream fails, then Closed is returned."""
 
     def tick(self, now: float) -> list[Event]:
-        """Time passed. Call it at ``deadline`` or later; an early call does no harm."""
+        """Process the passing of time. Call it at ``deadline`` or later; an early call is a no-op."""
 
     @property
     def deadline(self) -> float | None:
-        """When tick is next wanted, or None when nothing is waiting for time."""
+        """When to call tick next, or None if no timer is set."""
 
     def outgoing(self, limit: int = 0x10000) -> bytes:
-        """Bytes to write now: at most about ``limit`` of them (one frame more), b"" when there are none."""
+        """Return bytes to write now: at most about ``limit`` (and one frame), b"" if there are none."""
 
     @property
     def queued(self) -> int:
-        """Bytes waiting for outgoing, those not yet cut into fragments included."""
+        """Bytes waiting for outgoing, including those not yet split into fragments."""
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that this end holds: received and not whole yet, delivered and not consumed, and waiting for outgoing.
-        A driver reads it in every turn, so it is a sum of a few numbers and not a walk over streams."""
+        """Bytes buffered by this end: incomplete frames, delivered and not consumed items, and bytes for outgoing.
+        A driver reads it in every turn, so it is a sum of a few numbers and does not visit the streams."""
 
     @property
     def wants_read(self) -> bool:
-        """False while more input could not be taken within the limits: pause reading until it is True."""
+        """False while the limits permit no more input: pause reading until it is True."""
 
     @property
     def closed(self) -> bool:
-        """True once Closed was returned: close the transport when outgoing is empty."""
+        """True after Closed was returned: close the transport when outgoing is empty."""
 
     def room(self, unsent: int) -> int:
-        """Bytes that may still be queued, ``unsent`` of which the transport holds already."""
+        """Return the bytes that may still be queued, if the transport already buffers ``unsent`` bytes."""
 
     def consumed(self, size: int, items: int = 0) -> None:
-        """The application took ``items`` delivered payloads of ``size`` bytes in all: their budget is free again. A
-        request is taken when its handler begins, or when it is given up before."""
+        """Return the budget of ``items`` delivered payloads of ``size`` bytes in total, because the application took
+        them. A request is taken when its handler begins, or when it is abandoned before."""
 
-    # What the application asks for, through the driver.
+    # What the application requests, through the driver.
 
     def accept(self, now: float) -> list[Event]:
-        """Accept the peer (server, after Established, when the engine was made with ``decide=True``).
+        """Accept the peer (server, after Established, if the engine was made with ``decide=True``). No-op after Closed.
 
         Raises:
-            LocalProtocolError: nobody waits for a decision. After Closed it does nothing.
+            LocalProtocolError: no decision is pending.
         """
 
     def refuse(self, reason: str, now: float, code: int | None = None) -> list[Event]:
-        """Refuse the peer instead; returns Closed. Raises as accept does."""
+        """Refuse the peer; returns Closed. Raises as accept does."""
 
     def open(
         self,
@@ -131,21 +131,21 @@ class Engine(Protocol):
         now: float | None = None,
     ) -> int:
         """Open a stream and return its id. ``credit`` is the first grant (stream and channel: at least 1);
-        ``complete`` ends a channel's outbound half at once; ``columnar`` asks for Block events; ``now`` is the time,
-        for engines that count requests by it."""
+        ``complete`` ends a channel's outbound half immediately; ``columnar`` requests Block events; ``now`` is the
+        time, for engines with leases."""
 
     def ask(self, payloads: Sequence[Payload]) -> list[int]:
-        """Open a request for each payload and return the ids, fewer when no more could be opened. Raises as ``open``
-        does if there is none at all."""
+        """Open a request for each payload and return the ids, fewer if no more could be opened. Raises as ``open``
+        does if none could be opened."""
 
     def answer(self, streams: Sequence[int], payloads: Sequence[Payload]) -> None:
-        """Send one answer for each request, and release it. What is over hears nothing."""
+        """Send one answer for each request, and release it. Requests that are over are skipped."""
 
     def send(self, stream: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
         """Send items, within ``credit(stream)``; ``complete`` ends this half with the last of them."""
 
     def complete(self, stream: int) -> None:
-        """End this half: no more items."""
+        """End this half of the stream."""
 
     def fail(self, stream: int, error: Exception) -> None:
         """End the stream with an error. An ``afflux.Error`` keeps its code and text; any other gets a
@@ -155,61 +155,62 @@ class Engine(Protocol):
         """Grant the peer ``n`` more items."""
 
     def cancel(self, stream: int) -> None:
-        """Take no more from the peer: ends the stream at its requester, the inbound half at a responder."""
+        """Cancel the peer's items: ends the stream at its requester, the inbound half at a responder."""
 
     def push(self, metadata: bytes) -> None:
         """Send metadata about the connection."""
 
     def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
-        """Close at once, or with ``drain`` when the live streams have ended."""
+        """Close immediately, or with ``drain`` when the live streams have ended."""
 
     def begin(self, stream: int) -> None:
-        """The handler of a stream that the peer opened is at work: from now on a cancel of it is charged
-        (``cancel_bucket``). A handler that returns before anything else is received need not be announced."""
+        """Report that the handler of a stream opened by the peer has started: from now on its cancel is charged
+        (``cancel_bucket``). A handler that returns before more input is processed need not be reported."""
 
     def release(self, stream: int) -> None:
-        """The handler of a stream that the peer opened has really returned, or will never begin."""
+        """Report that the handler of a stream opened by the peer has returned, or will not start."""
 
     def credit(self, stream: int) -> int:
-        """How many items the peer will still take on a stream; 0 for one that is over."""
+        """Return the items that the peer still accepts on a stream; 0 for a stream that is over."""
 
     def streams(self, *, room: int | None = None, now: float = 0.0) -> list[StreamStatus]:
-        """The live streams in the order in which they were opened: state, credit, and why each stands still.
+        """Return the live streams in the order in which they were opened, with state, credit and smallest bound.
 
-        ``room`` is what the driver's transport and queue still accept, ``room(0)`` if None; ``now`` is the time.
+        ``room`` is the number of bytes that the driver's transport and queue still accept, ``room(0)`` if None;
+        ``now`` is the time.
         """
 
 
 class Scheduler(Protocol):
-    """Shares the connection among its streams by bytes, with large payloads in pieces."""
+    """Shares the connection among its streams by bytes, and splits large payloads."""
 
     def room_beside(self, unsent: int) -> int:
-        """The room for payloads below 64 KiB, which does not wait until a larger one has left. ``unsent`` bytes wait
-        in the transport."""
+        """Return the room for payloads below 64 KiB, which do not wait for a larger one. The transport buffers
+        ``unsent`` bytes."""
 
     def crowd(self, waiting: int) -> None:
-        """Before a turn's writing: ``waiting`` streams have more to send and wait for room."""
+        """Report, before a turn's writing, that ``waiting`` streams have more to send and wait for room."""
 
     def should_yield(self) -> bool:
         """True while all queued streams are over their quota and others are busy. A driver may then leave the queue
-        until something new is queued or ``pace`` was called; it may also ignore this and go on."""
+        until something new is queued or ``pace`` was called; it may also continue writing."""
 
     def pace(self) -> None:
-        """A millisecond has passed since ``should_yield`` was true."""
+        """Report that a millisecond has passed since ``should_yield`` was true."""
 
     def behind(self, stream: int) -> bool:
-        """Whether something of the stream is still queued. Of several endless producers only those that are not behind
-        should produce more. ``caught_up`` reports when that is over."""
+        """Whether part of the stream is still queued. Of several endless producers only those that are not behind
+        should produce more. ``caught_up`` reports the end of this state."""
 
     def caught_up(self) -> list[int]:
-        """The streams that were behind and no longer are, since the last call."""
+        """Return the streams that have caught up since the last call."""
 
 
 class Resumption(Protocol):
-    """A session that can outlive its transport and, when it is recorded, its process."""
+    """A session that can outlive its transport and, if it is recorded, its process."""
 
     begins_anew: bool
-    """A client that has never heard from its server begins a new session when the server does not know this one. Set
+    """True if a client may begin a new session when its server, which has never answered, does not have this one. Set
     it to False for a session that is stored in a file."""
 
     @property
@@ -218,57 +219,57 @@ class Resumption(Protocol):
 
     @property
     def suspended(self) -> bool:
-        """Whether the session waits for a transport. The verbs go on queueing."""
+        """Whether the session waits for a transport. The verbs continue to queue."""
 
     @property
     def away(self) -> float | None:
-        """Since when there has been no transport, or none that was resumed; None while there is one."""
+        """Time since which the session has had no transport, or none that was resumed; None while it has one."""
 
     def reconnect(self, now: float) -> list[Event]:
-        """The side that connects has a new transport: ask to resume. Then comes Resumed, Suspended or Closed.
+        """Ask to resume on the client's new transport. Resumed, Suspended or Closed follows.
 
         Raises:
             LocalProtocolError: the session is not suspended.
         """
 
     def resume(self, request: Any, now: float) -> list[Event]:
-        """The side that listens: resume on the transport on which ``request`` came.
+        """Resume a server's session on the transport on which ``request`` arrived.
 
         Raises:
-            Rejected: the positions do not fit, or it comes too often; the session is as it was.
+            Rejected: the positions do not match, or attempts are too frequent; the session is unchanged.
         """
 
     def hand_over(self) -> bytes:
-        """End a newcomer's engine, after Resuming; the bytes are for the session's engine.
+        """End the engine of a new connection, after Resuming; return the bytes for the session's engine.
 
         Raises:
-            LocalProtocolError: it did not ask to resume a session.
+            LocalProtocolError: the connection did not ask to resume a session.
         """
 
     @property
     def handlers(self) -> Collection[int]:
-        """The streams that the peer opened and whose handler has not returned."""
+        """The streams opened by the peer whose handlers have not returned."""
 
     @property
     def asking(self) -> list[int]:
         """The live streams that this side has opened."""
 
     def standing(self, stream: int) -> tuple[int, int, int] | None:
-        """How many items this side has sent on a stream, 0 where it can send no more; how many it may send now; how
-        many may still come. None for a stream that is over."""
+        """Return the items that this side has sent on a stream, 0 if it can send no more; its credit; and the items
+        that the peer may still send. None for a stream that is over."""
 
 
 class Leases(Protocol):
     """Counts the requests of both sides by leases."""
 
     def lease(self, now: float) -> tuple[int, float]:
-        """How many requests this side may send, and for how many seconds more."""
+        """Return the requests that this side may send, and the seconds until its lease expires."""
 
     def granted(self, now: float) -> tuple[int, float]:
-        """How many requests the peer may send, and for how many seconds more."""
+        """Return the requests that the peer may send, and the seconds until its lease expires."""
 
     def grant(self, lease: Any, now: float, metadata: bytes = b"") -> None:
-        """Grant a lease by hand. It replaces the one before."""
+        """Grant a lease by hand, which replaces the previous one."""
 
 
 class Extensions(Protocol):
@@ -284,35 +285,35 @@ class ByteSessions(Protocol):
     def open_session(
         self, data: bytes = b"", *, finish: bool = False, auto_ack: bool | None = None, now: float | None = None
     ) -> int:
-        """Open a session and return its number; ``data`` are its first bytes, ``finish`` says that they are all, and
-        ``auto_ack`` that a response is acknowledged when it was read."""
+        """Open a session and return its number. ``data`` are its first bytes, with ``finish`` its only bytes;
+        ``auto_ack`` acknowledges the response when it was read."""
 
     def session_id(self, stream: int) -> int | None:
-        """The id that a session has on the wire, if it has one now."""
+        """Return the id of a session on the wire; None while it has none."""
 
     def takes(self, stream: int) -> bool:
-        """Whether what is written on a session may still reach the peer."""
+        """Whether bytes written on a session may still reach the peer."""
 
     def starve(self, stream: int, waits: bool) -> None:
-        """The application waits for ``credit``, or does not any more: a peer that gives none has only so much time."""
+        """Report whether the application waits for ``credit``; a peer that grants none in time fails."""
 
     def credit(self, stream: int) -> int:
-        """How many bytes may be written now; 0 for a session that is over."""
+        """Return the bytes that may be written now; 0 for a session that is over."""
 
     def write(self, stream: int, data: bytes) -> None:
         """Send bytes, within ``credit(stream)``."""
 
     def finish(self, stream: int, *, ack: bool = False, drop: bool = False) -> None:
-        """No more bytes. A server may ask for an acknowledgement (``ack``), and ``drop`` the rest of the request."""
+        """End this half. A server may request an acknowledgement (``ack``), and ``drop`` the rest of the request."""
 
     def read(self, stream: int, limit: int | None = None) -> bytes:
-        """Take bytes that have arrived, which makes room for more."""
+        """Return bytes that have arrived, which makes room for more."""
 
     def abort(self, stream: int, detail: str = "", *, untouched: bool = False) -> None:
-        """End a session in both directions; ``untouched``: no handler has seen it."""
+        """Abort a session in both directions; ``untouched`` if no handler has received it."""
 
     def acknowledge(self, stream: int) -> None:
-        """The response was processed."""
+        """Acknowledge that the response was processed."""
 
     def decline(self, stream: int) -> None:
-        """The application is done with a session that is over, and will not acknowledge its response."""
+        """Release a session that is over without acknowledging its response."""

@@ -1,4 +1,4 @@
-"""Declare what a protocol has: its name, verbs, options and features, and where its engine is.
+"""Declare a protocol: its name, verbs, options, features and engine.
 
 Each package in ``protocols/`` has one :class:`ProtocolEntry` in its ``entry.py``. ``protocols/registry.py`` finds them.
 """
@@ -18,39 +18,39 @@ if TYPE_CHECKING:
 
 __all__ = ["FIVE_VERBS", "SHARED_OPTIONS", "EngineFactory", "ProtocolEntry", "nearest", "seconds", "size"]
 
-_VERBS_OF_ITS_OWN: Final = ("session", "subscribe")
-"Features that are called as verbs are."
+_FEATURE_VERBS: Final = ("session", "subscribe")
+"Features that are called like verbs."
 
 EngineFactory = Callable[..., "Engine"]
 "``make(role, terms, *, limits, decide, now) -> Engine``."
 
 
 def seconds(text: str) -> float:
-    """An option that is a time: above 0, at most a day.
+    """Parse an option that is a time: above 0, at most a day.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it is out of range or not a number.
     """
     value = float(text)
     if not 0 < value <= 86_400:
-        raise ValueError("seconds, above 0 and at most a day")
+        raise ValueError("expected seconds, above 0 and at most a day")
     return value
 
 
 def size(text: str) -> int:
-    """An option that is a size of frames in bytes, 64 to 2^24−1.
+    """Parse an option that is a size of frames in bytes, 64 to 2^24−1.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it is out of range or not a number.
     """
     value = int(text)
     if not 64 <= value <= 0xFFFFFF:
-        raise ValueError("bytes, 64 to 16777215")
+        raise ValueError("expected bytes, 64 to 16777215")
     return value
 
 
 SHARED_OPTIONS: Final = (("keepalive", seconds), ("lifetime", seconds), ("mtu", size))
-"Options of an address that are fields of ``Terms``, and how to read each."
+"Options of an address that are fields of ``Terms``, each with its parser."
 FIVE_VERBS: Final = ("request", "fire", "stream", "channel", "push")
 "The verbs of RSocket and its relatives."
 
@@ -60,58 +60,58 @@ class ProtocolEntry:
     """One protocol, as its package declares it."""
 
     name: str
-    "As in an address."
+    "The name in addresses."
     make: EngineFactory
     "Makes an engine."
     verbs: tuple[str, ...] = ()
-    "The verbs that it has."
+    "The supported verbs."
     options: tuple[tuple[str, Callable[[str], Any]], ...] = ()
-    "What an address may set, and how to read each: fields of Terms, the others are its own (``Terms.own``)."
+    "Options of an address, each with its parser: fields of Terms, or the protocol's own (``Terms.own``)."
     features: tuple[str, ...] = ()
-    "What it has beyond the verbs: lease, resume, extensions, session, subscribe."
+    "Features beyond the verbs: lease, resume, extensions, session, subscribe."
     framing: LengthPrefix | None = None
-    "How its frames stand in a stream of bytes, for transports of messages; None for a protocol that is one stream."
+    "The length prefix of its frames, for message transports; None for a protocol without frames."
     subprotocol: str | None = None
-    "What it is called in a WebSocket's handshake; None for a protocol that says nothing there."
+    "The name in a WebSocket's handshake; None for no name."
     refusal: Callable[[str], bytes] | None = None
-    "The bytes that refuse a connection, given the reason; None closes it without an answer."
+    "Returns the bytes that refuse a connection for a reason; None closes it without an answer."
     aliases: tuple[str, ...] = ()
-    "Other names that people use for it; an unknown protocol of such a name suggests this one."
+    "Other names in use; the error for an unknown protocol of such a name suggests this one."
     exit_codes: Mapping[int, int] = field(default_factory=dict)
-    "The exit code of the command line for each error code on its wire."
+    "The exit code of the command line for each error code on the wire."
     dissector: MakeDissector | None = None
-    "Makes what turns its bytes into frame records; None where nothing does."
+    "Makes a dissector, which turns bytes into frame records; None if the protocol has none."
 
     def check(self, verb: str) -> None:
-        """Raise unless the protocol has a verb.
+        """Check that the protocol has a verb.
 
         Raises:
-            Unsupported: it does not; the text has what it offers instead.
+            Unsupported: the verb is missing; the text lists the supported ones.
         """
         if verb not in self.verbs:
             raise Unsupported(f'{self.name} has no "{verb}"; it offers: {", ".join(self.offers)}')
 
     @property
     def offers(self) -> tuple[str, ...]:
-        """Its verbs, and what else is called as they are."""
-        beyond = (name for name in self.features if name in _VERBS_OF_ITS_OWN and name not in self.verbs)
+        """The verbs, and the features that are called like verbs."""
+        beyond = (name for name in self.features if name in _FEATURE_VERBS and name not in self.verbs)
         return (*self.verbs, *beyond)
 
     @property
     def keepalives(self) -> bool:
-        """Whether it has something that every peer answers at once, by which a connection is known to live."""
+        """Whether the protocol has keepalive frames, which show that a connection works."""
         return any(name == "keepalive" for name, _ in self.options)
 
     @property
     def subscribes(self) -> Literal["stream", "subscribe"]:
-        """The verb by which a subscription is opened, in a protocol that has them: its own, or stream."""
+        """The verb that opens a subscription: ``subscribe`` if the protocol has it, else ``stream``."""
         return "subscribe" if "subscribe" in self.verbs else "stream"
 
     def require(self, feature: str) -> None:
-        """Raise unless the protocol has a feature.
+        """Check that the protocol has a feature.
 
         Raises:
-            Unsupported: it does not.
+            Unsupported: the feature is missing.
         """
         if feature not in self.features:
             there = ", ".join(self.features) or "nothing beyond its verbs"
@@ -119,12 +119,12 @@ class ProtocolEntry:
 
 
 def nearest(kind: str, name: str, known: Iterable[str], *, meant: str | None = None) -> AddressError:
-    """The error for an unknown name, with the list of what exists and the nearest of it, or what is ``meant``."""
+    """Return the error for an unknown name, with the known names and a suggestion: ``meant``, or the nearest name."""
     from difflib import get_close_matches
 
     known = list(known)
     close = [meant] if meant is not None else get_close_matches(name, known, n=1)
     there = ", ".join(known) if known else "none"
     if close:
-        return AddressError(f'unknown {kind} "{name[:64]}"; did you mean "{close[0]}"? There is: {there}')
-    return AddressError(f'unknown {kind} "{name[:64]}"; there is: {there}')
+        return AddressError(f'unknown {kind} "{name[:64]}"; did you mean "{close[0]}"? Known: {there}')
+    return AddressError(f'unknown {kind} "{name[:64]}"; known: {there}')

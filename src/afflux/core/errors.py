@@ -1,8 +1,8 @@
-"""Errors with blame: who broke which rule, on which stream, and which code went over the wire.
+"""Define the errors of afflux: each has the side to blame, the rule, the stream and the code on the wire.
 
-One tree under :class:`Error`. :class:`Violation` is the inner form: code in ``core/`` and ``protocols/``
-raises it without knowing who is to blame; the verb that sends turns it into a
-:class:`LocalProtocolError`, the receive pass into a :class:`RemoteProtocolError`.
+All derive from :class:`Error`. :class:`Violation` is internal: code in ``core/`` and ``protocols/`` raises it without
+blame; the verb that sends converts it to a :class:`LocalProtocolError`, the receive pass to a
+:class:`RemoteProtocolError`.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ __all__ = [
 
 
 class Error(Exception):
-    """The root of everything afflux raises on purpose."""
+    """Base class of the errors of afflux."""
 
     code: int | None
-    "The error code on the wire, or None when nothing was said on the wire."
+    "The error code on the wire, or None if none was sent."
     stream: int | None
-    "The stream it concerns: 0 is the connection, None when there is no stream."
+    "The stream; 0 is the connection, None if there is no stream."
     rule: str | None
-    "The rule it rests on, such as ``R-27`` (docs/conformance), or the limit's reason word."
+    "The rule, such as ``R-27`` (docs/conformance), or the limit's reason word."
     may_have_been_processed: bool = True
-    "Whether the peer may have done something of what was asked. False: it is safe to try again."
+    "Whether the peer may have processed part of the request. False: a retry is safe."
     in_handshake: bool = False
     "The peer did not answer in the expected protocol, so the connection ended before the protocol began."
 
@@ -57,18 +57,18 @@ class Error(Exception):
 
     @classmethod
     def of_handshake(cls, message: str) -> Self:
-        """The error for a peer that did not answer in the expected protocol."""
+        """Return the error for a peer that did not answer in the expected protocol."""
         error = cls(message, rule="handshake")
         error.in_handshake = True
         return error
 
     @property
     def message(self) -> str:
-        """The text alone."""
+        """The text."""
         return str(self.args[0]) if self.args else ""
 
     def again(self) -> Self:
-        """The same error to raise once more: one exception raised twice would gather every traceback."""
+        """Return a copy to raise again, because an exception that is raised twice accumulates tracebacks."""
         copy = type(self).__new__(type(self))
         copy.args = self.args
         copy.__dict__.update(self.__dict__)
@@ -76,7 +76,7 @@ class Error(Exception):
         return copy
 
     def about(self, stream: int) -> Self:
-        """The connection's error as one of its streams sees it."""
+        """Return a copy of a connection's error for one of its streams."""
         copy = self.again()
         copy.stream = stream
         copy.__cause__ = self
@@ -100,11 +100,11 @@ class AddressError(Error, ValueError):
 
 
 class ConnectionClosed(Error):
-    """The connection is over: the peer left, the link broke, or this side closed it."""
+    """The connection is over: the peer closed it, the transport failed, or this side closed it."""
 
     @classmethod
     def unsent(cls, message: str, *, code: int | None = None, rule: str | None = None) -> Self:
-        """The error for what was asked too late: nothing was sent, and it is safe to try again."""
+        """Return the error for a request after the end: nothing was sent, so a retry is safe."""
         error = cls(message, code=code, rule=rule)
         error.may_have_been_processed = False
         return error
@@ -121,15 +121,15 @@ class ConnectFailed(ConnectionClosed):
 
 
 class SetupRefused(ConnectionClosed):
-    """The peer refused the connection during establishment; ``code`` says why."""
+    """The peer refused the connection during establishment; ``code`` is its reason."""
 
 
 class ProtocolError(Error):
-    """A rule of the protocol was broken; the subclass says by whom."""
+    """A rule of the protocol was broken, by this side or by the peer (see the subclasses)."""
 
 
 class LocalProtocolError(ProtocolError):
-    """This side asked for something that the protocol forbids; nothing was sent."""
+    """This side requested something that the protocol forbids; nothing was sent."""
 
     may_have_been_processed = False
 
@@ -139,13 +139,13 @@ class RemoteProtocolError(ProtocolError):
 
 
 class Rejected(Error):
-    """The peer refused the request before processing it: it is safe to try again."""
+    """The peer refused the request before processing it: a retry is safe."""
 
     may_have_been_processed = False
 
 
 class Canceled(Error):
-    """The peer gave up after processing may have begun: it is not known to be safe to try again."""
+    """The peer canceled the request after processing may have begun: a retry may not be safe."""
 
 
 class Invalid(Error):
@@ -155,9 +155,9 @@ class Invalid(Error):
 class ApplicationError(Error):
     """An error of the application at the other end.
 
-    A handler raises it to send ``code`` and ``message`` as they are. ``code`` is in the application's own range (of
-    RSocket 0x301 to 0xFFFFFFFE, of ReactiveSocket 0x25 to 0x2F); None is the protocol's own code for it (0x201, 0x21).
-    Where a protocol has no codes, as reactive-streams-io, only the text goes.
+    A handler raises it to send ``code`` and ``message`` unchanged. ``code`` is in the application's range (RSocket:
+    0x301 to 0xFFFFFFFE, ReactiveSocket: 0x25 to 0x2F); None stands for the protocol's own code (0x201, 0x21).
+    A protocol without codes, such as reactive-streams-io, sends only the text.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class ApplicationError(Error):
 
 
 class LeaseExpired(Error):
-    """There is no lease to send the request under; nothing was sent."""
+    """No lease permits the request; nothing was sent."""
 
     may_have_been_processed = False
 
@@ -182,13 +182,13 @@ class LimitExceeded(Error):
 
 
 class Unsupported(Error):
-    """This protocol, transport or build does not offer what was asked; the message says what it offers."""
+    """This protocol, transport or build does not support the feature; the message lists what it supports."""
 
     may_have_been_processed = False
 
 
 class MissingExtra(Unsupported, ImportError):
-    """An optional dependency is not installed; the message names the extra that brings it."""
+    """An optional dependency is not installed; the message names the extra that installs it."""
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f'{feature} needs the extra "{extra}": pip install "afflux[{extra}]"')
@@ -196,22 +196,22 @@ class MissingExtra(Unsupported, ImportError):
 
 
 class Consequence(Enum):
-    """What follows from a violation. It alone steers the code; a rule is a citation for people."""
+    """The consequence of a violation. The rule is a citation and does not affect control flow."""
 
     IGNORE = auto()
     "Drop the frame and charge its price."
     REJECT_REQUEST = auto()
-    "Refuse the payload, because a limit is reached: no rule was broken, and it is safe to try again elsewhere."
+    "Refuse the payload, because a limit is reached: a retry elsewhere is safe."
     END_STREAM = auto()
     "End the stream with an error."
     REFUSE_SETUP = auto()
-    "Refuse the connection during establishment: this side's decision, no rule was broken."
+    "Refuse the connection during establishment, by this side's decision."
     END_CONNECTION = auto()
     "End the connection with an error."
 
 
 class Violation(Exception):  # noqa: N818 -- not an error until blame is known
-    """A broken rule, before blame is known. It never leaves an engine."""
+    """A broken rule, before blame is assigned. Engines convert it and never raise it."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
-"""What an engine tells the driver. The same events for every protocol.
+"""Define the events that an engine returns to its driver, in every protocol.
 
-An event is complete when it is born and is never changed afterwards. The dataclasses are slotted but not
-frozen: a frozen ``__init__`` costs four times as much, and one event is made for each read and stream.
+An event is complete when it is created and never changes. The dataclasses are slotted but not frozen: a frozen
+``__init__`` costs four times as much, and one event is created for each read and stream.
 
-Inbound items of a stream end with exactly one of: ``Items`` or ``Block`` with ``complete=True``, its answer in
-:class:`Answers`, :class:`Completed`, :class:`Failed`, :class:`Canceled` with ``final=True``, or, for all streams at
-once, :class:`Closed` (each live stream gets its own :class:`Failed` before it).
+The inbound items of a stream end with exactly one of: ``Items`` or ``Block`` with ``complete=True``, its answer in
+:class:`Answers`, :class:`Completed`, :class:`Failed`, or :class:`Canceled` with ``final=True``. Before
+:class:`Closed`, each live stream gets its own :class:`Failed`.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ __all__ = [
 ]
 
 Verb = Literal["request", "fire", "stream", "channel", "subscribe"]
-"""The kinds of request; the verb push has no stream. ``subscribe`` asks for a stream that never completes, in a
-protocol that has a request of its own for it; where it arrives it is a stream."""
+"""The kinds of request that open a stream; push does not. ``subscribe`` requests a stream that never completes, in a
+protocol that has such a request; the responder receives it as ``stream``."""
 
 
 @dataclass(slots=True)
 class Established:
-    """The connection may be used. A server's application has now to decide, when it asked to."""
+    """The connection may be used. A server's application decides now whether to accept it, if it requested that."""
 
     setup: Any
-    "What the client asked for (the SETUP frame), or None at the client itself."
+    "The client's proposal (the SETUP frame); None at the client."
 
 
 @dataclass(slots=True)
@@ -66,65 +66,65 @@ class Opened:
     stream: int
     "Its id."
     verb: Verb
-    "What kind of interaction it asks for."
+    "The kind of interaction."
     payload: Payload
     "The request; for a channel also the first inbound item."
     credit: int
-    "How many items the peer will take for now; 1 for a request, 0 for fire."
+    "Items that the peer has granted; 1 for a request, 0 for fire."
     complete: bool
-    "A channel whose requester will send nothing more."
+    "True for a channel whose requester sends nothing more."
 
 
 @dataclass(slots=True)
 class Requests:
-    """Several requests that came one after the other: each as :class:`Opened` with the verb "request"."""
+    """Several consecutive requests, each equivalent to :class:`Opened` with the verb "request"."""
 
     streams: list[int]
-    "Their ids: two at least."
+    "The ids, at least two."
     payloads: list[Payload]
-    "What each of them asks, in the same order."
+    "The payload of each request, in the same order."
     size: int
     "Bytes of all payloads together."
 
     def each(self) -> Iterator[Opened]:
-        """The same, an event for each."""
+        """Yield an event for each request."""
         for stream, payload in zip(self.streams, self.payloads, strict=True):
             yield Opened(stream, "request", payload, 1, False)
 
 
 @dataclass(slots=True)
 class Answers:
-    """Answers of several requests that came one after the other: each as :class:`Items` with one payload that
+    """The answers of several requests, consecutive on the wire, each equivalent to :class:`Items` with one payload that
     completes its stream."""
 
     streams: list[int]
-    "The ids of the requests: two at least."
+    "The ids of the requests, at least two."
     payloads: list[Payload]
     "The answer of each of them, in the same order."
     size: int
     "Bytes of all payloads together."
 
     def each(self) -> Iterator[Items]:
-        """The same, an event for each."""
+        """Yield an event for each answer."""
         for stream, payload in zip(self.streams, self.payloads, strict=True):
             yield Items(stream, [payload], True)
 
 
 @dataclass(slots=True)
 class Items:
-    """Items of one stream, in order: all that one pass over the input brought, up to a change of state or of size."""
+    """Consecutive items of one stream from one pass over the input, up to a change of state or of size."""
 
     stream: int
     "The stream they belong to."
     payloads: Payloads
     "At least one item."
     complete: bool = False
-    "True when nothing will follow: the inbound half has completed."
+    "True if the inbound half has completed with these items."
 
 
 @dataclass(slots=True)
 class Block:
-    """Items of one stream without an object for each: spans of one buffer. Only for columnar streams."""
+    """Items of one stream as spans of one buffer, without an object for each. Only for columnar streams."""
 
     stream: int
     "The stream they belong to."
@@ -153,17 +153,17 @@ class Failed:
     stream: int
     "The stream."
     error: Error
-    "Who failed, how, and the rule or code."
+    "The cause, with its rule or code."
 
 
 @dataclass(slots=True)
 class Canceled:
-    """The peer wants nothing more from this side on this stream."""
+    """The peer canceled this side's items on this stream."""
 
     stream: int
     "The stream."
     final: bool
-    "True when the whole stream is over, False when only this side's items are (RSocket D-6)."
+    "True if the whole stream is over, False if only this side's items are (RSocket D-6)."
 
 
 @dataclass(slots=True)
@@ -173,7 +173,7 @@ class Granted:
     stream: int
     "The stream."
     n: int
-    "How much it added, in the protocol's unit."
+    "The credit added, in the protocol's unit."
 
 
 @dataclass(slots=True)
@@ -186,29 +186,29 @@ class Pushed:
 
 @dataclass(slots=True)
 class Leased:
-    """The peer allows requests; it replaces what it allowed before."""
+    """The peer granted a lease, which replaces the one before."""
 
     requests: int
-    "How many."
+    "The number of requests that it permits."
     seconds: float
-    "For how long, from now."
+    "Seconds from now until it expires."
 
 
 @dataclass(slots=True)
 class Extended:
-    """A frame of an extension that this side knows (EXT)."""
+    """A frame of an extension that this side supports (EXT)."""
 
     stream: int
     "The stream id on the frame; 0 is the connection."
     type: int
-    "Which extension."
+    "The extension's type."
     body: bytes
     "The extension's own bytes."
 
 
 @dataclass(slots=True)
 class SessionOpened:
-    """The peer opened a session of bytes (a server that was made with ``sessions=True``)."""
+    """The peer opened a byte session (at a server made with ``sessions=True``)."""
 
     stream: int
     "Its number at this engine."
@@ -216,77 +216,77 @@ class SessionOpened:
 
 @dataclass(slots=True)
 class Readable:
-    """Bytes of a session have arrived: ``read`` of the engine hands them out, and so makes room for more."""
+    """Bytes of a session have arrived. The engine's ``read`` returns them, which makes room for more."""
 
     stream: int
     "The session."
     size: int
-    "How many came; with ``complete`` it may be 0."
+    "The number of bytes; with ``complete`` it may be 0."
     complete: bool = False
-    "True when nothing will follow."
+    "True if these bytes are the last."
 
 
 @dataclass(slots=True)
 class Acknowledged:
-    """What became of the acknowledgement that was asked for; it comes once, also after the session is over."""
+    """The result of a requested acknowledgement. It is reported once, possibly after the end of the session."""
 
     stream: int
     "The session."
     positive: bool
-    "True: the peer has processed the whole response. False: it never will, or nobody will know."
+    "True: the peer has processed the whole response. False: it has not, or this is unknown."
 
 
 @dataclass(slots=True)
 class Suspended:
-    """The transport is over, the session is not: write what ``outgoing`` has, drop the transport, find another."""
+    """The transport failed, the session continues: write what ``outgoing`` returns, drop the transport, reconnect."""
 
     error: Error
-    "Why."
+    "The cause."
 
 
 @dataclass(slots=True)
 class Resuming:
-    """A newcomer wants to go on with a session: give its transport to that session, or refuse it."""
+    """A new connection asks to resume a session: hand its transport to that session, or refuse it."""
 
     session: Any
-    "The engine of the session; None when there is none, at a driver that wants to know."
+    "The engine of the session; None if it is unknown and the driver handles unknown sessions."
     request: Any
-    "What the newcomer says (the RESUME frame)."
+    "The RESUME frame of the new connection."
 
 
 @dataclass(slots=True)
 class Resumed:
-    """The session goes on, on a new transport. Nothing was lost, nothing comes twice."""
+    """The session continues on a new transport, without loss and without duplicates."""
 
 
 @dataclass(slots=True)
 class Draining:
-    """The peer closes gracefully: live streams go on, new requests are refused."""
+    """The peer drains: live streams continue, new requests are refused."""
 
     reason: str
-    "The peer's words."
+    "The peer's text."
 
 
 @dataclass(slots=True)
 class Ignored:
-    """A frame was dropped because the rules say so, and charged."""
+    """A frame was dropped, as a rule requires, and charged."""
 
     stream: int
     "The stream id on the frame."
     rule: str
-    "Why."
+    "The rule."
     reason: str
-    "In words."
+    "The reason as text."
     price: int
     "Glitch tokens taken; 0 for a legal race."
 
 
 @dataclass(slots=True)
 class Closed:
-    """The last event: nothing follows. Write what ``outgoing`` still has, then close the transport."""
+    """The last event. Write what ``outgoing`` still returns, then close the transport."""
 
     error: Error | None
-    "None when this side or the peer closed in order, else what ended the connection."
+    "None after a graceful close by either side, else the cause."
 
 
 Event = (
@@ -316,7 +316,7 @@ Event = (
 
 
 def singly(events: Iterable[Event]) -> Iterator[Event]:
-    """The same events, with one for each request and each answer."""
+    """Yield the events, with one for each request and each answer."""
     for event in events:
         if isinstance(event, Requests | Answers):
             yield from event.each()

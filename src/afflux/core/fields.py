@@ -1,8 +1,7 @@
-"""Field kinds: what a field of a frame can be. A kind knows both directions.
+"""Define field kinds, each of which reads and writes one type of field.
 
-From a kind come the lines of source that read and write a field, its bounds, its width in the bit diagram
-and its Arrow type. Nothing about a particular frame or protocol lives here, and nothing is imported that
-is not in the standard library; ``core/frame.py`` joins kinds to frames.
+A kind provides the lines of source that read and write a field, its bounds, its width in the bit diagram and its
+Arrow type. ``core/frame.py`` combines kinds to frames.
 
 A kind is used through ``Annotated``, so that a type checker sees the Python type::
 
@@ -42,14 +41,14 @@ _STRUCT = {8: "B", 16: "H", 24: "BH", 31: "I", 32: "I", 63: "Q", 64: "Q"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What every kind has. Use one of the subclasses."""
+    """Base class of all kinds. Use one of the subclasses."""
 
     column: str | None = None
-    "The key of the frame record that shows this field, when it is not among ``fields``."
+    "The key of the frame record that shows this field; None puts it under ``fields``."
     secret: bool = False
-    "True when only its length may be shown."
+    "True if only its length may be shown."
     rule: str = "out-of-range"
-    "The rule that the bounds rest on."
+    "The rule that defines the bounds."
 
     @property
     def arrow(self) -> str:
@@ -63,25 +62,25 @@ class Kind:
 
     @property
     def optional(self) -> bool:
-        """True when the field may be None."""
+        """True if the field may be None."""
         return False
 
     @property
     def in_value(self) -> bool:
-        """True when a frame has an attribute for it."""
+        """True if a frame has an attribute for it."""
         return True
 
     def check(self, name: str) -> list[str]:
-        """The lines of ``__init__`` that keep the bounds."""
+        """Return the lines of ``__init__`` that check the bounds."""
         return []
 
 
 @dataclass(frozen=True, slots=True)
 class Flag(Kind):
-    """One bit beside the frame type. A frame has only the flags it declares: the others have no name there."""
+    """A bit in the word of the frame type. A frame has only the flags that it declares."""
 
     letter: str
-    "How drawings, records and filters call it."
+    "Its letter in diagrams, records and filters."
     bit: int
     "Its value in the flags."
 
@@ -117,22 +116,22 @@ class Fixed(Kind):
         return _STRUCT[self.bits]
 
     def raw(self, name: str) -> list[str]:
-        """The local names that ``struct`` unpacks into."""
+        """Return the local names that ``struct`` unpacks into."""
         raise NotImplementedError
 
     def write(self, name: str) -> list[str]:
-        """The expressions to pack."""
+        """Return the expressions to pack."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class TypeWord(Fixed):
-    """The header word that holds the frame type, shifted, and the flags below it."""
+    """The header word with the frame type, shifted, and the flags below it."""
 
     bits: int
     "16 or 32."
     shift: int
-    "How many bits the flags take."
+    "The number of bits for flags."
 
     @property
     def in_value(self) -> bool:
@@ -152,7 +151,7 @@ class UInt(Fixed):
     bits: int
     "8, 16, 24, 31, 32, 63 or 64."
     at_least: int = 0
-    "The smallest value that may be constructed; a smaller one can still be decoded, and is the engine's to judge."
+    "The smallest value that may be constructed; a smaller one can still be decoded, and the engine judges it."
     at_most: int | None = None
     "The largest value that may be constructed; None: the largest that fits."
 
@@ -167,14 +166,14 @@ class UInt(Fixed):
 
     @property
     def reserved(self) -> bool:
-        """True when a reserved bit stands before it."""
+        """True if a reserved bit precedes it."""
         return self.bits in (31, 63)
 
     def raw(self, name: str) -> list[str]:
         return [f"{name}_high", f"{name}_low"] if self.bits == 24 else [name]
 
     def read(self, name: str) -> str:
-        """The expression that turns the raw names into the value."""
+        """Return the expression that turns the raw names into the value."""
         if self.bits == 24:
             return f"{name}_high << 16 | {name}_low"
         return f"{name} & 0x{(1 << self.bits) - 1:X}" if self.reserved else name
@@ -197,39 +196,39 @@ class Varying(Kind):
     __slots__ = ()
 
     flag: Flag | None
-    "The flag that goes with it."
+    "The flag that belongs to it."
 
     def decode(self, name: str) -> list[str]:
-        """The lines that read it at ``at`` and move ``at`` behind it."""
+        """Return the lines that read it at ``at`` and advance ``at``."""
         raise NotImplementedError
 
     def encode(self, name: str) -> list[str]:
-        """The lines that prepare the locals of ``parts``, and the flag in ``word``."""
+        """Return the lines that prepare the locals of ``parts`` and set the flag in ``word``."""
         raise NotImplementedError
 
     def parts(self, name: str) -> list[str]:
-        """The locals that hold its bytes, in order."""
+        """Return the locals with its bytes, in order."""
         raise NotImplementedError
 
     def length(self, name: str) -> str:
-        """The expression of its encoded length."""
+        """Return the expression of its encoded length."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class Sized(Varying):
-    """Bytes or ASCII text after their own length, optionally there only when a flag is set."""
+    """Bytes or ASCII text after their length, optionally present only if a flag is set."""
 
     bits: int
-    "Width of the length: 8, 16, 24 or 32; of 32 the first is reserved, written 0 and masked when read."
+    "Width of the length: 8, 16, 24 or 32. The first bit of 32 is reserved, written 0 and masked when read."
     text: bool = False
     "True for ASCII text, decoded to ``str``."
     flag: Flag | None = None
-    "The flag that says whether the field is there; None: it always is. Without it the value is None."
+    "The flag of an optional field, whose value is None without it; None for a field that is always present."
     at_least: int = 0
     "The fewest bytes that may be constructed; fewer can still be decoded."
     inclusive: bool = False
-    "The length counts its own bytes too."
+    "True if the length includes its own bytes."
 
     @property
     def arrow(self) -> str:
@@ -250,7 +249,7 @@ class Sized(Varying):
 
     @property
     def _own(self) -> int:
-        """What the length counts of itself."""
+        """Bytes of its own field that the length includes."""
         return self.bits // 8 if self.inclusive else 0
 
     def check(self, name: str) -> list[str]:
@@ -312,12 +311,12 @@ class Sized(Varying):
 
 @dataclass(frozen=True, slots=True)
 class Rest(Varying):
-    """Bytes to the end of the frame. It can only be the last field; the size of the frame bounds it."""
+    """Bytes to the end of the frame, as its last field. The size of the frame bounds them."""
 
     flag: Flag | None = None
-    "A flag that is sent for it, and whose state is ignored when it arrives."
+    "A flag that is sent with the bytes and ignored when received."
     always: bool = False
-    "Send the flag even when there are no bytes."
+    "True to send the flag without bytes as well."
 
     def decode(self, name: str) -> list[str]:
         return [f"self.{name} = buffer[at:end]"]
@@ -339,12 +338,12 @@ class Rest(Varying):
 
 @dataclass(frozen=True, slots=True)
 class Flagged(Varying):
-    """A 31-bit number behind a reserved bit that is there only when a flag is set; without it the value is None."""
+    """A 31-bit number after a reserved bit, present only if a flag is set; without it the value is None."""
 
     flag: Flag
-    "The flag that says whether it is there."
+    "The flag of the field."
     at_least: int = 0
-    "The smallest value that may be constructed; a smaller one can still be decoded, and is the engine's to judge."
+    "The smallest value that may be constructed; a smaller one can still be decoded, and the engine judges it."
 
     @property
     def arrow(self) -> str:

@@ -1,4 +1,4 @@
-"""``@frame``: one declaration, from which the codec is generated as plain Python source.
+"""Generate the codec of a frame from its declaration, as plain Python source.
 
 A frame is declared field by field, in the order and the words of its specification::
 
@@ -7,17 +7,16 @@ A frame is declared field by field, in the order and the words of its specificat
         "Grant the peer more items on one stream."
 
         n: U31
-        "How many more."
+        "Number of items granted."
 
-The decorator writes a *codec*, a class with the fields and with ``__init__``, ``encode``, ``decode``,
+The decorator generates a *codec*, a class with the fields and with ``__init__``, ``encode``, ``decode``,
 ``encoded_size``, ``__eq__`` and ``__hash__``, as source (``RequestN.__source__``), compiles it once as
-``dataclasses`` does, and puts it under the frame. A compiled build has written the codecs down before
-(``codecs_module``), as ``_codecs.py`` beside the declarations: one whose fingerprint is that of the source is taken
-as it is. What a field is belongs to ``core/fields.py``; what a frame looks like to people to ``core/dissect.py`` and
-``core/reference.py``. No frame of a protocol is declared here.
+``dataclasses`` does, and makes it a base class of the frame. A compiled build generates the codecs in advance
+(``codecs_module``) as ``_codecs.py`` in the package of the declarations; a codec whose fingerprint matches the source
+is used as it is. ``core/fields.py`` defines the fields, ``core/dissect.py`` and ``core/reference.py`` show frames.
 
-Blame: ``__init__`` is this side speaking and keeps every bound; ``decode`` is the peer speaking and refuses only
-what cannot be read, so that the engine can answer a zero or a wrong version with the code that the rules ask for.
+Blame: ``__init__`` runs on this side and enforces every bound; ``decode`` reads the peer's bytes and refuses only
+what cannot be read, so that the engine can answer a zero or a wrong version with the code that the rules require.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class _Missing:
 
 
 MISSING: Any = _Missing()
-"The default of a field that has none."
+"Stands for a missing default."
 
 
 class Malformed(Violation):
@@ -74,12 +73,12 @@ class Malformed(Violation):
 
     @property
     def ignorable(self) -> bool:
-        """True when the frame is skipped instead of ending the connection."""
+        """True if the frame is skipped instead of ending the connection."""
         return self.consequence is Consequence.IGNORE
 
 
 class UnknownFrame(Malformed):
-    """A frame of a type that is not known."""
+    """A frame of an unknown type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +86,18 @@ class Field:
     """One declared field."""
 
     name: str
-    "Its attribute."
+    "The attribute."
     kind: Kind
-    "What it is on the wire."
+    "The encoding on the wire."
     default: Any
-    "What it is when not given, or MISSING."
+    "The default value, or MISSING."
 
 
 @dataclass_transform(kw_only_default=True, eq_default=True)
 class Frame:
-    """What every frame has. A protocol derives one class from it, with its header fields, and frames from that.
+    """Base class of all frames. A protocol derives one class from it, with its header fields, and frames from that.
 
-    Frames are values: nothing changes one after it was made. They are not frozen because a frozen ``__init__``
-    costs four times as much.
+    Frames are values and never change. They are not frozen because a frozen ``__init__`` costs four times as much.
     """
 
     __slots__ = ()
@@ -109,50 +107,50 @@ class Frame:
     LARGEST: ClassVar[int] = 0xFFFFFF
     "The most bytes that a frame may have, without a length prefix."
     PREFIX: ClassVar[LengthPrefix] = LengthPrefix(3)
-    "How a frame's length stands before it."
+    "The length prefix."
     SIZE_RULE: ClassVar[str] = "frame-too-large"
-    "The rule behind LARGEST."
+    "The rule that defines LARGEST."
     TYPE: ClassVar[int]
     "The frame type."
     NAME: ClassVar[str]
     "The specification's name, such as REQUEST_N."
     LAYOUT: ClassVar[tuple[Field, ...]] = ()
-    "Everything declared, in wire order, flags and the type word included."
+    "All declared fields in wire order, with flags and the type word."
     FIELDS: ClassVar[tuple[Field, ...]] = ()
-    "The fields with a place of their own on the wire, in order."
+    "The declared fields in wire order, without flags and the type word."
     FLAGS: ClassVar[tuple[tuple[Flag, Field], ...]] = ()
-    "The flags that this frame may carry, highest bit first, each with the field that it goes with."
+    "The flags of this frame, highest bit first, each with the field that it belongs to."
     WORD: ClassVar[TypeWord]
-    "How type and flags share a word."
+    "The word that type and flags share."
     OPEN_ENDED: ClassVar[bool]
-    "True when the last field runs to the end of the frame, so that nothing can be left over."
+    "True if the last field runs to the end of the frame."
     __source__: ClassVar[str]
     "The generated source."
 
     def encode(self, prefixed: bool = False) -> bytes:
-        """The frame's bytes, after its length when ``prefixed``. Raises Violation when it is too large."""
+        """Return the frame's bytes, after its length if ``prefixed``. Raises Violation if the frame is too large."""
         raise NotImplementedError
 
     @classmethod
     def decode(cls, buffer: bytes, start: int, end: int) -> Self:
-        """Read the frame at ``buffer[start:end]``, whose type the caller has looked at. Raises Malformed.
+        """Read the frame at ``buffer[start:end]``, whose type the caller has checked. Raises Malformed.
 
-        ``end`` must not be beyond the buffer. Bytes after the last declared field are accepted: see ``trailing``.
+        ``end`` must not exceed the buffer. Bytes after the last declared field are accepted: see ``trailing``.
         """
         raise NotImplementedError
 
     @property
     def encoded_size(self) -> int:
-        """How many bytes ``encode`` gives, without a prefix."""
+        """The size of ``encode()`` in bytes, without a prefix."""
         raise NotImplementedError
 
     @classmethod
     def malformed(cls, reason: str, buffer: bytes, start: int, end: int) -> Malformed:
-        """The violation for a frame that cannot be read; a protocol adds its rule, code and stream."""
+        """Return the violation for a frame that cannot be read; a protocol adds its rule, code and stream."""
         return Malformed(reason, rule="malformed")
 
     def flags(self) -> int:
-        """The flag bits that ``encode`` sends."""
+        """Return the flag bits that ``encode`` sends."""
         return sum(flag.bit for flag, field in self.FLAGS if _raised(field, getattr(self, field.name)))
 
     def __repr__(self) -> str:
@@ -163,7 +161,7 @@ class Frame:
     def _shown(self, field: Field) -> str:
         value = getattr(self, field.name)
         if field.name == "metadata" and value:
-            return f"({len(value)} bytes)"  # credentials travel in it (AU-05)
+            return f"({len(value)} bytes)"  # it may contain credentials (AU-05)
         return shown(value, field.kind)
 
 
@@ -174,7 +172,7 @@ def _raised(field: Field, value: Any) -> bool:
 
 
 def shown(value: Any, kind: Kind) -> str:
-    """A value for people: secrets by their length only, long bytes cut."""
+    """Format a value: secrets as their length only, long bytes cut."""
     if value is None:
         return "None"
     if kind.secret:
@@ -185,7 +183,7 @@ def shown(value: Any, kind: Kind) -> str:
 
 
 def trailing(frame: Frame, start: int, end: int) -> int:
-    """How many bytes of ``start:end`` the decoded frame did not use (RSocket R-7: ignored, and charged)."""
+    """Return how many bytes of ``start:end`` the decoded frame did not use (RSocket R-7: ignored, and charged)."""
     return 0 if frame.OPEN_ENDED else end - start - frame.encoded_size
 
 
@@ -194,7 +192,7 @@ if TYPE_CHECKING:
 else:
 
     def _native(**traits):
-        """What mypyc has to know of a codec: its frame, which is not compiled, inherits from it."""
+        """Stand in for ``mypyc_attr``: a frame, which is not compiled, inherits from the codec."""
         return lambda codec: codec
 
 
@@ -227,7 +225,7 @@ def frame(code: int, name: str | None = None) -> Callable[[type[F]], type[F]]:
 
 
 def _layout(declared: type[Frame]) -> tuple[Field, ...]:
-    """The declared fields in wire order, flags and the type word among them."""
+    """Return the declared fields in wire order, with flags and the type word."""
     layout: list[Field] = []
     for name, hint in get_type_hints(declared, include_extras=True).items():
         in_class = get_origin(hint) is ClassVar
@@ -241,7 +239,7 @@ def _layout(declared: type[Frame]) -> tuple[Field, ...]:
     if sum(isinstance(kind, TypeWord) for kind in wire) != 1:
         raise TypeError(f"{declared.__name__} needs exactly one TypeWord")
     if any(isinstance(kind, Rest) for kind in wire[:-1]):
-        raise TypeError(f"{declared.__name__}: nothing can follow a field that runs to the end")
+        raise TypeError(f"{declared.__name__}: a field that runs to the end must be the last")
     return tuple(layout)
 
 
@@ -256,11 +254,11 @@ def _flags(layout: tuple[Field, ...]) -> tuple[tuple[Flag, Field], ...]:
     return tuple(sorted(found, key=lambda pair: -pair[0].bit))
 
 
-# The codec: its source, and the class that it becomes.
+# The codec: its source and its class.
 
 
 def _source(cls: type[Frame]) -> str:
-    """The codec of a frame as plain, typed source. Its names are those of the frame."""
+    """Return the codec of a frame as plain, typed source, with the names of the frame."""
     runs = _runs(cls)
     name = cls.__name__
     above: list[str] = []
@@ -283,7 +281,7 @@ def _source(cls: type[Frame]) -> str:
 
 
 def _compiled(cls: type[Frame]) -> type:
-    """The codec, compiled now."""
+    """Compile the codec."""
     filename = f"<afflux frame {cls.__module__}.{cls.__qualname__}>"
     source = cls.__source__
     namespace: dict[str, Any] = {"__name__": cls.__module__, "Any": Any, "Struct": Struct, **_HELPERS}
@@ -294,7 +292,7 @@ def _compiled(cls: type[Frame]) -> type:
 
 
 def _written(cls: type[Frame]) -> type | None:
-    """The codec that was written down for exactly this source, or None."""
+    """Return the codec that was generated in advance from the same source, or None."""
     module = _codecs_beside(cls.__module__)
     fingerprints: dict[str, str] = getattr(module, "FINGERPRINTS", {})
     same = fingerprints.get(cls.__qualname__) == _fingerprint(cls)
@@ -312,7 +310,7 @@ def _fingerprint(cls: type[Frame]) -> str:
     return sha256(cls.__source__.encode()).hexdigest()[:16]
 
 
-_HEAD = '''"""The codecs of {module}, written down by the build: do not edit, nothing reads it when it is stale."""
+_HEAD = '''"""The codecs of {module}, generated by the build. Do not edit; a stale codec is not used."""
 
 from __future__ import annotations
 
@@ -327,7 +325,7 @@ FINGERPRINTS = {fingerprints!r}
 
 
 def codecs_module(frames: Iterable[type[Frame]]) -> str:
-    """The source of ``_codecs.py``, for the package in which these frames are declared."""
+    """Return the source of ``_codecs.py`` for the package in which these frames are declared."""
     frames = list(frames)
     head = _HEAD.format(
         module=frames[0].__module__,
@@ -340,7 +338,7 @@ def codecs_module(frames: Iterable[type[Frame]]) -> str:
 # The source, method by method.
 
 _Run = list[tuple[str, Fixed]] | tuple[str, Varying]
-"Neighbours of fixed size, packed at once, or one field of varying size."
+"Adjacent fields of fixed size, packed together, or one field of varying size."
 
 
 def _runs(cls: type[Frame]) -> list[_Run]:
@@ -453,7 +451,7 @@ def _values(values: list[Field]) -> list[list[str]]:
     ]
 
 
-# What the generated source calls when something is wrong: the slow path, out of line. ``frame`` is one, or its class.
+# Errors raised by the generated source, out of line because they are rare. ``frame`` is a frame or its class.
 
 
 def _out_of_range(frame: Any, what: str, value: int, least: int, most: int, rule: str) -> Violation:

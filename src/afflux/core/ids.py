@@ -1,4 +1,4 @@
-"""Stream ids: which one is next, and which ones have just ended. What a stream is doing lives in the engines."""
+"""Allocate stream ids, and remember the ids of streams that ended recently. Engines store the live streams."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ __all__ = ["StreamIds", "Tombstones"]
 
 
 class StreamIds:
-    """The ids of the streams that one side opens: ``first``, and then every second one up to ``last`` (RSocket R-8).
+    """The ids of the streams that one side opens: ``first``, then every second id up to ``last`` (RSocket R-8).
 
-    After the last one it starts again at ``first`` and skips the ids in use (RSocket R-9); no id comes a second time
+    After the last id, allocation starts again at ``first`` and skips the ids in use (RSocket R-9); no id is reused
     before that (RSocket R-10).
     """
 
     __slots__ = ("_count", "_next", "first", "last", "wrapped")
 
     first: int
-    "1 or 2: a side's parity."
+    "1 or 2, the parity of one side."
     last: int
     "The highest id of that parity."
     wrapped: bool
-    "True once the last id was passed: those that follow are used again."
+    "True after the last id was allocated: later ids are reused."
 
     def __init__(self, first: int, last: int = 0x7FFFFFFF) -> None:
         if first not in (1, 2) or last < first:
-            raise ValueError(f"ids start at 1 or 2 and end above, not {first} and {last}")
+            raise ValueError(f"invalid ids {first} to {last}: the first is 1 or 2, the last is not below it")
         self.first = first
         self.last = last - ((last - first) & 1)
         self.wrapped = False
@@ -36,10 +36,10 @@ class StreamIds:
         self._next = first
 
     def allocate(self, busy: Collection[int]) -> int:
-        """The next id that is not ``busy``. It looks at no more ids than there are busy ones, and one more.
+        """Return the next id that is not ``busy``, after at most ``len(busy) + 1`` steps.
 
         Raises:
-            LimitExceeded: every id is busy (SI-06); open another connection.
+            LimitExceeded: all ids are busy (SI-06); open another connection.
         """
         for _ in range(min(len(busy) + 1, self._count)):
             id = self._next
@@ -53,25 +53,25 @@ class StreamIds:
         raise LimitExceeded(f"all {self._count} stream ids are in use", rule="ids-exhausted")
 
     def state(self) -> list[int]:
-        """What ``restore`` takes: the next id, and whether the last one was passed."""
+        """Return the state for ``restore``: the next id, and 1 after a wrap."""
         return [self._next, int(self.wrapped)]
 
     def restore(self, state: list[int]) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         self._next, self.wrapped = state[0], bool(state[1])
 
 
 class Tombstones:
-    """The ids of streams that ended a moment ago, ``limit`` of them at most; the oldest are forgotten first.
+    """The ids of at most ``limit`` streams that ended recently; the oldest are discarded first.
 
-    Each may have late frames to spare: those that were under way when this side ended the stream cost the peer
-    nothing (SI-07).
+    Each id has an allowance of late frames: frames that were in flight when this side ended the stream are not charged
+    to the peer (SI-07).
     """
 
     __slots__ = ("_free", "limit")
 
     limit: int
-    "The most ids that are remembered."
+    "The most ids to remember."
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -84,11 +84,8 @@ class Tombstones:
         return self._free is not None and id in self._free
 
     def add(self, id: int, free: int = 0) -> int:
-        """Remember ``id`` as the newest, with ``free`` late frames; what it had before is replaced.
-
-        Returns:
-            The late frames that the id that is forgotten for it had to spare.
-        """
+        """Remember ``id`` as the newest, with an allowance of ``free`` late frames, and return the unused allowance of
+        the id that is discarded for it."""
         if self._free is None:
             self._free = OrderedDict()
         self._free[id] = free
@@ -96,11 +93,11 @@ class Tombstones:
         return self._free.popitem(last=False)[1] if len(self._free) > self.limit else 0
 
     def free(self, id: int) -> int:
-        """How many late frames ``id`` has to spare; 0 for one that is not remembered."""
+        """Return the unused allowance of ``id``; 0 for an id that is not remembered."""
         return 0 if self._free is None else self._free.get(id, 0)
 
     def spend(self, id: int) -> bool:
-        """A late frame came for ``id``: True while it is free, False beyond that or for an id not remembered."""
+        """Charge a late frame to the allowance of ``id``; return False if nothing of it is left."""
         left = self.free(id)
         if left <= 0 or self._free is None:
             return False
@@ -108,20 +105,20 @@ class Tombstones:
         return True
 
     def discard(self, id: int) -> None:
-        """Forget ``id``, as when it is used again after a wrap."""
+        """Discard ``id``, for example when it is reused after a wrap."""
         if self._free is not None:
             self._free.pop(id, None)
 
     def clear(self) -> None:
-        """Forget every id."""
+        """Discard all ids."""
         self._free = None
 
     def state(self) -> list[list[int]]:
-        """The ids, oldest first, each with its late frames."""
+        """Return the ids, oldest first, each with its allowance."""
         return [] if self._free is None else [[id, free] for id, free in self._free.items()]
 
     def restore(self, state: list[list[int]]) -> None:
-        """Remember the newest of these, and nothing else."""
+        """Replace the ids by the newest of these."""
         self.clear()
         for id, free in state:
             self.add(id, free)

@@ -1,11 +1,10 @@
-"""Limits: every bound that a peer, a file or an application can run into, with its safe default.
+"""Declare the limits that a peer, a file or an application can reach, with safe defaults.
 
-One row declares one limit: its value in each profile, its unit, the section of docs/limits it belongs to and the
-reason word that is said when it is reached. The dataclass, the profiles, REASONS and the reference page all come
-from these rows. Who enforces a limit, and how, is not written here.
+Each row declares one limit: its value in each profile, its unit, its section of docs/limits and the reason word sent
+when it is reached. The dataclass, the profiles, REASONS and the reference page are derived from these rows.
 
-Rules: no limit is ``None`` (off) unless its row says so; at the limit means allowed, one more is not; a
-``Limits`` that contradicts itself cannot be made. Ki, Mi and Gi are powers of 1,024.
+Rules: a limit may be ``None`` (off) only if its row permits it; the value of a limit is itself allowed; a ``Limits``
+that contradicts itself raises. Ki, Mi and Gi are powers of 1,024.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ Profile = Literal["server", "trusted", "tiny"]
 Ki, Mi, Gi = 1 << 10, 1 << 20, 1 << 30
 _LONGEST_FRAME = 0xFFFFFF
 _BESIDE_PAYLOAD = 64 * Ki
-"What a frame may hold beside its payload."
+"Bytes that a frame may contain in addition to its payload."
 _CONNECTION_COST = 40 * Ki
-"What an idle connection may cost, in bytes."
+"Bytes that an idle connection may cost."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,19 +38,19 @@ class LimitRow:
     trusted: Any
     tiny: Any
     unit: str
-    "What is counted; for a pair, what each of the two is."
+    "The unit of the value; for a pair, the unit of each part."
     section: int
     "The section of docs/limits: 1 framing, 2 streams, 3 buffers, 4 time, 5 listener, 6 resume, 7 journals and Spark."
     reason: str | None = None
-    "The word that is said on the wire and counted when the limit is reached; None when nothing is said."
+    "The word that is sent and counted when the limit is reached; None if none is sent."
     off: bool = False
-    "True when None (off) is a legal value."
+    "True if None (off) is a legal value."
     most: float | None = None
-    "The greatest legal value, where the format fixes one."
+    "The greatest legal value, if the format bounds it."
     share_of: str | None = None
     "The limit of which a value with a fraction, such as 0.25, is a share; a whole number is a fixed count."
     fractions: bool
-    "True when a value need not be whole, such as seconds."
+    "True if a value need not be whole, such as seconds."
 
 
 def _row(section: int, unit: str, server: Any, trusted: Any, tiny: Any, reason: str | None = None, **more: Any) -> Any:
@@ -65,7 +64,7 @@ class Limits:
 
     Raises:
         ValueError: a value is out of range, or two values contradict each other; the text has both names and values.
-        TypeError: a value is of the wrong type, or there is no limit of that name.
+        TypeError: a value has the wrong type, or the name of a limit is unknown.
     """
 
     # 1. Framing and payloads
@@ -73,7 +72,7 @@ class Limits:
     frame_bytes: int = _row(
         1, "bytes", 4 * Mi + _BESIDE_PAYLOAD, _LONGEST_FRAME, 64 * Ki, "frame-too-large", most=_LONGEST_FRAME
     )
-    """The default is ``payload_bytes`` and 64 Ki, and follows it: other implementations send a payload in one frame."""
+    """The default is ``payload_bytes`` + 64 Ki, because other implementations send a payload in one frame."""
     payload_bytes: int = _row(1, "bytes, reassembled", 4 * Mi, 64 * Mi, 128 * Ki, "payload-too-large")
     fragments: int = _row(1, "count per payload", 16_384, 262_144, 2_048, "too-many-fragments")
     fragment_min_bytes: int = _row(1, "bytes, with length field", 64, 64, 64, "fragment-too-small")
@@ -187,7 +186,7 @@ class Limits:
 
     @classmethod
     def server(cls, **changes: Any) -> Self:
-        """The default: safe against any peer. Without changes it is one object for all."""
+        """Return the default limits, safe against any peer. Without changes, all callers share one object."""
         if changes or cls is not Limits:
             return cls._made("server", {}, changes)
         if not _DEFAULT:
@@ -196,27 +195,28 @@ class Limits:
 
     @classmethod
     def trusted(cls, **changes: Any) -> Self:
-        """For links between hosts that one operator owns."""
+        """Return limits for links between hosts of one operator."""
         return cls._made("trusted", {name: row.trusted for name, row in ROWS.items()}, changes)
 
     @classmethod
     def tiny(cls, **changes: Any) -> Self:
-        """For small devices, and for tests that want to reach every limit quickly."""
+        """Return limits for small devices, and for tests that reach every limit quickly."""
         return cls._made("tiny", {name: row.tiny for name, row in ROWS.items()}, changes)
 
     def replace(self, **changes: Any) -> Self:
-        """The same limits but for ``changes``. Raises as the constructor does."""
+        """Return a copy with ``changes``. Raises as the constructor does."""
         return self._made(self._profile, {name: getattr(self, name) for name in ROWS}, changes)
 
     @property
     def most_cancels(self) -> int:
-        """How many cancels of running handlers a peer may make at once before its connection ends: those that
-        ``cancel_bucket`` bears without slower reading, and what it refills in 5 seconds."""
+        """How many running handlers a peer may cancel in one burst before its connection ends: the burst of
+        ``cancel_bucket`` and what it refills in 5 seconds."""
         burst, per_second = self.cancel_bucket
         return burst + 5 * per_second
 
     def credit_frames(self, streams: int, items: int) -> int:
-        """How many credit frames a peer may send that opened or was opened ``streams`` and was sent ``items``."""
+        """Return how many credit frames a peer may send after ``streams`` opened by either side and ``items`` sent to
+        it."""
         return 5 + 2 * (streams + 10 * items)
 
     def __repr__(self) -> str:
@@ -229,7 +229,7 @@ class Limits:
         for name in changes:
             if name not in ROWS:
                 near = get_close_matches(name, ROWS, 1, 0)
-                raise TypeError(f"there is no limit {name!r}; the nearest is {near[0]!r}")
+                raise TypeError(f"unknown limit {name!r}; the nearest is {near[0]!r}")
         if profile == "server" and values and values["frame_bytes"] == _frame_for(values["payload_bytes"]):
             values.pop("frame_bytes")
         made = cls(**(values | changes))
@@ -238,7 +238,7 @@ class Limits:
 
 
 _DEFAULT: list[Limits] = []
-"What ``Limits.server()`` gives: to check every value for each of 10,000 clients takes a second."
+"The shared ``Limits.server()``: checking every value for each of 10,000 clients would take a second."
 
 ROWS: Mapping[str, LimitRow] = MappingProxyType(
     {
@@ -250,11 +250,11 @@ ROWS: Mapping[str, LimitRow] = MappingProxyType(
 "The declarations, by name, in the order of docs/limits."
 
 REASONS: Mapping[str, str] = MappingProxyType({name: row.reason for name, row in ROWS.items() if row.reason})
-"The reason word of each limit that has one: what the wire and the counters say."
+"The reason word of each limit that has one, as on the wire and in counters."
 
 
 def reached(limits: Limits, name: str) -> str:
-    """The text for a peer that has reached a limit: the reason word, then the limit's name and value, as in
+    """Return the text for a peer that has reached a limit: the reason word, then the limit's name and value, as in
     ``too-many-connections: connections=10000``."""
     row, value = ROWS[name], getattr(limits, name)
     shown = f"{name}={value}"
@@ -264,24 +264,24 @@ def reached(limits: Limits, name: str) -> str:
 
 
 def _frame_for(payload_bytes: Any) -> Any:
-    """The default of ``frame_bytes``; ``_check_value`` judges what is not a number."""
+    """Return the default of ``frame_bytes``; ``_check_value`` rejects values that are not numbers."""
     if not isinstance(payload_bytes, int):
         return _LONGEST_FRAME
     return min(max(0, payload_bytes) + _BESIDE_PAYLOAD, _LONGEST_FRAME)
 
 
 def explained(limits: Limits, text: str) -> str:
-    """A reason word as a peer is told it, with the name and the value of its limit; any other text as it is."""
+    """Add the name and the value of its limit to a reason word; return any other text unchanged."""
     name = _NAMES.get(text)
     return text if name is None else reached(limits, name)
 
 
 _NAMES = {reason: name for name, reason in reversed(tuple(REASONS.items())) if name != "auth_failures"}
-"The first limit that has a reason word. Who guesses passwords is told the word and nothing more."
+"The first limit with each reason word. The limit of failed authentication is not disclosed."
 
 
 def reference() -> str:
-    """The reference page: one Markdown table with every limit."""
+    """Return the reference page: one Markdown table of all limits."""
     lines = ["|Limit|Unit|server|trusted|tiny|Reason|", "|---|---|---|---|---|---|"]
     for row in ROWS.values():
         cells = [_shown(value, "bytes" in row.unit) for value in (row.server, row.trusted, row.tiny)]
@@ -290,7 +290,7 @@ def reference() -> str:
 
 
 def _shown(value: Any, is_bytes: bool) -> str:
-    """A value as people write it: 64 Ki for bytes, 1,024 for a count, off."""
+    """Format a value: 64 Ki for bytes, 1,024 for a count, off for None."""
     if value is None:
         return "off"
     if isinstance(value, tuple):
@@ -306,16 +306,16 @@ def _check_value(row: LimitRow, value: Any) -> None:
         return
     pair = isinstance(row.server, tuple)
     if value is None or isinstance(value, tuple) != pair or (pair and len(value) != len(row.server)):
-        raise TypeError(f"{row.name} is {'a pair' if pair else 'a number'} ({row.unit}), not {value!r}")
+        raise TypeError(f"{row.name} must be {'a pair' if pair else 'a number'} ({row.unit}), not {value!r}")
     for part in value if pair else (value,):
         if row.share_of is not None and isinstance(part, float) and not 0 < part <= 1:
-            raise ValueError(f"{row.name} is a whole number, or a share above 0 and at most 1, not {value!r}")
+            raise ValueError(f"{row.name} must be a whole number, or a share above 0 and at most 1, not {value!r}")
         if isinstance(part, bool) or not isinstance(part, (int, float) if row.fractions else int):
             kind = "a number" if row.fractions else "a whole number"
-            raise TypeError(f"{row.name} is {kind} ({row.unit}), not {value!r}")
+            raise TypeError(f"{row.name} must be {kind} ({row.unit}), not {value!r}")
         if not (isfinite(part) and 0 <= part <= (inf if row.most is None else row.most)):
             most = "" if row.most is None else f" and at most {row.most}"
-            raise ValueError(f"{row.name} is finite, 0 or more{most}, not {value!r}")
+            raise ValueError(f"{row.name} must be finite and 0 or more{most}, not {value!r}")
 
 
 _AT_MOST: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -328,27 +328,27 @@ _AT_MOST: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("+", ("ration_bytes",), "ration_max_bytes"),
     ("+", ("keepalive_s",), "lifetime_s"),
 )
-"""The sum or the product of the first is at most the last; each of ``connections`` costs 40 Ki (rule 8.2). A frame that
-is not whole is counted beside ``connection_bytes``: a connection holds at most ``connection_bytes`` and one frame."""
+"""The sum or the product of the first is at most the last; each of ``connections`` costs 40 Ki (rule 8.2). An
+incomplete frame is counted separately: a connection buffers at most ``connection_bytes`` and one frame."""
 
 
 def _check_together(limits: Limits) -> None:
-    """Raise ValueError when values contradict each other (rule 8.2)."""
+    """Raise ValueError if values contradict each other (rule 8.2)."""
     for sign, names, bound in _AT_MOST:
         terms = {f"{name}={(value := getattr(limits, name))}": value for name in names}
         if names == ("connections",):
             terms["40 Ki"] = _CONNECTION_COST
         total = sum(terms.values()) if sign == "+" else prod(terms.values())
         if total > getattr(limits, bound):
-            raise ValueError(f"{f' {sign} '.join(terms)} is above {bound}={getattr(limits, bound)}")
+            raise ValueError(f"{f' {sign} '.join(terms)} exceeds {bound}={getattr(limits, bound)}")
     low, high = limits.outbound_low_bytes, limits.outbound_high_bytes
     if low >= high:
-        raise ValueError(f"outbound_low_bytes={low} is not under outbound_high_bytes={high}")
+        raise ValueError(f"outbound_low_bytes={low} must be below outbound_high_bytes={high}")
     for name in ("peer_lifetime_s", "resume_token_bytes"):
         least, most = getattr(limits, name)
         if least > most:
-            raise ValueError(f"{name}: the least, {least}, is above the most, {most}")
+            raise ValueError(f"{name}: the minimum, {least}, exceeds the maximum, {most}")
     for name in ("ration_bytes", "ration_max_bytes"):
         ration = getattr(limits, name)
         if ration < 256 or ration % 256:
-            raise ValueError(f"{name}={ration} is not a multiple of 256 above 0")
+            raise ValueError(f"{name}={ration} must be a positive multiple of 256")

@@ -1,11 +1,11 @@
-"""Transition tables: ``state × input → next state, action, rule``, complete by construction.
+"""Define transition tables: ``state × input → next state, action, rule``, complete by construction.
 
-A :class:`Table` is data. The engine steps through it, the tests walk over every cell, and the pictures in the
-documentation are drawn from it, so none of the three can disagree. What an action *does* lives in the engines.
+A :class:`Table` is data. The engine steps through it, the tests visit every cell, and the diagrams in the
+documentation are drawn from it, so that the three agree. The engines implement the actions.
 
 Rules of a table, each checked when it is built (ValueError):
 
-1. Each cell is filled once: two rows that meet in one cell are an error, and a cell that no row fills gets the
+1. Each cell is filled once: two rows for one cell are an error, and a cell without a row gets the
    ``otherwise`` action and stays in its state.
 2. Rows name only states and inputs of the table.
 3. Each state can be reached from the start.
@@ -38,18 +38,18 @@ same: Final = Same.SAME
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[S, I, A]):
-    """One line of a table: in each of ``states``, each of ``inputs`` leads to the same step."""
+    """A line of a table: in each of ``states``, each of ``inputs`` leads to the same step."""
 
     states: S | tuple[S, ...]
     inputs: I | tuple[I, ...]
     action: A
     next: S | Same
     rule: str
-    "What the row rests on: a rule (such as R-27), a section of the specification, or a case of the catalogue (FC-02)."
+    "Citation: a rule (such as R-27), a section of the specification, or a hostile case (FC-02)."
 
 
 class Step(NamedTuple, Generic[S, A]):
-    """What one input does in one state."""
+    """The effect of one input in one state."""
 
     next: S
     action: A
@@ -60,7 +60,7 @@ class Table(Generic[S, I, A]):
     """A complete transition table.
 
     ``states`` and ``inputs`` are an enum class or some of its members; ``otherwise`` is the action and the rule
-    of every cell that ``rows`` leave open.
+    of every cell without a row.
 
     Raises:
         ValueError: the rows break a rule of this module.
@@ -74,7 +74,7 @@ class Table(Generic[S, I, A]):
     start: S
     otherwise: tuple[A, str]
     steps: tuple[tuple[Step[S, A], ...], ...]
-    "By number: ``steps[state][input]``. The tuple of a state that is not in this table is empty."
+    "The cells by number: ``steps[state][input]``. The tuple of a state that is not in this table is empty."
 
     def __init__(
         self,
@@ -98,20 +98,24 @@ class Table(Generic[S, I, A]):
         self._check_reach()
 
     def step(self, state: S, input: I) -> Step[S, A]:
-        """What ``input`` does in ``state``. A state that is not of this table is a bug: IndexError."""
+        """Return the effect of ``input`` in ``state``.
+
+        Raises:
+            IndexError: the state is not in this table (a bug of the caller).
+        """
         return self.steps[state][input]
 
     def __getitem__(self, cell: tuple[S, I]) -> Step[S, A]:
         return self.steps[cell[0]][cell[1]]
 
     def cells(self) -> Iterator[tuple[S, I, Step[S, A]]]:
-        """Every cell, state by state."""
+        """Yield every cell, state by state."""
         for state in self.states:
             for input, step in zip(self.inputs, self.steps[state], strict=True):
                 yield state, input, step
 
     def mermaid(self) -> str:
-        """A Mermaid ``stateDiagram-v2`` of every cell that is not as ``otherwise``."""
+        """Return a Mermaid ``stateDiagram-v2`` of the cells that differ from ``otherwise``."""
         lines = ["stateDiagram-v2", f"    [*] --> {self.start.name}"]
         for state, inputs, step in self._rows():
             names = ", ".join(input.name for input in inputs)
@@ -121,7 +125,7 @@ class Table(Generic[S, I, A]):
         return "\n".join(lines) + "\n"
 
     def markdown(self) -> str:
-        """A table for people: one line for each state, step and rule, then the line for everything else."""
+        """Return a Markdown table: a line for each state, step and rule, then a line for the remaining cells."""
         action, rule = self.otherwise
         lines = ["|State|Input|Action|Next|Rule|", "|---|---|---|---|---|"]
         for state, inputs, step in self._rows():
@@ -135,7 +139,7 @@ class Table(Generic[S, I, A]):
         return f"<Table {self.name!r}: {len(self.states)} states × {len(self.inputs)} inputs>"
 
     def _rows(self) -> Iterator[tuple[S, list[I], Step[S, A]]]:
-        """The cells that differ from ``otherwise``, those of one state with the same step together."""
+        """Yield the cells that differ from ``otherwise``; inputs with the same step in one state are grouped."""
         for state in self.states:
             together: dict[Step[S, A], list[I]] = {}
             for input, step in zip(self.inputs, self.steps[state], strict=True):
@@ -145,7 +149,7 @@ class Table(Generic[S, I, A]):
                 yield state, inputs, step
 
     def _line(self, state: S | None, filled: dict[tuple[S, I], Step[S, A]]) -> tuple[Step[S, A], ...]:
-        """The steps of one state, those of ``otherwise`` where no row filled the cell."""
+        """Return the steps of one state, ``otherwise`` where no row filled the cell."""
         if state is None:
             return ()
         rest = Step(state, *self.otherwise)
@@ -187,11 +191,11 @@ class Table(Generic[S, I, A]):
                     waiting.append(step.next)
         lost = [state.name for state in self.states if state not in reached]
         if lost:
-            raise ValueError(f"{self.name}: no way leads to {', '.join(lost)}")
+            raise ValueError(f"{self.name}: unreachable states: {', '.join(lost)}")
 
 
 def _among(member: IntEnum, members: Iterable[IntEnum]) -> bool:
-    """By identity: members of two enums are equal when their numbers are."""
+    """Compare by identity, because members of two enums are equal when their numbers are."""
     return any(member is other for other in members)
 
 

@@ -1,8 +1,8 @@
-"""Large pages of memory for a large payload, where the system gives them to those who ask.
+"""Request large pages of memory for a large payload, on systems that offer them.
 
-The system clears each page of memory when it is first touched. In pages of 4 KiB that is most of what it costs to
-receive a payload of many megabytes (0.47 s a GB where it was measured); in pages of 2 MiB it is a sixth of that. Linux
-gives those to whoever asks (``/sys/kernel/mm/transparent_hugepage/enabled`` says ``madvise``), and asks for no reason.
+The system clears each page of memory on first use. With pages of 4 KiB, clearing is most of the cost of receiving a
+payload of many megabytes (0.47 s a GB where it was measured); with pages of 2 MiB it takes a sixth of that. Linux
+grants them on request if ``/sys/kernel/mm/transparent_hugepage/enabled`` is ``madvise``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["ask_for_large_pages"]
 
 @cache
 def _advise() -> Callable[[int, int, int], int] | None:
-    """``madvise`` of the C library; None where there is none, or no such advice."""
+    """Return ``madvise`` of the C library; None if it or its advice for large pages is missing."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return None
     try:
@@ -32,8 +32,8 @@ def _advise() -> Callable[[int, int, int], int] | None:
 
 
 def ask_for_large_pages(buffer: BytesIO) -> bool:
-    """Ask for large pages where ``buffer`` keeps its bytes, those that were never touched. Nothing else changes, and
-    the system need not follow. Returns whether it heard."""
+    """Request large pages for the unused memory of ``buffer``; return whether the system accepted the request. It may
+    still use small pages."""
     advise = _advise()
     if advise is None:
         return False
@@ -44,7 +44,7 @@ def ask_for_large_pages(buffer: BytesIO) -> bool:
             return False
         first = ctypes.c_char.from_buffer(view)
         address = ctypes.addressof(first)
-        del first  # it keeps the view from being released
+        del first  # the view cannot be released while this exists
         start = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
         size = max(0, address + len(view) - start) // mmap.PAGESIZE * mmap.PAGESIZE
         return advise(start, size, mmap.MADV_HUGEPAGE) == 0

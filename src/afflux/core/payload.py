@@ -1,4 +1,4 @@
-"""The value that applications send and receive. Nothing about frames lives here."""
+"""Define payloads, the values that applications send and receive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Payload:
     """Data with optional metadata.
 
     Treat it as a value: two payloads are equal when data and metadata are. It is a plain slotted
-    class and not a frozen dataclass because one is born for each item received, and a frozen
+    class and not a frozen dataclass because one is created for each item received, and a frozen
     ``__init__`` costs four times as much.
     """
 
@@ -23,7 +23,7 @@ class Payload:
     data: bytes
     "The application's bytes."
     metadata: bytes | None
-    "Bytes beside the data, or None when there is none: empty metadata (``b''``) is not None."
+    "Further bytes, or None for a payload without metadata: empty metadata (``b''``) is not None."
 
     def __init__(self, data: bytes = b"", metadata: bytes | None = None) -> None:
         self.data = data
@@ -46,13 +46,13 @@ class Payload:
         return True
 
     def __repr__(self) -> str:
-        # Credentials travel in metadata (AU-05): it is told that there is some, not what.
+        # Metadata may contain credentials (AU-05): show its length only.
         metadata = "" if self.metadata is None else f", metadata=({len(self.metadata)} bytes)"
         return f"Payload({_short(self.data)}{metadata})"
 
     @property
     def proper(self) -> bool:
-        """Data and metadata really are bytes, as they should be."""
+        """Whether data and metadata are bytes."""
         return type(self.data) is bytes and (self.metadata is None or type(self.metadata) is bytes)
 
     @property
@@ -62,17 +62,16 @@ class Payload:
 
 
 class Run:
-    """Payloads of one size without metadata that stand in a row in received bytes: a sequence of :class:`Payload` that
-    are made when they are looked at.
+    """Consecutive payloads of one size without metadata in received bytes: an immutable sequence that creates each
+    :class:`Payload` when it is accessed.
 
-    So items that wait cost no object each, and those that are taken are made by C code, a few at a time. A value:
-    it is never changed.
+    Items that wait therefore need no object each, and C code creates the objects of those that are taken.
     """
 
     __slots__ = ("_block", "_count", "_head", "_size", "_start")
 
     def __init__(self, block: bytes, start: int, head: int, size: int, count: int) -> None:
-        """``count`` times ``head`` bytes that are no payload and ``size`` that are, from ``start`` on in ``block``."""
+        """In ``block`` from ``start``: ``count`` times ``head`` bytes of header and ``size`` bytes of payload."""
         self._block = block
         self._start = start
         self._head = head
@@ -97,7 +96,7 @@ class Run:
     @overload
     def __getitem__(self, index: slice) -> Run: ...
     def __getitem__(self, index: int | slice) -> Payload | Run:
-        """One of them, or a part: slices go forward by one."""
+        """Return one payload, or for a slice, whose step is ignored, a part of the sequence."""
         stride = self._head + self._size
         if isinstance(index, slice):
             first, stop, _ = index.indices(self._count)
@@ -121,14 +120,14 @@ Payloads = list[Payload] | Run
 "Several payloads, in order."
 
 PayloadLike = Payload | bytes | bytearray | memoryview | str
-"What the verbs take: a payload, or data without metadata; text is sent as UTF-8."
+"Argument of the verbs: a payload, or data without metadata; text is sent as UTF-8."
 
 
 def payload_of(value: PayloadLike) -> Payload:
-    """The payload that ``value`` stands for.
+    """Convert ``value`` to a payload.
 
     Raises:
-        TypeError: ``value`` is neither a payload, nor bytes, nor text; or a payload of something else than bytes.
+        TypeError: ``value`` is not a payload, bytes or text, or is a payload whose parts are not bytes.
     """
     if isinstance(value, Payload):
         if value.proper:
@@ -144,7 +143,7 @@ def payload_of(value: PayloadLike) -> Payload:
 
 
 def size_of(payloads: Payloads) -> int:
-    """Bytes of all of them."""
+    """Return the bytes of all payloads."""
     if isinstance(payloads, Run):
         return payloads.size
     size = 0

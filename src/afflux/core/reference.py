@@ -1,7 +1,6 @@
-"""The reference page of a frame: its bit diagram and field table in Markdown, from the declaration alone.
+"""Write the reference page of a frame from its declaration: a bit diagram and a table of fields, in Markdown.
 
-The words come from the docstrings and from the sentence under each field. Nothing about a particular frame is
-written here.
+The text comes from the docstrings and from the sentence under each field.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ __all__ = ["bit_diagram", "field_docs", "frame_page", "reference_page"]
 
 _ROW = 32
 _Cell = tuple[int, str]
-"Bits and label; 0 bits: to wherever it ends."
+"Bits and label; 0 bits for a variable size."
 
 
 def bit_diagram(frame: type[Frame]) -> str:
-    """The frame as it lies on the wire, 32 bits a row; fields without a fixed size have a row of their own."""
+    """Draw the frame as sent, 32 bits a row; each field of variable size gets its own row."""
     rows = _rows([cell for field in frame.LAYOUT for cell in _cells(frame, field)])
     drawn = [_ruler()]
     width = 0
@@ -65,7 +64,7 @@ def _rows(cells: list[_Cell]) -> list[list[_Cell]]:
 
 
 def _split(bits: int, left: int) -> list[int]:
-    """A field's bits by rows, of which the first has ``left`` bits of room."""
+    """Split a field into rows; the first row has ``left`` bits left."""
     pieces = [min(bits, left)] if left else []
     while (rest := bits - sum(pieces)) > 0:
         pieces.append(min(rest, _ROW))
@@ -88,7 +87,7 @@ def _cells(frame: type[Frame], field: Field) -> list[_Cell]:
 
 
 def _flag_cells(frame: type[Frame]) -> list[_Cell]:
-    """The flags from the highest bit down, neighbours without a name joined."""
+    """Return the flags from the highest bit down, with adjacent unnamed bits joined."""
     letters = {flag.bit: flag.letter for flag, _ in frame.FLAGS}
     cells: list[_Cell] = []
     for bit in reversed(range(frame.WORD.shift)):
@@ -101,7 +100,7 @@ def _flag_cells(frame: type[Frame]) -> list[_Cell]:
 
 
 def field_docs(frame: type[Frame]) -> dict[str, str]:
-    """The sentence under each field, by name. Empty where the source is not installed."""
+    """Return the sentence under each field, by name; empty if the source is not installed."""
     docs: dict[str, str] = {}
     for base in reversed(frame.__mro__):
         if not issubclass(base, Frame) or base is Frame:
@@ -119,7 +118,7 @@ def field_docs(frame: type[Frame]) -> dict[str, str]:
 
 
 def frame_page(frame: type[Frame]) -> str:
-    """One frame: heading, what it is for, bit diagram, table of fields."""
+    """Return the page of one frame: heading, docstring, bit diagram, table of fields."""
     docs = field_docs(frame)
     table = [
         f"| `{field.name}` | {_type(field.kind)} | {_default(field)} | {docs.get(field.name, '')} |"
@@ -145,7 +144,7 @@ def frame_page(frame: type[Frame]) -> str:
 
 
 def reference_page(title: str, frames: Iterable[type[Frame]]) -> str:
-    """The page of a protocol: every frame, in the order given."""
+    """Return the page of a protocol: every frame, in the order given."""
     return "\n".join([f"# {title}", "", *(frame_page(frame) for frame in frames)])
 
 

@@ -1,4 +1,4 @@
-"""What an application asks of a connection, whatever its protocol: each takes what it knows of."""
+"""Define the options of a connection in every protocol. An engine uses those that its protocol supports."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ TOKEN_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the side that connects proposes."""
+    """What the client proposes, and what a server offers."""
 
     payload: Payload | None = None
-    "The payload of the setup."
+    "The payload sent with the setup."
     metadata_mime: str | None = None
     "MIME type of all metadata; None means the protocol's default."
     data_mime: str | None = None
@@ -27,24 +27,24 @@ class Terms:
     keepalive: float = 20.0
     "Seconds between keepalives."
     lifetime: float = 90.0
-    "Seconds without a sign of life after which the peer counts as dead."
+    "Seconds without a received byte after which the peer counts as dead."
     mtu: int | None = None
     "Largest frame to send, in bytes; longer payloads are fragmented. None means the engine's default."
     leases: bool = False
-    "The side that connects wants leases."
+    "True if the client requests leases."
     lease: Any = None
-    "What this side grants (a LeasePolicy); None for nothing in particular."
+    "The leases that this side grants (a LeasePolicy); None grants none."
     token: bytes | None = None
-    "What the session is to be resumed by; None for one that ends with its transport."
+    "The token by which the session is resumed; None for a session that ends with its transport."
     sessions: Any = None
-    "Where the side that listens keeps sessions that can be resumed; None for none."
+    "The server's store of sessions that can be resumed; None if it has none."
     extensions: Collection[int] = ()
-    "The extended types that the application knows."
+    "The extension types that the application supports."
     sizes: Callable[[str], int] | None = None
-    "How large the elements of a publisher here are, by its name, for protocols that have elements of one size."
+    "Returns the element size of a local publisher by its name, in protocols whose elements have one size."
     dialect: Any = None
-    "In which ways the peer is not by the protocol's text, for protocols that know several; None for none."
+    "The peer's deviations from the protocol, in protocols that support some; None for none."
     handled: Collection[str] = ()
-    "The verbs that the application answers, where it listens."
+    "The verbs that a server's application answers."
     own: Mapping[str, Any] = field(default_factory=dict)
-    "What an address sets that only its protocol knows, by the option's name."
+    "Options of the address that belong to its protocol alone, by name."

@@ -842,5 +842,5 @@ def test_dialects_of_an_address() -> None:
         client_parity="odd", error_codes="0.1", fragment_requests=True, sub_complete="pass"
     )
     assert str(Dialect.of("half-close,java")) == "java,half-close"
-    with pytest.raises(ValueError, match="words of java"):
+    with pytest.raises(ValueError, match="words of: java"):
         Dialect.of("cobol")

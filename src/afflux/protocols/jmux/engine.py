@@ -19,7 +19,7 @@ from afflux.core.engine import ByteSessions
 from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolError, Unsupported
 from afflux.core.events import Event, Verb
 from afflux.core.payload import Payload, PayloadLike, payload_of
-from afflux.core.texts import told
+from afflux.core.texts import public_text
 from afflux.protocols.jmux.client import ClientSessions
 from afflux.protocols.jmux.connection import DEFAULT_FRAGMENT, Connection
 from afflux.protocols.jmux.frames import NoOperation
@@ -226,7 +226,7 @@ class Engine(Connection):
 
     def fail(self, stream: int, error: Exception) -> None:
         """End the session with Abort; from a server it says that something may have been processed (JA-06)."""
-        self.abort(stream, told(error))
+        self.abort(stream, public_text(error))
 
     def request(self, stream: int, n: int) -> None:
         """Rations follow from what is read; nobody grants them."""

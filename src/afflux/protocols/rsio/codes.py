@@ -10,7 +10,7 @@ from enum import IntEnum
 from afflux.core.credit import SATURATED
 from afflux.core.errors import ApplicationError, Error, Rejected
 from afflux.core.limits import REASONS, Limits
-from afflux.core.texts import GENERIC_TEXT, cut, told
+from afflux.core.texts import GENERIC_TEXT, cut, public_text
 
 __all__ = ["GENERIC_TEXT", "UNBOUNDED", "VERSION", "Extension", "cut", "error_for", "text_for"]
 
@@ -45,4 +45,4 @@ def error_for(text: str, stream: int) -> Error:
 
 def text_for(error: BaseException, limits: Limits) -> str:
     """The text of onError for an error that ended a publisher."""
-    return cut(told(error), limits.error_text_bytes[0])
+    return cut(public_text(error), limits.error_text_bytes[0])
