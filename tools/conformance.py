@@ -14,6 +14,7 @@ import ast
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,7 +80,7 @@ def in_tests(protocol: str) -> dict[str, list[Place]]:
     """The tests that cite each rule of a wire, in their names or inside. Helpers and tables do not count."""
     places: dict[str, list[Place]] = {}
     for path in _files(TESTS):
-        for citation, symbol in cited_in_names(path, owner_of(path.relative_to(ROOT))):
+        for citation, symbol in _in_names(path):
             if citation.protocol == protocol:
                 _add(places, citation.id, _place(path, symbol.name))
     for path, citation in _cited(TESTS, protocol):
@@ -101,9 +102,17 @@ def _is_mention(protocol: str, id: str, place: Place) -> bool:
 
 def _cited(folder: Path, protocol: str) -> Iterator[tuple[Path, Citation]]:
     for path in _files(folder):
-        for citation in cited_in(path.read_text(encoding="utf-8"), owner_of(path.relative_to(ROOT))):
-            if citation.protocol == protocol:
-                yield path, citation
+        yield from ((path, citation) for citation in _in_file(path) if citation.protocol == protocol)
+
+
+@cache
+def _in_file(path: Path) -> tuple[Citation, ...]:
+    return tuple(cited_in(path.read_text(encoding="utf-8"), owner_of(path.relative_to(ROOT))))
+
+
+@cache
+def _in_names(path: Path) -> tuple[tuple[Citation, Symbol], ...]:
+    return tuple(cited_in_names(path, owner_of(path.relative_to(ROOT))))
 
 
 def _shared(protocol: str) -> Iterator[tuple[Path, Citation]]:
@@ -112,16 +121,22 @@ def _shared(protocol: str) -> Iterator[tuple[Path, Citation]]:
         keyword.arg: keyword.value.value
         for path in _files(SOURCE)
         if owner_of(path.relative_to(SOURCE)) == protocol and "family" not in path.parts
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in _nodes(path, "Rules(")
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Rules")
         for keyword in node.keywords
         if isinstance(keyword.value, ast.Constant)
     }
-    for path in _files(SOURCE) if numbers else ():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if "family" in path.parts else ():
+    for path in (path for path in _files(SOURCE) if "family" in path.parts):
+        for node in _nodes(path, "rules."):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("rules"):
                 for citation in cited_in(str(numbers.get(node.attr, "")), protocol):
                     yield path, citation._replace(line=node.lineno)
+
+
+def _nodes(path: Path, word: str) -> Iterator[ast.AST]:
+    """The syntax tree of a module that contains a word."""
+    text = path.read_text(encoding="utf-8")
+    return ast.walk(ast.parse(text)) if word in text else iter(())
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -204,6 +204,8 @@ def cited_in_names(path: Path, owner: str | None = None) -> Iterator[tuple[Citat
     """Each rule in the name of a test, such as test_R_31_…, with the test."""
     own, shared = _prefixes()
     text = path.read_text(encoding="utf-8")
+    if not _TEST_NAME.search(text):
+        return
     markers = [
         (text.count("\n", 0, found.start()), _names()[found["marker"]])
         for found in _CITED.finditer(text)
