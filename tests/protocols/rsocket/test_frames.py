@@ -124,7 +124,7 @@ def test_unassigned_flags_are_ignored(frame: RSocketFrame, bits: int) -> None:
 
 @pytest.mark.parametrize("flags", [0x000, 0x100])
 def test_the_rest_of_lease_and_metadata_push_is_metadata_whatever_m_says(flags: int) -> None:
-    """R-6: never write a metadata length there. Part 6: old encoders leave M clear."""
+    """R-6: never write a metadata length there. I-4: old encoders leave M clear."""
     word = (0x02 << 10 | flags).to_bytes(2, "big")
     lease = decode(bytes(4) + word + bytes(8) + b"md")
     assert lease == Lease(ttl_ms=0, requests=0, metadata=b"md")

@@ -19,7 +19,7 @@ NOT_FRAMES = ("composite", "routing_tags", "auth", "zipkin", "broker")
 """What a vector decodes to when it is the content of metadata: test_metadata.py has those."""
 
 ODD_FLAGS = {
-    "v1-lease-metadata": "M is clear although there is metadata; we set it (part 6)",
+    "v1-lease-metadata": "M is clear although there is metadata; we set it (I-4)",
     "v1-metadata-push-text": "M is clear; we always set it (2.3)",
     "v1-metadata-push-binary": "M is clear; we always set it (2.3)",
     "v1-resume": "M and 0x040 are set, which RESUME does not have; we send them 0 (R-4)",

@@ -168,7 +168,7 @@ class RequestResponse(StreamFrame):
     """Ask for one item."""
 
     follows: Follows = False
-    "More fragments follow; only later 0.1 texts have it (section 6)."
+    "More fragments follow; only later 0.1 texts have it (I-6)."
     metadata: Metadata = None
     "Metadata of the request; None when there is none."
     data: Data = b""
@@ -180,7 +180,7 @@ class RequestFnf(StreamFrame):
     """Fire and forget: no answer."""
 
     follows: Follows = False
-    "More fragments follow; only later 0.1 texts have it (section 6)."
+    "More fragments follow; only later 0.1 texts have it (I-6)."
     metadata: Metadata = None
     "Metadata of the request; None when there is none."
     data: Data = b""
@@ -194,7 +194,7 @@ class RequestStream(StreamFrame):
     initial_n: Demand
     "Items granted at once, with no flag that says so (I-2); 0 is refused (FC-12)."
     follows: Follows = False
-    "More fragments follow; only later 0.1 texts have it (section 6)."
+    "More fragments follow; only later 0.1 texts have it (I-6)."
     metadata: Metadata = None
     "Metadata of the request; None when there is none."
     data: Data = b""
@@ -208,7 +208,7 @@ class RequestSub(StreamFrame):
     initial_n: Demand
     "Items granted at once; 0 is refused (FC-12)."
     follows: Follows = False
-    "More fragments follow; only later 0.1 texts have it (section 6)."
+    "More fragments follow; only later 0.1 texts have it (I-6)."
     metadata: Metadata = None
     "Metadata of the request; None when there is none."
     data: Data = b""
