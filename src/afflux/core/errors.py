@@ -41,7 +41,7 @@ class Error(Exception):
     stream: int | None
     "The stream; 0 is the connection, None if there is no stream."
     rule: str | None
-    "The rule, such as ``R-27`` (docs/conformance), or the limit's reason word."
+    "A limit, or a rule such as ``R-27`` or ``FC-02`` (docs/specs, docs/hostile.md)."
     may_have_been_processed: bool = True
     "Whether the peer may have processed part of the request. False: a retry is safe."
     in_handshake: bool = False
