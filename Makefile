@@ -1,4 +1,4 @@
-# Two commands do it all on a machine with nothing but Python 3.11+: make demo, make test.
+# make demo and make test need nothing but Python 3.11 or newer.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,91 +7,78 @@ ROWS ?=
 OUT ?= build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types tests again honest optimized compiled docs bench bench-smoke bench-many bench-scale bench-credit bench-floods interop interop-smoke lock clean
+.PHONY: help setup demo test tests lint types rounds optimized compiled docs bench bench-smoke bench-many bench-scale bench-credit bench-floods interop interop-smoke lock clean
 
-help: ## this list
+help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-setup: $(VENV)/ready ## everything that the other targets need, into .venv
+setup: $(VENV)/ready ## install everything that the other targets need into .venv
 
 $(VENV)/ready: pyproject.toml tools/setup.py requirements/lock.txt requirements/data.txt requirements/java.txt
 	@$(PYTHON) tools/setup.py $(VENV)
 
-demo: setup ## a year of flights through back-pressure into Parquet, with a crash halfway (ROWS=20000 for less)
+demo: setup ## stream a year of flights into Parquet, with a crash halfway (ROWS=20000 for fewer)
 	@$(BIN)/python -m afflux demo --out $(OUT) $(if $(ROWS),--rows $(ROWS))
 
-test: lint types ## what must pass before a change lands
-	@$(MAKE) --no-print-directory --jobs=2 tests again
-	@echo "== all passed"
+test: setup ## style, strict types and all tests; what must pass before a change lands (5 minutes)
+	@$(BIN)/python -m tools.test
+
+tests: setup ## all tests, without style and types; PARTS="commands pages" runs some of them
+	@$(BIN)/python -m tools.test $(or $(PARTS),tests)
 
 lint: setup ## style and format
-	@echo "== ruff"
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
+	@$(BIN)/python -m tools.test lint
 
 types: setup ## strict types
-	@echo "== mypy --strict"
-	@$(BIN)/mypy
+	@$(BIN)/python -m tools.test types
 
-tests: setup ## every test but the honest ones; core and protocols covered to the last branch
-	@echo "== pytest"
-	@$(BIN)/python -m pytest --cov --cov-report=term-missing --ignore=tests/honest
+rounds: setup ## both rounds on other builds: optimized, compiled
+	@$(BIN)/python -m tools.test optimized compiled
 
-# Beside the tests, on another core: what it prints comes in one piece, at its end.
-again: setup
-	@mkdir -p build; $(MAKE) --no-print-directory --jobs=1 honest optimized compiled > build/again.log 2>&1; \
-	    passed=$$?; cat build/again.log; exit $$passed
+optimized: setup ## tests of the protocols and the asyncio driver again, under python -O
+	@$(BIN)/python -m tools.test optimized
 
-honest: setup ## habits of honest clients of other makes, in raw bytes; most of it is processes
-	@echo "== pytest, honest habits"
-	@$(BIN)/python -m pytest -q tests/honest
+compiled: setup ## the same on a wheel compiled by mypyc; skipped without a C compiler
+	@$(BIN)/python -m tools.test compiled
 
-optimized: setup ## the inner rings and the asyncio driver again, without asserts
-	@echo "== pytest under python -O"
-	@$(BIN)/python -O -m pytest -q -m "not slow and not spark" tests/core tests/protocols tests/aio
-
-compiled: setup ## the same on a wheel that mypyc has compiled; skipped where there is no C compiler
-	@echo "== pytest on the compiled build"
-	@tools/compiled.sh $(BIN)/python
-
-docs: setup ## the generated pages, and all pages as a site in build/site; nothing is fetched for it
+docs: setup ## generate the reference pages and build the site in build/site, offline
 	@$(BIN)/python -m tools.reference
 	@$(BIN)/python -m tools.conformance
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "open build/site/index.html, or: $(BIN)/python -m http.server -d build/site"
 
-bench: $(VENV)/bench-ready ## the workloads, peers beside us, into benchmarks/results.json and docs (npm for the JavaScript one)
+bench: $(VENV)/bench-ready ## measure afflux and its peers, into benchmarks/results.json and docs (the JavaScript peer needs npm)
 	@$(BIN)/python -m benchmarks
 
-bench-smoke: $(VENV)/bench-ready ## the workloads, very short: do they still run, is all counted?
+bench-smoke: $(VENV)/bench-ready ## run every benchmark for a moment, to check that it works
 	@$(BIN)/python -m benchmarks --smoke
 
-bench-many: setup ## 10,000 connections, 10,000 streams, several workers, into benchmarks/many.json and docs (three minutes)
+bench-many: setup ## measure 10,000 connections, 10,000 streams and several workers, into benchmarks/many.json and docs (3 minutes)
 	@$(BIN)/python -m benchmarks.many
 
-bench-scale: setup ## large payloads, streams beside others, work that grows, into benchmarks/scale.json and docs (three minutes)
+bench-scale: setup ## measure large payloads, concurrent streams and growing work, into benchmarks/scale.json and docs (3 minutes)
 	@$(BIN)/python -m benchmarks.scale
 
-bench-credit: setup ## the adaptive window beside fixed ones, into benchmarks/credit.json and docs (half an hour)
+bench-credit: setup ## compare the adaptive window with fixed ones, into benchmarks/credit.json and docs (30 minutes)
 	@$(BIN)/python -m benchmarks.credit --out benchmarks/credit.json --page
 
-bench-floods: setup ## what floods cost a server beside an honest client, into benchmarks/floods.json (two minutes)
+bench-floods: setup ## measure what a flood costs a server and its other clients, into benchmarks/floods.json (2 minutes)
 	@$(BIN)/python -m benchmarks.floods
 
 $(VENV)/bench-ready: $(VENV)/ready requirements/bench.txt
-	@echo "setup: what only the measuring needs: grpcio, and altair for the picture"
+	@echo "setup: the benchmarks need grpcio, and altair for the chart"
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps -r requirements/bench.txt && touch $@ \
-	    || echo "setup: that failed; the report will say who can not run without it"
+	    || echo "setup: that failed; the report lists what cannot run without it"
 
-interop: setup ## with other implementations of RSocket, every case, into docs/interop.md (npm for the JavaScript ones, Maven for Java)
+interop: setup ## run every case with other implementations of RSocket, into docs/interop.md (JavaScript needs npm, Java Maven)
 	@$(BIN)/python -m interop
 
-interop-smoke: setup ## the same, a handful of cases of each
+interop-smoke: setup ## run a few cases with each implementation
 	@$(BIN)/python -m interop --smoke
 
-lock: ## raise requirements/lock.txt to the newest versions allowed
+lock: ## update requirements/lock.txt to the newest versions allowed
 	@PYTHON=$(PYTHON) tools/lock.sh
 
-clean: ## take away all that was made here
+clean: ## remove everything that the targets made
 	rm -rf $(VENV) build dist interop/node_modules interop/js?/node_modules benchmarks/peers/js/node_modules benchmarks/peers/jeri/classes .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -106,6 +106,7 @@ class Way:
             self._at(now + self._pace(now), "done", self._queue.popleft())
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize(
     ("round_trip", "rate"), [(0.005, 100_000), (0.02, 20_000), (0.02, 1_000), (0.1, 2_000), (0.1, 60_000), (0.3, 500)]
 )
@@ -157,6 +158,7 @@ def test_items_that_are_large_fit_the_bytes() -> None:
     assert way.rate(2, 6) == pytest.approx(500, rel=0.12)
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("longer", [0.03, 0.034, 0.05, 0.1])
 def test_a_way_that_becomes_longer_is_measured_anew(longer: float) -> None:
     way = Way(round_trip=lambda now: 0.02 if now < 3 else longer, rate=10_000).run(until=14)
@@ -170,11 +172,13 @@ def test_a_way_that_becomes_shorter_is_seen_at_once() -> None:
     assert way.least_and_most(10.8, 11)[1] < 400
 
 
+@pytest.mark.repetitive
 def test_ends_that_are_late_now_and_then_cost_little() -> None:
     way = Way(round_trip=0.02, rate=20_000, jitter=0.008).run(until=4)
     assert way.rate(1, 4) > 0.9 * 20_000
 
 
+@pytest.mark.repetitive
 def test_a_source_that_rests_may_still_send_bursts() -> None:
     way = Way(round_trip=0.02, rate=50_000, ready=lambda n: n * 0.002).run(until=8)
     assert way.rate(1, 8) == pytest.approx(500, rel=0.02)
@@ -196,11 +200,13 @@ def test_bursts_are_taken_without_many_round_trips() -> None:
     assert last[-1] < 4 + 0.02 + 1000 / 50_000 + 2 * 0.02
 
 
+@pytest.mark.repetitive
 def test_no_window_is_endless() -> None:
     way = Way(round_trip=0.1, rate=2_000_000, size=0, byte_limit=1).run(until=2.2)
     assert way.window.size == 0x10000
 
 
+@pytest.mark.repetitive
 def test_it_asks_for_half_where_that_is_soon_enough() -> None:
     """On a short way a grant costs more than it brings."""
     window = Way(round_trip=0.00005, rate=500_000, pace=0.000002).run(until=0.5).window

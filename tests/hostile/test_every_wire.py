@@ -30,6 +30,8 @@ from tests.protocols.rsio.playbook import ask
 from tests.protocols.rsio.playbook import error as failure
 from tests.protocols.rsio.wire import WIRE as RSIO
 
+pytestmark = pytest.mark.repetitive
+
 WIRES = (JMUX, REACTIVESOCKET, RSIO)
 PEERS: dict[str, Any] = {"jmux": jmux_peer, "reactivesocket": reactivesocket_peer, "rsio": rsio_peer}
 GREEDY = {

@@ -21,6 +21,8 @@ from tests.protocols.jmux.wire import WIRE as JMUX
 from tests.protocols.reactivesocket.wire import WIRE as REACTIVESOCKET
 from tests.protocols.rsio.wire import WIRE as RSIO
 
+pytestmark = pytest.mark.repetitive
+
 Script = Callable[[], Iterator[None]]
 "What comes before its one ``yield`` is not measured; what it holds at its end is."
 SLACK = 24 * 1024

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from afflux.core import engine as contracts
-from afflux.core.errors import LocalProtocolError, Unsupported
+from afflux.core.errors import AddressError, LocalProtocolError, Unsupported
 from afflux.core.events import Closed, Failed, Requests
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.core.terms import Terms
-from afflux.protocols.registry import PROTOCOLS
+from afflux.protocols.registry import PROTOCOLS, Protocols, named
 from afflux.protocols.rsocket.resume import Sessions
 
 BUILT = list(PROTOCOLS)
@@ -71,6 +71,29 @@ def test_an_engine_is_new_and_ends(name: str) -> None:
     engine.receive_eof(1.0)
     assert engine.closed
     assert engine.deadline is None
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_stream_that_never_was(name: str) -> None:
+    engine = made(name, "client")
+    assert (engine.credit(0x7001), engine.unsent(0x7001), list(engine.streams())) == (0, False, [])
+
+
+def test_a_protocol_is_found_by_its_name_or_suggested_by_another() -> None:
+    assert {named(name).name for name in BUILT} == set(BUILT)
+    with pytest.raises(AddressError, match='did you mean "rsio"'):
+        named("reactive-streams-io")
+    with pytest.raises(AddressError, match='did you mean "rsocket"'):
+        named("rsockt")
+
+
+def test_a_protocol_may_be_added_and_removed() -> None:
+    protocols = Protocols()
+    protocols["toy"] = protocols["jmux"]
+    assert protocols["toy"].name == "jmux"
+    assert len(protocols) == len(BUILT) + 1
+    del protocols["toy"]
+    assert list(protocols) == BUILT
 
 
 @pytest.mark.parametrize("name", ["rsocket", "reactivesocket"])

@@ -15,6 +15,8 @@ from afflux.core.limits import Limits
 from .every import WIRES
 from .wires import ROLES, Role, Talk, Wire, flat, id_of, names, said, told
 
+pytestmark = pytest.mark.repetitive
+
 TALKS = [(wire, talk) for wire in WIRES for talk in wire.talks]
 IDS = [f"{wire.name}-{talk.name}" for wire, talk in TALKS]
 BOTH = [(wire, role) for wire in WIRES for role in ROLES]

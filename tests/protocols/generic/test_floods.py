@@ -14,6 +14,8 @@ from afflux.core.limits import Limits
 from .every import WIRES
 from .wires import Flood, Wire
 
+pytestmark = pytest.mark.repetitive
+
 FLOODS = [(wire, flood) for wire in WIRES for flood in wire.floods]
 ENOUGH = 20_000
 SLACK = 192 * 1024

@@ -20,6 +20,8 @@ from tests.cli.running import Server
 from tests.cli.running import afflux as command
 from tests.reactive.probes import Probe, until
 
+pytestmark = pytest.mark.repetitive
+
 TRANSPORTS = {
     "tcp": "rsio+tcp://127.0.0.1:0",
     "ws": "rsio+ws://127.0.0.1:0/feed",

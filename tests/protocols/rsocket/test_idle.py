@@ -10,6 +10,8 @@ import pytest
 from afflux.protocols.rsocket import Engine, frames
 from tests.protocols.rsocket.playbook import Playbook, ev, ignored, position, requester, responder, resumable_server
 
+pytestmark = pytest.mark.repetitive
+
 ECHO = position(0)
 LATE = frames.RequestN(stream=1, n=1)
 "Free while it is known that stream 1 was there."

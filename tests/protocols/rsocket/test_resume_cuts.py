@@ -31,6 +31,8 @@ from afflux.transports.memory import End, Link, World
 from .pair import Pair, Side
 from .playbook import TOKEN, setup
 
+pytestmark = pytest.mark.repetitive
+
 EXHAUSTIVE = bool(os.environ.get("AFFLUX_EXHAUSTIVE"))
 STRIDE = 1 if EXHAUSTIVE else 7
 "A prime: the cuts fall on all parts of frames of any length."

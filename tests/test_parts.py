@@ -1,0 +1,36 @@
+"""``make test``: every test is in a part, and the end names the parts that failed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from tools import test as runner
+
+
+def test_every_test_is_in_one_part() -> None:
+    folders = [folder for folders in runner.FOLDERS.values() for folder in folders]
+    assert len(folders) == len(set(folders))
+    named = [runner.ROOT / path for path in [*folders, *runner.rest()]]
+    for path in sorted(runner.ROOT.glob("tests/**/test_*.py")):
+        assert len([part for part in named if part == path or part in path.parents]) == 1, path
+
+
+def test_a_part_that_fails_is_named_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def part(text: str, code: int) -> list[list[str]]:
+        return [[sys.executable, "-c", f"print({text!r}, 'more'); raise SystemExit({code})"]]
+
+    good, bad = part("a good part", 0), part("a bad part", 3) + part("what is left of it", 0)
+    monkeypatch.setattr(runner, "PARTS", {"good": good, "bad": bad})
+    monkeypatch.setattr(runner, "ROOT", tmp_path)
+    monkeypatch.setattr(runner, "LOGS", tmp_path / "logs")
+    assert runner.main(["good"]) == 0
+    assert capfd.readouterr().out.endswith("== all passed\n")
+    assert runner.main([]) == 1
+    shown = capfd.readouterr().out
+    assert shown.endswith("== failed: bad\n")
+    assert "a good part more\n" in shown and "a bad part more\n" in shown and "left of it" not in shown
+    assert runner.main(["none"]) == 2

@@ -1,0 +1,105 @@
+"""Run the parts of ``make test``, two at a time: ``python -m tools.test [PART…]``.
+
+Without arguments all ``PARTS`` run; ``tests`` means those with tests. The output of a part is shown in one piece when
+the part ends, and the result of each part at the end. The exit code is 1 when a part has failed. ``ROUNDS`` repeat
+tests on other builds; they run only when they are named.
+
+Every folder and file of tests belongs to one part: ``rest`` runs what no other part names.
+"""
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / "build" / "test"
+AT_ONCE = 2
+
+FOLDERS = {
+    "inner": ["tests/core", "tests/protocols", "tests/conformance", "tests/hostile"],
+    "spark": ["tests/spark", "tests/demo"],
+    "honest": ["tests/honest"],
+    "drivers": ["tests/aio", "tests/sync", "tests/resume"],
+    "commands": ["tests/cli", "tests/bench"],
+    "pages": ["tests/test_docs.py", "tests/test_examples.py", "tests/test_readme.py", "tests/test_site.py"],
+}
+"What the parts that run tests name. Order and size keep both processes busy until the end."
+
+PYTEST = [sys.executable, "-m", "pytest", "-q"]
+COVERAGE = ["--cov", "--cov-report=term-missing", "-m", "not repetitive"]
+"For the part ``inner``. Tests that are measured take three times as long."
+RUFF = str(Path(sys.executable).with_name("ruff"))
+QUICK = ["-m", "not slow and not spark"]
+
+PARTS = {
+    "lint": [[RUFF, "check", "."], [RUFF, "format", "--check", "."]],
+    **{name: [[*PYTEST, *folders]] for name, folders in FOLDERS.items()},
+    "repetitive": [[*PYTEST, *FOLDERS["inner"], "-m", "repetitive"]],
+    "rest": [PYTEST],
+    "types": [[sys.executable, "-m", "mypy"]],
+}
+TESTS = [name for name in PARTS if name not in ("lint", "types")]
+ROUNDS = {
+    "compiled": [["tools/compiled.sh", sys.executable]],
+    "optimized": [[sys.executable, "-O", *PYTEST[1:], *QUICK, "tests/core", "tests/protocols", "tests/aio"]],
+}
+
+
+def rest():
+    """The tests that no part names."""
+    named = {ROOT / folder for folders in FOLDERS.values() for folder in folders}
+    tests = {path.parent for path in ROOT.glob("tests/*/**/test_*.py")} | set(ROOT.glob("tests/test_*.py"))
+    return sorted(str(path.relative_to(ROOT)) for path in tests if not named & {path, *path.parents})
+
+
+def commands(name):
+    """The commands of a part, which run one after the other until one fails."""
+    for command in (PARTS | ROUNDS)[name]:
+        if "pytest" not in command:
+            yield command
+        else:
+            more = COVERAGE if name == "inner" else rest() if name == "rest" else []
+            yield [*command, *more, "-o", f"cache_dir=.pytest_cache/{name}"]
+
+
+def run(name):
+    """Run a part. Returns its name, whether it passed, and its seconds; its output is in its log."""
+    since = time.monotonic()
+    with (LOGS / f"{name}.log").open("wb") as log:
+        passed = all(
+            subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False).returncode
+            == 0
+            for command in commands(name)
+        )
+    return name, passed, time.monotonic() - since
+
+
+def main(names):
+    """Run these parts; the exit code."""
+    names = [part for name in names for part in (TESTS if name == "tests" else [name])]
+    unknown = [name for name in names if name not in PARTS | ROUNDS]
+    if unknown:
+        print(f"no part {', '.join(unknown)}; there are: {', '.join(PARTS | ROUNDS)}")
+        return 2
+    names = names or list(PARTS)
+    LOGS.mkdir(parents=True, exist_ok=True)
+    print(f"running {', '.join(names)}; logs in {LOGS.relative_to(ROOT)}", flush=True)
+    results = []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for done in as_completed([pool.submit(run, name) for name in names]):
+            name, passed, seconds = done.result()
+            results.append((name, passed, seconds))
+            print(f"\n== {name}: {seconds:.0f} s", flush=True)
+            print((LOGS / f"{name}.log").read_text(errors="replace"), end="", flush=True)
+    print("\n== summary")
+    for name, passed, seconds in sorted(results, key=lambda result: result[1], reverse=True):
+        print(f"{name:10} {seconds:5.0f} s  {'passed' if passed else 'FAILED'}")
+    failed = [name for name, passed, _ in results if not passed]
+    print(f"== failed: {', '.join(failed)}" if failed else "== all passed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
