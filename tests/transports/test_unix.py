@@ -81,12 +81,12 @@ async def test_what_is_no_socket_is_never_touched(tmp_path: Path) -> None:
     path = tmp_path / "letters"
     path.write_text("dear me")
     for what in (path, tmp_path):
-        with pytest.raises(BindFailed, match="a file is there that is no socket"):
+        with pytest.raises(BindFailed, match="the path exists and is not a socket"):
             await afflux.serve(uri_of(what), Demo())
     assert path.read_text() == "dear me"
     link = tmp_path / "link"
     link.symlink_to(path)
-    with pytest.raises(BindFailed, match="a file is there that is no socket"):
+    with pytest.raises(BindFailed, match="the path exists and is not a socket"):
         await afflux.serve(uri_of(link), Demo())
     assert link.is_symlink()
 

@@ -1,4 +1,4 @@
-"""Addresses: ``[protocol+]transport://authority[/path][?option=value]``. No I/O lives here."""
+"""Parse and write addresses: ``[protocol+]transport://authority[/path][?option=value]``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Address:
     path: str = ""
     "The path, with its leading slash, or the socket's file for ``unix``."
     options: Mapping[str, Any] = field(default_factory=dict)
-    "Options, their values read: what an address sets beats what an argument sets."
+    "Options with their parsed values. An option of the address wins over an argument."
 
     @property
     def entry(self) -> ProtocolEntry:
@@ -48,15 +48,15 @@ class Address:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """The options that are the protocol's, as fields of Terms: ``own`` has those that only it knows. The others are
-        the transport's."""
+        """The protocol's options as fields of Terms; ``own`` holds those that only this protocol has. The other options
+        belong to the transport."""
         known = dict(self.entry.options)
         given = {name: value for name, value in self.options.items() if name in known}
         own = {name: given.pop(name) for name in tuple(given) if name not in _SHARED}
         return given | {"own": own} if own else given
 
     def at(self, *, host: str | None = None, port: int | None) -> Address:
-        """The same address at another port, and perhaps host: what a listener is really bound to."""
+        """The same address at another port and host, such as those that a listener is bound to."""
         return replace(self, host=self.host if host is None else host, port=port)
 
     def __str__(self) -> str:
@@ -70,11 +70,11 @@ class Address:
 
 
 def parse(uri: str | Address) -> Address:
-    """Read an address.
+    """Parse an address.
 
     Raises:
-        AddressError: it does not follow the grammar, or names a protocol, transport or option that does not
-            exist; the text lists those that do.
+        AddressError: the syntax is wrong, or the protocol, transport or option does not exist; the text lists those
+            that do.
     """
     if isinstance(uri, Address):
         return uri
@@ -85,7 +85,7 @@ def parse(uri: str | Address) -> Address:
         hint = f'; did you mean "tcp://{uri[:64]}"?' if ":" in uri else ""
         raise AddressError(f'an address looks like "tcp://host:port", not "{uri[:64]}"{hint}')
     if any(ord(character) <= 0x20 or ord(character) == 0x7F for character in uri):
-        raise AddressError("an address holds no spaces and no control characters")
+        raise AddressError("an address cannot contain spaces or control characters")
     protocol, plus, transport = scheme.rpartition("+")
     if not plus:
         protocol = _DEFAULT_PROTOCOL
@@ -103,11 +103,11 @@ def _parse_rest(uri: str, rest: str, protocol: ProtocolEntry, transport: Transpo
     authority, slash, path = rest.partition("/")
     path = unquote(slash + path)
     if any(ord(character) < 0x20 or ord(character) == 0x7F for character in path):
-        raise AddressError("the path of an address holds no control characters")
+        raise AddressError("the path of an address cannot contain control characters")
     if "#" in rest or "#" in query:
-        raise AddressError("an address has no fragment (#…)")
+        raise AddressError("an address cannot have a fragment (#…)")
     if "@" in authority:
-        raise AddressError("an address holds no user and no password")
+        raise AddressError("an address cannot contain a user or a password")
     host, port = _authority(uri, authority, path, transport)
     return Address(
         protocol=protocol.name,
@@ -136,15 +136,15 @@ def _authority(uri: str, authority: str, path: str, transport: TransportEntry) -
     else:
         host, _, digits = authority.rpartition(":") if ":" in authority else (authority, "", "")
         if ":" in host:
-            raise AddressError(f'an IPv6 address stands in brackets, as in "[::1]:7000", not "{authority[:64]}"')
+            raise AddressError(f'an IPv6 address needs brackets, as in "[::1]:7000", not "{authority[:64]}"')
     if not host:
-        raise AddressError(f'"{uri[:64]}" names no host')
+        raise AddressError(f'"{uri[:64]}" has no host')
     if not digits:
         if transport.port is None:
-            raise AddressError(f'"{uri[:64]}" names no port; port 0 lets a server take a free one')
+            raise AddressError(f'"{uri[:64]}" has no port; a server with port 0 takes a free one')
         return host, transport.port
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 5 and int(digits) <= 0xFFFF):
-        raise AddressError(f'"{digits[:16]}" is no port: 0 to 65535')
+        raise AddressError(f'"{digits[:16]}" is not a port: expected 0 to 65535')
     return host, int(digits)
 
 

@@ -1,15 +1,15 @@
-"""What a transport offers to the drivers. No protocol and no particular transport lives here.
+"""Define what a transport offers to the drivers.
 
 A transport module has one object ``TRANSPORT``. It opens links for the asyncio driver (``open``, ``listen``) and
-for the blocking one (``dial``). The asyncio side hands out ordinary ``asyncio.Transport`` objects, so that a
-driver needs to know nothing more. A transport of messages (WebSocket) looks up in ``address.entry.framing`` how to
-take the length off each frame and put it back: engines and drivers see a stream of bytes all the same.
+for the blocking one (``dial``). The asyncio side hands out ordinary ``asyncio.Transport`` objects, so a
+driver needs nothing else. A transport of messages (WebSocket) reads ``address.entry.framing`` to
+remove the length of each frame and to put it back: engines and drivers always see a stream of bytes.
 
-A transport that lies on another (TLS, WebSocket) calls ``connection_made`` at a server as soon as the socket is
-there, with a transport object that waits for its handshake: what is written is sent behind it, ``close`` and
-``write_eof`` before its end are ``abort``. So half a handshake is counted, timed and given up like any connection
-that has not said who it is. At a client ``connection_made`` comes after the handshake, because ``open`` has to say
-why it failed. A link that breaks with a reason worth telling gives ``connection_lost`` an afflux error.
+A transport on top of another (TLS, WebSocket) calls ``connection_made`` at a server as soon as the socket is accepted,
+with a transport object that waits for its handshake: writes are sent after it, ``close`` and ``write_eof`` before its
+end are ``abort``. So an unfinished handshake is counted, timed and closed like any connection without a SETUP. At a
+client ``connection_made`` comes after the handshake, because ``open`` raises the reason of a failure. A link that
+breaks for a known reason passes an afflux error to ``connection_lost``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Admission(Protocol):
 
     @property
     def flush(self) -> float:
-        """Seconds that the last words to a peer may take, such as why its handshake failed."""
+        """Seconds that the last bytes to a peer may take, such as the reason of a failed handshake."""
 
     @property
     def origins(self) -> frozenset[str] | None:
@@ -46,10 +46,10 @@ class Admission(Protocol):
         """Whether other processes may listen at the same address and port, and share the connections."""
 
     def admit(self, host: str) -> str | None:
-        """Admit one more connection from ``host``: None. Otherwise the reason why it is refused."""
+        """Admit one more connection from ``host`` and return None, or return the reason of the refusal."""
 
     def last_words(self, reason: str) -> bytes:
-        """The bytes that tell a refused connection why, ``b""`` where nothing can be said."""
+        """The bytes that give a refused connection the reason; ``b""`` where the protocol has none."""
 
     def delay(self) -> float:
         """Seconds to wait before the next accept; 0 to accept now."""
@@ -60,78 +60,78 @@ Factory = Callable[[str], "Receiver"]
 
 
 class Listener(Protocol):
-    """Something that accepts connections until it is closed."""
+    """Accepts connections until it is closed."""
 
     @property
     def address(self) -> Address:
-        """Where it really listens: what a client connects to, without what is the server's own (certificates)."""
+        """The address that clients connect to: the bound port, without the server's own options (certificates)."""
 
     def close(self) -> None:
-        """Accept no more. Connections that exist go on."""
+        """Stop accepting. Open connections continue."""
 
 
 class Link(Protocol):
-    """One connection for the blocking driver. Nothing here waits: the driver polls ``fileno`` and comes back."""
+    """One connection for the blocking driver. No method waits: the driver polls ``fileno`` and calls again."""
 
     @property
     def certificate(self) -> dict[str, Any] | None:
-        """The peer's certificate as ``ssl.SSLSocket.getpeercert`` gives it; None without one."""
+        """The peer's certificate as ``ssl.SSLSocket.getpeercert`` returns it; None without one."""
 
     def fileno(self) -> int:
-        """What to poll."""
+        """The descriptor to poll."""
 
     def send(self, data: memoryview) -> int:
-        """Write from the beginning of ``data`` and say how many bytes were taken.
+        """Write from the beginning of ``data`` and return how many bytes were taken.
 
         Raises:
-            BlockingIOError: nothing more goes for now. Offer the same bytes again: the link may hold a part of them.
-            OSError: the link is broken. ``recv`` may still have what the peer said before, such as why.
+            BlockingIOError: no room now. Pass the same bytes again: the link may have buffered a part of them.
+            OSError: the link is broken. ``recv`` may still return what the peer sent before, such as the reason.
         """
 
     def recv(self, size: int) -> bytes:
-        """What has come: about ``size`` bytes at most, ``b""`` at the end.
+        """Return received bytes: about ``size`` at most, ``b""`` at the end.
 
         Raises:
-            BlockingIOError: nothing is there for now.
-            Error: the link is over for a reason worth telling.
+            BlockingIOError: nothing has arrived.
+            Error: the link ended for a known reason.
             OSError: the link is broken.
         """
 
     def pending(self) -> bool:
-        """Whether ``recv`` has something to give that poll does not know of."""
+        """Whether ``recv`` has something to return that poll does not report."""
 
     def flush(self) -> None:
-        """Write what the link itself has to say (a handshake, a pong), as far as it goes. ``send`` and ``recv`` do
-        so too; this is for when the socket has room and there is nothing to send.
+        """Write the link's own bytes (a handshake, a pong) as far as the socket has room. ``send`` and ``recv`` do so
+        as well; call this when the socket has room and there is nothing to send.
 
         Raises:
             OSError: the link is broken.
         """
 
     def events(self, reading: bool, writing: bool) -> int:
-        """What to poll for (``select.POLLIN``, ``select.POLLOUT``), given what the driver wants."""
+        """The events to poll for (``select.POLLIN``, ``select.POLLOUT``), by what the driver wants."""
 
     def end_writing(self) -> None:
-        """Nothing more will be sent, and the peer is told. What is still read afterwards is of no use to anyone.
+        """End this half; the peer sees the end. Input after it is discarded.
 
         Raises:
             OSError: it is too late.
         """
 
     def close(self) -> None:
-        """Give up the socket. More than once is fine."""
+        """Close the socket. Calling it again is a no-op."""
 
 
 class Transport(Protocol):
-    """One way to carry bytes. ``tls`` is what afflux.connect and afflux.serve were given, and what ``address`` says
-    wins over it (security.settled); a transport without TLS is only ever given None."""
+    """One way to carry bytes. ``tls`` is the argument of afflux.connect and afflux.serve; options of ``address`` win
+    over it (security.settled). A transport without TLS gets None."""
 
     async def open(self, address: Address, factory: Callable[[], Receiver], tls: Tls | None = None) -> None:
         """Open a link and connect a protocol object to it.
 
         Raises:
             AddressError: a certificate or a key cannot be used.
-            ConnectFailed: nobody is there, or the handshake failed.
+            ConnectFailed: there is no listener, or the handshake failed.
         """
 
     async def listen(
@@ -141,26 +141,26 @@ class Transport(Protocol):
 
         Raises:
             AddressError: a certificate or a key cannot be used.
-            BindFailed: the address cannot be had.
+            BindFailed: the address is not available.
         """
 
     def refusal(self, address: Address, reason: str) -> bytes:
-        """The bytes that tell a connection why it is not taken, before anything was read from it; ``b""`` where
-        nothing can be said."""
+        """The bytes that give a refused connection the reason before anything was read from it; ``b""`` where the
+        transport has none."""
 
     def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
-        """Open a link for the blocking driver. ``limits`` are those of the connection, for a link that has something
-        to bound; under asyncio they are those of the driver's engine.
+        """Open a link for the blocking driver. ``limits`` bound a link that buffers; under asyncio the
+        limits of the driver's engine do.
 
         Raises:
             AddressError: a certificate or a key cannot be used.
-            ConnectFailed: nobody is there, or not within ``timeout`` seconds, or the handshake failed.
+            ConnectFailed: there is no listener, no answer within ``timeout`` seconds, or the handshake failed.
             Unsupported: this transport has no blocking side.
         """
 
 
 def foreign(data: bytes) -> str | None:
-    """What a peer speaks that begins with these first bytes, when it is well known."""
+    """The name of the protocol that a peer's first bytes belong to; None for an unknown one."""
     if data.startswith((b"HTTP/", b"GET ", b"POST ", b"PRI * HTTP/2")):
         return "HTTP"
     if data.startswith(b"SSH-"):

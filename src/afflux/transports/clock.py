@@ -1,4 +1,4 @@
-"""The clock of an event loop: every deadline of a connection is measured with it. Sleeping does not belong here.
+"""Read the clock of an event loop, which measures every deadline of a connection.
 
 asyncio's loops and uvloop read the system's monotonic clock, but uvloop rounds it to milliseconds. So that clock is
 read directly, unless the loop keeps a time of its own, as one in virtual time does.

@@ -1,7 +1,7 @@
-"""``mem://name``: two ends in one process and one event loop, without a socket. For tests and for parts of one program.
+"""Connect two ends in one process and one event loop without a socket: ``mem://name``.
 
-What one end writes, the other's ``data_received`` gets in a later turn of the loop, in pieces of at most 64 KiB. An
-end that has paused reading lets the other's buffer grow, and with it come ``pause_writing`` and ``resume_writing``.
+Bytes that one end writes reach the other's ``data_received`` in a later turn of the loop, in pieces of at most 64 KiB.
+While an end has paused reading, the other's buffer grows until ``pause_writing``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Mem:
         join = pair if network is None else await network.reach(address)
         listener = _listening.get(address.host)
         if listener is None or listener.loop is not asyncio.get_running_loop():
-            raise ConnectFailed(f"cannot connect to {address}: nothing listens there, in this event loop")
+            raise ConnectFailed(f"cannot connect to {address}: no listener of that name in this event loop")
         if (reason := await listener.admitted()) is not None:
             raise ConnectFailed(f"cannot connect to {address}: {reason}")
         join(factory(), listener.factory(""))
@@ -60,18 +60,18 @@ class Mem:
     async def listen(
         self, address: Address, admission: Admission, factory: Factory, tls: Tls | None = None
     ) -> Listener:
-        """Take the name."""
+        """Listen under the name."""
         known = _listening.get(address.host)
         if known is not None and not known.loop.is_closed():
             raise BindFailed(f"cannot listen on {address}: the name is in use")
         return _MemListener(address, admission, factory)
 
     def refusal(self, address: Address, reason: str) -> bytes:
-        """Nothing: ``open`` raises the reason."""
+        """Return ``b""``: ``open`` raises the reason."""
         return b""
 
     def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
-        """There is no blocking side: the other end would never run."""
+        """Raise Unsupported: the other end would never run."""
         raise Unsupported("mem has no blocking side: use tcp")
 
 
@@ -84,19 +84,19 @@ class _MemListener:
         _listening[address.host] = self
 
     async def admitted(self) -> str | None:
-        """Ask the server, in its own time: None, or why it refuses."""
+        """Wait until the server admits the connection; return None, or the reason of its refusal."""
         while (seconds := self._admission.delay()) > 0:
             await asyncio.sleep(seconds)
         return self._admission.admit("")
 
     def close(self) -> None:
-        """Give the name back."""
+        """Release the name."""
         if _listening.get(self.address.host) is self:
             del _listening[self.address.host]
 
 
 def pair(one: Receiver, other: Receiver) -> tuple[MemTransport, MemTransport]:
-    """Join two protocol objects; both are told that the connection is made."""
+    """Join two protocol objects and call ``connection_made`` on both."""
     loop = asyncio.get_running_loop()
     left, right = MemTransport(loop, one), MemTransport(loop, other)
     left.other, right.other = right, left
@@ -106,7 +106,7 @@ def pair(one: Receiver, other: Receiver) -> tuple[MemTransport, MemTransport]:
 
 
 class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transport, and what delivers
-    """One end."""
+    """One end of a connection."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, protocol: Receiver) -> None:
         super().__init__({"peername": ("mem", 0)})
@@ -116,7 +116,7 @@ class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transpo
         self._sent: deque[bytes] = deque()
         self._size = 0
         self._high, self._low = _PIECE, _PIECE // 4
-        self._told_to_pause = False
+        self._paused_upper = False
         self._ended = False
         self._closing = False
         self._lost = False
@@ -126,7 +126,7 @@ class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transpo
     # What a protocol calls.
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Tell another protocol object from now on."""
+        """Deliver to another protocol object."""
         self._protocol = cast("Receiver", protocol)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -135,8 +135,8 @@ class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transpo
             return
         self._sent.append(bytes(data))
         self._size += len(data)
-        if self._size > self._high and not self._told_to_pause:
-            self._told_to_pause = True
+        if self._size > self._high and not self._paused_upper:
+            self._paused_upper = True
             self._protocol.pause_writing()
         self._deliver_soon()
 
@@ -145,16 +145,16 @@ class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transpo
         self.write(b"".join(list_of_data))
 
     def write_eof(self) -> None:
-        """Nothing more will be written."""
+        """End this half."""
         self._ended = True
         self._deliver_soon()
 
     def can_write_eof(self) -> bool:
-        """Yes."""
+        """True."""
         return True
 
     def unsent(self) -> int:
-        """Bytes that the other end has not taken."""
+        """Bytes that were not delivered."""
         return self._size
 
     get_write_buffer_size = unsent
@@ -166,16 +166,16 @@ class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transpo
         self._low = self._high // 4 if low is None else low
 
     def pause_reading(self) -> None:
-        """Take nothing for now."""
+        """Deliver nothing for now."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Take what comes."""
+        """Deliver again."""
         self._reading = True
         self.other._deliver_soon()
 
     def is_reading(self) -> bool:
-        """Whether it takes what comes."""
+        """Whether it delivers what arrives."""
         return self._reading and not self._closing
 
     def is_closing(self) -> bool:
@@ -183,13 +183,13 @@ class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transpo
         return self._closing
 
     def close(self) -> None:
-        """Close when the other end has taken everything."""
+        """Close when everything is delivered."""
         if not self._closing:
             self._closing = self._ended = True
             self._deliver_soon()
 
     def abort(self) -> None:
-        """Close now; what was not taken is lost."""
+        """Close now; undelivered bytes are lost."""
         self._closing = self._ended = True
         self._sent.clear()
         self._size = 0
@@ -203,7 +203,7 @@ class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transpo
             self._loop.call_soon(self._deliver)
 
     def _deliver(self) -> None:
-        """One read of the other end."""
+        """Deliver one read to the other end."""
         self._delivering = False
         if self._lost:
             return
@@ -213,14 +213,14 @@ class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transpo
             self._size = 0
         elif self._sent and other._reading:
             other._protocol.data_received(self._take())
-        if self._told_to_pause and self._size <= self._low:
-            self._told_to_pause = False
+        if self._paused_upper and self._size <= self._low:
+            self._paused_upper = False
             self._protocol.resume_writing()
         if self._sent:
             if other._reading or other._closing:
                 self._deliver_soon()
         elif self._ended and (other._reading or other._closing or other._lost):
-            self._end()  # whoever does not read does not see the end, as with a socket
+            self._end()  # an end that does not read does not see the end, as with a socket
 
     def _take(self) -> bytes:
         piece = bytearray()
@@ -234,7 +234,7 @@ class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transpo
         return bytes(piece)
 
     def _end(self) -> None:
-        """Everything is delivered and this half is over."""
+        """End the half after its last byte."""
         other = self.other
         if not other._lost and not other._closing and not other._protocol.eof_received():
             other.close()
@@ -244,12 +244,13 @@ class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transpo
     def _lose(self) -> None:
         if not self._lost:
             self._lost = True
-            self._loop.call_soon(self._tell_lost)
+            self._loop.call_soon(self._report_loss)
             if not self.other._closing:
                 self.other._loop.call_soon(self.other._lose_soon)
 
-    def _tell_lost(self) -> None:
-        """Tell the protocol object, and let go of it; the last end that is told lets go of the other one as well."""
+    def _report_loss(self) -> None:
+        """Call ``connection_lost`` and drop the protocol object; the second of the two ends breaks the reference
+        cycle."""
         protocol, self._protocol = self._protocol, GONE
         self._sent.clear()
         other = self.other
@@ -258,7 +259,7 @@ class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transpo
         protocol.connection_lost(None)
 
     def _lose_soon(self) -> None:
-        """The other end is gone."""
+        """Follow the other end, which has closed."""
         self._closing = self._ended = True
         self._lose()
 

@@ -1,8 +1,8 @@
-"""Tell refused connections why, without keeping them. Which connections are refused is the server's decision.
+"""Send refused connections the reason, and close them.
 
-A close while input is unread resets a connection, and the peer loses what it was sent. So the words are written in one
-write, this half is ended, and the input is read and dropped until the peer has closed. That takes ``seconds`` at most,
-and ``MOST`` connections at a time: beyond that the oldest is closed to make room.
+A close with unread input resets a connection, and the peer loses the reason. So the reason is sent in one write, this
+half is ended, and input is discarded until the peer has closed, for at most ``seconds``. At most ``MOST`` connections
+are open at a time: one more closes the oldest.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ __all__ = ["MOST", "Parting"]
 MOST: Final = 64
 "Refused connections that are open at a time."
 _PIECE: Final = 0x10000
-"The most bytes that are read from one: a peer that sends more is not reading."
+"Bytes that are discarded of one connection at most: a peer that sends more does not read."
 
 
 class Parting:
-    """The refused connections of one listener."""
+    """The refused connections of one listener that are still open."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._open: dict[socket.socket, asyncio.TimerHandle] = {}
         self._unread: dict[socket.socket, int] = {}
 
-    def tell(self, sock: socket.socket, words: bytes, seconds: float) -> None:
-        """Write ``words`` and close; without words, close at once."""
+    def refuse(self, sock: socket.socket, reason: bytes, seconds: float) -> None:
+        """Write ``reason`` and close; close immediately if it is empty."""
         try:
             sock.setblocking(False)
-            if not words or sock.send(words) < len(words):
+            if not reason or sock.send(reason) < len(reason):
                 sock.close()
                 return
             sock.shutdown(socket.SHUT_WR)
@@ -52,7 +52,7 @@ class Parting:
             self._close(sock)
 
     def _read(self, sock: socket.socket) -> None:
-        """Drop what the peer has sent."""
+        """Discard input of the peer."""
         try:
             dropped = len(sock.recv(_PIECE))
         except (BlockingIOError, InterruptedError):

@@ -1,8 +1,8 @@
-"""TLS settings: which certificates to show and whom to trust, for every transport that has TLS. No sockets here.
+"""Make TLS contexts from settings: which certificates to show and which authorities to trust.
 
-A client verifies the server: signed by the system's roots or by ``ca``, in time, and for the name that it connects
-to. A server shows ``cert``; with ``client_ca`` it asks each client for a certificate and verifies that too. TLS 1.2
-is the least. ``ssl`` is imported on use: a program without TLS does not pay for it.
+A client verifies the server: signed by the system's authorities or by ``ca``, valid now, and for the name that it
+connects to. A server shows ``cert``; with ``client_ca`` it asks each client for a certificate and verifies that too.
+TLS 1.2 is the oldest version. ``ssl`` is imported on use, so that a program without TLS does not load it.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ _FIELDS = {"ca": "ca", "cert": "cert", "key": "key", "name": "server_name", "cli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """How to do TLS: ``afflux.connect(uri, tls=Tls(ca="ca.pem"))``. Files are PEM; they are read when
-    a client connects, and when a server begins to listen.
+    """Settings of TLS: ``afflux.connect(uri, tls=Tls(ca="ca.pem"))``. Files are PEM; they are read when a client
+    connects and when a server begins to listen.
 
-    The options of an address say the same, as in ``tls://host:7000?ca=ca.pem``, and win.
+    The options of an address are the same settings, as in ``tls://host:7000?ca=ca.pem``, and win.
 
     Raises:
         AddressError: values that contradict each other.
     """
 
     ca: _Path | None = None
-    "A client: who may sign the server's certificate, a file or a folder; None means whom the system trusts."
+    "A client: the authorities that may sign the server's certificate, a file or a folder; None for the system's."
     cert: _Path | None = None
-    "The certificate that this side shows, and those between it and its root behind it in the file."
+    "The certificate of this side, followed in the file by those between it and its root."
     key: _Path | None = None
     "Its private key, without a passphrase; None means that it is in ``cert``."
     server_name: str | None = None
-    "A client: the name that the server's certificate has to bear; None means the host of the address."
+    "A client: the name that the server's certificate must have; None means the host of the address."
     client_ca: _Path | None = None
-    "A server: who may sign the clients' certificates; with it, a client without one is refused."
+    "A server: the authorities that may sign the clients' certificates; a client without one is refused."
     context: ssl.SSLContext | None = None
-    "A context made ready, for everything else. It is taken as it is; ``server_name`` alone may stand beside it."
+    "A context for all other settings, used unchanged; only ``server_name`` may be given with it."
 
     def __post_init__(self) -> None:
         if self.key is not None and self.cert is None:
             raise AddressError(f"the key {self.key} needs its certificate: cert=")
         beside = [name for name in ("ca", "cert", "key", "client_ca") if getattr(self, name) is not None]
         if self.context is not None and beside:
-            raise AddressError(f"a ready context is taken as it is: {', '.join(beside)} cannot change it")
+            raise AddressError(f"context= is used unchanged and cannot be combined with {', '.join(beside)}")
 
 
 def settled(tls: Tls | None, address: Address) -> Tls | None:
-    """What holds for ``address``: its own options win over ``tls``. None for a transport without TLS.
+    """The settings for ``address``, whose own options win over ``tls``. None for a transport without TLS.
 
     Raises:
         AddressError: ``tls`` is given for a transport without TLS, or contradicts the address.
@@ -67,7 +67,7 @@ def settled(tls: Tls | None, address: Address) -> Tls | None:
     if not address.carrier.secure:
         if tls is None:
             return None
-        raise AddressError(f"{address.transport} has no TLS, so tls= has no meaning: did you mean tls:// or wss://?")
+        raise AddressError(f"{address.transport} has no TLS, so tls= has no effect: did you mean tls:// or wss://?")
     own = {_FIELDS[name]: value for name, value in address.options.items() if name in _FIELDS}
     if "cert" in own:
         own.setdefault("key", None)
@@ -75,13 +75,13 @@ def settled(tls: Tls | None, address: Address) -> Tls | None:
 
 
 def public(address: Address) -> Address:
-    """The address of a server as its clients need it: without the server's own certificate, key and client_ca."""
+    """The address of a server for its clients: without the server's certificate, key and client_ca."""
     private = ("cert", "key", "client_ca")
     return replace(address, options={k: v for k, v in address.options.items() if k not in private})
 
 
 def server_name(tls: Tls | None, address: Address) -> str:
-    """The name that the server's certificate has to bear."""
+    """The name that the server's certificate must have."""
     settings = settled(tls, address) or Tls()
     return settings.server_name or address.host
 
@@ -90,7 +90,7 @@ def client_context(tls: Tls | None, address: Address) -> ssl.SSLContext:
     """The context of a client.
 
     Raises:
-        AddressError: a file is missing, cannot be read, or does not hold what it should.
+        AddressError: a file is missing, cannot be read, or has the wrong content.
     """
     settings = settled(tls, address) or Tls()
     if settings.context is not None:
@@ -111,7 +111,7 @@ def server_context(tls: Tls | None, address: Address | None = None) -> ssl.SSLCo
     """The context of a server; ``address`` may add its options.
 
     Raises:
-        AddressError: there is no certificate, or a file is missing, cannot be read, or does not hold what it should.
+        AddressError: there is no certificate, or a file is missing, cannot be read, or has the wrong content.
     """
     import ssl
 
@@ -119,7 +119,7 @@ def server_context(tls: Tls | None, address: Address | None = None) -> ssl.SSLCo
     if settings.context is not None:
         return settings.context
     if settings.cert is None:
-        raise AddressError("a TLS server shows a certificate: give cert= and key=, in the address or in tls=Tls(…)")
+        raise AddressError("a TLS server needs a certificate: set cert= and key= in the address or in tls=Tls(…)")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _harden(context)
     _show(context, settings.cert, settings.key)
@@ -132,11 +132,11 @@ def server_context(tls: Tls | None, address: Address | None = None) -> ssl.SSLCo
 def refusal(
     error: OSError, address: Address, name: str = "", certificate: dict[str, Any] | None = None
 ) -> ConnectFailed:
-    """The error for a handshake that failed, or for an alert that came after it. Raise it ``from error``.
+    """The error for a failed handshake, or for an alert after it. Raise it ``from error``.
 
     Args:
-        name: the name that the certificate should have borne.
-        certificate: the one that was refused, where it is known.
+        name: the name that the certificate should have had.
+        certificate: the refused one, where it is known.
     """
     made = ConnectFailed(f"no TLS with {address}: {_words(error, name, certificate)}")
     made.__cause__ = error
@@ -163,7 +163,7 @@ def _harden(context: ssl.SSLContext) -> None:
 
 @lru_cache(maxsize=1)
 def _system_roots() -> ssl.SSLContext:
-    """The client's context without any files of its own. Reading all roots takes tens of milliseconds, so: once."""
+    """The context of a client without files of its own. Reading all roots takes tens of milliseconds: once."""
     context = _client()
     context.load_default_certs()
     return context
@@ -179,7 +179,7 @@ def _trust(context: ssl.SSLContext, what: str, path: _Path) -> None:
     try:
         context.load_verify_locations(cafile=path)
     except ssl.SSLError as error:
-        raise AddressError(f"{what}: {path} holds no PEM certificate that can be read") from error
+        raise AddressError(f"{what}: {path} has no readable PEM certificate") from error
 
 
 def _show(context: ssl.SSLContext, cert: _Path, key: _Path | None) -> None:
@@ -199,7 +199,7 @@ def _show(context: ssl.SSLContext, cert: _Path, key: _Path | None) -> None:
         context.load_cert_chain(cert, key, passphrase)
     except (ssl.SSLError, ValueError) as error:
         if asked:
-            text = f"key: {own} is locked by a passphrase: give one without, or a ready context, Tls(context=…)"
+            text = f"key: {own} needs a passphrase: use a key without one, or Tls(context=…)"
         elif getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
             text = f"key: {own} does not belong to the certificate {cert}"
         else:
@@ -208,7 +208,7 @@ def _show(context: ssl.SSLContext, cert: _Path, key: _Path | None) -> None:
 
 
 def _readable(what: str, path: _Path, mark: bytes, kind: str) -> None:
-    """Raise AddressError unless the file can be read and looks like what it should be."""
+    """Raise AddressError unless the file is readable and contains ``mark``."""
     try:
         with open(path, "rb") as file:
             found = mark in file.read()
@@ -217,10 +217,10 @@ def _readable(what: str, path: _Path, mark: bytes, kind: str) -> None:
     except OSError as error:
         raise AddressError(f"{what}: {path} cannot be read: {error.strerror}") from error
     if not found:
-        raise AddressError(f"{what}: {path} holds no PEM {kind}")
+        raise AddressError(f"{what}: {path} has no PEM {kind}")
 
 
-# -- words for what went wrong ------------------------------------------------------------------------------------
+# -- texts of errors ----------------------------------------------------------------------------------------------
 
 _VERIFY: dict[int, Callable[[str, dict[str, Any]], str]] = {
     9: lambda name, cert: f"the certificate is not valid yet{_when(', only from', cert, 'notBefore')}",
@@ -233,21 +233,21 @@ _VERIFY: dict[int, Callable[[str, dict[str, Any]], str]] = {
 _UNTRUSTED = (2, 18, 19, 20, 21)
 
 _ALERTS = {
-    "CERTIFICATE_REQUIRED": "the peer wants a certificate of this side: cert= and key=",
-    "HANDSHAKE_FAILURE": "the peer refused; it may want a certificate of this side, or ciphers that this side lacks",
-    "UNKNOWN_CA": "the peer does not trust who signed this side's certificate",
-    "CERTIFICATE_EXPIRED": "the peer says that this side's certificate has expired",
-    "CERTIFICATE_REVOKED": "the peer says that this side's certificate has been revoked",
+    "CERTIFICATE_REQUIRED": "the peer requires a certificate from this side: cert= and key=",
+    "HANDSHAKE_FAILURE": "the peer refused: it may require a certificate or other ciphers from this side",
+    "UNKNOWN_CA": "the peer does not trust the authority that signed this side's certificate",
+    "CERTIFICATE_EXPIRED": "the peer reports that this side's certificate has expired",
+    "CERTIFICATE_REVOKED": "the peer reports that this side's certificate has been revoked",
     "BAD_CERTIFICATE": "the peer does not accept this side's certificate",
     "CERTIFICATE_UNKNOWN": "the peer does not accept this side's certificate",
     "UNSUPPORTED_CERTIFICATE": "the peer does not accept this side's certificate",
-    "PROTOCOL_VERSION": "the two sides have no version of TLS in common",
-    "UNRECOGNIZED_NAME": "the peer does not know the name that was asked for",
+    "PROTOCOL_VERSION": "the two sides share no version of TLS",
+    "UNRECOGNIZED_NAME": "the peer does not have the requested name",
 }
 _REASONS = {
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer showed no certificate, and this side wants one",
-    "UNSUPPORTED_PROTOCOL": "the two sides have no version of TLS in common",
-    "NO_SHARED_CIPHER": "the two sides have no cipher in common",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer sent no certificate, and this side requires one",
+    "UNSUPPORTED_PROTOCOL": "the two sides share no version of TLS",
+    "NO_SHARED_CIPHER": "the two sides share no cipher",
 }
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "RECORD_LAYER_FAILURE")
 
@@ -257,11 +257,11 @@ def _words(error: OSError, name: str, certificate: dict[str, Any] | None) -> str
 
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _UNTRUSTED:
-            return "nobody whom this side trusts signed the certificate"
+            return "the certificate is not signed by a trusted authority"
         words = _VERIFY.get(error.verify_code)
         return words(name, certificate or {}) if words else f"the certificate was refused: {error.verify_message}"
     if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError):
-        return "the peer hung up during the handshake"
+        return "the peer closed the connection during the handshake"
     reason = error.reason or ""
     if reason in _NOT_TLS:
         return "the peer does not speak TLS"
@@ -270,7 +270,7 @@ def _words(error: OSError, name: str, certificate: dict[str, Any] | None) -> str
 
 
 def _reason(error: Exception) -> str:
-    """OpenSSL's name of the failure, as words."""
+    """OpenSSL's name of the failure, as text."""
     reason = getattr(error, "reason", None)
     return reason.lower().replace("_", " ") if reason else str(error)
 
@@ -280,6 +280,6 @@ def _when(before: str, certificate: dict[str, Any], key: str) -> str:
 
 
 def _names(certificate: dict[str, Any]) -> str:
-    """The names that a certificate bears: three at most, it is the peer who chose them."""
+    """The names in a certificate: three at most, because the peer chose them."""
     names = [str(name)[:64] for _, name in certificate.get("subjectAltName", ())]
     return " and ".join(names[:3]) + (" and others" if names[3:] else "") if names else "another name"

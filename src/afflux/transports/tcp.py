@@ -1,7 +1,7 @@
-"""TCP: connecting, listening, and saying clearly why it did not work. Nothing is imported here that starts a loop.
+"""Connect and listen over TCP, with clear errors. The blocking side needs no event loop.
 
-Accepting is done by hand and not with ``loop.create_server``, because a refused connection is told why in one write and
-closed, a flood has to wait in the kernel's queue, and running out of descriptors must not spin.
+Connections are accepted here and not by ``loop.create_server``: a refused connection gets its reason in one write, a
+flood waits in the kernel's queue, and running out of descriptors does not spin.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BACKLOG = 4096
 "Connections that may wait in the system's queue, where it allows as many."
 _ACCEPTS_PER_TURN = 64
 _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-"After so many seconds of silence, every so many seconds, so many times: 90 s, as the lifetime of a client."
+"Idle seconds before the first probe, seconds between probes, and probes: 90 s in all, like a client's lifetime."
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -49,7 +49,7 @@ class Tcp:
     """See transports.base.Transport."""
 
     async def open(self, address: Address, factory: Callable[[], Receiver], tls: Tls | None = None) -> None:
-        """Connect; every address of the host is tried in turn."""
+        """Connect; try the addresses of the host one after the other."""
         import asyncio
 
         sock = await connected(address)
@@ -58,7 +58,7 @@ class Tcp:
     async def listen(
         self, address: Address, admission: Admission, factory: Factory, tls: Tls | None = None
     ) -> Listener:
-        """Bind every address of the host; with port 0 all of them to one free port."""
+        """Bind every address of the host; port 0 binds all of them to one free port."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -70,9 +70,9 @@ class Tcp:
         return SocketListener(address.at(port=_port_of(sockets)), sockets, admission, factory, loop)
 
     def refusal(self, address: Address, reason: str) -> bytes:
-        """The protocol's own words."""
-        say = address.entry.refusal
-        return b"" if say is None else say(reason)
+        """The refusal of the protocol."""
+        refuse = address.entry.refusal
+        return b"" if refuse is None else refuse(reason)
 
     def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
         """Connect a socket."""
@@ -86,22 +86,22 @@ def require_sharing() -> None:
         Unsupported: the system has no SO_REUSEPORT.
     """
     if not hasattr(socket, "SO_REUSEPORT"):
-        raise Unsupported("this system has no SO_REUSEPORT: one process listens at a port, and no other")
+        raise Unsupported("this system has no SO_REUSEPORT: only one process can listen at a port")
 
 
 def reserved(address: Address) -> tuple[Address, list[socket.socket]]:
-    """Take a port that several processes are to share: its address, and sockets that do not listen. While they are
-    open the port is not given to anyone else, even when all who share it are gone for a moment.
+    """Reserve a port that several processes will share: return its address, and sockets that do not listen. While these
+    are open no other program gets the port, even when no process listens.
 
     Raises:
-        BindFailed: the address cannot be had, or somebody listens there already, sharing it or not.
+        BindFailed: the address is not available, or another program listens there, sharing it or not.
         Unsupported: ports cannot be shared here.
     """
     require_sharing()
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         if address.port:
-            # Who shares would be let in beside any other who does, even by mistake: without sharing the system tells.
+            # Bind without SO_REUSEPORT first: with it the system would accept any other sharing program as well.
             for sock in _bind(address.port, found):
                 sock.close()
         sockets = _bind(address.port, found, shared=True)
@@ -111,10 +111,10 @@ def reserved(address: Address) -> tuple[Address, list[socket.socket]]:
 
 
 async def connected(address: Address) -> socket.socket:
-    """A socket that is connected to ``address``, for asyncio.
+    """Connect a socket to ``address``, under asyncio.
 
     Raises:
-        ConnectFailed: nobody is there.
+        ConnectFailed: there is no listener.
     """
     import asyncio
 
@@ -127,8 +127,8 @@ async def connected(address: Address) -> socket.socket:
 
 
 async def joined(connecting: Coroutine[Any, Any, tuple[asyncio.Transport, Any]]) -> None:
-    """Make the transport of a connected socket. Where that is canceled, uvloop closes the transport and never tells its
-    protocol; so the transport is made all the same, and aborted."""
+    """Make the transport of a connected socket. When this is canceled, uvloop would close the transport and never call
+    ``connection_lost``; so the transport is made in any case, and then aborted."""
     import asyncio
 
     making = asyncio.ensure_future(connecting)
@@ -140,16 +140,16 @@ async def joined(connecting: Coroutine[Any, Any, tuple[asyncio.Transport, Any]])
 
 
 def _abort(making: asyncio.Future[tuple[asyncio.Transport, Any]]) -> None:
-    """Nobody waits for the transport any more."""
+    """Abort a transport whose caller was canceled."""
     if not making.cancelled() and making.exception() is None:
         making.result()[0].abort()
 
 
 def dialed(address: Address, timeout: float) -> socket.socket:
-    """A socket that is connected to ``address``, and still waits ``timeout`` seconds at most in each call.
+    """Connect a blocking socket to ``address``; each later call of it waits at most ``timeout`` seconds.
 
     Raises:
-        ConnectFailed: nobody is there, or not in time.
+        ConnectFailed: there is no listener, or it did not answer in time.
     """
     try:
         sock = socket.create_connection((address.host, address.port or 0), timeout)
@@ -162,8 +162,8 @@ def dialed(address: Address, timeout: float) -> socket.socket:
 
 
 def _steady(sock: socket.socket, *, listening: bool = False) -> None:
-    """No delay for small frames; and the system asks whether a silent peer is still there: not every protocol does
-    (SL-05). Sockets that are accepted have it from the one that listens."""
+    """Disable Nagle's delay and enable TCP keepalive, because not every protocol has keepalives (SL-05). Accepted
+    sockets inherit both from the listening one."""
     if not listening:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -176,21 +176,21 @@ class SocketLink(socket.socket):
     """A socket as a link (transports.base.Link): ``send``, ``recv``, ``fileno`` and ``close`` are its own."""
 
     certificate = None
-    "There is none without TLS."
+    "Always None without TLS."
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock.family, sock.type, sock.proto, sock.detach())
         self.setblocking(False)
 
     def pending(self) -> bool:
-        """Never: poll knows."""
+        """False: poll reports all input."""
         return False
 
     def flush(self) -> None:
-        """A socket has nothing of its own to say."""
+        """No-op: a socket has no bytes of its own."""
 
     def events(self, reading: bool, writing: bool) -> int:
-        """What the driver wants, and no more."""
+        """The events that the driver wants."""
         return (select.POLLIN if reading else 0) | (select.POLLOUT if writing else 0)
 
     def end_writing(self) -> None:
@@ -218,7 +218,7 @@ async def _connect(loop: asyncio.AbstractEventLoop, found: Sequence[_Found]) -> 
 
 
 def _numeric(address: Address) -> Sequence[_Found]:
-    """Where to connect to, when the host is a number already: that costs no thread. Nothing for a name."""
+    """The targets of a numeric host, which needs no resolver thread; empty for a name."""
     try:
         return socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
@@ -230,7 +230,8 @@ def _numeric(address: Address) -> Sequence[_Found]:
 def _bind(
     port: int | None, found: Sequence[_Found], *, shared: bool = False, backlog: int | None = None
 ) -> list[socket.socket]:
-    """Sockets at every address, all at one port; ``shared`` with other processes; listening, with a ``backlog``."""
+    """Bind a socket for each address, all to one port; ``shared`` with other processes; listening if there is a
+    ``backlog``."""
     sockets: list[socket.socket] = []
     try:
         for family, kind, protocol, _, target in dict.fromkeys(found):
@@ -268,9 +269,9 @@ def _why_not(address: Address, error: OSError) -> str:
 
 
 def _words(error: OSError) -> str:
-    """The system's own words, without asyncio's wrapping of several of them."""
+    """The system's text, without asyncio's wrapping of several of them."""
     if isinstance(error, socket.gaierror):
-        return f"the host name is not known ({error.strerror})"
+        return f"unknown host name ({error.strerror})"
     if error.errno == errno.ECONNREFUSED:
         return "refused: nothing listens there"
     if error.errno == errno.EADDRINUSE:
@@ -279,7 +280,7 @@ def _words(error: OSError) -> str:
 
 
 class SocketListener:
-    """Accepts from listening sockets under a loop. Made by ``listen``; ``address`` is where they listen."""
+    """Accepts connections from listening sockets under a loop."""
 
     def __init__(
         self,
@@ -291,9 +292,9 @@ class SocketListener:
         *,
         closed: Callable[[], None] | None = None,
     ) -> None:
-        """``closed`` is called once, when it is closed."""
+        """``closed`` is called once, by ``close``."""
         self.address = address
-        "Where it really listens."
+        "The address with the bound port."
         self._closed = closed
         self._sockets = sockets
         self._admission = admission
@@ -305,7 +306,7 @@ class SocketListener:
         self._watch()
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting."""
         self._unwatch()
         if self._pause is not None:
             self._pause.cancel()
@@ -348,7 +349,7 @@ class SocketListener:
 
     def _take(self, sock: socket.socket, host: str) -> None:
         if (reason := self._admission.admit(host)) is not None:
-            self._parting.tell(sock, self._admission.last_words(reason), self._admission.flush)
+            self._parting.refuse(sock, self._admission.last_words(reason), self._admission.flush)
             return
         sock.setblocking(False)
         task = self._loop.create_task(self._start(sock, host))
@@ -359,7 +360,7 @@ class SocketListener:
         protocol = self._factory(host)
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, sock)
-        except (OSError, RuntimeError) as error:  # uvloop says RuntimeError of a socket that is gone already
+        except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError for a socket that is closed already
             sock.close()
             protocol.connection_lost(error)
 

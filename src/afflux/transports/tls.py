@@ -1,6 +1,6 @@
-"""TLS over TCP: connecting, listening, and the blocking link. Its asyncio side is tls_aio.py, its bytes tls_session.py.
+"""Connect and listen with TLS over TCP. See tls_aio.py for the asyncio side and tls_session.py for the bytes.
 
-Nothing is imported here that starts a loop. WebSocket over TLS lies on this transport, as WebSocket lies on TCP.
+The blocking side needs no event loop. ``wss`` uses this transport as ``ws`` uses TCP.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["TRANSPORT", "SecureLink", "SecureTcp"]
 
 _PIECE = 0x4000
-"What one send encrypts: one record."
+"Bytes that one ``send`` encrypts: one record."
 
 
 class SecureTcp:
     """See transports.base.Transport."""
 
     async def open(self, address: Address, factory: Callable[[], Receiver], tls: Tls | None = None) -> None:
-        """Connect, and shake hands."""
+        """Connect, and finish the handshake."""
         import asyncio
 
         from afflux.transports.tls_aio import SecureLink
@@ -66,15 +66,15 @@ class SecureTcp:
             return SecureLink(Session(context, where, server=True), factory(host), flush=admission.flush)
 
         listener = await TCP.listen(where, admission, welcome)
-        where = listener.address  # nobody is welcomed before the loop's next turn
+        where = listener.address  # no connection is accepted before the loop's next turn
         return listener
 
     def refusal(self, address: Address, reason: str) -> bytes:
-        """Nothing: a refused connection is not worth a handshake."""
+        """Return ``b""``: a refused connection gets no handshake."""
         return b""
 
     def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
-        """Connect a socket, and shake hands."""
+        """Connect a socket, and finish the handshake."""
         until = monotonic() + timeout
         session = _session(address, tls)
         sock = dialed(address, timeout)
@@ -94,7 +94,7 @@ def _session(address: Address, tls: Tls | None) -> Session:
 
 
 def _shake(session: Session, sock: socket.socket, until: float) -> None:
-    """A client's handshake, on a blocking socket."""
+    """Finish a client's handshake on a blocking socket."""
     while True:
         done = session.handshake()
         sock.settimeout(max(0.001, until - monotonic()))
@@ -122,9 +122,9 @@ class SecureLink:
         self._session = session
         self._socket = sock
         self._held = memoryview(b"")
-        "Encrypted, and not written yet."
+        "Encrypted bytes that are not written yet."
         self._taken = 0
-        "How much of what ``send`` was given is in ``_held``."
+        "Bytes of the argument of ``send`` that are encrypted already."
 
     @property
     def certificate(self) -> dict[str, Any] | None:
@@ -132,11 +132,11 @@ class SecureLink:
         return self._session.certificate
 
     def fileno(self) -> int:
-        """The socket's."""
+        """The socket's descriptor."""
         return self._socket.fileno()
 
     def send(self, data: memoryview) -> int:
-        """One record at most."""
+        """Send at most one record."""
         if not self._taken:
             piece = data[:_PIECE]
             self._taken = len(piece)
@@ -148,7 +148,7 @@ class SecureLink:
         return taken
 
     def recv(self, size: int) -> bytes:
-        """What can be decrypted."""
+        """Return what can be decrypted."""
         session = self._session
         data = session.read()
         while not data and not session.ended and session.failure is None:
@@ -157,18 +157,18 @@ class SecureLink:
                 raise ConnectionClosed("the peer cut the connection without ending TLS first", rule="TR-05")
             session.feed(arrived)
             data = session.read()
-            with suppress(OSError):  # send will say it, too
+            with suppress(OSError):  # send raises it as well
                 self.flush()
         if not data and session.failure is not None:
             raise session.failure.again()
         return data
 
     def pending(self) -> bool:
-        """Only why it failed: ``recv`` gives everything else at once."""
+        """Whether a failure waits to be raised; ``recv`` returns all decrypted bytes itself."""
         return self._session.failure is not None
 
     def flush(self) -> None:
-        """Write what is encrypted."""
+        """Write encrypted bytes."""
         while True:
             if not self._held:
                 self._held = memoryview(self._session.outgoing())
@@ -180,17 +180,17 @@ class SecureLink:
                 return
 
     def events(self, reading: bool, writing: bool) -> int:
-        """What the driver wants, and what this link has to write."""
+        """The events that the driver wants, and POLLOUT while encrypted bytes wait."""
         return (select.POLLIN if reading else 0) | (select.POLLOUT if writing or self._held else 0)
 
     def end_writing(self) -> None:
-        """Say so in TLS and in TCP."""
+        """Send a close_notify and end the socket's half."""
         self._session.end()
         self.flush()
         self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Give up the socket."""
+        """Close the socket."""
         self._socket.close()
 
 

@@ -1,7 +1,7 @@
-"""One end of a TLS connection as bytes in and bytes out: no socket, no loop, no waiting. Both drivers' links use it.
+"""Encrypt and decrypt one TLS connection: bytes in, bytes out, without a socket. The links of both drivers use it.
 
-The standard library's own wrappers are not used: asyncio's can neither end one half, so that last words get lost,
-nor tell a peer why its handshake failed, and it keeps 256 KiB for each connection.
+asyncio's own TLS is not used: it cannot end one half, so the last bytes get lost, it cannot send a peer the reason of a
+failed handshake, and it allocates 256 KiB for each connection.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from afflux.transports.security import refusal
 __all__ = ["Session"]
 
 _RECORD = 0x4000
-"The most plaintext in one record."
+"Bytes of plaintext in one record at most."
 _NOT_TLS = b"\x15\x03\x01\x00\x02\x02\x0a"
-"The alert unexpected_message, for a peer that does not speak TLS: some will know what it means."
+"The alert unexpected_message, for a peer that does not speak TLS."
 
 
 class Session:
     """The TLS of one connection.
 
-    Feed what arrives; then ``handshake`` until it is ``ready``, after that ``read``. After every call ``outgoing``
-    has what is to be written.
+    Feed received bytes; call ``handshake`` until it is ``ready``, then ``read``. After every call ``outgoing`` returns
+    the bytes to write.
     """
 
     def __init__(self, context: ssl.SSLContext, address: Address, *, server: bool, name: str = "") -> None:
@@ -40,13 +40,13 @@ class Session:
         try:
             self.tls = context.wrap_bio(self._in, self._out, server_side=server, server_hostname=name or None)
         except (ssl.SSLError, TypeError, ValueError) as error:
-            raise AddressError(f'TLS cannot ask for the name "{name[:64]}": {error}') from error
+            raise AddressError(f'TLS cannot send the name "{name[:64]}": {error}') from error
         self.ready = False
-        "The handshake is done."
+        "The handshake has succeeded."
         self.ended = False
-        "The peer has said, in order, that it sends no more."
+        "The peer has sent a close_notify."
         self.failure: ConnectFailed | None = None
-        "Why it is over: the handshake failed, the peer raised an alert, or what came is no TLS."
+        "Why it failed: the handshake, an alert of the peer, or bytes that are not TLS."
 
     @property
     def certificate(self) -> dict[str, Any] | None:
@@ -59,15 +59,15 @@ class Session:
         return sum(map(len, self._backlog))
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Bytes have arrived."""
+        """Take received bytes."""
         self._in.write(data)
 
     def feed_eof(self) -> None:
-        """No more bytes will arrive."""
+        """Take the end of input."""
         self._in.write_eof()
 
     def handshake(self) -> bool:
-        """Go on with the handshake; whether it is over, with ``ready`` or with ``failure``."""
+        """Continue the handshake; return whether it has ended, with ``ready`` or ``failure``."""
         try:
             self.tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -82,8 +82,8 @@ class Session:
         return True
 
     def read(self) -> bytes:
-        """Everything that has arrived whole. ``b""`` is nothing yet, ``ended`` or ``failure``: what came before the
-        two is given first."""
+        """Return the plaintext of all whole records. ``b""`` means none yet, ``ended`` or ``failure``: earlier records
+        are returned first."""
         parts = [self._early] if self._early else []
         self._early = b""
         try:
@@ -95,24 +95,24 @@ class Session:
                 self.ended = True
         except ssl.SSLWantReadError:
             pass
-        except ssl.SSLZeroReturnError:  # the same end, when this side has said its own before
+        except ssl.SSLZeroReturnError:  # the same end, after this side has sent its own
             self.ended = True
         except ssl.SSLError as error:
             self._fail(error)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Encrypt. Before the end of the handshake the data waits."""
+        """Encrypt; before the end of the handshake the data waits."""
         if not self.ready:
             self._backlog.append(bytes(data))
             return
         try:
             self.tls.write(data)
-        except ssl.SSLError as error:  # a renegotiation among them: there are none here
+        except ssl.SSLError as error:  # a renegotiation as well: there is none here
             self._fail(error)
 
     def end(self) -> None:
-        """Say that this side sends no more; reading goes on. OpenSSL must not find data when it says so."""
+        """Send a close_notify; reading continues. OpenSSL needs its input read before."""
         if not self.ready:
             return
         self._early = self.read()
@@ -123,7 +123,7 @@ class Session:
                 pass  # the peer has not ended its half yet
 
     def outgoing(self) -> bytes:
-        """What is to be written."""
+        """Return the bytes to write."""
         data = self._out.read()
         self._spoke = self._spoke or bool(data)
         return data
@@ -136,7 +136,7 @@ class Session:
             self._out.write(_NOT_TLS)
 
     def _shown(self) -> dict[str, Any] | None:
-        """The certificate that was refused, for the words of the error: not in the public interface of ssl yet."""
+        """The refused certificate, for the text of the error. The ssl module has no public access to it yet."""
         try:
             inner: Any = self.tls
             certificate: dict[str, Any] = inner._sslobj.get_unverified_chain()[0].get_info()

@@ -1,9 +1,9 @@
-"""Unix sockets: ``unix:///run/name.sock``. Connecting, and a file that comes and goes with its server.
+"""Connect and listen on Unix sockets: ``unix:///run/name.sock``. The file exists as long as its server.
 
-1. The file gets its permissions (600 unless ``?mode=`` says otherwise) before anyone can connect.
-2. A file that a dead server has left is replaced; one that a server listens on is in use, and what is no socket is
-   never touched.
-3. Closing removes the file, if it is still the server's own.
+1. The file gets its permissions (600 unless ``?mode=`` says otherwise) before a client can connect.
+2. A socket file that a dead server left is replaced; a socket with a listener is in use, and a file that is not a
+   socket is left alone.
+3. Closing removes the file, if it still belongs to this server.
 
 Clients have no host: ``connections_per_address`` does not count them.
 """
@@ -33,16 +33,16 @@ __all__ = ["TRANSPORT", "Unix"]
 
 _BACKLOG = 4096
 _LONGEST = 107
-"Bytes of a path: the system's structure has no room for more."
+"Bytes of a path at most: the system's structure has no room for more."
 _AGAIN_S = 0.02
-"A full queue of a server cannot be waited for, only tried again."
+"Seconds between attempts while the queue of a server is full: the system cannot wait for it."
 
 
 class Unix:
     """See transports.base.Transport."""
 
     async def open(self, address: Address, factory: Callable[[], Receiver], tls: Tls | None = None) -> None:
-        """Connect; while the server's queue is full, again and again."""
+        """Connect; retry while the server's queue is full."""
         import asyncio
 
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -58,7 +58,7 @@ class Unix:
     async def listen(
         self, address: Address, admission: Admission, factory: Factory, tls: Tls | None = None
     ) -> Listener:
-        """Bind the file."""
+        """Bind the socket file."""
         import asyncio
 
         try:
@@ -76,9 +76,9 @@ class Unix:
         return SocketListener(address, [sock], admission, factory, loop, closed=remove)
 
     def refusal(self, address: Address, reason: str) -> bytes:
-        """The protocol's own words."""
-        say = address.entry.refusal
-        return b"" if say is None else say(reason)
+        """The refusal of the protocol."""
+        refuse = address.entry.refusal
+        return b"" if refuse is None else refuse(reason)
 
     def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
         """Connect a socket."""
@@ -130,7 +130,7 @@ def _bound(address: Address) -> socket.socket:
 def _is_left_over(path: str) -> bool:
     """Whether the file is a socket on which nobody listens."""
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
-        raise OSError(errno.EEXIST, "a file is there that is no socket")
+        raise OSError(errno.EEXIST, "the path exists and is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:

@@ -1,9 +1,8 @@
-"""WebSocket: ``ws`` over TCP and ``wss`` over TLS. Connecting and listening are those of the transport below; the
-handshake and the messages are ws_wire.py's, under asyncio in ws_link.py and without it in ws_dial.py.
+"""Connect and listen over WebSocket: ``ws`` over TCP and ``wss`` over TLS. See ws_link.py for the asyncio side,
+ws_dial.py for the blocking side, and ws_wire.py, ws_client.py and ws_server.py for the bytes.
 
-A server serves the path of its address, ``/`` if it has none, and no other. With ``origins`` of
-``afflux.serve`` the pages of other origins get 403, so that no page can use what its reader's browser may reach. A
-query behind the path is allowed, and not looked at.
+A server serves only the path of its address, ``/`` if it has none. With ``origins=`` of ``afflux.serve`` pages of other
+origins get 403, so that no page can use what its reader's browser can reach. A query after the path is ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class WebSocket:
     """See transports.base.Transport."""
 
     async def open(self, address: Address, factory: Callable[[], Receiver], tls: Tls | None = None) -> None:
-        """Connect, and ask for the WebSocket. Raises ConnectFailed with what the server answered instead."""
+        """Connect and open the WebSocket. Raises ConnectFailed with the server's answer if it refuses."""
         import asyncio
 
         from afflux.transports.ws_link import WebSocketLink
@@ -67,7 +66,7 @@ class WebSocket:
         return await _below(address).listen(address, admission, welcome, tls)
 
     def refusal(self, address: Address, reason: str) -> bytes:
-        """HTTP 503 with the reason; with TLS nothing, because a refused connection is not worth a handshake."""
+        """HTTP 503 with the reason; with TLS nothing, because a refused connection gets no handshake."""
         if address.carrier.secure:
             return b""
         body = f"{reason}\n".encode()
@@ -75,7 +74,7 @@ class WebSocket:
         return f"HTTP/1.1 503 Service Unavailable\r\n{head}\r\n\r\n".encode() + body
 
     def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
-        """Connect, and ask for the WebSocket, in ``timeout`` seconds."""
+        """Connect and open the WebSocket, in ``timeout`` seconds."""
         from afflux.transports.ws_dial import handshake
 
         until = monotonic() + timeout
@@ -84,7 +83,7 @@ class WebSocket:
 
 
 def _below(address: Address) -> Transport:
-    """What the WebSocket lies on."""
+    """The transport below the WebSocket."""
     if address.carrier.secure:
         from afflux.transports import tls
 

@@ -1,5 +1,5 @@
-"""A client's WebSocket without a loop: the handshake, and a link (transports.base.Link) on a link of sockets or TLS.
-What the bytes mean is ws_wire.py's.
+"""Run a client's WebSocket without an event loop: the handshake, and a link on a link of TCP or TLS. See ws_wire.py for
+what the bytes mean.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _PIECE = 0x4000
 
 
 def handshake(below: Link, address: Address, limits: Limits, timeout: float, until: float) -> WebSocketDial:
-    """Open a WebSocket on ``below`` before the time ``until``; ``timeout`` is for the words.
+    """Open a WebSocket on ``below`` before the time ``until``; ``timeout`` is for the error text.
 
     Raises:
-        ConnectFailed: the server answered something else, or not in time.
+        ConnectFailed: the server refused, or did not answer in time.
     """
     link = WebSocketDial(below, ClientWire(address, limits, secure=address.carrier.secure), limits)
     poll = select.poll()
@@ -51,7 +51,7 @@ class WebSocketDial:
         self._limits = limits
         self._unsent = memoryview(b"")
         self._given = False
-        "What ``send`` was given is in ``_unsent``."
+        "The argument of ``send`` is in ``_unsent``."
         self._found = b""
         self._held = b""
         self._ending = False
@@ -63,10 +63,10 @@ class WebSocketDial:
         return self._below.certificate
 
     def open_now(self) -> bool:
-        """A step of the handshake; whether the WebSocket is open.
+        """Continue the handshake; return whether the WebSocket is open.
 
         Raises:
-            ConnectFailed: the server answered something else.
+            ConnectFailed: the server refused.
         """
         try:
             self.flush()
@@ -87,15 +87,15 @@ class WebSocketDial:
 
     @property
     def so_far(self) -> str:
-        """What the server has answered, while that has not ended."""
+        """The text about an unfinished answer of the server."""
         return self._wire.so_far
 
     def fileno(self) -> int:
-        """The socket's."""
+        """The socket's descriptor."""
         return self._below.fileno()
 
     def send(self, data: memoryview) -> int:
-        """All of it, or nothing yet."""
+        """Send all of it, or raise BlockingIOError."""
         if self._wire.over:
             raise BrokenPipeError("the WebSocket is closed")
         if not self._given:
@@ -111,7 +111,7 @@ class WebSocketDial:
         return len(data)
 
     def recv(self, size: int) -> bytes:
-        """The messages that have come, with their lengths."""
+        """Return received messages with their lengths."""
         wire = self._wire
         while not self._found and not wire.over:
             if self._waiting:
@@ -129,11 +129,11 @@ class WebSocketDial:
         return found
 
     def pending(self) -> bool:
-        """Whether something was taken from the socket and not from here."""
+        """Whether input was read from the socket and not returned."""
         return bool(self._found) or self._wire.over or self._waiting
 
     def flush(self) -> None:
-        """Write what is to be written."""
+        """Write queued bytes."""
         while True:
             if not self._unsent:
                 self._unsent = memoryview(self._wire.outgoing())
@@ -145,25 +145,25 @@ class WebSocketDial:
                 return None
 
     def events(self, reading: bool, writing: bool) -> int:
-        """What the driver wants, and what this link has to write."""
+        """The events that the driver wants, and POLLOUT while bytes are queued."""
         full = bool(self._unsent)
         return self._below.events(reading and not (self._wire.stopped and full), writing or full)
 
     def end_writing(self) -> None:
-        """Say the close. The peer's is the end of what ``recv`` gives."""
+        """Send the close. The peer's close ends ``recv``."""
         self._ending = True
         self._wire.close()
         self.flush()
 
     def close(self) -> None:
-        """Give up the socket."""
+        """Close the socket."""
         self._below.close()
 
     # -- inside -------------------------------------------------------------------------------------------------
 
     @property
     def _waiting(self) -> bool:
-        """Something is held that may be taken: the answers to pings have left."""
+        """True when buffered input may be decoded: the answers to pings have left."""
         return (bool(self._held) or self._wire.stopped) and not self._unsent and not self._wire.over
 
     def _take(self, data: bytes) -> None:
@@ -181,7 +181,7 @@ class WebSocketDial:
         self._watch_message(new=any(found[1:]))
 
     def _watch_message(self, *, new: bool) -> None:
-        """A message that dribbles in for longer than ``frame_s`` is given up. ``new``: another has ended meanwhile."""
+        """End the WebSocket when one message takes longer than ``frame_s``. ``new``: another message began."""
         if not self._wire.midway:
             self._since = None
         elif new or self._since is None:

@@ -1,5 +1,5 @@
-"""The hot path of a WebSocket: whole binary messages, written and cut out of what arrives. Everything else (fragments,
-pings, closes, whatever breaks a rule) is cut out too, frame by frame, and left to the library. No I/O lives here.
+"""Write whole binary messages and read the headers of WebSocket frames: the hot path. The ``websockets`` library
+handles all other frames.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHORT_MASKED: Final = [bytes((BINARY, MASKED | size)) for size in range(126)]
 
 
 def binary(messages: Iterable[memoryview], *, masked: bool) -> list[bytes | memoryview]:
-    """The pieces of ``messages``, each in one frame; masked with keys that nobody can guess."""
+    """The pieces of ``messages``, each in one frame; masked with random keys."""
     pieces: list[bytes | memoryview] = []
     if not masked:
         for message in messages:
@@ -51,8 +51,8 @@ def _long(size: int, mask: int) -> bytes:
 
 
 def header(data: bytes, at: int) -> tuple[int, int]:
-    """Of the frame that begins at ``at``: where its payload begins, behind length and key, and how long it is. A
-    header that is not all there has its payload behind the end of ``data``."""
+    """The start of the payload of the frame at ``at``, after length and key, and its size. The payload of an incomplete
+    header starts after the end of ``data``."""
     size = data[at + 1]
     start, length = at + 2, size & 0x7F
     if length >= 126:

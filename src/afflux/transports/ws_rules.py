@@ -1,5 +1,5 @@
-"""What both ends of a WebSocket have to agree on, whoever carries it: the subprotocol, whose pages may connect, and
-what a close code means. No library and no I/O lives here.
+"""Decide what both ends of a WebSocket must agree on: the subprotocol, the origins that may connect, and the meaning of
+close codes.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ MESSAGE_TOO_BIG: Final = 1009
 TRY_AGAIN_LATER: Final = 1013
 
 FOREIGN: Final = "pages of this origin may not connect"
-"What a page is told that is not one of ``origins``."
+"The answer to a page whose origin is not in ``origins``."
 
 _IN_ORDER = frozenset((NORMAL, 1005))
-"Closed, or closed without a code: no more than the end of a connection."
+"Close codes of an orderly end: 1000, or none."
 
 _NAMES: Final = {
     GOING_AWAY: "going away",
     1002: "protocol error",
     UNSUPPORTED_DATA: "unsupported data",
-    1006: "without a word",
+    1006: "no close frame",
     1007: "invalid data",
     POLICY: "policy violation",
     MESSAGE_TOO_BIG: "message too big",
@@ -58,17 +58,17 @@ _NAMES: Final = {
 
 
 class Refusal(ValueError):
-    """Why a client is not let in; its text is for the client."""
+    """Why a client is refused; its text is sent to the client."""
 
 
 def chosen(wanted: str | None, offered: Iterable[str]) -> str | None:
     """The subprotocol that a server selects.
 
-    A client that offers none is taken as it is, because the clients of other implementations offer none. One that
-    offers only others wants something else.
+    A client that offers none is accepted, because clients of other implementations offer none. A client that offers
+    only others is refused.
 
     Raises:
-        Refusal: it wants something else.
+        Refusal: it offers only others.
     """
     names = list(offered)
     if wanted is None or not names:
@@ -97,13 +97,13 @@ def origins_of(given: Iterable[str] | None) -> frozenset[str] | None:
 
 
 def comes_from(origins: frozenset[str] | None, said: list[str]) -> bool:
-    """Whether a client may connect, given the Origin headers of its request. A browser always says one; who says none
-    is no browser, and comes in."""
+    """Whether a client may connect, given the Origin headers of its request. A browser always sends one; a client
+    without one is not a browser, and is accepted."""
     return origins is None or not said or (len(said) == 1 and said[0].strip().lower() in origins)
 
 
 def closed_with(code: int, reason: str) -> ConnectionClosed | None:
-    """The error for the peer's close; None when it is an orderly end."""
+    """The error for the peer's close; None for an orderly end."""
     if code in _IN_ORDER:
         return None
     words = printable(reason, 128) or _NAMES.get(code, "")
@@ -116,11 +116,11 @@ def text_message() -> RemoteProtocolError:
 
 
 def limited(name: str, limits: Limits | None = None) -> RemoteProtocolError:
-    """The error for a limit that the peer ran into; its text is the reason in the close."""
+    """The error for a limit that the peer reached; its text is the reason in the close frame."""
     most = "" if limits is None else f": {getattr(limits, name)} at most"
     return RemoteProtocolError(f"{REASONS[name]}{most}", rule=name)
 
 
 def printable(text: str, most: int) -> str:
-    """A peer's words, fit to be shown."""
+    """A peer's text with unprintable characters replaced."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
