@@ -13,9 +13,8 @@ import pytest
 
 import afflux
 from afflux import Backoff, FixedLease, Limits, Payload
+from afflux.testing import Faults, Proxy
 from tests.aio.handlers import Demo, Waits
-from tests.aio.proxy import Cutter
-from tests.aio.test_resume import port_of
 
 LIMITS = Limits.server(resume_rate=(1_000_000, 0.0))
 SOON = Backoff(first=0.001, most=0.001, jitter=0.0)
@@ -118,19 +117,23 @@ async def test_a_next_connection_that_is_over_at_once_is_not_the_last() -> None:
 async def test_a_next_connection_that_is_cut_before_its_first_lease_goes_on() -> None:
     """Its session is resumed: the keeper, which makes the connection, brings it back as well."""
     policy = FixedLease(1000, 600.0)
-    cuts: list[tuple[int | None, int | None]] = []
+    cut_next: list[int] = []
+
+    def plan(number: int) -> tuple[Faults, Faults]:
+        return Faults(), Faults(cut_after=cut_next.pop() if cut_next else None)
+
     server = await afflux.serve("tcp://127.0.0.1:0", Demo(), lease=policy, resume=True)
     async with afflux.serve("tcp://127.0.0.1:0", Demo(), lease=policy, resume=True, limits=LIMITS) as again:
-        async with Cutter(port_of(server.uri), lambda: cuts.pop() if cuts else (None, None)) as proxy:
+        async with Proxy(server.uri, plan=plan) as proxy:
             async with afflux.connect(proxy.uri, lease=True, resume=SOON, reconnect=SOON, limits=LIMITS) as peer:
                 await peer.request(b"1")
                 older = peer._driver
-                cuts.append((None, 3))
-                proxy.port = port_of(again.uri)
+                cut_next.append(3)
+                proxy.server = again.uri
                 await server.close()
                 await older.closed
                 assert (await peer.request(b"2")).data == b"2"
-                assert not cuts
+                assert not cut_next
                 assert len(again.connections) == 1
 
 

@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from itertools import chain, repeat
+from collections.abc import AsyncIterator
 from time import monotonic
 from typing import Any
 
@@ -14,8 +13,8 @@ import pytest
 
 import afflux
 from afflux import Backoff, Limits, Payload
+from afflux.testing import Faults, Plan, Proxy
 from tests.aio.handlers import Demo, Waits
-from tests.aio.proxy import Cutter
 
 LIMITS = Limits.server(resume_rate=(1_000_000, 0.0))
 SOON = Backoff(first=0.001, most=0.001, jitter=0.0)
@@ -26,10 +25,10 @@ def port_of(uri: str) -> int:
     return int(uri.rsplit(":", 1)[1])
 
 
-def budgets(*each: tuple[int | None, int | None]) -> Any:
-    """The budgets of the connections, in order; those that come later are not cut."""
-    left: Iterator[tuple[int | None, int | None]] = chain(each, repeat((None, None)))
-    return lambda: next(left)
+def cut(*after: tuple[int | None, int | None]) -> Plan:
+    """Cut each of the first connections after some bytes, to the server or to the client."""
+    ends = (*after, *[(None, None)] * 1000)
+    return lambda number: (Faults(cut_after=ends[number][0]), Faults(cut_after=ends[number][1]))
 
 
 async def everything(peer: afflux.Peer, demo: Demo) -> None:
@@ -47,7 +46,7 @@ async def test_every_interaction_survives_cuts() -> None:
     demo = Demo()
     async with afflux.serve("tcp://127.0.0.1:0", demo, resume=True, limits=LIMITS) as server:
         cuts = [(size, None) for size in range(150, 2000, 97)] + [(None, size) for size in range(20, 1500, 61)]
-        async with Cutter(port_of(server.uri), budgets(*cuts)) as proxy:
+        async with Proxy(server.uri, plan=cut(*cuts)) as proxy:
             async with afflux.connect(proxy.uri, resume=SOON, limits=LIMITS, mtu=128) as peer:
                 await everything(peer, demo)
                 assert proxy.connections > 10
@@ -71,7 +70,7 @@ async def test_the_server_asks_as_well() -> None:
 
     async with afflux.serve("tcp://127.0.0.1:0", Asks(), resume=True, limits=LIMITS) as server:
         cuts = [(200 + 37 * i, None) if i % 2 else (None, 80 + 41 * i) for i in range(20)]
-        async with Cutter(port_of(server.uri), budgets(*cuts)) as proxy:
+        async with Proxy(server.uri, plan=cut(*cuts)) as proxy:
             async with afflux.connect(proxy.uri, handler=Answers(), resume=SOON, limits=LIMITS, mtu=64) as peer:
                 for i in range(10):
                     data = b"x%d" % i * 50
@@ -81,7 +80,7 @@ async def test_the_server_asks_as_well() -> None:
 
 async def test_what_is_asked_while_away_goes_later() -> None:
     async with afflux.serve("tcp://127.0.0.1:0", Demo(), resume=True, limits=LIMITS) as server:
-        async with Cutter(port_of(server.uri), budgets()) as proxy:
+        async with Proxy(server.uri) as proxy:
             slow = Backoff(first=0.2, jitter=0.0)
             async with afflux.connect(proxy.uri, resume=slow, limits=LIMITS) as peer:
                 await peer.request(b"first")
@@ -96,7 +95,7 @@ async def test_what_is_asked_while_away_goes_later() -> None:
 async def test_a_handler_goes_on_while_its_client_is_away() -> None:
     waits = Waits()
     async with afflux.serve("tcp://127.0.0.1:0", waits, resume=True, limits=LIMITS) as server:
-        async with Cutter(port_of(server.uri), budgets()) as proxy:
+        async with Proxy(server.uri) as proxy:
             async with afflux.connect(proxy.uri, resume=SOON, limits=LIMITS) as peer:
                 asked = asyncio.ensure_future(peer.request(b"x"))
                 await waits.entered.get()
@@ -109,7 +108,7 @@ async def test_a_handler_goes_on_while_its_client_is_away() -> None:
 async def test_a_canceled_request_is_canceled_later() -> None:
     waits = Waits()
     async with afflux.serve("tcp://127.0.0.1:0", waits, resume=True, limits=LIMITS) as server:
-        async with Cutter(port_of(server.uri), budgets()) as proxy:
+        async with Proxy(server.uri) as proxy:
             async with afflux.connect(proxy.uri, resume=SOON, limits=LIMITS) as peer:
                 asked = asyncio.ensure_future(peer.request(b"x"))
                 await waits.entered.get()
@@ -160,7 +159,7 @@ async def test_a_server_that_has_forgotten_ends_it_once() -> None:
 
 async def test_tries_run_out() -> None:
     server = await afflux.serve("tcp://127.0.0.1:0", Demo(), resume=True)
-    async with Cutter(port_of(server.uri), budgets()) as proxy:
+    async with Proxy(server.uri) as proxy:
         few = Backoff(first=0.001, most=0.001, tries=3)
         peer = await afflux.connect(proxy.uri, resume=few, limits=LIMITS)
         await peer.request(b"")
@@ -254,7 +253,7 @@ async def test_a_session_away_leaves_its_place_to_others() -> None:
 async def test_the_newer_transport_wins() -> None:
     """RE-14: the server still thinks that the old transport is there."""
     async with afflux.serve("tcp://127.0.0.1:0", Demo(), resume=True, limits=LIMITS) as server:
-        async with Cutter(port_of(server.uri), budgets()) as proxy:
+        async with Proxy(server.uri) as proxy:
             async with afflux.connect(proxy.uri, resume=SOON, limits=LIMITS) as peer:
                 await peer.request(b"1")
                 driver = peer._driver
@@ -309,7 +308,7 @@ async def test_a_busy_stream_loses_nothing_however_often_it_is_cut() -> None:
                 yield b"%d" % i
 
     async with afflux.serve("tcp://127.0.0.1:0", Numbers(), resume=True, limits=LIMITS) as server:
-        async with Cutter(port_of(server.uri), lambda: (None, 40_000)) as proxy:
+        async with Proxy(server.uri, to_client=Faults(cut_after=40_000)) as proxy:
             async with afflux.connect(proxy.uri, resume=SOON, limits=LIMITS) as peer:
                 expected = 0
                 async for item in peer.stream(b""):

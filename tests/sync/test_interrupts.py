@@ -490,7 +490,7 @@ def test_a_signal_may_come_while_a_session_comes_back(unraisable: list[Any]) -> 
     """The link is cut every few hundred bytes, and signals come at lines all over the way back."""
     large = bytes(range(256)) * 4
     with (
-        served(lambda: (900, 1500), resume=True) as (uri, (_, proxy)),
+        served((900, 1500), resume=True) as (uri, (_, proxy)),
         afflux.sync.connect(uri, resume=SOON, limits=RESUMING, mtu=128) as peer,
     ):
         for line in range(1, 700, 31):

@@ -13,28 +13,27 @@ import pytest
 import afflux
 import afflux.sync
 from afflux import Backoff, FixedLease, Limits
+from afflux.testing import Faults, Proxy
 from tests.aio.handlers import Demo
-from tests.aio.proxy import Cutter
 
 LIMITS = Limits.server(resume_rate=(1_000_000, 0.0))
 SOON = Backoff(first=0.001, most=0.001)
 
 
 @contextmanager
-def served(
-    budgets: Callable[[], tuple[int | None, int | None]] | None = None, **terms: Any
-) -> Iterator[tuple[str, Any]]:
+def served(after: tuple[int, int] | None = None, **terms: Any) -> Iterator[tuple[str, Any]]:
     """A demo server behind a proxy, in another thread: its address, and what calls in its loop."""
     started, stop = threading.Event(), asyncio.Event()
     found: dict[str, Any] = {}
+    cuts = after or (None, None)
+    faults = {"to_server": Faults(cut_after=cuts[0]), "to_client": Faults(cut_after=cuts[1])}
 
     async def main() -> None:
-        async with afflux.serve("tcp://127.0.0.1:0", Demo(), limits=LIMITS, **terms) as server:
-            port = int(server.uri.rsplit(":", 1)[1])
-            async with Cutter(port, budgets or (lambda: (None, None))) as proxy:
-                found.update(uri=proxy.uri, proxy=proxy, loop=asyncio.get_running_loop())
-                started.set()
-                await stop.wait()
+        server = afflux.serve("tcp://127.0.0.1:0", Demo(), limits=LIMITS, **terms)
+        async with server, Proxy((await server).uri, **faults) as proxy:
+            found.update(uri=proxy.uri, proxy=proxy, loop=asyncio.get_running_loop())
+            started.set()
+            await stop.wait()
 
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
@@ -54,7 +53,7 @@ def served(
 
 def test_nothing_is_lost_however_often_it_is_cut() -> None:
     with (
-        served(lambda: (600, 2500), resume=True) as (uri, (_, proxy)),
+        served((600, 2500), resume=True) as (uri, (_, proxy)),
         afflux.sync.connect(uri, resume=SOON, limits=LIMITS, mtu=128) as peer,
     ):
         large = bytes(range(256)) * 8

@@ -46,6 +46,8 @@ _TROUBLES = ("cut", "cut", "unreachable", "client", "server")
 (rsio) the other end would never learn of that."""
 _LONGEST_S = 7200.0
 _RESUME_OK_BYTES = 17
+_IDLE_BYTES = 40_000
+"What was consumed is reported to the engine by 64 items or 16 KiB, so an idle connection may owe one such report."
 
 
 @dataclass
@@ -59,6 +61,8 @@ class Ledger:
     size: int = 0
     fails: bool = False
     "Whether the responder fails behind its last item."
+    stuck: bool = False
+    "Whether the responder never answers: the requester gives up, or the connection ends."
     slow: float = 0.0
     "The longest pause of the responder between two items."
     credit: int = 0
@@ -122,6 +126,8 @@ class Simulation:
         self.pushed: Counter[bytes] = Counter()
         self.known = asyncio.Event()
         "Links may break from now on."
+        self.last: asyncio.Task[None] | None = None
+        "An operation that is in flight when the client closes."
         self.loop: VirtualLoop
         self.network: Network
         self.peer: afflux.Peer
@@ -232,11 +238,21 @@ class Simulation:
                     )
                     self.story.happened["asked by the server"] += 1
         await self.quiet()
+        if self.working:
+            self.wrong(f"{self.working} handlers or sources run, and nobody waits for them")
+        if (held := Holdings.of(self.loop).held) > _IDLE_BYTES:
+            self.wrong(f"{held} bytes are accounted for on connections that are idle")
         if self.kind in ("calm", "resume") or (self.kind == "reconnect" and random.random() < 0.5):
             await self.all_slots(min(self.peer.limits.streams, 20))
         if random.random() < 0.3:
             self.story.happened["drained"] += 1
             await self.peer.close(drain=True)
+        elif not self.peer.closed:
+            self.story.happened["closed with work in flight"] += 1
+            ledger = self.begin(98, self.verb_of_one())
+            ledger.items, ledger.stuck = 1, True
+            self.last = asyncio.get_running_loop().create_task(self.hang(ledger))
+            await asyncio.sleep(50.0)
 
     async def settled(self, server: afflux.Server) -> None:
         """Wait until the server knows its client."""
@@ -284,7 +300,7 @@ class Simulation:
         """As many operations as a connection has slots end together: none of the slots has leaked."""
         started = [self.begin(200 + n, self.verb_of_one()) for n in range(count)]
         for ledger in started:
-            ledger.items, ledger.fails, ledger.slow, ledger.stays = 1, False, 0.0, True
+            ledger.items, ledger.fails, ledger.slow, ledger.stuck, ledger.stays = 1, False, 0.0, False, True
         try:
             async with asyncio.timeout(600.0):
                 await asyncio.gather(*(self.perform(self.peer, ledger) for ledger in started))
@@ -294,6 +310,15 @@ class Simulation:
             # A lease may end while a request travels under it; a half open link is found by the first that uses it.
             if not (self.leased or self.kind == "reconnect"):
                 self.wrong(f"the connection cannot be used: {error!r}")
+
+    async def hang(self, ledger: Ledger) -> None:
+        """An operation that the end of the connection ends."""
+        try:
+            await self.perform(self.peer, ledger)
+        except afflux.Error as error:
+            ledger.outcome = type(error).__name__
+        else:
+            self.wrong(f"{ledger} has ended")
 
     def verb_of_one(self) -> str:
         """A verb with one answer."""
@@ -312,6 +337,7 @@ class Simulation:
             fails=verb not in ("fire", "push") and random.random() < 0.2,
             slow=random.choice((0.0, 0.0, 0.2, 8.0)),
             credit=random.choice((1, 2, 16, 256)),
+            stuck=verb in ("request", "stream", "session") and random.random() < 0.15,
         )
         return ledger
 
@@ -320,6 +346,11 @@ class Simulation:
         random = self.random
         ledger = self.begin(number, verb or random.choice(_VERBS[self.protocol]))
         patience = random.choice((None, None, None, random.random(), random.random() * 20)) if not verb else None
+        if verb:
+            ledger.stuck = False
+        if ledger.stuck:
+            ledger.items = ledger.items or 1
+            patience = random.random() * 100
         await asyncio.sleep(random.choice((0.0, random.random(), random.random() * 20)))
         try:
             async with asyncio.timeout(patience) as limit:
@@ -495,6 +526,8 @@ class Handlers:
         return ledger
 
     async def _pause(self, ledger: Ledger) -> None:
+        if ledger.stuck:
+            await asyncio.Event().wait()
         if ledger.slow:
             await asyncio.sleep(self._simulation.random.random() * ledger.slow)
 
@@ -525,7 +558,7 @@ class Handlers:
         self._simulation.working += 1
         try:
             for item in range(ledger.items):
-                if item % 8 == 7:
+                if item % 8 == 7 or ledger.stuck:
                     await self._pause(ledger)
                 ledger.made += 1
                 yield ledger.text(item)

@@ -14,11 +14,11 @@ import pytest
 
 import afflux
 from afflux import Limits, Payload
+from afflux.testing import Faults, Proxy
 from afflux.transports.address import parse
 from tests.aio.handlers import Demo
 from tests.transports.certificates import Certificates
 from tests.transports.check import KINDS, Kind, Place, turns_until
-from tests.transports.proxy import Proxy
 
 every = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 blocking = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.blocking], ids=lambda kind: kind.name)
@@ -279,25 +279,26 @@ def use_blocking(place: Place, uri: str) -> None:
 
 @sockets
 @pytest.mark.parametrize("slices", [1, 9])
-async def test_slices(place: Place, tmp_path: Path, slices: int) -> None:
-    async with place.serve(Demo()) as server, Proxy(server.uri, tmp_path, slices=slices) as proxy:
+async def test_slices(place: Place, slices: int) -> None:
+    faults = Faults(slices=slices)
+    async with place.serve(Demo()) as server, Proxy(server.uri, to_server=faults, to_client=faults) as proxy:
         await use(place, proxy.uri)
         if place.kind.blocking:
             await asyncio.to_thread(use_blocking, place, proxy.uri)
 
 
 @sockets
-async def test_a_reader_that_stops_and_goes_on(place: Place, tmp_path: Path) -> None:
+async def test_a_reader_that_stops_and_goes_on(place: Place) -> None:
     large = Large()
-    async with place.serve(large) as server, Proxy(server.uri, tmp_path) as proxy:
+    async with place.serve(large) as server, Proxy(server.uri) as proxy:
         async with place.connect(proxy.uri) as peer:
             items = peer.stream(b"3000", credit=3000)
             await anext(items)
             (guest,) = server.connections
-            proxy.stop()
+            proxy.hold()
             await turns_until(lambda: guest._driver._blocked)
             assert large.made < 3000
-            proxy.go_on()
+            proxy.release()
             assert len([item async for item in items]) == 2999
 
 
@@ -333,9 +334,9 @@ async def items_until_the_end(stream: Any, got: list[bytes]) -> None:
 
 @sockets
 @pytest.mark.parametrize("after", [0, 1, 100, 1500, 3000, 10_000])
-async def test_a_cut_is_an_error_and_never_an_end(place: Place, tmp_path: Path, after: int) -> None:
+async def test_a_cut_is_an_error_and_never_an_end(place: Place, after: int) -> None:
     got: list[bytes] = []
-    async with place.serve(Demo()) as server, Proxy(server.uri, tmp_path, cut_after=after) as proxy:
+    async with place.serve(Demo()) as server, Proxy(server.uri, to_client=Faults(cut_after=after)) as proxy:
         with pytest.raises(afflux.ConnectionClosed):
             async with place.connect(proxy.uri) as peer:
                 await items_until_the_end(peer.stream(b"5000", credit=100), got)
@@ -346,7 +347,7 @@ async def test_a_cut_is_an_error_and_never_an_end(place: Place, tmp_path: Path, 
 
 @blocking
 @pytest.mark.parametrize("after", [0, 1, 100, 1500, 3000, 10_000])
-async def test_a_cut_is_an_error_for_a_blocking_client(place: Place, tmp_path: Path, after: int) -> None:
+async def test_a_cut_is_an_error_for_a_blocking_client(place: Place, after: int) -> None:
     got: list[bytes] = []
 
     def client(uri: str) -> None:
@@ -355,16 +356,16 @@ async def test_a_cut_is_an_error_for_a_blocking_client(place: Place, tmp_path: P
                 for item in peer.stream(b"5000", credit=100):
                     got.append(item.data)
 
-    async with place.serve(Demo()) as server, Proxy(server.uri, tmp_path, cut_after=after) as proxy:
+    async with place.serve(Demo()) as server, Proxy(server.uri, to_client=Faults(cut_after=after)) as proxy:
         await asyncio.to_thread(client, proxy.uri)
         assert got == [b"%d" % i for i in range(len(got))]
         await turns_until(lambda: not server.connections)
 
 
 @sockets
-async def test_a_cut_from_the_client_ends_its_handlers(place: Place, tmp_path: Path) -> None:
+async def test_a_cut_from_the_client_ends_its_handlers(place: Place) -> None:
     demo = Demo()
-    async with place.serve(demo) as server, Proxy(server.uri, tmp_path) as proxy:
+    async with place.serve(demo) as server, Proxy(server.uri) as proxy:
         async with place.connect(proxy.uri) as peer:
             items = peer.stream(b"1000000", credit=10)
             await anext(items)

@@ -17,6 +17,7 @@ import pytest
 import afflux
 import afflux.sync
 from afflux import ConnectFailed, Limits, Tls
+from afflux.testing import Proxy
 from afflux.transports.address import parse
 from afflux.transports.security import server_context
 from afflux.transports.tls_aio import SecureLink
@@ -24,7 +25,6 @@ from afflux.transports.tls_session import Session
 from tests.aio.handlers import Demo
 from tests.transports.certificates import Certificates
 from tests.transports.check import End, Everyone, turns_until
-from tests.transports.proxy import Proxy
 
 HERE = "tls://127.0.0.1:0"
 Client = Callable[[str, Tls], Awaitable[bytes]]
@@ -293,9 +293,9 @@ async def test_no_version_in_common(certificates: Certificates) -> None:
             await turns_until(lambda: len(server.connections) == 1)
 
 
-async def test_a_cut_is_told_from_an_end(certificates: Certificates, tmp_path: Path) -> None:
+async def test_a_cut_is_told_from_an_end(certificates: Certificates) -> None:
     async with serving(certificates.to_serve, certificates.to_connect) as server:
-        async with Proxy(server.uri, tmp_path) as proxy, afflux.connect(proxy.uri, tls=certificates.to_connect) as peer:
+        async with Proxy(server.uri) as proxy, afflux.connect(proxy.uri, tls=certificates.to_connect) as peer:
             await peer.request(b"")
             proxy.cut()
             await peer.wait_closed()

@@ -12,5 +12,6 @@ from __future__ import annotations
 from afflux.testing.faults import Faults, Plan
 from afflux.testing.loop import Deadlock, Livelock, VirtualLoop, run
 from afflux.testing.network import Link, Network
+from afflux.testing.proxy import Proxy, Relay
 
-__all__ = ["Deadlock", "Faults", "Link", "Livelock", "Network", "Plan", "VirtualLoop", "run"]
+__all__ = ["Deadlock", "Faults", "Link", "Livelock", "Network", "Plan", "Proxy", "Relay", "VirtualLoop", "run"]
