@@ -16,18 +16,9 @@ FILES = sorted(SOURCE.rglob("*.py"))
 TEXTS = {path: path.read_text() for path in FILES}
 TREES = {path: ast.parse(text) for path, text in TEXTS.items()}
 
-RINGS = (
-    ("bytes and arithmetic", ("core",)),
-    ("frames to events; time is an argument", ("protocols",)),
-    ("bytes to sockets", ("transports",)),
-    ("what both drivers need", ("retry", "calls", "resume")),
-    ("tasks and waiting", ("aio", "sync")),
-    ("what a program is built with", ("codecs", "middleware", "router", "auth", "broker", "asgi", "reactive")),
-    ("streams into tables", ("journal", "spark")),
-    ("what users test with", ("testing",)),
-    ("what a person runs", ("bench", "demo", "cli")),
-)
-"""From the inside out. A package imports from those before it, in its own ring as well."""
+_ROW = re.compile(r"^\| [a-z ]+ \| ((?:`\w+` ?)+) \|", re.MULTILINE)
+RINGS = [re.findall(r"`(\w+)`", row[1]) for row in _ROW.finditer((ROOT / "CONTRIBUTING.md").read_text())]
+"The rings of CONTRIBUTING.md, from the inside out. A package imports only from packages before it."
 DOOR = 99
 "Where afflux itself stands: outside of all; only what a person runs may import it."
 
@@ -84,14 +75,14 @@ def test_every_file_has_a_docstring() -> None:
 
 def test_imports_point_inward() -> None:
     """Every package is in a ring, and imports only from the packages before it: lazily or for types as well."""
-    order = {package: number for number, package in enumerate(package for _, ring in RINGS for package in ring)}
+    order = {package: number for number, package in enumerate(package for ring in RINGS for package in ring)}
     assert {package_of(module_of(path)) for path in FILES} - {"", "__main__"} == set(order)
     outward = []
     for path in FILES:
         own = package_of(module_of(path))
         if own not in order:
             continue  # afflux itself, which has every public name
-        runs = own in RINGS[-1][1]
+        runs = own in RINGS[-1]
         for name in sorted(set(imports(path))):
             if inside(name, "afflux") and order.get(package_of(name), 0 if runs else DOOR) > order[own]:
                 outward.append(f"{name_of(path)} imports {name}")
