@@ -106,7 +106,7 @@ def test_a_server_that_does_not_keep_up_is_told() -> None:
     assert result.kept_up is False
     assert result.not_started == result.tally.failed == pytest.approx(1000 - 40 * 7, abs=8)
     assert [(failure.kind, failure.example) for failure in result.failures] == [
-        ("NotStarted", "not begun within 2 s of its time")
+        ("NotStarted", "not started within 2 s of its scheduled start")
     ]
     assert result.backlog <= 2.0 * 200 + 1
     assert result.latency.count == 1000

@@ -47,7 +47,7 @@ def test_an_adaptive_window_grants_as_it_does_in_a_stream() -> None:
 
 
 def test_without_credit_there_is_nothing_to_measure() -> None:
-    with pytest.raises(ValueError, match="has credit"):
+    with pytest.raises(ValueError, match="requires credit"):
         Meter(0, 0.0, 0.0)
 
 

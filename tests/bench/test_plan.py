@@ -42,24 +42,24 @@ def test_only_a_stream_that_may_go_on_for_ever_is_cut(choices: dict[str, Any], c
 @pytest.mark.parametrize(
     ("choices", "told"),
     [
-        ({"verb": "ask"}, "verb is one of request, fire, stream, channel, not 'ask'"),
-        ({"requests": 0}, "requests is 1 to"),
-        ({"duration": 0.0}, "duration is 0.001 to"),
-        ({"connections": 0}, "connections is 1 to"),
-        ({"concurrency": 0}, "concurrency is 1 to 100,000, not 0"),
-        ({"rate": 0.0}, "rate is 0.001 to 10,000,000 a second, not 0.0"),
-        ({"rate": float("nan")}, "rate is"),
-        ({"warmup": -1.0}, "warmup is"),
-        ({"timeout": 0.0}, "timeout is"),
-        ({"items": 0}, "items is"),
-        ({"take": 0}, "take is"),
-        ({"credit": 0}, 'credit is 1 to 2,147,483,647 items, or "auto", not 0'),
-        ({"credit": UNBOUNDED + 1}, "credit is"),
-        ({"credit": "much"}, "credit is"),
-        ({"workers": 257, "connections": 300}, "workers is 1 to 256"),
-        ({"connections": 500, "concurrency": 201}, "100,000 at once in a process"),
-        ({"workers": 2}, "2 workers need as many connections, not 1"),
-        ({"workers": 3, "connections": 3, "requests": 2}, "3 workers need as many requests, not 2"),
+        ({"verb": "ask"}, "invalid verb 'ask': expected one of request, fire, stream, channel"),
+        ({"requests": 0}, "invalid requests 0: expected 1 to"),
+        ({"duration": 0.0}, "invalid duration 0.0: expected 0.001 to"),
+        ({"connections": 0}, "invalid connections 0: expected 1 to"),
+        ({"concurrency": 0}, "invalid concurrency 0: expected 1 to 100,000"),
+        ({"rate": 0.0}, "invalid rate 0.0: expected 0.001 to 10,000,000 per second"),
+        ({"rate": float("nan")}, "invalid rate nan"),
+        ({"warmup": -1.0}, "invalid warmup -1.0"),
+        ({"timeout": 0.0}, "invalid timeout 0.0"),
+        ({"items": 0}, "invalid items 0"),
+        ({"take": 0}, "invalid take 0"),
+        ({"credit": 0}, 'invalid credit 0: expected 1 to 2,147,483,647 items, or "auto"'),
+        ({"credit": UNBOUNDED + 1}, "invalid credit"),
+        ({"credit": "much"}, "invalid credit"),
+        ({"workers": 257, "connections": 300}, "invalid workers 257: expected 1 to 256"),
+        ({"connections": 500, "concurrency": 201}, "exceed 100,000 streams per process"),
+        ({"workers": 2}, "2 workers require at least as many connections, not 1"),
+        ({"workers": 3, "connections": 3, "requests": 2}, "3 workers require at least as many requests, not 2"),
     ],
 )
 def test_a_choice_that_can_not_be(choices: dict[str, Any], told: str) -> None:
@@ -70,7 +70,7 @@ def test_a_choice_that_can_not_be(choices: dict[str, Any], told: str) -> None:
 def test_an_address_that_can_not_be() -> None:
     with pytest.raises(afflux.AddressError, match="unknown transport"):
         Plan(uri="smtp://127.0.0.1:25")
-    with pytest.raises(ValueError, match="mem:// is within one process"):
+    with pytest.raises(ValueError, match="mem:// connects within one process"):
         Plan(uri="mem://x", workers=2, connections=2)
 
 

@@ -78,11 +78,11 @@ def test_every_name_is_in_the_documentation() -> None:
 
 def test_one_run_is_a_page() -> None:
     text = shown(part(verb="stream", rate=5.0))
-    assert text.startswith(f"{URI}\nstream · 5 a second · 1 connection × 256 · 5.00 s · round trip 1.00 ms\n")
+    assert text.startswith(f"{URI}\nstream · 5 per second · 1 connection × 256 · 5.00 s · round trip 1.00 ms\n")
     for words in ("streams", "items", "received", "failed", "latency", "  service", "p99.9", "Rejected", "0x202"):
         assert words in text
-    assert "streams waited 25.0 % for credit, 50.0 % for the server; 25.0 % this client was at work" in text
-    assert "2.0 of 5 requests a second; 1 began late, 1 of them because of this machine; 10 waited at most" in text
+    assert "stream time: 25.0 % waiting for credit, 50.0 % for the server, 25.0 % in this client" in text
+    assert "2.0 of 5 requests per second; 1 started late, 1 of them because of this machine; longest queue 10" in text
 
 
 def test_several_runs_are_a_table() -> None:
@@ -132,12 +132,12 @@ def test_what_is_worth_a_word_is_said() -> None:
     said = "\n".join(report.notes([behind]))
     for words in (
         "the server was lost: gone",
-        "the server did not keep up: 2.0 requests a second of 10.0 asked for, and up to 10 had to wait",
-        "this machine began 20 of 100 requests more than 1 ms late",
+        "the server did not keep up: 2.0 of 10.0 requests per second, and up to 10 requests waited",
+        "this machine started 20 of 100 requests more than 1 ms late",
         "this client used 99% of a processor",
-        "the server answers no KEEPALIVE",
-        "2 streams without an end were cut",
-        "interrupted: 3 requests were not over",
+        "the server does not answer KEEPALIVE",
+        "2 endless streams were canceled",
+        "interrupted: 3 requests were unfinished",
     ):
         assert words in said
     both = report.notes([part(verb="stream", credit=8), part(verb="stream")])
@@ -152,8 +152,8 @@ def test_a_rate_that_was_kept_is_not_called_missed() -> None:
     result.tally.delay.record(12_300_000)
     (note,) = report.notes([result])
     assert note.startswith(
-        "the rate was kept, but 4,200 of 300,000 requests (1.4%) had to wait for a free stream, up to 12.3 ms, "
-        "up to 77 at once: all 256 streams of each connection had work"
+        "the rate was achieved, but 4,200 of 300,000 requests (1.4%) waited for a free stream, up to 12.3 ms, "
+        "up to 77 together: all 256 streams of each connection had work"
     )
     (note,) = report.notes([replace(result, plan=replace(result.plan, concurrency=1))])
     assert "the one stream of each connection had work" in note
@@ -163,8 +163,8 @@ def test_one_is_told_in_the_singular() -> None:
     result = replace(part(), interrupted=True)
     result.tally.cut = result.tally.unfinished = 1
     assert report.notes([result]) == [
-        "1 stream without an end was cut when the time was over; it has no latency",
-        "interrupted: 1 request was not over and counts neither way",
+        "1 endless stream was canceled at the end of the run; it has no latency",
+        "interrupted: 1 request was unfinished and counted neither as success nor as failure",
     ]
 
 
@@ -176,10 +176,10 @@ def test_fires_are_sent_and_no_more_is_known() -> None:
         assert words in text
     for words in ("connections lost", "latency", "succeeded", "received"):
         assert words not in text
-    unknown = "fires have no answer: what is counted was sent, and whether it arrived is not known"
+    unknown = "fires have no answer: they are counted as sent; it is unknown whether they arrived"
     assert report.notes([result]) == [unknown]
     result.tally.connections_lost = 1
-    assert report.notes([result])[0].startswith("THE CONNECTION WAS LOST ONCE, and with it what was under way")
+    assert report.notes([result])[0].startswith("THE CONNECTION WAS LOST ONCE: fires in flight were lost with it")
     result.tally.connections_lost = 12
     assert "connections lost" in shown(result)
     assert report.notes([result])[0].startswith("THE CONNECTION WAS LOST 12 TIMES")
@@ -195,9 +195,9 @@ def test_no_line_ends_with_blanks_and_no_chart_with_nothing() -> None:
 
 
 def test_crossed_thresholds_say_of_which_run() -> None:
-    assert report.crossed([part()], THRESHOLDS) == ["p50>1ms: it was 5.00 ms"]
+    assert report.crossed([part()], THRESHOLDS) == ["p50>1ms: measured 5.00 ms"]
     several = [part(verb="stream", credit=1), part(verb="stream", credit=2)]
     assert report.crossed(several, THRESHOLDS) == [
-        "credit 1: p50>1ms: it was 5.00 ms",
-        "credit 2: p50>1ms: it was 5.00 ms",
+        "credit 1: p50>1ms: measured 5.00 ms",
+        "credit 2: p50>1ms: measured 5.00 ms",
     ]

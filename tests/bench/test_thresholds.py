@@ -38,37 +38,37 @@ OPEN = {"rate": 20.0}
 @pytest.mark.parametrize(
     ("text", "choices", "crossed"),
     [
-        ("p99>20ms", {}, "p99>20ms: it was 99.0 ms"),
+        ("p99>20ms", {}, "p99>20ms: measured 99.0 ms"),
         ("p99>99.1ms", {}, None),
-        ("p99 >= 99ms", {}, "p99 >= 99ms: it was 99.0 ms"),
+        ("p99 >= 99ms", {}, "p99 >= 99ms: measured 99.0 ms"),
         ("p99 > 99.1 ms", {}, None),
-        ("p50<1s", {}, "p50<1s: it was 50.0 ms"),
+        ("p50<1s", {}, "p50<1s: measured 50.0 ms"),
         ("p50<=49ms", {}, None),
         ("p999>0.1s", {}, None),
-        ("p99.9>99ms", {}, "p99.9>99ms: it was 100 ms"),
-        ("p7>6500us", {}, "p7>6500us: it was 7.00 ms"),
-        ("min>1ns", {}, "min>1ns: it was 1.00 ms"),
+        ("p99.9>99ms", {}, "p99.9>99ms: measured 100 ms"),
+        ("p7>6500us", {}, "p7>6500us: measured 7.00 ms"),
+        ("min>1ns", {}, "min>1ns: measured 1.00 ms"),
         ("max>1m", {}, None),
-        ("mean>50ms", {}, "mean>50ms: it was 50.5 ms"),
+        ("mean>50ms", {}, "mean>50ms: measured 50.5 ms"),
         ("stddev<1µs", {}, None),
-        ("rate<1k", {}, "rate<1k: it was 10.0 a second"),
+        ("rate<1k", {}, "rate<1k: measured 10.0 per second"),
         ("rate<9.9/s", {}, None),
-        ("bytes/s<1MB", {}, "bytes/s<1MB: it was 0.010 MB/s"),
+        ("bytes/s<1MB", {}, "bytes/s<1MB: measured 0.010 MB/s"),
         ("bytes/s<1KiB/s", {}, None),
-        ("errors>0", {}, "errors>0: it was 25"),
+        ("errors>0", {}, "errors>0: measured 25"),
         ("errors>25", {}, None),
-        ("error_rate>1%", {}, "error_rate>1%: it was 20.00 %"),
+        ("error_rate>1%", {}, "error_rate>1%: measured 20.00 %"),
         ("error_rate>0.2", {}, None),
-        ("stall>12%", STREAM, "stall>12%: it was 12.50 %"),
+        ("stall>12%", STREAM, "stall>12%: measured 12.50 %"),
         ("stall_peer>0.25", STREAM, None),
-        ("stall_application>50%", STREAM, "stall_application>50%: it was 62.50 %"),
-        ("first_item_p50>4ms", STREAM, "first_item_p50>4ms: it was 5.00 ms"),
+        ("stall_application>50%", STREAM, "stall_application>50%: measured 62.50 %"),
+        ("first_item_p50>4ms", STREAM, "first_item_p50>4ms: measured 5.00 ms"),
         ("gap_max>1ms", STREAM, None),
-        ("items/s<11", STREAM, "items/s<11: it was 10.0 a second"),
-        ("service_p50>24ms", OPEN, "service_p50>24ms: it was 25.0 ms"),
-        ("start_delay_max>49ms", OPEN, "start_delay_max>49ms: it was 50.0 ms"),
-        ("late>6", OPEN, "late>6: it was 7"),
-        ("achieved<95%", OPEN, "achieved<95%: it was 50.00 %"),
+        ("items/s<11", STREAM, "items/s<11: measured 10.0 per second"),
+        ("service_p50>24ms", OPEN, "service_p50>24ms: measured 25.0 ms"),
+        ("start_delay_max>49ms", OPEN, "start_delay_max>49ms: measured 50.0 ms"),
+        ("late>6", OPEN, "late>6: measured 7"),
+        ("achieved<95%", OPEN, "achieved<95%: measured 50.00 %"),
     ],
 )
 def test_a_threshold_is_crossed_or_not(text: str, choices: dict[str, Any], crossed: str | None) -> None:
@@ -85,22 +85,22 @@ def test_a_threshold_is_crossed_or_not(text: str, choices: dict[str, Any], cross
         ("p99", "such as p99>20ms"),
         ("p99=20ms", "such as p99>20ms"),
         ("p99>20ms please", "such as p99>20ms"),
-        ("p99>20", "p99 is a time with its unit, such as p99>20ms, not '20'"),
+        ("p99>20", "invalid limit '20': p99 is a time with its unit, such as p99>20ms"),
         ("p99>20MB", "p99 is a time with its unit"),
         ("p99>fast", "p99 is a time with its unit"),
         ("p99>20ms/s", "p99 is a time with its unit"),
-        ("rate<1s", "rate is a rate, such as rate<1000, not '1s'"),
+        ("rate<1s", "invalid limit '1s': rate is a rate, such as rate<1000"),
         ("errors>1%", "errors is a count, such as errors>0"),
         ("error_rate>20", "error_rate is a share, 0 to 1 or 0% to 100%"),
-        ("bytes/s<1x", "bytes/s is bytes a second, such as bytes/s<10MB"),
+        ("bytes/s<1x", "bytes/s is bytes per second, such as bytes/s<10MB"),
         ("error_rat>1%", "did you mean error_rate?"),
-        ("latency>1ms", "there is no metric 'latency'; did you mean late? there are p50, p90"),
-        ("P99>1ms", "did you mean p99? there are p50"),
-        ("p99.9.9>1ms", "there is no metric"),
-        ("p100>1ms", "p100 is called max"),
-        ("p0>1ms", "p0 is called min"),
-        ("p123>1ms", "a percentile is below 100, and a part of a percent has a dot"),
-        ("gap_errors>1", "there is no metric 'gap_errors'"),
+        ("latency>1ms", "unknown metric 'latency'; did you mean late? available: p50, p90"),
+        ("P99>1ms", "did you mean p99? available: p50"),
+        ("p99.9.9>1ms", "unknown metric"),
+        ("p100>1ms", "use max instead of p100"),
+        ("p0>1ms", "use min instead of p0"),
+        ("p123>1ms", "a percentile is below 100, and a fraction needs a point"),
+        ("gap_errors>1", "unknown metric 'gap_errors'"),
         ("bytes>1", "did you mean bytes/s?"),
     ],
 )
@@ -113,7 +113,7 @@ def test_what_is_written_otherwise_is_told_how(text: str, told: str) -> None:
 def test_what_only_streams_have(text: str) -> None:
     threshold = Threshold.parse(text)
     threshold.check(Plan(uri=URI, verb="channel"))
-    with pytest.raises(ValueError, match="--stream and --channel only"):
+    with pytest.raises(ValueError, match="only measured with --stream and --channel"):
         threshold.check(Plan(uri=URI))
 
 
@@ -121,7 +121,7 @@ def test_what_only_streams_have(text: str) -> None:
 def test_what_only_open_load_has(text: str) -> None:
     threshold = Threshold.parse(text)
     threshold.check(Plan(uri=URI, rate=5))
-    with pytest.raises(ValueError, match="--rate only"):
+    with pytest.raises(ValueError, match="only measured with --rate"):
         threshold.check(Plan(uri=URI))
 
 

@@ -81,9 +81,9 @@ def test_what_a_protocol_has_not(uris: dict[str, str], protocol: str, words: str
 @pytest.mark.parametrize(
     ("protocol", "words", "code", "told"),
     [
-        ("jmux", "-d gen\tx", 66, "gen N has an N"),
+        ("jmux", "-d gen\tx", 66, "N must be 0 to"),
         ("reactivesocket", "-r fail -d no", 64, "no (0x021)"),
-        ("reactivesocket", "-r nosuch -d no", 65, "there is no route"),
+        ("reactivesocket", "-r nosuch -d no", 65, "unknown route"),
         ("reactivesocket", "--stream -d nobody", 67, "JSON object"),
         ("reactivesocket", "--lease -d x --max-time 5s", 69, "leases are not supported"),
         ("rsio", "--stream -d nobody", 64, "JSON object"),
@@ -118,7 +118,7 @@ def test_load(uris: dict[str, str], protocol: str, words: str, succeeded: int, r
     assert (found["succeeded"], found["failed"], found["received_bytes"]) == (succeeded, 0, received)
     if protocol == "rsio":
         assert found["round_trip_ms"] is None
-        assert ran.errors == "afflux: rsio has no KEEPALIVE: the round trip is not known, nor what credit costs\n"
+        assert ran.errors == "afflux: rsio has no KEEPALIVE: the round trip and the cost of credit are unknown\n"
     else:
         assert found["round_trip_ms"] > 0
 

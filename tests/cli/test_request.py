@@ -202,7 +202,7 @@ def test_a_silent_stdin_does_not_hold_up_the_end(uri: str) -> None:
 def test_an_unknown_route_is_rejected(uri: str, verb: str) -> None:
     ran = afflux(["request", uri, verb, "-r", "nosuch", "-d", '{"count":1}'])
     assert (ran.returncode, ran.stdout) == (65, "")
-    assert "there is no route 'nosuch'" in ran.stderr
+    assert "unknown route 'nosuch'" in ran.stderr
 
 
 @pytest.mark.parametrize("words", [["--mmt", "é"], ["--dmt", "x" * 300]])

@@ -1,4 +1,4 @@
-"""Load for any RSocket server, and what it measures: latency, throughput, stalls. Nothing is defined in this file.
+"""Load-test a server and measure latency, throughput and stalls.
 
 ::
 

@@ -1,8 +1,7 @@
-"""A timer that is exact to about 50 µs where the system allows it. Who wants to be woken when is decided elsewhere.
+"""Provide a timer with a precision of about 50 µs where the system supports it.
 
-The timers of event loops count whole milliseconds. That is no use for a load of 5,000 requests a second: each would
-start up to a millisecond late, and be told as that much slower. Linux has timers that are files, and a loop waits for
-those exactly; elsewhere the loop's own timer has to do.
+Event loops round timers to milliseconds. At 5,000 requests per second each request would start up to a millisecond
+late, which would count as latency. On Linux a timerfd wakes the loop precisely; elsewhere the loop's own timer is used.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ _FLAGS = os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)
 
 
 class Alarm:
-    """Calls ``ring`` at a moment. One moment is set at a time; ``close`` it in the end.
+    """Call ``ring`` at a set time. Only one time is set at once; call ``close`` at the end.
 
     Args:
-        clock: what moments are told by, in seconds.
-        ring: what to call; it may set the next moment.
-        exact: False for the loop's own timer, as for a loop whose time is made up.
+        clock: returns the current time in seconds.
+        ring: the callback; it may set the next time.
+        exact: False for the loop's own timer, as in simulated time.
     """
 
     def __init__(self, clock: Callable[[], float], ring: Callable[[], None], *, exact: bool = True) -> None:
@@ -38,7 +37,7 @@ class Alarm:
             self._loop.add_reader(self._timer.fd, self._read)
 
     def set(self, when: float) -> None:
-        """Ring at ``when``, and not at what was set before."""
+        """Ring at ``when``; replaces the time set before."""
         wait = max(0.0, when - self._clock())
         if self._timer is not None:
             self._timer.set(wait)
@@ -48,7 +47,7 @@ class Alarm:
         self._handle = self._loop.call_later(wait, self._rang)
 
     def close(self) -> None:
-        """Ring no more."""
+        """Cancel the timer and release it."""
         if self._timer is not None:
             self._loop.remove_reader(self._timer.fd)
             os.close(self._timer.fd)
@@ -74,7 +73,7 @@ class _Setting(ctypes.Structure):
 
 
 class _Timer:
-    """A timer of Linux (timerfd). The module os has it from Python 3.13 on."""
+    """A Linux timerfd, through ctypes; the module os has it only since Python 3.13."""
 
     def __init__(self, library: ctypes.CDLL, fd: int) -> None:
         self._library = library
@@ -83,7 +82,7 @@ class _Timer:
 
     @classmethod
     def made(cls) -> _Timer | None:
-        """One, or None where there is none."""
+        """Create a timer; None if the system does not support it."""
         if not sys.platform.startswith("linux"):
             return None
         try:
@@ -94,14 +93,14 @@ class _Timer:
         return cls(library, fd) if fd >= 0 else None
 
     def set(self, wait: float) -> None:
-        """Be readable after so many seconds."""
-        nanoseconds = max(1, int(wait * 1e9))  # nothing at all would stop it
+        """Make the descriptor readable after ``wait`` seconds."""
+        nanoseconds = max(1, int(wait * 1e9))  # zero would disarm the timer
         value = self._setting.value
         value.seconds, value.nanoseconds = divmod(nanoseconds, 1_000_000_000)
         self._library.timerfd_settime(self.fd, 0, ctypes.byref(self._setting), None)
 
     def rang(self) -> bool:
-        """Whether the time has come; reading says so once."""
+        """Whether the timer has expired; true once per expiry."""
         try:
             return bool(os.read(self.fd, 8))
         except BlockingIOError:

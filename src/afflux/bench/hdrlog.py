@@ -1,6 +1,6 @@
-"""Histograms as others read them: the compressed form of HdrHistogram (V2), and its log of lines. No measuring here.
+"""Encode and decode histograms in HdrHistogram's compressed format (V2), and write its log lines.
 
-Any HdrHistogram tool reads what is written here, whatever its language, and may add it to its own.
+HdrHistogram tools of any language can read and merge the result.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _INNER = Struct(">IIIIqqd")
 _COMPRESSED = 0x1C849314
 _PLAIN = 0x1C849313
 _MOST_BYTES = 9
-"Bytes of a number at most; the ninth has eight bits."
+"Maximum bytes of a number; the ninth has eight bits."
 
 _MOST = 0x400_0000
-"Bytes that a compressed histogram may have when it is read: 64 MiB."
+"Maximum size of a decompressed histogram: 64 MiB."
 
 HEADER = (
     "#[Histogram log format version 1.3]\n"
@@ -32,7 +32,7 @@ HEADER = (
 
 
 def encode(histogram: Histogram) -> bytes:
-    """The histogram in the form V2, compressed. Least and greatest keep the histogram's precision only."""
+    """Encode a histogram in compressed V2. Minimum and maximum are rounded to the histogram's precision."""
     body = b"".join(_numbers(histogram.counts()))
     inner = _INNER.pack(_PLAIN, len(body), 0, histogram.digits, histogram.lowest, histogram.highest, 1.0)
     packed = zlib.compress(inner + body)
@@ -40,10 +40,10 @@ def encode(histogram: Histogram) -> bytes:
 
 
 def decode(data: bytes) -> Histogram:
-    """The histogram that ``data`` is.
+    """Decode a histogram.
 
     Raises:
-        ValueError: it is not one in the form V2, or a damaged one.
+        ValueError: ``data`` is not a V2 histogram, or is damaged.
     """
     try:
         cookie, size = _OUTER.unpack_from(data)
@@ -57,18 +57,18 @@ def decode(data: bytes) -> Histogram:
         histogram = Histogram(highest, digits, lowest)
         histogram.set_counts(_counts(plain[_INNER.size :], histogram.slots))
     except (error, zlib.error, IndexError) as failure:
-        raise ValueError(f"a damaged histogram: {failure}") from None
+        raise ValueError(f"damaged histogram: {failure}") from None
     return histogram
 
 
 def line(histogram: Histogram, tag: str, start: float, length: float) -> str:
-    """A line of a log.
+    """Return one log line.
 
     Args:
-        histogram: of nanoseconds; the log says its greatest in milliseconds.
-        tag: what is counted; commas and blanks become ``_``.
+        histogram: in nanoseconds; the log shows its maximum in milliseconds.
+        tag: the name of the series; commas and spaces become ``_``.
         start: seconds since 1970.
-        length: seconds that were measured.
+        length: duration of the measurement in seconds.
     """
     tag = "_".join(tag.replace(",", " ").split())
     most = f"{start:.3f},{length:.3f},{histogram.max / 1e6:.3f}"
@@ -76,7 +76,7 @@ def line(histogram: Histogram, tag: str, start: float, length: float) -> str:
 
 
 def _numbers(counts: Iterable[int]) -> Iterator[bytes]:
-    """Counts as ZigZag LEB128; a negative number is so many zeros."""
+    """Encode counts as ZigZag LEB128; -n encodes n zeros."""
     zeros = 0
     for count in counts:
         if count == 0:
@@ -98,8 +98,8 @@ def _varint(value: int) -> bytes:
 
 
 def _counts(data: bytes, most: int) -> Iterator[int]:
-    """The counts, zeros included, ``most`` at most."""
-    at = told = 0
+    """Decode the counts, including zeros, up to ``most`` of them."""
+    at = seen = 0
     while at < len(data):
         value = shift = 0
         for size in range(_MOST_BYTES):
@@ -111,9 +111,9 @@ def _counts(data: bytes, most: int) -> Iterator[int]:
             if byte < 0x80 or last:
                 break
         number = value >> 1 ^ -(value & 1)
-        told += max(1, -number)
-        if told > most:
-            raise ValueError(f"a damaged histogram: more counts than {most}")
+        seen += max(1, -number)
+        if seen > most:
+            raise ValueError(f"damaged histogram: more than {most} counts")
         if number > 0:
             yield number
         else:

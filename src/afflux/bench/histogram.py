@@ -1,12 +1,12 @@
-"""A histogram of a fixed relative precision, in the layout of HdrHistogram. Counting only: no clock, no files.
+"""Count values in a histogram of fixed relative precision, in the layout of HdrHistogram.
 
-1. Values are whole numbers from 0. ``digits`` significant digits of each are kept: with 3, two values share a count
-   only if they differ by less than a thousandth.
-2. Memory depends on the range and the digits, never on how much is recorded: ``slots`` counts of 8 bytes at most, and
-   no more of them than the largest value so far needs.
-3. Two histograms of one layout add up: merging them equals recording everything in one.
-4. The layout: values below ``2 ** (h + 1)`` have a count each, where that is the least power of two that is not below
-   ``2 * 10 ** digits``. Each doubling of the range above has ``2 ** h`` counts more, twice as wide as those before.
+1. Values are integers from 0, recorded with ``digits`` significant digits: with 3, two values share a count only if
+   they differ by less than a thousandth.
+2. Memory depends on the range and the digits, not on the number of values: at most ``slots`` counts of 8 bytes, and
+   only as many as the largest value so far requires.
+3. Histograms of the same layout can be merged: the result equals recording everything in one.
+4. Layout: values below ``2 ** (h + 1)``, the smallest power of two not below ``2 * 10 ** digits``, have one count each.
+   Each doubling of the range above adds ``2 ** h`` counts, each twice as wide as those before.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ HOUR_NS = 3_600_000_000_000
 
 
 class Histogram:
-    """How often each value was seen.
+    """Count how often each value was recorded.
 
     Args:
-        highest: the largest value that is told apart; larger ones count as this one, and in ``clipped``.
-        digits: significant digits that are kept, 1 to 5.
-        lowest: the smallest difference worth telling; it is rounded down to a power of two.
+        highest: the largest distinct value; larger ones count as this one, and in ``clipped``.
+        digits: significant digits, 1 to 5.
+        lowest: the smallest distinguishable difference; rounded down to a power of two.
     """
 
     __slots__ = (
@@ -49,7 +49,7 @@ class Histogram:
 
     def __init__(self, highest: int = HOUR_NS, digits: int = 3, lowest: int = 1) -> None:
         if not (1 <= digits <= 5 and lowest >= 1 and 2 * lowest <= highest < 1 << 62):
-            raise ValueError(f"1 to 5 digits, of 1 or more up to 2^62, not {digits} of {lowest} to {highest}")
+            raise ValueError(f"invalid histogram: {digits} digits (1 to 5) of {lowest} to {highest} (1 to 2^62)")
         self.highest = highest
         self.digits = digits
         self.lowest = lowest
@@ -71,14 +71,14 @@ class Histogram:
         """Count ``value``, ``count`` times.
 
         Raises:
-            ValueError: it is negative.
+            ValueError: ``value`` or ``count`` is negative.
         """
         if value > self.highest:
             self.clipped += count
             value = self.highest
         elif value < 0 or count < 0:
-            raise ValueError(f"values and counts are 0 or more, not {value}, {count} times")
-        # The index, written out: this is what a load tool does for every request.
+            raise ValueError(f"negative value or count: {value}, {count} times")
+        # index_of, inlined: a load test runs this for every request.
         bucket = (value | self._mask).bit_length() - self._width
         index = (bucket << self._half) + (value >> bucket + self._shift)
         try:
@@ -100,13 +100,13 @@ class Histogram:
             record(value)
 
     def merge(self, other: Histogram) -> None:
-        """Add what ``other`` has counted.
+        """Add the counts of ``other``.
 
         Raises:
-            ValueError: its layout is another.
+            ValueError: the layouts differ.
         """
         if (other.digits, other.lowest, other.highest) != (self.digits, self.lowest, self.highest):
-            raise ValueError("histograms of different layouts do not add up")
+            raise ValueError("cannot merge histograms of different layouts")
         self._grow(len(other._counts) - 1)
         counts = self._counts
         for index, count in enumerate(other._counts):
@@ -117,21 +117,21 @@ class Histogram:
         self._min = min(self._min, other._min)
         self._max = max(self._max, other._max)
 
-    # -- asking ---------------------------------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------------------
 
     @property
     def min(self) -> int:
-        """The least value recorded, exactly; 0 when there is none."""
+        """The exact minimum; 0 if nothing was recorded."""
         return self._min if self.count else 0
 
     @property
     def max(self) -> int:
-        """The greatest value recorded, exactly, but for those above ``highest``; 0 when there is none."""
+        """The exact maximum, up to ``highest``; 0 if nothing was recorded."""
         return self._max
 
     def percentile(self, percent: float) -> int:
-        """A value that at least ``percent`` % of all values do not exceed: the least one, by the precision kept. It is
-        never more than ``max``; 0 when nothing was recorded.
+        """Return the smallest value that at least ``percent`` % of all values do not exceed, within the precision and
+        never above ``max``; 0 if nothing was recorded.
 
         Raises:
             ValueError: ``percent`` is not 0 to 100.
@@ -139,12 +139,12 @@ class Histogram:
         return self.percentiles([percent])[0]
 
     def percentiles(self, percents: Iterable[float]) -> list[int]:
-        """Several percentiles for the price of one."""
+        """Return several percentiles in one pass."""
         found = []
         sums = list(accumulate(self._counts))
         for percent in percents:
             if not 0 <= percent <= 100:
-                raise ValueError(f"a percentile is 0 to 100, not {percent:g}")
+                raise ValueError(f"invalid percentile {percent:g}: expected 0 to 100")
             rank = max(1, math.ceil(round(percent * self.count / 100, 6)))
             index = bisect_left(sums, rank)
             found.append(min(self.range_at(index)[1], self.max) if self.count else 0)
@@ -152,12 +152,12 @@ class Histogram:
 
     @property
     def mean(self) -> float:
-        """The mean, by the precision kept; 0.0 when nothing was recorded."""
+        """The mean, within the precision; 0.0 if nothing was recorded."""
         return min(max(self._rough_mean(), self.min), self.max)
 
     @property
     def stddev(self) -> float:
-        """The standard deviation of all values, by the precision kept; 0.0 when nothing was recorded."""
+        """The standard deviation of all values, within the precision; 0.0 if nothing was recorded."""
         if not self.count:
             return 0.0
         mean = self._rough_mean()
@@ -165,7 +165,7 @@ class Histogram:
         return math.sqrt(squares / self.count)
 
     def buckets(self) -> Iterator[tuple[int, int, int]]:
-        """``(least, greatest, count)`` for each range of values that were seen, in order."""
+        """Yield ``(least, greatest, count)`` for each range with recorded values, in order."""
         for index, count in enumerate(self._counts):
             if count:
                 yield (*self.range_at(index), count)
@@ -174,36 +174,35 @@ class Histogram:
 
     @property
     def slots(self) -> int:
-        """Counts that there may be at most."""
+        """Maximum number of counts."""
         return self.index_of(self.highest) + 1
 
     def index_of(self, value: int) -> int:
-        """Which count a value has."""
+        """Return the index of a value's count."""
         bucket = (value | self._mask).bit_length() - self._width
         return int((bucket << self._half) + (value >> bucket + self._shift))
 
     def range_at(self, index: int) -> tuple[int, int]:
-        """The least and the greatest value of a count."""
+        """Return the least and the greatest value of the count at ``index``."""
         bucket = max(0, (index >> self._half) - 1)
         width = bucket + self._shift
         least = (index - (bucket << self._half)) << width
         return least, least + (1 << width) - 1
 
     def counts(self) -> list[int]:
-        """Every count, up to the last one that is not 0."""
+        """Return every count, up to the last one that is not 0."""
         return self._counts[: self.index_of(self._max) + 1].tolist() if self.count else []
 
     def set_counts(self, counts: Iterable[int]) -> None:
-        """Record by index: what ``counts`` of another histogram gave. Least and greatest are known by the precision
-        kept.
+        """Record the result of another histogram's ``counts``. Minimum and maximum are rounded to the precision.
 
         Raises:
-            ValueError: more counts than the layout has.
+            ValueError: there are more counts than the layout has.
         """
         for index, count in enumerate(counts):
             if count:
                 if index >= self.slots:
-                    raise ValueError(f"more counts than {self.slots}")
+                    raise ValueError(f"more than {self.slots} counts")
                 least, greatest = self.range_at(index)
                 self.record(min(greatest, self.highest), count)
                 self._min = min(self._min, least)
@@ -217,24 +216,24 @@ class Histogram:
         )
         return mine == theirs
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __bool__(self) -> bool:
         return self.count > 0
 
-    # -- inside ---------------------------------------------------------------------------------------------
+    # -- internals ------------------------------------------------------------------------------------------
 
     def _rough_mean(self) -> float:
-        """The mean of the ranges' middles; it may lie a little beside all that was seen."""
+        """Return the mean of the ranges' midpoints, which may be slightly outside of the recorded values."""
         return sum(_middle(*bucket) for bucket in self.buckets()) / self.count if self.count else 0.0
 
     def _grow(self, index: int) -> None:
-        """Have room for an index: by whole doublings of the range, so that it seldom happens."""
+        """Extend the counts to an index, by whole doublings of the range so that it is rare."""
         missing = (((index >> self._half) + 1) << self._half) - len(self._counts)
         if missing > 0:
             self._counts.frombytes(bytes(8 * missing))
 
 
 def _middle(least: int, greatest: int, count: int = 1) -> int:
-    """What stands for a range in a mean: its middle, rounded up."""
+    """Return the midpoint of a range, rounded up, times its count."""
     return (least + greatest + 1) // 2 * count

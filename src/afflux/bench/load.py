@@ -1,12 +1,12 @@
-"""The load itself: streams that ask, and one task that watches over them. What is counted is in ``tally``.
+"""Generate the load: tasks that send requests, and one task that supervises them. See ``tally`` for the counts.
 
-1. Each stream is a task that takes turns (``schedule``) for as long as there are any. A turn says when its request was
-   meant to begin; latency counts from there.
-2. Every turn has an outcome: succeeded, failed, cut or unfinished. Nothing is left out because it was slow.
-3. One task looks at all streams now and then, and gives up what has taken longer than ``timeout``. That costs less
-   than a timer for each request, and bounds the end of the run.
-4. A connection that is lost comes back by itself. A stream whose connection does not come back stops; when all have,
-   the run is over.
+1. Each stream is a task that takes turns from the ``schedule`` until none are left. A turn carries the scheduled start
+   of its request; latency is measured from there.
+2. Every turn has an outcome: succeeded, failed, cut or unfinished. Slow requests are never omitted.
+3. One task periodically checks all streams and cancels requests that take longer than ``timeout``. This costs less than
+   a timer for each request, and bounds the end of the run.
+4. A lost connection is reopened. A stream whose connection cannot be reopened stops; when all have stopped, the run
+   ends.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ Clock = Callable[[], float]
 "Monotonic seconds."
 
 _DIALING = 32
-"Connections that are made at the same time."
+"Connections that are opened concurrently."
 
 _PAUSE_S = 0.1
-"Seconds that a stream waits after it has lost its connection."
+"Seconds that a stream waits after losing its connection."
 
 _TELL_S = 0.25
-"Seconds between two reports of progress."
+"Seconds between progress reports."
 
 _HOPELESS = (LocalProtocolError, Unsupported)
-"Errors that every further request would meet as well; so would a client that the server does not want."
+"Errors that every further request would raise as well, as would a client that the server refuses."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run is."""
+    """The progress of a run."""
 
     phase: Literal["warming up", "measuring", "waiting"]
-    "Waiting is for what is under way when the time is over."
+    "``waiting`` is for requests in flight after the end of the duration."
     elapsed: float
     "Seconds in this phase."
     share: float | None
-    "How much of the phase is done, 0 to 1; None when that is not known."
+    "Completed share of the phase, 0 to 1; None if unknown."
     done: int
-    "Requests that are over."
+    "Completed requests."
     failed: int
     items: int
 
@@ -85,19 +85,19 @@ async def run(
     gate: Gate | None = None,
     clock: Clock | None = None,
 ) -> Result:
-    """Put the load on the server, and return what was measured.
+    """Run the load and return the measurements.
 
     Args:
-        plan: what to do.
-        tell: called now and then with how far it is; keep it short, for it is in the way of what is measured.
-        stop: set it to end early; the result is of what was measured until then, and says so.
-        gate: awaited when everything is ready, before measuring begins.
-        clock: monotonic seconds, for a loop whose time is made up.
+        plan: the load.
+        tell: called periodically with the progress; it must be fast, because it delays the measurement.
+        stop: set it to stop early; the result covers the time until then and is marked as interrupted.
+        gate: awaited when everything is ready, before measuring starts.
+        clock: returns monotonic seconds, for simulated time.
 
     Raises:
         ConnectFailed: no connection could be made.
-        SetupRefused: the server does not want this client.
-        LocalProtocolError: what is to be sent can not be sent.
+        SetupRefused: the server refused this client.
+        LocalProtocolError: the request cannot be sent.
     """
     if plan.workers > 1:
         from afflux.bench.workers import run_workers
@@ -116,7 +116,7 @@ async def run(
 
 @asynccontextmanager
 async def connected(plan: Plan) -> AsyncIterator[list[Peer]]:
-    """All connections of a plan; they come back when they are lost."""
+    """Open all connections of a plan; lost connections are reopened."""
     few = asyncio.Semaphore(_DIALING)
     again = afflux.Backoff(first=_PAUSE_S, most=1.0, patience=plan.timeout / 2)
 
@@ -143,7 +143,7 @@ async def connected(plan: Plan) -> AsyncIterator[list[Peer]]:
 
 
 class _Slot:
-    """One stream: what the watch has to know of it."""
+    """The state of one stream for the supervising task."""
 
     __slots__ = ("since", "task", "why")
 
@@ -151,19 +151,19 @@ class _Slot:
 
     def __init__(self) -> None:
         self.since: float | None = None
-        "When its request began, or its last item came; None between two requests."
+        "When its request started or its last item arrived; None between requests."
         self.why: Literal["timeout", "cut", "unfinished"] | None = None
-        "Why it is being given up."
+        "Why its request is being canceled."
 
     def give_up(self, why: Literal["timeout", "cut", "unfinished"]) -> None:
-        """Cancel what is under way."""
+        """Cancel the request in flight."""
         if self.since is not None and self.why is None:
             self.why = why
             self.task.cancel()
 
 
 class Load:
-    """One phase of a run, on connections that are there."""
+    """One phase of a run, on open connections."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class Load:
         self._ask: Callable[[Peer, float, _Slot], Awaitable[None]] = asks[plan.verb]
 
     async def run(self) -> Result:
-        """Do it.
+        """Run the phase.
 
         Raises:
             SetupRefused, LocalProtocolError, Unsupported: no request can succeed.
@@ -206,11 +206,11 @@ class Load:
             slot = _Slot()
             slot.task = asyncio.ensure_future(self._work(peer, slot))
             self._slots.append(slot)
-        await asyncio.sleep(0)  # all of them wait for their first turn now
+        await asyncio.sleep(0)  # all streams now wait for their first turn
         started, cpu, begun = time.time(), time.process_time(), time.perf_counter()
         self._begin()
         tasks = [slot.task for slot in self._slots]
-        together, watch = asyncio.gather(*tasks), asyncio.ensure_future(self._watch())
+        together, watch = asyncio.gather(*tasks), asyncio.ensure_future(self._supervise())
         try:
             await asyncio.wait((together, watch), return_when=asyncio.FIRST_COMPLETED)
             if watch.done():
@@ -222,17 +222,17 @@ class Load:
             await asyncio.wait((watch, *tasks))
             await asyncio.wait((together,))
             if not together.cancelled():
-                together.exception()  # it is raised already, or the run was canceled
+                together.exception()  # already raised, or the run was canceled
             self._turns.close()
         if self._hopeless is not None:
             raise self._hopeless
         used = time.process_time() - cpu
         return self._result(started, used / max(1e-9, time.perf_counter() - begun))
 
-    # -- what a stream does -----------------------------------------------------------------------------------
+    # -- streams ------------------------------------------------------------------------------------------------
 
     async def _work(self, peer: Peer, slot: _Slot) -> None:
-        """Take turns."""
+        """Take turns until none are left."""
         turns, ask, clock = self._turns, self._ask, self._clock
         delay = self._tally.delay if self._plan.rate is not None else None
         while (meant := await turns.take()) is not None:
@@ -251,7 +251,7 @@ class Load:
                 slot.task.uncancel()
                 self._given_up(slot, meant)
             except Error as error:
-                slot.since = None  # it is over, and nothing of it is to be given up
+                slot.since = None  # the request has ended: nothing to cancel
                 if not await self._failed(error):
                     self._stopped += 1
                     return
@@ -267,7 +267,7 @@ class Load:
         self._tally.ended(meant, self._clock())
 
     async def _flow(self, peer: Peer, meant: float, slot: _Slot) -> None:
-        await _there(peer)
+        await _connected(peer)
         start = self._clock()
         plan = self._plan
         meter = Meter(plan.credit, self._trip, start, plan.take, plan.limits.connection_bytes // 4)
@@ -280,7 +280,7 @@ class Load:
         self._tally.ended(meant, self._clock())
 
     async def _take(self, stream: ItemStream, batches: _Batches, meter: Meter, meant: float, slot: _Slot) -> None:
-        """Take items to the end, or as many as are wanted."""
+        """Consume items to the end, or up to ``take``."""
         clock, came, take = self._clock, self._tally.came, self._plan.take
         first: float | None = meant
         before, here = meant, False
@@ -309,10 +309,10 @@ class Load:
         rest = (self._payload if number == 0 else item for number in range(plan.items))
         return peer.channel(rest, credit=0)
 
-    # -- what ends otherwise ----------------------------------------------------------------------------------
+    # -- failures -----------------------------------------------------------------------------------------------
 
     def _given_up(self, slot: _Slot, meant: float) -> None:
-        """The watch has canceled a request."""
+        """Count a request that the supervising task has canceled."""
         why, slot.why = slot.why, None
         if why == "timeout":
             what = "item" if self._plan.flows else "answer"
@@ -324,7 +324,7 @@ class Load:
             self._tally.unfinished += 1
 
     async def _failed(self, error: Error) -> bool:
-        """Count it; whether the stream may go on."""
+        """Count the error; return whether the stream may continue."""
         self._tally.fail(kind_of(error))
         if isinstance(error, _HOPELESS) or (isinstance(error, SetupRefused) and error.code != Code.CONNECTION_ERROR):
             self._hopeless = self._hopeless or error
@@ -336,17 +336,17 @@ class Load:
         await asyncio.sleep(_PAUSE_S if isinstance(error, ConnectionClosed) else 0)
         return True
 
-    async def _watch(self) -> None:
-        """Give up what takes too long, end the run when its time is over or somebody wants it, and tell."""
+    async def _supervise(self) -> None:
+        """Cancel slow requests, end the run after its duration or on ``stop``, and report progress."""
         period = min(_TELL_S, max(0.01, self._plan.timeout / 20))
-        told = asyncio.ensure_future(self._stop.wait())
+        stopped = asyncio.ensure_future(self._stop.wait())
         guards = [asyncio.ensure_future(self._guard(peer)) for peer in self._peers if self._plan.verb == "fire"]
         try:
             self._report(self._start)
             while not self._stop.is_set():
                 now = self._clock()
                 wait = min(period, self._until - now) if now < self._until else period
-                await asyncio.wait((told,), timeout=wait)
+                await asyncio.wait((stopped,), timeout=wait)
                 now = self._clock()
                 if now >= self._until and self._plan.cuts:
                     for slot in self._slots:
@@ -360,12 +360,12 @@ class Load:
             for slot in self._slots:
                 slot.give_up("unfinished")
         finally:
-            for task in (told, *guards):
+            for task in (stopped, *guards):
                 task.cancel()
 
     async def _guard(self, peer: Peer) -> None:
-        """Count how often a connection is lost. No fire hears of it: the next one waits for the next connection."""
-        with suppress(Error):  # it does not come back: that, a fire does hear
+        """Count lost connections. Fires do not raise on a loss: the next one waits for the next connection."""
+        with suppress(Error):  # if it cannot be reopened, the next fire raises
             while True:
                 driver = peer._driver
                 await asyncio.shield(driver.closed)
@@ -374,7 +374,7 @@ class Load:
                     return
                 await driver.renew()
 
-    # -- what came of it --------------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> Turns:
         plan = self._plan
@@ -423,7 +423,9 @@ class Load:
         not_started = backlog = 0
         if isinstance(turns, Open):
             not_started, backlog = turns.arrivals.given_up, turns.arrivals.backlog
-            tally.gave_up("NotStarted", plan.timeout, f"not begun within {plan.timeout:g} s of its time", not_started)
+            tally.gave_up(
+                "NotStarted", plan.timeout, f"not started within {plan.timeout:g} s of its scheduled start", not_started
+            )
         tally.unfinished += self._unserved
         return Result(
             plan=plan,
@@ -442,12 +444,12 @@ class Load:
         )
 
 
-async def _there(peer: Peer) -> None:
-    """Wait for a connection that is being made again. Requests and fires do so by themselves; a stream whose credit is
-    granted by hand opens at once or not at all.
+async def _connected(peer: Peer) -> None:
+    """Wait for a connection that is being reopened. Requests and fires wait by themselves; a stream with manual credit
+    opens immediately or fails.
 
     Raises:
-        ConnectFailed: it did not come back.
+        ConnectFailed: the connection could not be reopened.
     """
     driver = peer._driver
     if driver.over and driver.renew is not None:
@@ -455,7 +457,7 @@ async def _there(peer: Peer) -> None:
 
 
 def _size(batch: list[afflux.Payload]) -> int:
-    """Bytes of data and metadata. len(payload) is a call for each item: 60 ns of the 600 that one costs."""
+    """Return the bytes of data and metadata. Avoids len(payload), a call that takes 60 of the 600 ns per item."""
     size = 0
     for payload in batch:
         size += len(payload.data)

@@ -1,18 +1,17 @@
-"""Where the time of one stream goes, and when it is granted more. Numbers only: no connection, and no clock of its own.
+"""Attribute the time of one stream to credit, peer or application, and decide its grants. Time is an argument.
 
-The window is that of ``peer.stream(credit=)``, but the grants are made by hand: only so it is known under which grant
-an item came.
+The window is that of ``peer.stream(credit=)``, but credit is granted manually, because that shows which grant covers
+each item.
 
-Each moment of a stream belongs to one of three:
+Each moment of a stream counts towards one of three:
 
-- **application**: items are here, and this client is at work on them.
-- **credit**: this client waits, and the peer can not have had credit for the item that comes next: the grant which
-  covers it was made less than a round trip ago. (A grant takes half a round trip to the peer, and the item under it
-  half a round trip back.)
-- **peer**: this client waits, and the peer has had credit for long enough. It has nothing to send, or is slow, or the
-  network is full.
+- **application**: items have arrived, and the client is processing them.
+- **credit**: the client waits, and the peer cannot have had credit for the next item: the grant that covers it was made
+  less than a round trip ago. (A grant takes half a round trip to the peer, and the item half a round trip back.)
+- **peer**: the client waits, and the peer has had credit for longer than that. The peer has nothing to send or is slow,
+  or the network is saturated.
 
-The wait for the first item is the peer's: there the request itself is on its way.
+The wait for the first item counts towards the peer, because the request itself is in flight.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from afflux.core.credit import SATURATED
 __all__ = ["UNBOUNDED", "Meter"]
 
 UNBOUNDED = 0x7FFFFFFF
-"Credit without a bound: the most that one grant can say."
+"Unbounded credit: the maximum of one grant."
 
 
 class Meter:
-    """The grants and the waits of one stream.
+    """Measure the grants and waits of one stream.
 
     Args:
         credit: the window in items, or "auto".
-        trip: seconds of a round trip; None when it is not known: then nothing is told of credit.
+        trip: seconds of a round trip; if None, no time counts towards credit.
         now: the time at which the stream is opened.
-        take: items that are wanted in all; no more are granted.
-        byte_limit: what the items of a window should fit into.
+        take: total items wanted; no more are granted.
+        byte_limit: bytes that the items of a window should fit in.
     """
 
     __slots__ = (
@@ -57,41 +56,41 @@ class Meter:
     ) -> None:
         window = window_of(credit, byte_limit)
         if window is None:
-            raise ValueError("a stream that is measured has credit")
+            raise ValueError("a measured stream requires credit")
         self._window = window
         self._adaptive = window if isinstance(window, AutoWindow) else None
         self._trip = trip or 0.0
         self._left = SATURATED if take is None else take
         self._since = now
         self._grants: deque[tuple[int, float]] = deque()
-        "How many items were granted in all, and when."
+        "Total items granted, and the time of each grant."
         self.taken = 0
-        "Items that came."
+        "Items received."
         self.application = 0.0
-        "Seconds in which this client worked."
+        "Seconds in which the client processed items."
         self.credit = 0.0
-        "Seconds in which the peer had no credit."
+        "Seconds spent waiting while the peer had no credit."
         self.peer = 0.0
-        "Seconds in which it had."
+        "Seconds spent waiting while the peer had credit."
 
     def opened(self, now: float) -> int:
-        """How many items to grant first."""
+        """Return the initial grant."""
         return self._granted(self._window.initial(now), now)
 
     def came(self, items: int, size: int, now: float) -> int:
-        """Items of so many bytes in all were taken: how many to grant now, or 0."""
+        """Record consumed items and their total bytes; return how many to grant now, or 0."""
         self.taken += items
         if self._adaptive is not None:
             self._adaptive.arrived(items, now)
         return self._granted(self._window.consumed(items, size, now), now)
 
     def worked(self, now: float) -> None:
-        """This client was at work until now."""
+        """Count the time since the last call as processing."""
         self.application += now - self._since
         self._since = now
 
     def waited(self, now: float) -> None:
-        """This client has waited until now, for the next item or for the end."""
+        """Count the time since the last call as waiting for the next item or the end."""
         waited = now - self._since
         credit = 0.0
         if self.taken:

@@ -1,4 +1,4 @@
-"""What a load is to be: every choice in one value, checked. No connection lives here."""
+"""Describe a load as one validated value."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ Verb = Literal["request", "fire", "stream", "channel"]
 
 MOST_CONNECTIONS = 10_000
 MOST_STREAMS = 100_000
-"Streams at once, over all connections of one process."
+"Concurrent streams over all connections of one process."
 
 MOST_WORKERS = 256
 
 _PATTERN = b"0123456789abcdefghijklmnopqrstuv"
 _OPEN_STREAMS = 256
-"Streams at once on each connection under open load, unless the caller says otherwise."
+"Default streams per connection of open load."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A load to put on a server.
+    """A load to run against a server.
 
-    Without ``rate`` the load is closed: each stream that has ended is followed by another. With ``rate`` it is open: so
-    many requests begin in every second, however the server keeps up.
+    Without ``rate`` the load is closed: each stream that ends is followed by another. With ``rate`` it is open: that
+    many requests start per second, whether the server keeps up or not.
 
     Raises:
-        ValueError: a choice that can not be, or two that contradict each other.
-        AddressError: an address that can not be.
+        ValueError: a value is invalid, or two values contradict each other.
+        AddressError: the address is invalid.
     """
 
     uri: str
-    "The server."
+    "Address of the server."
     verb: Verb = "request"
-    "What is asked."
+    "The interaction to measure."
     requests: int | None = None
-    "End after so many, warming up not counted."
+    "Stop after this number, not counting the warm-up."
     duration: float | None = None
-    "End after so many seconds; 10 when ``requests`` is None as well."
+    "Stop after this number of seconds; 10 if ``requests`` is None as well."
     connections: int = 1
     concurrency: int | None = None
-    "Streams at once on each connection; None for 1, and for 256 with ``rate``."
+    "Concurrent streams per connection; None for 1, or for 256 with ``rate``."
     rate: float | None = None
-    "Requests a second, over all connections; None for closed load."
+    "Requests per second, over all connections; None for closed load."
     warmup: float = 0.0
-    "Seconds of the same load before anything is counted."
+    "Seconds of the same load before measuring."
     timeout: float = 10.0
-    """Seconds after which a request without an answer is given up; a stream, after its last item. With ``rate``, also
-    how long after its moment a request may begin at all."""
+    """Seconds after which a request without an answer fails; for a stream, after its last item. With ``rate``, also the
+    maximum delay of a request after its scheduled start."""
     data: bytes = b""
     "Data of each request."
     metadata: bytes | None = None
@@ -65,88 +65,86 @@ class Plan:
     items: int = 1
     "Items that a channel sends."
     take: int | None = None
-    "A stream or a channel is canceled after so many items; None takes all."
+    "Cancel each stream or channel after this number of items; None consumes all."
     ends: bool = False
-    "Streams are known to end by themselves: those that live at the end of the time are waited for, not cut."
+    "Streams end by themselves: those alive at the end of the duration are awaited, not canceled."
     credit: Kept = 256
     "The window of a stream, in items, or ``auto``."
     metadata_mime: str | None = None
     data_mime: str | None = None
     setup: Any = field(default=None, repr=False)
-    "What the server gets when a connection is made, such as ``afflux.Bearer(token)``."
+    "Sent to the server at setup, such as ``afflux.Bearer(token)``."
     limits: Limits = field(default_factory=Limits.trusted)
     workers: int = 1
     "Processes that share the load."
     turn: tuple[int, int] = (0, 1)
-    "Which arrivals of open load are this process's: the first one, and every so manieth from there on."
+    "Arrivals of open load that belong to this process: the index of the first, and the step to the next."
 
     def __post_init__(self) -> None:
         address = parse(self.uri)
         for name, wrong, right in _RULES:
             if wrong(self):
-                raise ValueError(f"{name} is {right}, not {getattr(self, name)!r}")
+                raise ValueError(f"invalid {name} {getattr(self, name)!r}: expected {right}")
         if self.streams * self.connections > MOST_STREAMS * self.workers:
-            at_once = f"{self.connections:,} connections with {self.streams:,} streams each"
-            raise ValueError(
-                f"{at_once} are more than {MOST_STREAMS:,} at once in a process: use fewer, or more workers"
-            )
+            asked = f"{self.connections:,} connections with {self.streams:,} streams each"
+            raise ValueError(f"{asked} exceed {MOST_STREAMS:,} streams per process: use fewer, or more workers")
         if self.connections < self.workers:
-            raise ValueError(f"{self.workers} workers need as many connections, not {self.connections}")
+            raise ValueError(f"{self.workers} workers require at least as many connections, not {self.connections}")
         if self.requests is not None and self.requests < self.workers:
-            raise ValueError(f"{self.workers} workers need as many requests, not {self.requests}")
+            raise ValueError(f"{self.workers} workers require at least as many requests, not {self.requests}")
         if self.workers > 1 and address.transport == "mem":
-            raise ValueError("mem:// is within one process: it has no workers")
+            raise ValueError("mem:// connects within one process: workers are not supported")
 
     @property
     def address(self) -> Address:
-        """The server's address, read."""
+        """The parsed address of the server."""
         return parse(self.uri)
 
     @property
     def streams(self) -> int:
-        """Streams at once on each connection."""
+        """Concurrent streams per connection."""
         if self.concurrency is not None:
             return self.concurrency
         return 1 if self.rate is None else _OPEN_STREAMS
 
     @property
     def seconds(self) -> float | None:
-        """How long the load lasts; None for as long as its requests take."""
+        """Duration of the load; None if only ``requests`` limits it."""
         return 10.0 if self.duration is None and self.requests is None else self.duration
 
     @property
     def flows(self) -> bool:
-        """Whether many items come for a request."""
+        """Whether a request has many items as answer."""
         return self.verb in ("stream", "channel")
 
     @property
     def cuts(self) -> bool:
-        """Whether streams that live at the end of the time are cut."""
+        """Whether streams alive at the end of the duration are canceled."""
         return self.verb == "stream" and not self.ends and self.take is None
 
     @property
     def bounded(self) -> bool:
-        """Whether the credit has a bound."""
+        """Whether the credit is bounded."""
         return self.credit == "auto" or self.credit < UNBOUNDED
 
     def payload(self) -> Payload:
-        """What each request is made of.
+        """Return the payload of each request.
 
         Raises:
-            LocalProtocolError: the route can not be written.
+            LocalProtocolError: the route cannot be encoded.
         """
         return call_payload(self.data, self.metadata, self.route, metadata_mime=self.metadata_mime)
 
     def replace(self, **changes: Any) -> Plan:
-        """The same but for ``changes``. Raises as the constructor does."""
+        """Return a copy with ``changes``. Raises like the constructor."""
         return replace(self, **changes)
 
     def warm(self) -> Plan:
-        """The load that warms up for this one."""
+        """Return the load of the warm-up."""
         return replace(self, duration=self.warmup, requests=None, warmup=0.0)
 
     def shares(self) -> list[Plan]:
-        """What each worker does. The rate stays that of all: they take turns."""
+        """Return the plan of each worker. The rate stays the total, because workers alternate."""
         return [
             replace(
                 self,
@@ -160,7 +158,7 @@ class Plan:
 
 
 def filler(size: int) -> bytes:
-    """``size`` bytes, the same ones every time."""
+    """Return ``size`` deterministic bytes."""
     return (_PATTERN * (size // len(_PATTERN) + 1))[:size]
 
 
@@ -189,7 +187,7 @@ _RULES: tuple[tuple[str, Callable[[Plan], bool], str], ...] = (
     _above("duration", 0.001, 365 * _DAY, " seconds"),
     _above("connections", 1, MOST_CONNECTIONS * MOST_WORKERS, ""),
     _above("concurrency", 1, MOST_STREAMS, ""),
-    _above("rate", 0.001, 10_000_000, " a second"),
+    _above("rate", 0.001, 10_000_000, " per second"),
     _above("warmup", 0, _DAY, " seconds"),
     _above("timeout", 0.001, _DAY, " seconds"),
     _above("items", 1, 1 << 62, ""),

@@ -1,4 +1,4 @@
-"""Results for people and for programs: tables, JSON, CSV, NDJSON, and what is worth a word. Text only, no measuring."""
+"""Format results as tables, JSON, CSV and NDJSON, with notes on their validity."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMA", "as_csv", "as_hdr_log", "as_json", "as_ndjson", "crossed", "document", "notes", "show"]
 
 SCHEMA = "afflux.bench/1"
-"The version of the JSON document. Names are added to it; none is changed or taken away."
+"The version of the JSON document. Names may be added, but are never changed or removed."
 
 _SHORT_S = 0.5
-"Seconds below which that is not said."
+"Runs shorter than this number of seconds are not checked for a busy client."
 
 _BUSY = 0.9
-"The share of a processor above which this client may be what limits a load."
+"The processor share above which the client may be the bottleneck."
 
 
 # -- for programs -------------------------------------------------------------------------------------------
 
 
 def document(result: Result, thresholds: Sequence[Threshold] = ()) -> dict[str, Any]:
-    """A run as JSON has it: every figure, the failures by kind, and the thresholds."""
+    """Return a run as a JSON object: every figure, the failures by kind, and the thresholds."""
     made = result.record()
     made["failures"] = [
         {
@@ -51,7 +51,7 @@ def document(result: Result, thresholds: Sequence[Threshold] = ()) -> dict[str, 
 
 
 def as_json(results: Iterable[Result], thresholds: Sequence[Threshold] = ()) -> str:
-    """All runs in one document; with the histogram of each one's latency, as HdrHistogram writes it."""
+    """Return all runs as one document, each with its latency histogram in HdrHistogram format."""
     runs = [
         document(result, thresholds) | {"latency_hdr": b64encode(encode(result.latency)).decode()} for result in results
     ]
@@ -59,12 +59,12 @@ def as_json(results: Iterable[Result], thresholds: Sequence[Threshold] = ()) -> 
 
 
 def as_ndjson(result: Result, thresholds: Sequence[Threshold] = ()) -> str:
-    """A run as one line."""
+    """Return a run as one line."""
     return json.dumps(document(result, thresholds), separators=(",", ":"), ensure_ascii=False) + "\n"
 
 
 def as_csv(results: Sequence[Result]) -> str:
-    """A line with the names, and one for each run."""
+    """Return a header line, and one line per run."""
     text = io.StringIO()
     rows = [result.record() for result in results]
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
@@ -74,7 +74,7 @@ def as_csv(results: Sequence[Result]) -> str:
 
 
 def as_hdr_log(results: Iterable[Result]) -> str:
-    """A log for the tools of HdrHistogram: a line for each series of each run, its tag says of which."""
+    """Return an HdrHistogram log: one line per series and run, identified by its tag."""
     text = HEADER
     for result in results:
         credit = f".credit-{result.record()['credit']}" if result.plan.flows else ""
@@ -84,11 +84,11 @@ def as_hdr_log(results: Iterable[Result]) -> str:
     return text
 
 
-# -- what is worth a word -----------------------------------------------------------------------------------
+# -- notes --------------------------------------------------------------------------------------------------
 
 
 def crossed(results: Sequence[Result], thresholds: Iterable[Threshold]) -> list[str]:
-    """The thresholds that were crossed, and by what."""
+    """Return one text for each crossed threshold, with the measured value."""
     return [
         _named(result, results) + text
         for result in results
@@ -98,65 +98,65 @@ def crossed(results: Sequence[Result], thresholds: Iterable[Threshold]) -> list[
 
 
 def notes(results: Sequence[Result]) -> list[str]:
-    """What somebody should know before believing the figures."""
+    """Return notes that qualify the figures."""
     return [_named(result, results) + text for result in results for text in _notes(result)]
 
 
 def _notes(result: Result) -> Iterator[str]:
     tally, plan = result.tally, result.plan
     if result.lost is not None:
-        yield f"the run ended early, for the server was lost: {result.lost}"
+        yield f"the run ended early, because the server was lost: {result.lost}"
     if plan.verb == "fire":
         yield from _of_fires(result)
     if result.kept_up is False:
         yield _behind(result)
     if result.slow_here:
         yield (
-            f"this machine began {result.late_here:,} of {result.requests:,} requests more than 1 ms late: "
-            "their latency is not the server's alone"
+            f"this machine started {result.late_here:,} of {result.requests:,} requests more than 1 ms late: "
+            "their latency is not only the server's"
         )
     if result.cpu > _BUSY and result.duration > _SHORT_S:
         more = "use --workers, or another machine" if plan.connections > 1 else "use more connections, and --workers"
-        yield f"this client used {result.cpu:.0%} of a processor, and may be what limits the load: {more}"
+        yield f"this client used {result.cpu:.0%} of a processor and may be the bottleneck: {more}"
     if result.trip is None:
         entry = plan.address.entry
-        why = "the server answers no KEEPALIVE" if entry.keepalives else f"{entry.name} has no KEEPALIVE"
-        yield f"{why}: the round trip is not known, nor what credit costs"
+        why = "the server does not answer KEEPALIVE" if entry.keepalives else f"{entry.name} has no KEEPALIVE"
+        yield f"{why}: the round trip and the cost of credit are unknown"
     if tally.cut:
-        cut, have = ("stream", "was cut", "it has"), ("streams", "were cut", "they have")
-        what, were, they = cut if tally.cut == 1 else have
-        yield f"{tally.cut:,} {what} without an end {were} when the time was over; {they} no latency"
+        one, many = ("stream", "was", "it has"), ("streams", "were", "they have")
+        what, were, they = one if tally.cut == 1 else many
+        yield f"{tally.cut:,} endless {what} {were} canceled at the end of the run; {they} no latency"
     if result.interrupted and tally.unfinished:
-        were = "request was not over and counts" if tally.unfinished == 1 else "requests were not over and count"
-        yield f"interrupted: {tally.unfinished:,} {were} neither way"
+        were = "request was" if tally.unfinished == 1 else "requests were"
+        yield f"interrupted: {tally.unfinished:,} {were} unfinished and counted neither as success nor as failure"
 
 
 def _of_fires(result: Result) -> Iterator[str]:
     if lost := result.tally.connections_lost:
         often = "once" if lost == 1 else f"{lost:,} times"
-        yield f"THE CONNECTION WAS LOST {often.upper()}, and with it what was under way: it counts as sent all the same"
-    yield "fires have no answer: what is counted was sent, and whether it arrived is not known"
+        yield f"THE CONNECTION WAS LOST {often.upper()}: fires in flight were lost with it, but count as sent"
+    yield "fires have no answer: they are counted as sent; it is unknown whether they arrived"
 
 
 def _behind(result: Result) -> str:
-    """Why open load did not go as it was meant to: the rate was too much, or only some moments were."""
+    """Explain why open load was late: the rate was too high throughout, or only at times."""
     plan = result.plan
     if not result.achieved:
         return (
-            f"the server did not keep up: {result.requests_per_s:,.1f} requests a second of {plan.rate:,.1f} asked "
-            f"for, and up to {result.backlog:,} had to wait. Latency is that of a queue, and grows with the time"
+            f"the server did not keep up: {result.requests_per_s:,.1f} of {plan.rate:,.1f} requests per second, and up "
+            f"to {result.backlog:,} requests waited; the latency is that of a growing queue"
         )
     waited = result.late - result.late_here
     busy = f"all {plan.streams:,} streams" if plan.streams > 1 else "the one stream"
     return (
-        f"the rate was kept, but {waited:,} of {result.requests:,} requests ({waited / result.requests:.1%}) had to "
-        f"wait for a free stream, up to {shown_time(result.tally.delay.max / 1e9)}, up to {result.backlog:,} at once: "
-        f"{busy} of each connection had work. That is in their latency; more streams (-m) or connections (-c) may help"
+        f"the rate was achieved, but {waited:,} of {result.requests:,} requests ({waited / result.requests:.1%}) waited"
+        f" for a free stream, up to {shown_time(result.tally.delay.max / 1e9)}, up to {result.backlog:,} together: "
+        f"{busy} of each connection had work. The latency includes this; more streams (-m) or connections (-c) may help"
     )
 
 
 def _named(result: Result, results: Sequence[Result]) -> str:
-    """Which of several runs is meant."""
+    """Return a prefix that names the run, if there are several."""
     return f"credit {result.record()['credit']}: " if len(results) > 1 else ""
 
 

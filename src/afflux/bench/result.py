@@ -1,4 +1,4 @@
-"""What was measured: figures worked out from what was counted, under names that stay. Nothing is measured here."""
+"""Compute the figures of a run from its tally, under stable names."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from afflux.bench.tally import Failure, Tally
 __all__ = ["FIGURES", "SERIES", "Result", "percent_of"]
 
 SERIES = ("latency", "service", "start_delay", "first_item", "gap")
-"What is measured in time, each with a histogram."
+"Measured times, each with a histogram."
 
 FIGURES = ("min", "mean", "stddev", "p50", "p90", "p95", "p99", "p999", "max")
-"What is told of each."
+"Figures of each series."
 
 _KEPT_UP = 0.01
-"The share of requests that may begin late without a word."
+"The share of requests that may start late before a note is shown."
 
 
 def percent_of(name: str) -> float:
-    """The percentile that a figure's name means: 99.0 for p99, 99.9 for p999, 97.5 for p97.5."""
+    """Return the percentile of a figure's name: 99.0 for p99, 99.9 for p999, 97.5 for p97.5."""
     digits = name.removeprefix("p")
     return float(digits if "." in digits else f"{digits[:2]}.{digits[2:] or 0}")
 
@@ -36,45 +36,45 @@ class Result:
     plan: Plan
     tally: Tally
     started: float
-    "When measuring began, in seconds since 1970."
+    "When measuring started, in seconds since 1970."
     duration: float
-    "Seconds that the rates are of."
+    "Seconds to which the rates refer."
     requests: int
-    "Requests that were begun, or meant to begin."
+    "Requests started or scheduled."
     late: int = 0
-    "Open load: how many began more than a millisecond late."
+    "Open load: requests that started more than a millisecond late."
     late_here: int = 0
-    "How many of them because of this machine."
+    "How many of them were late because of the client machine."
     backlog: int = 0
-    "Open load: the most requests that were due and had not begun."
+    "Open load: maximum number of requests that were due but had not started."
     not_started: int = 0
-    "Open load: how many were given up before they began."
+    "Open load: requests that failed before they started."
     trip: float | None = None
     "Seconds of a round trip."
     cpu: float = 0.0
-    "The share of one processor that this client used; of several processes the one that used most."
+    "Processor share used by the client; with several processes, the largest."
     interrupted: bool = False
     lost: str | None = None
-    "Why the run ended early, when the server could not be reached any more."
+    "Why the run ended early, if the server became unreachable."
 
     @property
     def latency(self) -> Histogram:
-        """Nanoseconds from the moment at which a request was meant to begin to its end."""
+        """Nanoseconds from the scheduled start of a request to its end."""
         return self.tally.latency
 
     @property
     def requests_per_s(self) -> float:
-        """Requests a second that succeeded."""
+        """Successful requests per second."""
         return self.tally.in_time / self.duration if self.duration else 0.0
 
     @property
     def items_per_s(self) -> float:
-        """Items a second that came."""
+        """Items received per second."""
         return self.tally.items_in_time / self.duration if self.duration else 0.0
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes a second that came, of data and metadata."""
+        """Bytes of data and metadata received per second."""
         return self.tally.bytes_in_time / self.duration if self.duration else 0.0
 
     @property
@@ -89,20 +89,20 @@ class Result:
 
     @property
     def successful(self) -> bool:
-        """Whether anything succeeded: a request, or streams that still lived at the end of the time, and gave items.
-        Items of streams that all failed are no success."""
+        """Whether anything succeeded: a request, or streams alive at the end of the run that have delivered items.
+        Items of streams that all failed do not count as success."""
         tally = self.tally
         return bool(tally.succeeded or (tally.items and (tally.cut or tally.unfinished)))
 
     @property
     def achieved(self) -> bool:
-        """Open load: whether 99 % of the rate went through, succeeded or failed; some may still have had to wait."""
+        """Open load: whether 99 % of the rate was completed, successfully or not; some requests may have waited."""
         served = self.tally.in_time + self.tally.failed
         return not self.not_started and served >= (1 - _KEPT_UP) * (self.plan.rate or 0.0) * self.duration
 
     @property
     def kept_up(self) -> bool | None:
-        """Open load: whether hardly a request had to wait for another one to end. None for closed load."""
+        """Open load: whether at most 1 % of the requests waited for a free stream. None for closed load."""
         if self.plan.rate is None:
             return None
         waited = self.late - self.late_here
@@ -110,13 +110,12 @@ class Result:
 
     @property
     def slow_here(self) -> bool:
-        """Open load: whether this machine was too slow to begin requests in time."""
+        """Open load: whether this machine was too slow to start requests in time."""
         return self.plan.rate is not None and self.late_here > _KEPT_UP * self.requests
 
     @property
     def stall(self) -> dict[str, float] | None:
-        """The shares of the streams' time by what they waited for: credit, peer, application. None where it is not
-        known."""
+        """The shares of the streams' time spent on credit, peer and application. None if unknown."""
         tally = self.tally
         total = tally.credit + tally.peer + tally.application
         if not self.plan.flows or self.trip is None or not total:
@@ -124,7 +123,7 @@ class Result:
         return {"credit": tally.credit / total, "peer": tally.peer / total, "application": tally.application / total}
 
     def series(self, name: str) -> Histogram | None:
-        """The histogram of a series, in nanoseconds; None when the load has no such series."""
+        """Return the histogram of a series, in nanoseconds; None if the load has no such series."""
         has = {"service": self.plan.rate is not None, "first_item": self.plan.flows, "gap": self.plan.flows}
         has["start_delay"] = has["service"]
         if not has.get(name, True):
@@ -133,7 +132,7 @@ class Result:
         return histogram
 
     def record(self) -> dict[str, Any]:
-        """Every figure by its name: a line of NDJSON, a row of CSV. What does not apply is None."""
+        """Return every figure by its name, as in NDJSON and CSV. Values that do not apply are None."""
         return dict(self._record())
 
     def _record(self) -> Iterator[tuple[str, Any]]:
@@ -187,7 +186,7 @@ class Result:
 
     @classmethod
     def together(cls, plan: Plan, parts: Sequence[Result]) -> Result:
-        """What several processes have measured at the same time, as one."""
+        """Merge the results of several concurrent processes."""
         tally = Tally()
         for part in parts:
             tally.merge(part.tally)

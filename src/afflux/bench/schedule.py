@@ -1,11 +1,11 @@
-"""When each request is meant to begin. No connection and no counting of answers here; time is what the clock says.
+"""Schedule the start of each request.
 
-1. Closed load: a stream that is free begins the next request at once.
-2. Open load: request k is meant to begin at ``start + k / rate``, whatever became of those before it. That is worked
-   out anew for each k, so nothing adds up and the schedule does not drift.
-3. A request that finds no stream free waits its turn, and its latency has begun. The queue is a pair of numbers (how
-   many are due, how many have begun), so that a server which falls behind costs no memory.
-4. What has waited longer than ``patience`` is not begun any more: it has timed out. That bounds the queue in time.
+1. Closed load: a free stream starts the next request immediately.
+2. Open load: request k is scheduled at ``start + k / rate``, regardless of earlier requests. Each time is computed
+   separately, so errors do not accumulate and the schedule does not drift.
+3. A request without a free stream waits in a queue, and its latency includes that wait. The queue is two numbers
+   (requests due, requests started), so a server that falls behind costs no memory.
+4. A request that has waited longer than ``patience`` is not started: it has timed out. This bounds the queue in time.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from afflux.bench.alarm import Alarm
 __all__ = ["LATE_S", "Arrivals", "Closed", "Open", "Turns"]
 
 LATE_S = 0.001
-"A request that begins so many seconds after its moment counts as late."
+"Seconds after its scheduled start from which a request counts as late."
 
 
 class Arrivals:
-    """The schedule of open load: arithmetic only. It stands still until ``begin``.
+    """The schedule of open load. It starts with ``begin``.
 
     Args:
-        rate: requests a second.
-        patience: seconds after which one that has not begun is given up.
-        count: how many there are; None for no end.
-        seconds: none is meant to begin so many seconds after the start, or later.
-        offset: how much later than at the start the first one comes, in parts of ``1 / rate``: so that several
-            processes can share a rate, in turn.
-        step: each of them takes every so manieth one.
+        rate: requests per second.
+        patience: seconds after which a request that has not started fails.
+        count: number of requests; None for no limit.
+        seconds: requests are scheduled only within this many seconds after the start.
+        offset: delay of the first request, in units of ``1 / rate``. Several processes with different offsets share a
+            rate.
+        step: units of ``1 / rate`` between two requests of this process.
     """
 
     def __init__(
@@ -55,35 +55,35 @@ class Arrivals:
         self._last = inf if count is None else count
         self._next = 0
         self.given_up = 0
-        "How many were never begun."
+        "Requests that were never started."
         self.backlog = 0
-        "The most that were due and had not begun."
+        "Maximum number of requests that were due but had not started."
 
     def begin(self, start: float) -> None:
-        """The first one is meant to begin now, or a little later."""
+        """Start the schedule."""
         self._start = start
         self._last = min(self._last, self._first_from(start + self._seconds))
 
     def moment(self, number: int) -> float:
-        """When a request is meant to begin."""
+        """Return the scheduled start of a request."""
         return self._start + (self._offset + number * self._step) / self._rate
 
     @property
     def left(self) -> bool:
-        """Whether any are to come."""
+        """Whether requests remain."""
         return self._next < self._last
 
     @property
     def following(self) -> float:
-        """When the next one is meant to begin; only while ``left``."""
+        """The scheduled start of the next request; only valid while ``left``."""
         return self.moment(self._next)
 
     def due(self, now: float) -> int:
-        """How many are due and have not begun."""
+        """Return the number of requests that are due but have not started."""
         return int(min(self._last, self._first_from(now, past=True))) - self._next
 
     def take(self, now: float) -> float | None:
-        """Begin one: when it was meant to begin. None when none is due."""
+        """Start a request and return its scheduled start; None if none is due."""
         due = self.due(now)
         if due > 0 and now - self.moment(self._next) > self._patience:
             late = min(due, int(self._first_from(now - self._patience)) - self._next)
@@ -98,59 +98,59 @@ class Arrivals:
         return self.moment(self._next - 1)
 
     def stop(self) -> None:
-        """No more are to come, not even those that are due."""
+        """Cancel the remaining requests, including those that are due."""
         self._last = self._next
 
     def _first_from(self, moment: float, *, past: bool = False) -> float:
-        """The number of the first request that is meant to begin at ``moment`` or later; ``past`` it, or later."""
+        """Return the number of the first request scheduled at or after ``moment``; with ``past``, after it."""
         if moment == inf:
             return inf
         number = ((moment - self._start) * self._rate - self._offset) / self._step
         near = floor(number) if past else ceil(number)
         near = max(0, near - 1)
-        while (at := self.moment(near)) < moment or (past and at == moment):  # what division has rounded off
+        while (at := self.moment(near)) < moment or (past and at == moment):  # corrects rounding
             near += 1
         return near
 
 
 class Turns:
-    """Who asks for a turn gets the moment at which its request is meant to begin. None is given before ``begin``."""
+    """Give each stream the scheduled start of its next request. No turn is given before ``begin``."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._waiting: deque[asyncio.Future[float | None]] = deque()
         self._begun = False
         self.begun = 0
-        "How many turns were given."
+        "Turns given."
         self.late = 0
-        "How many began more than LATE_S after their moment."
+        "Requests that started more than LATE_S late."
         self.late_here = 0
-        "How many of them did so though a stream was free: this machine is the slow one."
+        "How many of them were late although a stream was free, because this machine was slow."
 
     async def take(self) -> float | None:
-        """The next turn; None when there is none any more."""
+        """Wait for the next turn; None if none are left."""
         raise NotImplementedError
 
     def begin(self, start: float) -> None:
-        """The time begins."""
+        """Start giving turns."""
         raise NotImplementedError
 
     def stop(self, now: float) -> int:
-        """Give no more turns; how many requests were due and will never begin."""
+        """Stop giving turns; return the number of due requests that will not start."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give back what the clock costs."""
+        """Release the timer."""
 
     def _wait(self) -> asyncio.Future[float | None]:
-        """A turn, later. Whoever waits longest gets the next one."""
+        """Return a future for a turn. Turns are given in order of waiting."""
         waiter: asyncio.Future[float | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         return waiter
 
 
 class Closed(Turns):
-    """A turn for everyone who asks: ``count`` in all, for so many ``seconds``."""
+    """Give turns immediately: at most ``count``, within ``seconds``."""
 
     def __init__(self, clock: Callable[[], float], *, count: int | None = None, seconds: float = inf) -> None:
         super().__init__(clock)
@@ -159,7 +159,7 @@ class Closed(Turns):
         self._until = inf
 
     async def take(self) -> float | None:
-        """See Turns."""
+        """See ``Turns``."""
         if not self._begun:
             await self._wait()
         now = self._clock()
@@ -170,20 +170,20 @@ class Closed(Turns):
         return now
 
     def begin(self, start: float) -> None:
-        """See Turns."""
+        """See ``Turns``."""
         self._begun = True
         self._until = start + self._seconds
         while self._waiting:
             self._waiting.popleft().set_result(None)
 
     def stop(self, now: float) -> int:
-        """See Turns."""
+        """See ``Turns``."""
         self._left = 0
         return 0
 
 
 class Open(Turns):
-    """A turn for each arrival, from the first one on: its own start does not count."""
+    """Give one turn for each arrival of the schedule."""
 
     def __init__(self, arrivals: Arrivals, clock: Callable[[], float], *, exact: bool = True) -> None:
         super().__init__(clock)
@@ -192,7 +192,7 @@ class Open(Turns):
         self._alarm = Alarm(clock, self._ring, exact=exact)
 
     async def take(self) -> float | None:
-        """See Turns."""
+        """See ``Turns``."""
         arrivals = self.arrivals
         if self._begun and not self._waiting:
             now = self._clock()
@@ -208,31 +208,31 @@ class Open(Turns):
         return moment
 
     def _began(self, moment: float, now: float, idle: bool) -> None:
-        """``idle``: at its moment a stream was free, and only this machine can have kept it from beginning."""
+        """Count a start. ``idle``: a stream was free at the scheduled start, so this machine caused the delay."""
         self.begun += 1
         if now - moment > LATE_S:
             self.late += 1
             self.late_here += idle
 
     def begin(self, start: float) -> None:
-        """See Turns."""
+        """See ``Turns``."""
         self.arrivals.begin(start)
         self._begun = True
         self._ring()
 
     def stop(self, now: float) -> int:
-        """See Turns."""
+        """See ``Turns``."""
         due = max(0, self.arrivals.due(now)) if self._begun else 0
         self.arrivals.stop()
         self._ring()
         return due
 
     def close(self) -> None:
-        """See Turns."""
+        """See ``Turns``."""
         self._alarm.close()
 
     def _ring(self) -> None:
-        """It is time for the next one, or there is none."""
+        """Give turns to waiting streams, and set the alarm for the next arrival."""
         waiting, arrivals = self._waiting, self.arrivals
         if waiting:
             self._idle_until = self._clock()

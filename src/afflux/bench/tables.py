@@ -1,4 +1,4 @@
-"""The tables and the chart of a terminal, made with rich. What they say is decided in ``result``."""
+"""Render the tables and the chart for a terminal, with rich."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _BAR = 40
 "Columns of the longest bar."
 
 _ROWS = 11
-"Bars of a chart at most, without the last."
+"Maximum bars of a chart, excluding the last."
 
 _USUAL = 99.5
-"The percentile up to which the values have bars of their own."
+"The percentile up to which values have separate bars."
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _STEPS = (
@@ -33,7 +33,7 @@ _STEPS = (
     (1.0, 3.0),
     (1.0,),
 )
-"How a power of ten is divided, finely first."
+"Divisions of a power of ten, finest first."
 
 _SHOWN = ("p50", "p90", "p95", "p99", "p999", "max", "mean")
 _NAMES = {
@@ -47,7 +47,7 @@ _WHAT = {"request": "requests", "fire": "fires sent", "stream": "streams", "chan
 
 
 class Trimmed:
-    """Something to print without the blanks that fill its lines up to the right."""
+    """Print a renderable without trailing spaces."""
 
     def __init__(self, part: RenderableType) -> None:
         self._part = part
@@ -62,10 +62,10 @@ class Trimmed:
 
 
 def title(results: Sequence[Result]) -> Text:
-    """What was done: the address, and the rest in a line."""
+    """Describe the load: the address, and one line with the rest."""
     result = results[0]
     plan = result.plan
-    load = "closed load" if plan.rate is None else f"{plan.rate:,.10g} a second"
+    load = "closed load" if plan.rate is None else f"{plan.rate:,.10g} per second"
     parts = [
         plan.verb,
         load,
@@ -80,9 +80,9 @@ def title(results: Sequence[Result]) -> Text:
 
 
 def throughput(result: Result) -> Table:
-    """How much went through."""
+    """Return the throughput table."""
     tally = result.tally
-    table = _table("", "a second", "in all")
+    table = _table("", "per second", "total")
     table.add_row(_WHAT[result.plan.verb], f"{result.requests_per_s:,.1f}", f"{tally.succeeded + tally.cut:,}")
     if result.plan.flows:
         table.add_row("items", f"{result.items_per_s:,.1f}", f"{tally.items:,}")
@@ -96,7 +96,7 @@ def throughput(result: Result) -> Table:
 
 
 def times(result: Result) -> Table | None:
-    """Percentiles of each series that has any."""
+    """Return the percentiles of each series that has values."""
     table = _table("", *("p99.9" if name == "p999" else name for name in _SHOWN))
     for name in SERIES:
         if histogram := result.series(name):
@@ -106,7 +106,7 @@ def times(result: Result) -> Table | None:
 
 
 def chart(result: Result) -> Table | None:
-    """How the latency is distributed: a bar for each range, and one for the slowest of all."""
+    """Return the distribution of the latency: one bar per range, and one for the slowest values."""
     histogram = result.latency
     if not histogram:
         return None
@@ -121,7 +121,7 @@ def chart(result: Result) -> Table | None:
         counts[at] += count
     table = _table("sent within" if result.plan.verb == "fire" else "latency up to", "", "")
     seen = [at for at, count in enumerate(counts) if count]
-    for at in range(seen[0], seen[-1] + 1):  # none that is empty at either end
+    for at in range(seen[0], seen[-1] + 1):  # without empty bars at either end
         bound, count = bounds[at], counts[at]
         table.add_row(shown_time(bound), _percent(count / histogram.count), _bar(count / max(counts), count))
     table.columns[2].justify = "left"
@@ -129,7 +129,7 @@ def chart(result: Result) -> Table | None:
 
 
 def edges(least: float, greatest: float) -> list[float]:
-    """Where the ranges of a chart end: round numbers, as fine as there is room for."""
+    """Return the upper bounds of the chart's ranges: round numbers, as fine as the rows allow."""
     for steps in _STEPS:
         found = _edges(least, greatest, steps)
         if len(found) <= _ROWS:
@@ -150,20 +150,20 @@ def _edges(least: float, greatest: float, steps: Sequence[float]) -> list[float]
 
 
 def words(result: Result) -> Iterator[Text]:
-    """Where the time of the streams went, and how open load went."""
+    """Describe how the streams' time was spent, and whether open load was on schedule."""
     plan = result.plan
     if (stall := result.stall) is not None:
         credit, peer, application = (_percent(stall[cause]) for cause in ("credit", "peer", "application"))
-        yield Text(f"streams waited {credit} for credit, {peer} for the server; {application} this client was at work")
+        yield Text(f"stream time: {credit} waiting for credit, {peer} for the server, {application} in this client")
     if plan.rate is not None:
-        achieved = f"{result.requests_per_s:,.1f} of {plan.rate:,.10g} requests a second"
-        late = f"{result.late:,} began late, {result.late_here:,} of them because of this machine"
-        yield Text(f"{achieved}; {late}; {result.backlog:,} waited at most", style="" if result.kept_up else "yellow")
+        achieved = f"{result.requests_per_s:,.1f} of {plan.rate:,.10g} requests per second"
+        late = f"{result.late:,} started late, {result.late_here:,} of them because of this machine"
+        yield Text(f"{achieved}; {late}; longest queue {result.backlog:,}", style="" if result.kept_up else "yellow")
 
 
 def sweep(results: Sequence[Result]) -> Iterator[Table]:
-    """One row for each run, in two tables: together they would be wider than a terminal."""
-    flow = _table("credit", "a second", "items/s", "received/s", "stall", "peer", "client", "failed")
+    """Return one row per run, in two tables that fit a terminal."""
+    flow = _table("credit", "per second", "items/s", "received/s", "stall", "peer", "client", "failed")
     times = _table("credit", "p50", "p90", "p99", "max", "first item")
     for result in results:
         name = str(result.record()["credit"])
@@ -183,8 +183,8 @@ def sweep(results: Sequence[Result]) -> Iterator[Table]:
 
 
 def failures(results: Sequence[Result]) -> Table:
-    """What failed, by kind."""
-    table = _table("failed", "count", "code", "the first one")
+    """Return the failures by kind."""
+    table = _table("failed", "count", "code", "first error")
     table.columns[3].justify = "left"
     for result in results:
         for failure in result.failures:

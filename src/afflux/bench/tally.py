@@ -1,5 +1,5 @@
-"""What is counted while a load runs. Sums and histograms only: it takes as much memory for ten requests as for ten
-million, and two tallies add up to what one would have counted.
+"""Count the outcomes of a load in sums and histograms. Memory is constant, and tallies of several processes can be
+merged.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from afflux.core.errors import Error
 __all__ = ["MOST_KINDS", "Failure", "Tally", "kind_of"]
 
 MOST_KINDS = 32
-"Kinds of failure that are counted one by one; further ones count together."
+"Kinds of failure that are counted separately; further kinds are counted together."
 
 _EXAMPLE = 120
-"Characters of a peer's text that are kept."
+"Maximum characters of a peer's text."
 
 
 @dataclass(slots=True)
@@ -25,73 +25,73 @@ class Failure:
     """One kind of failure."""
 
     kind: str
-    "The error's name, such as Rejected; Timeout for a request that was given up, NotStarted for one that never began."
+    "The error's name, such as Rejected; Timeout for a request without an answer, NotStarted for one never started."
     code: int | None
     "The error code on the wire, if it came from there."
     example: str
-    "What the first one said."
+    "The text of the first error."
     count: int = 0
 
 
 def kind_of(error: Error) -> Failure:
-    """What counts an error together with others."""
+    """Return the kind under which an error is counted."""
     text = "".join(char if char.isprintable() else " " for char in error.message)
     return Failure(type(error).__name__, error.code, text[:_EXAMPLE])
 
 
 class Tally:
-    """What one process has counted in one run.
+    """The counts of one process in one run.
 
     Args:
-        until: the end of the time that rates are of; what comes later is counted, but not in the rates.
+        until: the end of the time to which rates refer; later results are counted, but not in the rates.
     """
 
     def __init__(self, until: float = inf) -> None:
         self.until = until
         self.succeeded = 0
-        "Requests answered, fires sent, and streams that ended or were taken from as far as was wanted."
+        "Requests answered, fires sent, and streams that ended or reached ``take``."
         self.in_time = 0
-        "Those of them that were before ``until``."
+        "Successes before ``until``."
         self.cut = 0
-        "Streams that had no end, and were canceled at the end of the time."
+        "Endless streams that were canceled at the end of the run."
         self.unfinished = 0
-        "What was under way, or due, when the run was interrupted."
+        "Requests in flight or due when the run was interrupted."
         self.connections_lost = 0
-        "Under fires, which do not hear of it: how often a connection was lost."
+        "Connections lost during fires, which do not raise on a loss."
         self.items = 0
         self.items_in_time = 0
         self.bytes = 0
-        "Bytes of data and metadata that came."
+        "Bytes of data and metadata received."
         self.bytes_in_time = 0
         self.failures: dict[tuple[str, int | None], Failure] = {}
         self.latency = Histogram()
-        "Nanoseconds from the moment at which a request was meant to begin to its end."
+        "Nanoseconds from the scheduled start of a request to its end."
         self.service = Histogram()
-        "The same from the moment at which it did begin."
+        "Nanoseconds from the actual start of a request to its end."
         self.delay = Histogram()
-        "From the one moment to the other."
+        "Nanoseconds from the scheduled to the actual start."
         self.first_item = Histogram()
-        "From the moment at which a stream was meant to begin to its first item."
+        "Nanoseconds from the scheduled start of a stream to its first item."
         self.gap = Histogram()
-        "From one item to the next. Items that came together are nothing apart."
+        "Nanoseconds between consecutive items; 0 for items that arrived together."
         self.application = 0.0
-        "Seconds of streams, see Meter."
+        "Seconds of streams, see ``Meter``."
         self.credit = 0.0
         self.peer = 0.0
 
     @property
     def failed(self) -> int:
-        """Requests that failed, of whatever kind."""
+        """Failed requests of all kinds."""
         return sum(failure.count for failure in self.failures.values())
 
-    # -- what happened ----------------------------------------------------------------------------------------
+    # -- counting ---------------------------------------------------------------------------------------------
 
     def served(self, start: float, now: float) -> None:
-        """Under open load: what began at ``start`` is over."""
+        """Open load: record the end of a request that started at ``start``."""
         self.service.record(int((now - start) * 1e9))
 
     def answered(self, meant: float, now: float, size: int) -> None:
-        """A request has its answer, of ``size`` bytes."""
+        """Count a request with its answer of ``size`` bytes."""
         self.latency.record(int((now - meant) * 1e9))
         self.succeeded += 1
         self.items += 1
@@ -102,15 +102,15 @@ class Tally:
             self.bytes_in_time += size
 
     def ended(self, meant: float, now: float) -> None:
-        """A stream, or a request without an answer, is over."""
+        """Count the end of a stream or of a request without an answer."""
         self.latency.record(int((now - meant) * 1e9))
         self.succeeded += 1
         if now <= self.until:
             self.in_time += 1
 
     def came(self, items: int, size: int, now: float, before: float, meant: float | None) -> None:
-        """Items of a stream came together, at ``now``; those before them came at ``before``. ``meant`` is for the first
-        ones: when the stream was meant to begin."""
+        """Count items that arrived together at ``now``; the previous ones arrived at ``before``. ``meant`` is the
+        scheduled start of the stream, for its first items."""
         together = items - 1
         if meant is None:
             self.gap.record(int((now - before) * 1e9))
@@ -125,13 +125,13 @@ class Tally:
             self.bytes_in_time += size
 
     def flowed(self, meter: Meter) -> None:
-        """A stream is over: where its time went."""
+        """Add the times of a stream that has ended."""
         self.application += meter.application
         self.credit += meter.credit
         self.peer += meter.peer
 
     def fail(self, failure: Failure, count: int = 1) -> None:
-        """Something failed ``count`` times."""
+        """Count a failure ``count`` times."""
         key = (failure.kind, failure.code)
         known = self.failures.get(key)
         if known is None:
@@ -142,15 +142,15 @@ class Tally:
         known.count += count
 
     def gave_up(self, kind: str, seconds: float, example: str, count: int = 1) -> None:
-        """Requests were given up after so many seconds: their latency is that much at least, and counts as that."""
+        """Count requests that timed out after ``seconds``, which is recorded as their latency."""
         if count:
             self.fail(Failure(kind, None, example), count)
             self.latency.record(int(seconds * 1e9), count)
 
-    # -- together ---------------------------------------------------------------------------------------------
+    # -- merging ----------------------------------------------------------------------------------------------
 
     def merge(self, other: Tally) -> None:
-        """Add what another process has counted."""
+        """Add the counts of another process."""
         for name, value in vars(other).items():
             mine = getattr(self, name)
             if isinstance(value, Histogram):

@@ -1,18 +1,18 @@
-"""What must not happen: ``p99>20ms``. How a threshold is written, and whether a result has crossed it.
+"""Parse thresholds such as ``p99>20ms`` and compare results with them.
 
 ::
 
     threshold  =  METRIC  (">" | ">=" | "<" | "<=")  LIMIT
 
-A metric has a kind, and the kind says how its limit is written:
+The kind of the metric determines how its limit is written:
 
-- a time, with its unit: ``p50`` ``p99`` ``p999`` (99.9 %) ``p97.5`` ``min`` ``mean`` ``stddev`` ``max`` are of the
-  latency; a series goes before: ``first_item_p99``, ``gap_max``, ``service_p50``, ``start_delay_p99``;
-- a rate: ``rate`` (requests a second that succeed), ``items/s``: ``2500``, ``10k``, ``1.5M``;
-- bytes a second, ``bytes/s``: ``10MB``, ``512KiB``;
+- a time, with its unit: ``p50`` ``p99`` ``p999`` (99.9 %) ``p97.5`` ``min`` ``mean`` ``stddev`` ``max`` of the latency;
+  a prefix selects another series: ``first_item_p99``, ``gap_max``, ``service_p50``, ``start_delay_p99``;
+- a rate: ``rate`` (successful requests per second), ``items/s``: ``2500``, ``10k``, ``1.5M``;
+- bytes per second, ``bytes/s``: ``10MB``, ``512KiB``;
 - a count: ``errors``, ``late``;
-- a share, 0 to 1 or with %: ``error_rate``, ``stall`` (of credit), ``stall_peer``, ``stall_application``, and
-  ``achieved``, of the rate that was asked for.
+- a share, 0 to 1 or with %: ``error_rate``, ``stall`` (waiting for credit), ``stall_peer``, ``stall_application``, and
+  ``achieved`` (of the requested rate).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ METRICS: dict[str, Kind] = {
     "stall_application": "share",
     "achieved": "share",
 }
-"Metrics, and what each is."
+"Metrics and their kinds."
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
@@ -87,43 +87,45 @@ class Threshold:
     """A limit that fails a run when it is crossed."""
 
     text: str
-    "As it was written."
+    "The original text."
     series: str
-    "latency, or another series; without meaning where ``kind`` is not time."
+    "``latency`` or another series; only meaningful if ``kind`` is time."
     metric: str
     kind: Kind
     compare: str
     limit: float
-    "Seconds, a second, bytes a second, a count or a share."
+    "Seconds, per second, bytes per second, a count or a share."
 
     @classmethod
     def parse(cls, text: str) -> Threshold:
-        """Read one.
+        """Parse a threshold.
 
         Raises:
-            ValueError: it is not written as it should be; the text says how.
+            ValueError: the syntax is wrong; the text describes the correct one.
         """
         found = _WRITTEN.fullmatch(text)
         if found is None:
-            raise ValueError(f"{text!r} is not METRIC, one of > >= < <=, and a limit, such as p99>20ms")
+            raise ValueError(
+                f"invalid threshold {text!r}: expected METRIC, one of > >= < <=, and a limit, such as p99>20ms"
+            )
         name, compare, amount = found.groups()
         series, metric, kind = _metric(name)
         return cls(text.strip(), series, metric, kind, compare, _limit(name, compare, amount, kind))
 
     def check(self, plan: Plan) -> None:
-        """Whether a load has what the threshold is about.
+        """Check that a load measures the metric.
 
         Raises:
-            ValueError: it has not.
+            ValueError: it does not.
         """
         about = self.series if self.kind == "time" else self.metric
         if about in _FLOWING and not plan.flows:
-            raise ValueError(f"{self.text!r}: that is measured with --stream and --channel only")
+            raise ValueError(f"{self.text!r}: only measured with --stream and --channel")
         if about in _OPEN and plan.rate is None:
-            raise ValueError(f"{self.text!r}: that is measured with --rate only")
+            raise ValueError(f"{self.text!r}: only measured with --rate")
 
     def value(self, result: Result) -> float | None:
-        """What was measured; None when nothing was."""
+        """Return the measured value; None if there is none."""
         if self.kind == "time":
             histogram = result.series(self.series)
             if not histogram:
@@ -134,12 +136,12 @@ class Threshold:
         return _value(self.metric, result)
 
     def crossed(self, result: Result) -> str | None:
-        """What to tell when the result is beyond the limit, or has nothing to compare with it; else None."""
+        """Return a message if the result crosses the limit or has no value to compare; otherwise None."""
         value = self.value(result)
         if value is None:
             return f"{self.text}: nothing was measured"
         if _COMPARE[self.compare](value, self.limit):
-            return f"{self.text}: it was {self._shown(value)}"
+            return f"{self.text}: measured {self._shown(value)}"
         return None
 
     def _shown(self, value: float) -> str:
@@ -151,12 +153,12 @@ class Threshold:
             case "bytes":
                 return f"{value / 1e6:,.3f} MB/s"
             case "rate":
-                return f"{value:,.1f} a second"
+                return f"{value:,.1f} per second"
         return f"{value:,.0f}"
 
 
 def shown_time(seconds: float) -> str:
-    """A time with three digits and its unit."""
+    """Format a time with three digits and its unit."""
     unit, size = next((each for each in _SHOWN if seconds >= each[1]), _SHOWN[-1])
     number = seconds / size
     if not number:
@@ -166,45 +168,45 @@ def shown_time(seconds: float) -> str:
 
 
 def _metric(name: str) -> tuple[str, str, Kind]:
-    """The series, the metric and its kind."""
+    """Parse a metric's name into series, metric and kind."""
     series, metric = "latency", name
     for each in SERIES:
         if name.startswith(f"{each}_"):
             series, metric = each, name.removeprefix(f"{each}_")
     if _PERCENTILE.fullmatch(metric):
         if not _percent(metric):
-            raise ValueError("p0 is called min")
+            raise ValueError("use min instead of p0")
         return series, metric, "time"
     kind = METRICS.get(metric)
     if kind is None or (metric != name and kind != "time"):
-        raise ValueError(f"there is no metric {name!r}; {_hint(name, metric)}")
+        raise ValueError(f"unknown metric {name!r}; {_hint(name, metric)}")
     return series, metric, kind
 
 
 def _hint(name: str, metric: str) -> str:
-    """What may have been meant."""
+    """Return a suggestion for an unknown metric."""
     if metric == "p100":
-        return "p100 is called max"
+        return "use max instead of p100"
     if re.fullmatch(r"p\d+", metric):
-        return "a percentile is below 100, and a part of a percent has a dot: p12.5"
+        return "a percentile is below 100, and a fraction needs a point: p12.5"
     near = get_close_matches(name.lower(), METRICS, 1)
-    return f"{f'did you mean {near[0]}? ' if near else ''}there are {', '.join(METRICS)}"
+    return f"{f'did you mean {near[0]}? ' if near else ''}available: {', '.join(METRICS)}"
 
 
 def _limit(name: str, compare: str, amount: str, kind: Kind) -> float:
     found = _AMOUNT.fullmatch(amount)
     units = _UNITS[kind]
     if found is None or found[2] not in units or (found[3] and kind not in ("rate", "bytes")):
-        what = {"time": "a time with its unit", "bytes": "bytes a second", "share": "a share"}.get(kind, f"a {kind}")
-        raise ValueError(f"{name} is {what}, such as {name}{compare}{_EXAMPLES[kind]}, not {amount!r}")
+        what = {"time": "a time with its unit", "bytes": "bytes per second", "share": "a share"}.get(kind, f"a {kind}")
+        raise ValueError(f"invalid limit {amount!r}: {name} is {what}, such as {name}{compare}{_EXAMPLES[kind]}")
     value = float(found[1]) * units[found[2]]
     if kind == "share" and value > 1:
-        raise ValueError(f"{name} is a share, 0 to 1 or 0% to 100%, not {amount!r}")
+        raise ValueError(f"invalid limit {amount!r}: {name} is a share, 0 to 1 or 0% to 100%")
     return value
 
 
 def _percent(metric: str) -> float | None:
-    """The percentile that a metric is, if it is one."""
+    """Return the percentile of a metric, or None."""
     return percent_of(metric) if _PERCENTILE.fullmatch(metric) else None
 
 

@@ -1,4 +1,4 @@
-"""``python -m afflux.bench.worker``: one process of a load that several share. What it says is in ``workers``."""
+"""Run one share of a load as a process: ``python -m afflux.bench.worker``. See ``workers`` for the messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["fast_loop", "main"]
 
 
 def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's loop where it is installed, else None: asyncio's own."""
+    """Return uvloop's loop factory if it is installed, otherwise None for asyncio's."""
     try:
         import uvloop
     except ImportError:
@@ -28,7 +28,7 @@ def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return made
 
 
-def _say(what: str, value: Any = None) -> None:
+def _send(what: str, value: Any = None) -> None:
     sys.stdout.buffer.write(packed(Said(what, value)))
     sys.stdout.buffer.flush()
 
@@ -50,22 +50,22 @@ async def _work() -> None:
 
 async def _measure(plan: Plan, go: asyncio.Event, stop: asyncio.Event) -> None:
     async def gate() -> None:
-        _say("ready")
+        _send("ready")
         await go.wait()
         gc.collect()
-        gc.freeze()  # what was made before is looked at no more: a pause of the collector is not the server's
+        gc.freeze()  # skip existing objects: a collector pause must not count as server latency
 
     def tell(progress: Progress) -> None:
-        _say("progress", progress)
+        _send("progress", progress)
 
     try:
-        _say("result", await run(plan, gate=gate, tell=tell, stop=stop))
+        _send("result", await run(plan, gate=gate, tell=tell, stop=stop))
     except (Error, OSError) as error:
-        _say("error", _portable(error))
+        _send("error", _portable(error))
 
 
 def _portable(error: Exception) -> Exception:
-    """The error, if it survives the pipe, else its text."""
+    """Return the error if it can be pickled, otherwise an Error with its text."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -74,7 +74,7 @@ def _portable(error: Exception) -> Exception:
 
 
 async def _obey(reader: asyncio.StreamReader, go: asyncio.Event, stop: asyncio.Event, work: asyncio.Task[None]) -> None:
-    """Do what is said, and end with whoever says it."""
+    """Obey the parent's orders, and stop when the parent exits."""
     while order := await reader.read(1):
         if order == GO:
             go.set()
@@ -86,8 +86,8 @@ async def _obey(reader: asyncio.StreamReader, go: asyncio.Event, stop: asyncio.E
 
 
 def main() -> None:
-    """Do one part of a plan."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever has started it tells it
+    """Run one share of a plan."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent forwards the interrupt
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
         runner.run(_work())
 

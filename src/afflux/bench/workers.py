@@ -1,9 +1,9 @@
-"""A load from several processes: one for each processor that it may use. They measure alone, and add up at the end.
+"""Run a load in several processes and merge their results.
 
-1. A worker is a process of its own (``python -m afflux.bench.worker``) that gets its part of the plan on stdin and says
-   on stdout what happens. What goes through the pipes are pickles, of our own making at both ends.
-2. All of them connect and warm up, and begin to measure when the last one is ready.
-3. A worker ends when its stdin does. So none outlives the process that has started it.
+1. A worker is a process (``python -m afflux.bench.worker``) that receives its share of the plan on stdin and reports on
+   stdout. The messages are pickles, written and read by afflux only.
+2. All workers connect and warm up, and start measuring when the last one is ready.
+3. A worker exits when its stdin closes, so none outlives its parent.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from afflux.core.errors import Error
 __all__ = ["GO", "PREFIX", "STOP", "Said", "packed", "run_workers"]
 
 PREFIX = 4
-"Bytes before each message, its length."
+"Bytes of the length prefix of each message."
 
 GO = b"g"
-"Every worker is ready: measure."
+"Order: start measuring."
 
 STOP = b"s"
-"End early."
+"Order: stop early."
 
-_PATIENCE = 10.0
-"Seconds that a worker gets to end in."
+_EXIT_S = 10.0
+"Seconds that a worker may take to exit."
 
 
 class Said(NamedTuple):
-    """What a worker says."""
+    """A message of a worker."""
 
     what: str
-    "ready, progress, result or error."
+    "``ready``, ``progress``, ``result`` or ``error``."
     value: Any = None
 
 
 def packed(value: Any) -> bytes:
-    """A message as it goes through a pipe."""
+    """Encode a message."""
     data = pickle.dumps(value)
     return len(data).to_bytes(PREFIX, "big") + data
 
 
 async def run_workers(plan: Plan, *, tell: Tell | None, stop: asyncio.Event | None, gate: Gate | None) -> Result:
-    """Put a load on a server from ``plan.workers`` processes; see ``run``."""
+    """Run a load in ``plan.workers`` processes; see ``run``."""
     workers: list[_Worker] = []
-    told = asyncio.ensure_future((stop or asyncio.Event()).wait())
-    told.add_done_callback(lambda task: None if task.cancelled() else _stop(workers))
+    stopped = asyncio.ensure_future((stop or asyncio.Event()).wait())
+    stopped.add_done_callback(lambda task: None if task.cancelled() else _stop(workers))
     try:
         for share in plan.shares():
             workers.append(await _Worker.started(share))
@@ -63,20 +63,20 @@ async def run_workers(plan: Plan, *, tell: Tell | None, stop: asyncio.Event | No
             if gate is not None:
                 await gate()
             for worker in workers:
-                worker.say(GO)
+                worker.send(GO)
             return Result.together(plan, await together.results())
     finally:
-        told.cancel()
+        stopped.cancel()
         await asyncio.gather(*(worker.end() for worker in workers))
 
 
 def _stop(workers: Sequence[_Worker]) -> None:
     for worker in workers:
-        worker.say(STOP)
+        worker.send(STOP)
 
 
 class _Worker:
-    """One process."""
+    """One worker process, seen from the parent."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -86,34 +86,34 @@ class _Worker:
 
     @classmethod
     async def started(cls, plan: Plan) -> _Worker:
-        """A process that has its part of the plan."""
+        """Start a process with its share of the plan."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "afflux.bench.worker", stdin=pipe, stdout=pipe, limit=1 << 24
         )
         worker = cls(process)
-        worker.say(packed(plan))
+        worker.send(packed(plan))
         return worker
 
-    def say(self, data: bytes) -> None:
-        """Tell it."""
+    def send(self, data: bytes) -> None:
+        """Send it an order."""
         if self._process.stdin is not None and self._process.returncode is None:
             self._process.stdin.write(data)
 
     async def listen(self) -> None:
-        """Hear what it says, to the end."""
+        """Read its messages until it exits."""
         output = self._process.stdout
         if output is None:
             return
         with suppress(asyncio.IncompleteReadError):
             while True:
                 size = int.from_bytes(await output.readexactly(PREFIX), "big")
-                self._heard(pickle.loads(await output.readexactly(size)))
+                self._received(pickle.loads(await output.readexactly(size)))
         for future in (self.ready, self.result):
             if not future.done():
                 future.set_exception(Error(f"a worker ended early, with exit code {await self._process.wait()}"))
 
-    def _heard(self, said: Said) -> None:
+    def _received(self, said: Said) -> None:
         if said.what == "progress":
             self.progress = said.value
         elif said.what == "error":
@@ -124,7 +124,7 @@ class _Worker:
             future.set_result(said.value)
 
     async def end(self) -> None:
-        """See to it that it ends."""
+        """Stop the process; kill it if necessary."""
         for future in (self.ready, self.result):
             future.cancel()
             if not future.cancelled():
@@ -132,7 +132,7 @@ class _Worker:
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_EXIT_S):
                 await self._process.wait()
         except TimeoutError:
             self._process.kill()
@@ -140,29 +140,29 @@ class _Worker:
 
 
 class _Together:
-    """All workers, while somebody listens to them."""
+    """All workers, while their messages are read."""
 
     def __init__(self, workers: Sequence[_Worker], tell: Tell | None) -> None:
         self._workers = workers
         self._tell = tell
 
     async def __aenter__(self) -> _Together:
-        self._ears = [asyncio.ensure_future(worker.listen()) for worker in self._workers]
-        self._mouth = asyncio.ensure_future(self._report())
+        self._readers = [asyncio.ensure_future(worker.listen()) for worker in self._workers]
+        self._reporter = asyncio.ensure_future(self._report())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        tasks = [*self._ears, self._mouth]
+        tasks = [*self._readers, self._reporter]
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
 
     async def ready(self) -> None:
-        """Wait until all may begin."""
+        """Wait until all workers are ready."""
         await asyncio.gather(*(worker.ready for worker in self._workers))
 
     async def results(self) -> list[Result]:
-        """What each has measured."""
+        """Return the result of each worker."""
         return list(await asyncio.gather(*(worker.result for worker in self._workers)))
 
     async def _report(self) -> None:

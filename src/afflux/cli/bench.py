@@ -240,7 +240,7 @@ def _thresholds(texts: list[str], plan: Plan) -> list[Threshold]:
             threshold = Threshold.parse(text)
             threshold.check(plan)
         except ValueError as error:
-            usage(f"--fail-if {error}")
+            usage(f"--fail-if: {error}")
         found.append(threshold)
     return found
 

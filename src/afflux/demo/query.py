@@ -1,9 +1,9 @@
-"""The query of the main job, in a process of its own so that it can be killed: ``python -m afflux.demo.query``.
+"""Run the Spark query of the demo job as a process that can be killed: ``python -m afflux.demo.query``.
 
-It reads the flights with ``format("afflux")`` and writes, for each batch and under the batch's number, the flights
-(``flights/batch=N``) and their delays by carrier and hour (``delays/batch=N``). A batch that is done again after a
-crash overwrites what it wrote before: that, and a source that can be read again, is exactly once. When all rows are
-there it adds the delays up into ``by_carrier`` and ``by_hour``. What it does is told on stdout, a JSON object a line.
+Reads the flights with ``format("afflux")``. Each batch writes, under its number, the flights (``flights/batch=N``) and
+their delays by carrier and hour (``delays/batch=N``). A batch that is repeated after a crash overwrites its files;
+together with a replayable source this gives exactly-once results. After the last row, the delays are summed into
+``by_carrier`` and ``by_hour``. Events are printed to stdout, one JSON object per line.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMA", "main"]
 
 SCHEMA = ", ".join(f"{name} {'STRING' if name in flights.TEXT else 'INT'}" for name in flights.COLUMNS)
-"The columns of a flight, in Spark's words."
+"The columns of a flight as a Spark schema."
 
-GLANCE = 1
-"Seconds between two looks at the query's progress."
+CHECK_S = 1
+"Seconds between checks of the query's progress."
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run until ``--rows`` rows are in the tables."""
+    """Run until ``--rows`` rows are written."""
     parser = argparse.ArgumentParser(prog="python -m afflux.demo.query")
     parser.add_argument("--uri", required=True)
     parser.add_argument("--out", required=True, type=Path)
@@ -75,7 +75,7 @@ def _start(spark: SparkSession, uri: str, out: Path, rows: int, batch: int) -> S
 
 
 class _Writer:
-    """Writes one batch under its number; the same batch again replaces it."""
+    """Write one batch under its number. A repeated batch replaces it."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
@@ -105,9 +105,9 @@ class _Writer:
 
 
 def _watch(query: StreamingQuery, rows: int) -> None:
-    """Tell of each finished batch, and end the query when the last row is in."""
+    """Report each finished batch, and stop the query after the last row."""
     seen = -1
-    while not query.awaitTermination(GLANCE):
+    while not query.awaitTermination(CHECK_S):
         for progress in query.recentProgress:
             number, source = progress["batchId"], progress["sources"][0]
             begin, end = _position(source["startOffset"]), _position(source["endOffset"])
@@ -119,17 +119,17 @@ def _watch(query: StreamingQuery, rows: int) -> None:
             if end >= rows:
                 query.stop()
                 return
-    raise RuntimeError("the query ended before all rows were there")
+    raise RuntimeError("the query ended before all rows were written")
 
 
 def _position(offset: Any) -> int:
-    """Items before the offset: ``{"<shard>": {"epoch": e, "pos": p}}``, as text or parsed; None is the start."""
+    """Return the items before an offset ``{"<shard>": {"epoch": e, "pos": p}}``, as text or parsed; None is 0."""
     shards = json.loads(offset) if isinstance(offset, str) else offset
     return sum(int(shard["pos"]) for shard in (shards or {}).values())
 
 
 def _add_up(spark: SparkSession, out: Path) -> None:
-    """The delays of all batches, by carrier and by hour."""
+    """Sum the delays of all batches by carrier and by hour."""
     from pyspark.sql import functions as f
 
     delays = spark.read.parquet(str(out / "delays")).persist()

@@ -1,11 +1,11 @@
-"""The demo responder: the same answers on every protocol, so that anything can be tried against it.
+"""Define the demo responder, which gives the same answers on every protocol.
 
-- request: echoes data and metadata; route ``fail`` answers an application error with the data as its message, route
-  ``slow`` answers after ``{"ms": n}``, route ``stats`` tells what was counted.
-- stream: ``{"count": n, "size": s}`` answers n items of s bytes, each the item's number padded with dots, with
-  ``delay_ms`` between them; route ``flights`` answers real flights, ``{"count": n, "rate": items a second}``. The
-  publisher ``count:N:SIZE`` is the first of these where a stream is asked for by a name.
-- jmux: a request ``gen N`` is answered by N bytes.
+- request: echoes data and metadata; route ``fail`` returns an application error with the data as its message, route
+  ``slow`` answers after ``{"ms": n}``, route ``stats`` returns the call counts.
+- stream: ``{"count": n, "size": s}`` returns n items of s bytes, each the item's number padded with dots, with
+  ``delay_ms`` between them; route ``flights`` returns flight data, ``{"count": n, "rate": items per second}``. For
+  protocols with named publishers, ``count:N:SIZE`` is the first of these.
+- jmux: a request ``gen N`` returns N bytes.
 - channel: echoes each item. fire and push: counted.
 """
 
@@ -24,17 +24,17 @@ from afflux.demo import flights
 __all__ = ["Responder", "numbered"]
 
 MAX_SIZE = 0x100_0000
-"The largest item that ``stream`` makes: 16 MiB."
+"Maximum size of an item of ``stream``: 16 MiB."
 
 MAX_MS = 3_600_000
-"The longest wait that may be asked for: an hour."
+"Maximum delay: an hour."
 
 _COUNT = re.compile(rb"count:(\d{1,19}):(\d{1,19})")
-"The name of a publisher."
+"Name of a publisher."
 
 BLOCK_ITEMS = 64
 BLOCK_BYTES = 0x1_0000
-"Items are handed over in lists of this many, or of about this many bytes: whichever is less."
+"Items are yielded in lists of this length, or of about this many bytes, whichever is less."
 
 
 class Responder:
@@ -44,7 +44,7 @@ class Responder:
         self.counts = dict.fromkeys(("request", "stream", "channel", "fire", "push"), 0)
 
     async def request(self, payload: Payload) -> Payload:
-        """Echo, or what the route asks for."""
+        """Echo the payload, or serve the route."""
         self.counts["request"] += 1
         match _route(payload):
             case "fail":
@@ -62,15 +62,15 @@ class Responder:
         return payload
 
     async def fire(self, payload: Payload) -> None:
-        """Count it."""
+        """Count the request."""
         self.counts["fire"] += 1
 
     async def push(self, metadata: bytes) -> None:
-        """Count it."""
+        """Count the metadata."""
         self.counts["push"] += 1
 
     async def stream(self, payload: Payload) -> AsyncIterator[list[bytes]]:
-        """Numbered items, or the flights."""
+        """Yield numbered items or flights."""
         self.counts["stream"] += 1
         match _route(payload):
             case "fail":
@@ -85,11 +85,11 @@ class Responder:
             yield block
 
     def element_size(self, publisher: str) -> int:
-        """Bytes of each element of a publisher, where elements may have one size (rsio)."""
+        """Return the fixed element size of a publisher (rsio), or 0."""
         asked = _object(Payload(publisher.encode()))
         return _number(asked, "size", MAX_SIZE) if "size" in asked else 0
 
-    # A flight keeps its number for good: a journal may start the stream again and skip what it holds.
+    # Item numbers are stable: a journal may call again and skip what it has stored.
     stream.replays = True  # type: ignore[attr-defined]  # an attribute on a function, read by afflux.journal
 
     async def channel(self, items: AsyncIterator[Payload]) -> AsyncIterator[Payload]:
@@ -100,7 +100,7 @@ class Responder:
 
 
 async def numbered(payload: Payload) -> AsyncIterator[list[bytes]]:
-    """``{"count": n, "size": s, "delay_ms": d}``: items of exactly s bytes, or just the number without a size."""
+    """Yield items for ``{"count": n, "size": s, "delay_ms": d}``: s bytes each, or only the number without s."""
     asked = _object(payload)
     count = _number(asked, "count", 1 << 62)
     size = _number(asked, "size", MAX_SIZE) if "size" in asked else None
@@ -117,7 +117,7 @@ async def numbered(payload: Payload) -> AsyncIterator[list[bytes]]:
 
 
 async def flown(payload: Payload) -> AsyncIterator[list[bytes]]:
-    """``{"count": n, "rate": r}``: the first n flights (all without it), r a second (as fast as they go without it)."""
+    """Yield flights for ``{"count": n, "rate": r}``: the first n (default: all), r per second (default: unlimited)."""
     asked = _object(payload) if payload.data else {}
     count = _number(asked, "count", 1 << 62, flights.TOTAL)
     rate = _number(asked, "rate", 10_000_000, 0)
@@ -132,26 +132,26 @@ async def flown(payload: Payload) -> AsyncIterator[list[bytes]]:
 
 
 def _speaks(protocol: str) -> bool:
-    """Whether the running handler's peer speaks a protocol."""
+    """Whether the current peer uses a protocol."""
     from afflux.aio.peer import current_peer
 
     return current_peer().uri.startswith(protocol)
 
 
 def _length(payload: Payload) -> int:
-    """The N of ``gen N``."""
+    """Parse the N of ``gen N``."""
     digits = payload.data[4:].strip()
     if not digits.isdigit() or len(digits) > 9 or int(digits) > MAX_SIZE:
-        raise Invalid(f"gen N has an N of 0 to {MAX_SIZE:,}")
+        raise Invalid(f"gen N: N must be 0 to {MAX_SIZE:,}")
     return int(digits)
 
 
 def _unknown(route: str, known: str) -> Rejected:
-    return Rejected(f"there is no route {route[:64]!r} for this verb; there is: {known}, or none at all")
+    return Rejected(f"unknown route {route[:64]!r} for this interaction; available: {known}, or no route")
 
 
 def _route(payload: Payload) -> str | None:
-    """The route, or None: metadata of any kind is welcome here, so that anything can be echoed."""
+    """Return the route or None. Metadata of any type is accepted, so that it can be echoed."""
     from afflux import route_of
 
     try:
@@ -168,12 +168,12 @@ def _object(payload: Payload) -> dict[str, Any]:
     except ValueError:
         asked = None
     if not isinstance(asked, dict):
-        raise Invalid('the data is a JSON object, such as {"count": 10, "size": 16}, or count:10:16')
+        raise Invalid('the data must be a JSON object, such as {"count": 10, "size": 16}, or count:10:16')
     return asked
 
 
 def _number(asked: dict[str, Any], name: str, most: int, default: int | None = None) -> int:
     value = asked.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise Invalid(f'"{name}" is a whole number from 0 to {most:,}')
+        raise Invalid(f'"{name}" must be an integer from 0 to {most:,}')
     return value

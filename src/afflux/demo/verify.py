@@ -1,4 +1,4 @@
-"""Was the main job exact? Its tables against the file's own totals. Reads Parquet; knows nothing of how it was made."""
+"""Verify the tables of the demo job against the totals of the flight file."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["Verdict", "verify"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What was found in the tables."""
+    """The result of the verification."""
 
     rows: int
     "Rows in the table of flights."
     lost: int
-    "Offsets that are not there."
+    "Missing offsets."
     duplicated: int
-    "Rows whose offset is there already."
+    "Rows with a duplicate offset."
     differences: tuple[str, ...]
-    "What the tables and the file do not agree on, in words."
+    "Differences between the tables and the file, as text."
     by_carrier: dict[str, Delay]
     "The table by carrier, as written."
     by_hour: dict[int, Delay]
@@ -30,7 +30,7 @@ class Verdict:
 
     @property
     def exact(self) -> bool:
-        """Nothing lost, nothing doubled, no difference."""
+        """Whether no row is lost or duplicated and nothing differs."""
         return not (self.lost or self.duplicated or self.differences)
 
 
@@ -58,13 +58,13 @@ def _differences(true: Totals, table: Any, by_carrier: dict[str, Delay], by_hour
     found = []
     if table.num_rows != true.rows:
         found.append(f"{table.num_rows:,} rows, the file has {true.rows:,}")
-    for name, told, wanted in (
+    for name, measured, wanted in (
         ("by_carrier", by_carrier, true.by_carrier),
         ("by_hour", by_hour, true.by_hour),
         ("flights by carrier", _count(table, "carrier"), true.by_carrier),
         ("flights by hour", _count(table, "hour"), true.by_hour),
     ):
-        if told != wanted:
+        if measured != wanted:
             found.append(f"{name} differs from the file")
     return found
 
@@ -81,7 +81,7 @@ def _delays(path: Path, column: str) -> dict[Any, Delay]:
 
 
 def _count(table: Any, column: str) -> dict[Any, Delay]:
-    """The same totals from the rows themselves, so that a wrong sum in both tables shows."""
+    """Compute the totals from the rows themselves, to detect wrong sums in both tables."""
     grouped = table.group_by(column).aggregate([("offset", "count"), ("dep_delay", "count"), ("dep_delay", "sum")])
     return {
         row[column]: Delay(row["offset_count"], row["dep_delay_count"], row["dep_delay_sum"] or 0)
