@@ -79,7 +79,7 @@ def test_the_route_comes_first_then_the_cursor_then_the_entries() -> None:
 
 def test_metadata_is_given_once() -> None:
     for more in ({"metadata": b""}, {"metadata": Bearer("t")}, {"route": "r"}, {"cursor": Read()}):
-        with pytest.raises(TypeError, match="has metadata already"):
+        with pytest.raises(TypeError, match="already has metadata"):
             call_payload(Payload(b"", b""), **more)  # type: ignore[arg-type]
 
 
@@ -189,7 +189,7 @@ def test_where_all_metadata_has_one_type_a_setup_has_one_entry_of_it() -> None:
     assert setup_of(Bearer("t"), AUTHENTICATION_MIME) == Payload(b"", b"\x81t")
     assert setup_of(("a/b", b"x"), "a/b") == Payload(b"", b"x")
     for setup in (Bearer("t"), [("a/b", b"x"), ("a/b", b"y")], []):
-        with pytest.raises(afflux.LocalProtocolError, match="the setup has one entry of that type"):
+        with pytest.raises(afflux.LocalProtocolError, match="the setup needs one entry of that type"):
             setup_of(setup, "a/b")
     with pytest.raises(afflux.LocalProtocolError, match="out of range"):
         setup_of(Broken(), "a/b")
@@ -266,7 +266,7 @@ def test_a_reply_says_what_it_is() -> None:
 def test_a_reply_that_can_not_be_is_refused() -> None:
     with pytest.raises(afflux.LocalProtocolError, match="1 to 128 ASCII"):
         reply(b"", "")
-    with pytest.raises(TypeError, match="has metadata already"):
+    with pytest.raises(TypeError, match="already has metadata"):
         reply(Payload(b"", b""), "a/b")
 
 

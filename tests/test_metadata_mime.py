@@ -81,7 +81,7 @@ async def test_routing_metadata_is_the_route(listen: str) -> None:
         assert (await peer.request(b"x", metadata=b"\x04echo\x05other")).data == b"echo x"
         assert (await peer.request(b"x", metadata=b"\x09places.me")).data == b"me"
         assert (await peer.request(b"x")).data == b"no route"
-        with pytest.raises(afflux.Invalid, match="can not be read"):
+        with pytest.raises(afflux.Invalid, match="cannot be read"):
             await peer.request(b"x", metadata=b"\x09echo")
 
 
@@ -130,9 +130,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"route": "echo"}, "a route"),
     ({"cursor": cursor.Read(shard=0, epoch=0, first=0, limit=1, acknowledged=0)}, "a cursor"),
     ({"metadata": afflux.Bearer("secret")}, "an entry of type message/x.rsocket.authentication.v0"),
-    ({"route": "echo", "metadata": b"more"}, "a route and bytes beside it"),
+    ({"route": "echo", "metadata": b"more"}, "a route and separate bytes"),
     ({"metadata": [(JSON, b"1"), (JSON, b"2")]}, "an entry of type application/json and an entry of"),
-    ({"metadata": []}, "which can not hold"),
+    ({"metadata": []}, "which cannot contain"),
 ]
 
 

@@ -131,7 +131,7 @@ async def test_the_metadata_of_a_route(peer: afflux.Peer) -> None:
 
 
 async def test_metadata_is_given_once(peer: afflux.Peer) -> None:
-    with pytest.raises(TypeError, match="metadata already"):
+    with pytest.raises(TypeError, match="already has metadata"):
         await peer.request(Payload(b"x", b"m"), route="r")
     with pytest.raises(afflux.LocalProtocolError):
         await peer.request(b"x", route="r" * 256)

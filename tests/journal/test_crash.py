@@ -108,7 +108,7 @@ sys.stdin.read()
         if process.stdout is None:
             raise RuntimeError("no pipe")
         assert process.stdout.readline() == b"up\n"
-        with pytest.raises(JournalLocked, match="somebody else has it open"):
+        with pytest.raises(JournalLocked, match="another process or object has it open"):
             Journal(path)
         process.kill()
     with Journal(path) as journal:

@@ -166,13 +166,13 @@ def test_a_cut_wal_loses_whole_commits_from_the_end_or_is_refused(tmp_path: Path
 def test_a_crashed_journal_without_its_wal_is_refused(tmp_path: Path) -> None:
     path = crashed(tmp_path / "a")
     wal(path).unlink()
-    assert "it was not closed and its -wal file is gone" in str(refused(path))
+    assert "it was not closed and its -wal file with the last items is missing" in str(refused(path))
 
 
 def test_a_wal_without_its_journal_is_refused(tmp_path: Path) -> None:
     path = crashed(tmp_path / "a")
     path.unlink()
-    assert "the database is gone" in str(refused(path))
+    assert "the database is missing" in str(refused(path))
     with Journal(path, on_damage="new-epoch") as journal:
         assert journal.head == 0
     assert wal(tmp_path / "a.damaged-1").exists()
@@ -227,7 +227,7 @@ def test_a_path_that_can_not_be_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="check the directory"):
         Journal(tmp_path / "a")
     (tmp_path / "b.lock").write_bytes(b"no database at all, though long enough to be looked at" * 20)
-    with pytest.raises(JournalError, match="lock file can't be locked"):
+    with pytest.raises(JournalError, match="lock file cannot be locked"):
         Journal(tmp_path / "b")
 
 
@@ -268,7 +268,7 @@ def test_a_failing_disk_ends_writing_but_not_reading(tmp_path: Path) -> None:
     assert everything(journal) == [Payload(b"before")]
     if not isinstance(caught.value, JournalNoSpace):
         for use in (journal.commit, lambda: journal.append([b"y"], 0), lambda: journal.trim(1), journal.seal):
-            with pytest.raises(JournalError, match="its disk failed"):
+            with pytest.raises(JournalError, match="the disk failed"):
                 use()
     with contextlib.suppress(JournalError):
         journal.close()
@@ -282,7 +282,7 @@ def test_another_program_on_the_database_delays_a_commit(tmp_path: Path) -> None
         other = sqlite3.connect(tmp_path / "a", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         journal.append([b"x"], 0)
-        with pytest.raises(JournalLocked, match="another program uses"):
+        with pytest.raises(JournalLocked, match="another process or object has it open"):
             journal.commit()
         with pytest.raises(JournalLocked):
             journal.seal()

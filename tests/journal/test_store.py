@@ -212,7 +212,7 @@ def test_a_closed_journal_says_so(tmp_path: Path) -> None:
 
 def test_the_second_to_open_a_journal_is_refused(tmp_path: Path) -> None:
     with Journal(tmp_path / "a") as journal:
-        with pytest.raises(JournalLocked, match=r"a: somebody else") as caught:
+        with pytest.raises(JournalLocked, match=r"a: another process") as caught:
             Journal(tmp_path / "a", on_damage="new-epoch")
         assert isinstance(caught.value, Error)
         journal.append([b"undisturbed"], 0)

@@ -85,7 +85,7 @@ def test_a_transaction_is_whole_or_not_at_all(path: Path) -> None:
     (saved,) = store.sessions()
     assert (saved.seen, saved.parts, saved.items) == (1.0, {"a": 1}, [])
     store.close()
-    with pytest.raises(StoreError, match="it was closed"):
+    with pytest.raises(StoreError, match="the file is closed"):
         store.remove(key)
     assert store.closed
 
@@ -93,12 +93,12 @@ def test_a_transaction_is_whole_or_not_at_all(path: Path) -> None:
 def test_two_at_once(path: Path) -> None:
     """In one process, and in two."""
     store = Store(path)
-    with pytest.raises(StoreLocked, match="somebody else has it open"):
+    with pytest.raises(StoreLocked, match="another process or object has it open"):
         Store(path)
     code = "import sys; from afflux.resume.store import Store; Store(sys.argv[1])"
     run = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
     assert "StoreLocked" in run.stderr
-    assert "somebody else has it open; close that, or use another file" in run.stderr
+    assert "another process or object has it open; close that, or use another file" in run.stderr
     store.close()
     Store(path).close()
 
@@ -144,7 +144,7 @@ def test_what_can_not_be_used_is_refused(path: Path, statement: str, text: str) 
 
 def test_something_else_is_refused_and_stays(path: Path) -> None:
     path.write_bytes(b"precious" * 1000)
-    with pytest.raises(StoreDamaged, match="no file of sessions"):
+    with pytest.raises(StoreDamaged, match="not a sessions file"):
         Store(path)
     assert path.read_bytes() == b"precious" * 1000
     other = path.with_name("other.db")
@@ -349,7 +349,7 @@ def test_what_does_not_fit_together_is_refused(path: Path, change: Change) -> No
     record.opened(engine.open("request", b""), "request", Payload())
     record.save()
     store.save(record._key, "client", "", change)
-    with pytest.raises(StoreDamaged, match="does not fit together"):
+    with pytest.raises(StoreDamaged, match="is inconsistent"):
         again(store)
     store.close()
 
@@ -375,7 +375,7 @@ async def test_a_store_needs_resumption() -> None:
 async def test_one_file_one_connection(path: Path) -> None:
     async with afflux.serve("tcp://127.0.0.1:0", Demo(), resume=True) as server:
         peer = await connect(server.uri, path)
-        with pytest.raises(StoreLocked, match="somebody else"):
+        with pytest.raises(StoreLocked, match="another process"):
             await connect(server.uri, path)
         assert (await peer.request(b"x")).data == b"x"
         await peer.close()
@@ -511,9 +511,9 @@ async def test_a_file_that_fails_a_server_ends_what_would_be_kept(
 
 async def test_a_server_does_not_start_on_a_bad_file(path: Path) -> None:
     path.write_bytes(b"precious" * 1000)
-    with pytest.raises(StoreDamaged, match="no file of sessions"):
+    with pytest.raises(StoreDamaged, match="not a sessions file"):
         await serve(path)
-    with pytest.raises(StoreDamaged, match="no file of sessions"):
+    with pytest.raises(StoreDamaged, match="not a sessions file"):
         await connect("tcp://127.0.0.1:1", path)
 
 

@@ -1,6 +1,6 @@
-"""What a verb's arguments become: one payload with its metadata; and metadata written and read by hand.
+"""Convert the arguments of a verb to a payload with metadata, and compose and read metadata.
 
-Shared by the asyncio and the blocking side. How an entry is laid out belongs to ``protocols.rsocket.metadata``.
+Shared by the asyncio and the blocking API. ``protocols.rsocket.metadata`` encodes the entries.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ __all__ = [
 ]
 
 Metadata: TypeAlias = "bytes | bytearray | memoryview | Entry | Sequence[EntryLike] | None"
-"""Metadata as an argument: bytes as they are, or what composite metadata is made of: one entry, such as
-``afflux.Bearer("…")``, or several, which may be pairs (MIME type, bytes) as well."""
+"""Metadata as an argument: encoded bytes, or the entries of composite metadata: one entry, such as
+``afflux.Bearer("…")``, or several, which may also be pairs (MIME type, bytes)."""
 
 SetupLike: TypeAlias = "PayloadLike | Entry | Sequence[EntryLike]"
 "The payload of a setup as an argument: data, data and metadata, or entries, which become metadata without data."
@@ -45,15 +45,15 @@ _COMPOSITE = "message/x.rsocket.composite-metadata.v0"
 
 
 class Cursor(Protocol):
-    """A cursor entry (protocols.rsocket.cursor): it knows its own bytes."""
+    """A cursor entry (see protocols.rsocket.cursor)."""
 
     def encode(self) -> bytes:
-        """The entry's bytes."""
+        """Return the entry's bytes."""
 
 
 def metadata_mime_of(engine: Engine) -> str | None:
-    """The MIME type of all metadata of an engine's connection, as its SETUP says; None where its protocol says none,
-    which means composite metadata."""
+    """Return the MIME type of all metadata of an engine's connection, from its SETUP; None stands for composite
+    metadata."""
     mime: str | None = None if engine.setup is None else engine.setup.metadata_mime
     return mime
 
@@ -65,23 +65,24 @@ def call_payload(
     cursor: Cursor | None = None,
     metadata_mime: str | None = None,
 ) -> Payload:
-    """The request payload of a verb.
+    """Return the request payload of a verb.
 
-    ``metadata`` alone goes as it is when it is bytes. With ``route`` or ``cursor``, or made of entries, the metadata is
-    composite: the route first, then the cursor, then the entries; bytes are one of type application/octet-stream.
+    ``metadata`` that is bytes is sent unchanged if it is alone. With ``route`` or ``cursor``, or made of entries, the
+    metadata is composite: the route first, then the cursor, then the entries; bytes become an entry of type
+    application/octet-stream.
 
-    ``metadata_mime`` is the connection's metadata type; composite if None. Of another type there is one entry, without
-    a header: a route where that is routing metadata.
+    ``metadata_mime`` is the connection's metadata type; composite if None. Metadata of another type is one entry
+    without a header, for example a route if the type is routing metadata.
 
     Raises:
-        TypeError: ``metadata`` is given twice, in ``data`` and beside it, or is no metadata.
-        LocalProtocolError: the route or an entry can not be written, or not in metadata of that type.
+        TypeError: ``metadata`` is given both in ``data`` and as an argument, or is not metadata.
+        LocalProtocolError: the route or an entry cannot be encoded, or not in metadata of that type.
     """
     payload = payload_of(data)
     if metadata is None and route is None and cursor is None:
         return payload
     if payload.metadata is not None:
-        raise TypeError("the payload has metadata already: give route=, cursor= and metadata= with plain data")
+        raise TypeError("the payload already has metadata; pass plain data with route=, cursor= and metadata=")
     if route is None and cursor is None and isinstance(metadata, _BYTES):
         return Payload(payload.data, bytes(metadata))
     if metadata_mime is not None and metadata_mime != _COMPOSITE:
@@ -94,7 +95,7 @@ def call_payload(
 def payload_for(
     engine: Engine, data: PayloadLike, metadata: Metadata, route: str | None, cursor: Cursor | None
 ) -> Payload:
-    """The same in the way of an engine's connection. Raises as ``call_payload`` does."""
+    """Return the request payload for an engine's connection. Raises as ``call_payload`` does."""
     if metadata is None and route is None and cursor is None:
         return payload_of(data)
     return call_payload(data, metadata, route, cursor, metadata_mime_of(engine))
@@ -103,18 +104,18 @@ def payload_for(
 def compose(
     entries: Metadata | Iterable[EntryLike] = (), route: str | None = None, *, compact_len: CompactLen = "minus-one"
 ) -> bytes:
-    """Composite metadata of entries, for a :class:`Payload` or ``connect(setup=…)``; a ``route`` comes first.
+    """Encode entries as composite metadata, for a :class:`Payload` or ``connect(setup=…)``; a ``route`` comes first.
 
     Args:
-        entries: one entry or several: such as ``afflux.Bearer("…")``, or pairs (MIME type, bytes).
+        entries: one entry or several, such as ``afflux.Bearer("…")`` or pairs (MIME type, bytes).
         route: the route, if any.
-        compact_len: "plain" for a peer that is rsocket-swift, which writes the lengths of names in its own way.
+        compact_len: "plain" for rsocket-swift peers, which encode the lengths of names differently.
 
     Raises:
-        LocalProtocolError: an entry can not be written: a MIME type above 128 characters, a value above 16 MiB.
-        TypeError: what is no entry.
+        LocalProtocolError: an entry cannot be encoded: a MIME type above 128 characters, a value above 16 MiB.
+        TypeError: an argument is not an entry.
     """
-    return _written(_entries_of(entries), route, compact_len)
+    return _encoded(_entries_of(entries), route, compact_len)
 
 
 def entries(
@@ -124,13 +125,13 @@ def entries(
     limit: int = 1024,
     compact_len: CompactLen = "minus-one",
 ) -> Entries:
-    """What metadata says: ``afflux.entries(payload).credentials``. Nothing is read before somebody asks.
+    """Read metadata, for example ``afflux.entries(payload).credentials``. Decoding is lazy.
 
     Args:
         payload: a payload, or metadata alone, such as that of a SETUP.
         metadata_mime: the connection's metadata type, ``peer.setup.metadata_mime`` at a server; composite if None.
-        limit: how many entries there may be, ``peer.limits.composite_entries``.
-        compact_len: "plain" for a peer that is rsocket-swift, which writes the lengths of names in its own way.
+        limit: the most entries, ``peer.limits.composite_entries``.
+        compact_len: "plain" for rsocket-swift peers, which encode the lengths of names differently.
     """
     from afflux.protocols.rsocket.metadata import COMPOSITE_MIME, Entries
 
@@ -139,32 +140,31 @@ def entries(
 
 
 def reply(data: PayloadLike, mime: str, metadata: Metadata = None) -> Payload:
-    """An answer, or an item, that says what its data is: needed where ``entries(request).accepts(mime)`` is False.
-
-    Where a request accepts several types, it is the only way to tell which one was taken.
+    """Return an answer, or an item, with the MIME type of its data: needed if ``entries(request).accepts(mime)`` is
+    False, or if the request accepts several types.
 
     Args:
         data: the data, as bytes of that type.
         mime: its MIME type.
-        metadata: entries that go along.
+        metadata: further entries.
 
     Raises:
-        LocalProtocolError: the MIME type, or an entry, can not be written.
-        TypeError: ``data`` has metadata already.
+        LocalProtocolError: the MIME type or an entry cannot be encoded.
+        TypeError: ``data`` already has metadata.
     """
     payload = payload_of(data)
     if payload.metadata is not None:
-        raise TypeError("the payload has metadata already: give it to reply(metadata=…), with plain data")
+        raise TypeError("the payload already has metadata; pass plain data and reply(metadata=…)")
     if metadata is None:
         return Payload(payload.data, _mime_only(mime))
     from afflux.protocols.rsocket.metadata import MimeType
 
-    return Payload(payload.data, _written([MimeType(mime), *_entries_of(metadata)], None))
+    return Payload(payload.data, _encoded([MimeType(mime), *_entries_of(metadata)], None))
 
 
 def route_in(payload: Payload, metadata_mime: str | None = None) -> str | None:
-    """The route in a request's metadata; None when there is none. ``metadata_mime`` is the connection's metadata type;
-    composite if None.
+    """Return the route in a request's metadata; None if it has no route. ``metadata_mime`` is the connection's metadata
+    type; composite if None.
 
     Raises:
         Invalid: the metadata cannot be read.
@@ -187,40 +187,40 @@ def _read_route(metadata: bytes, metadata_mime: str) -> str | None:
     try:
         return format.route_of(metadata, metadata_mime)
     except Violation as violation:
-        raise Invalid(f"the metadata can not be read: {violation.reason}", rule=violation.rule) from None
+        raise Invalid(f"the metadata cannot be read: {violation.reason}", rule=violation.rule) from None
 
 
 @lru_cache(maxsize=1024)
 def _route_only(route: str) -> bytes:
-    return _written((), route)
+    return _encoded((), route)
 
 
 @lru_cache(maxsize=1024)
 def _mime_only(mime: str) -> bytes:
     from afflux.protocols.rsocket.metadata import MimeType
 
-    return _written((MimeType(mime),), None)
+    return _encoded((MimeType(mime),), None)
 
 
 def _alone(metadata: Metadata, route: str | None, cursor: Cursor | None, metadata_mime: str) -> bytes:
-    """Metadata of a type that is not composite: the value of one entry of that type."""
+    """Return metadata of a type that is not composite: the value of one entry of that type."""
     from afflux.protocols.rsocket.metadata import Route, pair_of
 
     wanted = {
         "a route": route,
         "a cursor": cursor,
-        "bytes beside it": metadata if isinstance(metadata, _BYTES) else None,
+        "separate bytes": metadata if isinstance(metadata, _BYTES) else None,
     }
     found = () if isinstance(metadata, _BYTES) else _entries_of(metadata)
     try:
         pairs = [pair_of(entry) for entry in ([Route(str(route))] if route is not None else []) + list(found)]
     except Violation as violation:
         raise LocalProtocolError(violation.reason, rule=violation.rule) from None
-    if cursor is None and wanted["bytes beside it"] is None and [mime for mime, _ in pairs] == [metadata_mime]:
+    if cursor is None and wanted["separate bytes"] is None and [mime for mime, _ in pairs] == [metadata_mime]:
         return pairs[0][1]
     names = [name for name, value in wanted.items() if value is not None]
     names += [f"an entry of type {mime}" for mime, _ in pairs[route is not None :]]
-    text = f"all metadata of this connection is {metadata_mime}, which can not hold {' and '.join(names)}"
+    text = f"all metadata of this connection is {metadata_mime}, which cannot contain {' and '.join(names)}"
     raise LocalProtocolError(f"{text}: connect with composite metadata", rule="RSocket 2.5")
 
 
@@ -230,11 +230,11 @@ def _composed(metadata: Metadata, route: str | None, cursor: Cursor | None) -> b
         from afflux.protocols.rsocket.cursor import CURSOR_MIME
 
         found = [(CURSOR_MIME, cursor.encode()), *found]
-    return _written(found, route)
+    return _encoded(found, route)
 
 
 def _entries_of(metadata: Any) -> Sequence[EntryLike]:
-    """The entries that an argument stands for."""
+    """Return the entries of an argument."""
     if metadata is None:
         return ()
     if isinstance(metadata, _BYTES):
@@ -244,11 +244,11 @@ def _entries_of(metadata: Any) -> Sequence[EntryLike]:
     if hasattr(metadata, "MIME") or (isinstance(metadata, tuple) and metadata and isinstance(metadata[0], str)):
         return (metadata,)
     if isinstance(metadata, str) or not isinstance(metadata, Iterable):
-        raise TypeError(f"metadata is bytes, an entry or several entries, not {type(metadata).__name__}")
+        raise TypeError(f"metadata must be bytes, an entry or several entries, not {type(metadata).__name__}")
     return tuple(metadata)
 
 
-def _written(found: Iterable[EntryLike], route: str | None, compact_len: CompactLen = "minus-one") -> bytes:
+def _encoded(found: Iterable[EntryLike], route: str | None, compact_len: CompactLen = "minus-one") -> bytes:
     from afflux.protocols.rsocket import metadata as format
 
     try:
@@ -267,11 +267,11 @@ def terms_of(
     lifetime: float | None,
     mtu: int | None,
 ) -> Terms:
-    """What a client proposes, by its arguments and its address.
+    """Return a client's terms from its arguments and its address.
 
     Raises:
-        TypeError: ``setup`` is neither a payload nor entries.
-        LocalProtocolError: an entry of ``setup`` can not be written, or is not of the connection's metadata type.
+        TypeError: ``setup`` is not a payload or entries.
+        LocalProtocolError: an entry of ``setup`` cannot be encoded, or is not of the connection's metadata type.
     """
     wanted = {
         "keepalive": limits.keepalive_s if keepalive is None else keepalive,
@@ -290,12 +290,12 @@ def _setup_payload(setup: Any, metadata_mime: str | None) -> Payload:
 
     found = _entries_of(setup)
     if metadata_mime in (None, COMPOSITE_MIME):
-        return Payload(b"", _written(found, None))
+        return Payload(b"", _encoded(found, None))
     try:
         pairs = [pair_of(entry) for entry in found]
     except Violation as violation:
         raise LocalProtocolError(violation.reason, rule=violation.rule) from None
     if [mime for mime, _ in pairs] != [metadata_mime]:
-        text = f"where all metadata is {metadata_mime}, the setup has one entry of that type"
+        text = f"all metadata of this connection is {metadata_mime}, so the setup needs one entry of that type"
         raise LocalProtocolError(text, rule="RSocket 2.5")
     return Payload(b"", pairs[0][1])

@@ -1,4 +1,4 @@
-"""Routes with places, such as ``prices.{symbol}``: how they are written and matched. No functions live here."""
+"""Parse and match routes with places, such as ``prices.{symbol}``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["PLACE_TYPES", "Patterns", "Route", "parsed"]
 PLACE_TYPES: Final[dict[str, type]] = {
     kind.__name__.lower(): kind for kind in (str, int, float, bool, UUID, date, datetime)
 }
-"The types that a place may be given in a route."
+"The types that a route may declare for a place."
 
 _T = TypeVar("_T")
 _NAME = r"([A-Za-z_][A-Za-z0-9_]*)(?::([A-Za-z]+))?"
@@ -23,28 +23,28 @@ _REST = re.compile(rf"\{{{_NAME}\.\.\.\}}$")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route as it was written."""
+    """A parsed route."""
 
     text: str
-    "Itself."
+    "The route as declared."
     pattern: re.Pattern[str] | None
-    "What matches it; None when it has no places."
+    "The pattern that matches it; None if it has no places."
     places: dict[str, type | None]
-    "Its places, in order: the type that each is said to have."
+    "The places in order, each with its declared type."
 
 
 def parsed(route: str) -> Route:
-    """The route that a text stands for.
+    """Parse a route.
 
     Raises:
-        ValueError: its braces make no sense, or a type is none that a place can have.
+        ValueError: its braces do not enclose a name, or the type of a place is unknown.
     """
     if "{" not in route:
         return Route(route, None, {})
     rest = _REST.search(route)
     head = route[: rest.start()] if rest else route
     if "{" in _PLACE.sub("", head) or "}" in _PLACE.sub("", head):
-        raise ValueError(f'the braces of "{route}" do not hold a name')
+        raise ValueError(f'the braces of "{route}" do not enclose a name')
     text, at, places = "", 0, {}
     for place in _PLACE.finditer(head):
         text += f"{re.escape(head[at : place.start()])}(?P<{place[1]}>[^.]+)"
@@ -57,34 +57,34 @@ def parsed(route: str) -> Route:
     try:
         return Route(route, re.compile(text, re.DOTALL), places)
     except re.error as error:
-        raise ValueError(f'"{route}" is no route: {error}') from None
+        raise ValueError(f'"{route}" is not a route: {error}') from None
 
 
 def _type(route: str, place: str, name: str | None) -> type | None:
     if name is not None and name not in PLACE_TYPES:
-        there = ", ".join(PLACE_TYPES)
-        raise ValueError(f'the place "{place}" of "{route}" has the type "{name}"; there is: {there}')
+        known = ", ".join(PLACE_TYPES)
+        raise ValueError(f'the place "{place}" of "{route}" has the unknown type "{name}"; known: {known}')
     return None if name is None else PLACE_TYPES[name]
 
 
 @dataclass(slots=True)
 class Patterns(Generic[_T]):
-    """Routes, and something for each. An exact one wins over a pattern, an earlier pattern over a later one."""
+    """Routes with a value for each. Exact routes precede patterns, and earlier patterns precede later ones."""
 
     exact: dict[str | None, _T] = field(default_factory=dict)
-    "Without places; None is what answers when nothing else does."
+    "The values of routes without places; None is the fallback."
     places: list[tuple[str, re.Pattern[str], _T]] = field(default_factory=list)
-    "With places, in order."
+    "The values of routes with places, in order."
 
     def add(self, route: Route | None, value: _T) -> None:
-        """Add a route; None for what answers when nothing else does."""
+        """Add a route; None is the fallback."""
         if route is None or route.pattern is None:
             self.exact[None if route is None else route.text] = value
         else:
             self.places.append((route.text, route.pattern, value))
 
     def find(self, route: str) -> tuple[_T, dict[str, Any]] | None:
-        """What is there for a route, and what its places matched; not what is there for None."""
+        """Return the value of a route and the texts of its places; None without a match. The fallback is not used."""
         if (value := self.exact.get(route)) is not None:
             return value, {}
         for _, pattern, value in self.places:

@@ -1,7 +1,6 @@
-"""Replayable streams: an append-only log with cursors on SQLite, and the handler that serves it.
+"""Replay streams from an append-only log on SQLite.
 
-:class:`Journal` is the log, blocking; :class:`Journalled` gives any handler's ``stream`` a cursor. Nothing is
-defined in this file.
+:class:`Journal` is the log, with a blocking API. :class:`Journalled` adds a cursor to the ``stream`` of any handler.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A block: many items as one value, the unit that a journal stores. No SQLite and no files here.
+"""Pack items into blocks, the unit that a journal stores, and unpack them.
 
 The body of a block, little endian::
 
-    length u32, one for each item
-    length + 1 u32, one for each item's metadata (0: it has none)      only when some item has metadata
-    the metadata, one after the other                                   only then
-    the data, one after the other
+    length u32 for each item
+    length + 1 u32 for each item's metadata, 0 without metadata         only if any item has metadata
+    the metadata, concatenated                                          only if any item has metadata
+    the data, concatenated
 
 The checksum is CRC-32 over first offset, count, time, bytes of metadata (0xFFFFFFFF: no such part) and body.
 """
@@ -24,7 +24,7 @@ from afflux.core.payload import Payload, PayloadLike, payload_of
 __all__ = ["ITEM_OVERHEAD", "Block", "Pending", "checksum", "columns", "sizes"]
 
 ITEM_OVERHEAD = 8
-"Bytes that an item is charged besides its own: its two lengths."
+"Bytes charged for an item in addition to its own: its two lengths."
 
 _HEADER = struct.Struct("<QIqI")
 _NO_METADATA = 0xFFFFFFFF
@@ -33,20 +33,20 @@ _SWAP = sys.byteorder == "big"
 
 
 def checksum(first: int, count: int, time_us: int, metadata_bytes: int | None, body: bytes) -> int:
-    """The CRC-32 of a block."""
+    """Return the CRC-32 of a block."""
     size = _NO_METADATA if metadata_bytes is None else metadata_bytes
     return zlib.crc32(body, zlib.crc32(_HEADER.pack(first, count, time_us, size)))
 
 
 class Block:
-    """Items as they are stored, with consecutive offsets and one time. A value: it is never changed."""
+    """Stored items with consecutive offsets and one time. Immutable."""
 
     __slots__ = ("_body", "_high", "_low", "_metadata_bytes", "_stored", "first", "time_us")
 
     first: int
     "The offset of the first item."
     time_us: int
-    "When the block was begun, microseconds since 1970 (UTC)."
+    "Time of the first item, in microseconds since 1970 (UTC)."
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ class Block:
         self._high = stored if high is None else high
 
     def __len__(self) -> int:
-        """How many items."""
+        """The number of items."""
         return self._high - self._low
 
     @property
     def size(self) -> int:
-        """Bytes of the whole block as it is stored, however it was cut."""
+        """Bytes of the whole stored block, also if it was cut."""
         return len(self._body)
 
     @property
@@ -82,7 +82,7 @@ class Block:
         return self.first + len(self)
 
     def cut(self, first: int, end: int) -> Block:
-        """The items from offset ``first`` to before ``end``, as far as they are here."""
+        """Return a block of those items whose offsets are from ``first`` to before ``end``."""
         low = self._low + max(0, first - self.first)
         high = self._high - max(0, self.end - end)
         return Block(
@@ -91,14 +91,14 @@ class Block:
         )  # fmt: skip
 
     def data(self) -> list[bytes]:
-        """The data of each item."""
+        """Return the data of each item."""
         body = self._body
         lengths = _u32s(body, 0, self._stored)
         start = self._head_bytes + sum(lengths[: self._low])
         return [body[a:b] for a, b in pairwise(accumulate(lengths[self._low : self._high], initial=start))]
 
     def metadata(self) -> list[bytes | None] | None:
-        """The metadata of each item, or None when none of the stored block has any."""
+        """Return the metadata of each item; None if no item of the stored block has metadata."""
         if self._metadata_bytes is None:
             return None
         body = self._body
@@ -111,7 +111,7 @@ class Block:
         return found[self._low : self._high]
 
     def payloads(self) -> list[Payload]:
-        """Each item as a payload."""
+        """Return each item as a payload."""
         metadata = self.metadata()
         if metadata is None:
             return [Payload(data) for data in self.data()]
@@ -125,7 +125,7 @@ class Block:
 
 
 class Pending:
-    """A block in the making."""
+    """A block that is being filled."""
 
     __slots__ = ("_data", "_lengths", "_metadata", "first", "size", "time_us")
 
@@ -141,7 +141,7 @@ class Pending:
         return len(self._lengths)
 
     def extend(self, data: Sequence[bytes], metadata: Sequence[bytes | None] | None, size: int) -> None:
-        """Take items; ``size`` is what :func:`sizes` says they take."""
+        """Add items; ``size`` is the sum of their :func:`sizes`."""
         if metadata is not None and self._metadata is None:
             self._metadata = [None] * len(self._lengths)
         if self._metadata is not None:
@@ -151,7 +151,7 @@ class Pending:
         self.size += size
 
     def pack(self) -> tuple[int, int, int, int | None, bytes]:
-        """First offset, count, time, bytes of metadata and body."""
+        """Return first offset, count, time, bytes of metadata and body."""
         parts = [_u32_bytes(self._lengths)]
         metadata_bytes = None
         if self._metadata is not None:
@@ -164,16 +164,16 @@ class Pending:
 
 
 def columns(items: Sequence[PayloadLike]) -> tuple[Sequence[bytes], list[bytes | None] | None]:
-    """Data and metadata of ``items`` in two lists; None for the second when no item has metadata."""
+    """Return data and metadata of ``items`` in two lists; None for the second if no item has metadata."""
     if set(map(type, items)) <= {bytes}:
-        return items, None  # type: ignore[return-value] # the line above is what mypy can't see
+        return items, None  # type: ignore[return-value] # mypy does not follow the check above
     payloads = [payload_of(item) for item in items]
     metadata = [payload.metadata for payload in payloads]
     return [payload.data for payload in payloads], None if metadata.count(None) == len(metadata) else metadata
 
 
 def sizes(data: Sequence[bytes], metadata: Sequence[bytes | None] | None) -> list[int]:
-    """What each item is charged."""
+    """Return the bytes charged for each item."""
     if metadata is None:
         return [len(value) + ITEM_OVERHEAD for value in data]
     return [len(value) + len(own or b"") + ITEM_OVERHEAD for value, own in zip(data, metadata, strict=True)]

@@ -1,8 +1,8 @@
-"""The tables of a journal: rows in, checked blocks out, each change one durable transaction. No buffering here.
+"""Write rows to the tables of a journal and read checked blocks, each change in one durable transaction.
 
-The writer's connection is used under a lock of the caller, the reader's under one of its own: in WAL mode a
-reader never waits for the writer's disk. The WAL is copied to the database when it has grown to ``WAL_BYTES``;
-readers that overlap all the time could keep it growing, so at four times that they are held up for once.
+The caller's lock protects the writer's connection, a lock of this class the reader's: in WAL mode a reader never
+waits for the writer's disk. The WAL is copied to the database when it has grown to ``WAL_BYTES``; because overlapping
+readers can delay that, all readers are blocked once when it has four times that size.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from afflux.files import sqlite_code
 from afflux.journal import files
 from afflux.journal.blocks import Block, checksum
 from afflux.journal.errors import JournalDamaged, JournalError
@@ -23,38 +24,38 @@ from afflux.journal.errors import JournalDamaged, JournalError
 __all__ = ["WAL_BYTES", "Database", "Facts", "Row"]
 
 WAL_BYTES = 0x800000
-"How much WAL is written before it is copied to the database."
+"Bytes of WAL that are written before they are copied to the database."
 
 Row = tuple[int, int, int, int, int, int | None, bytes]
 "First offset, count, time, bytes charged, checksum, bytes of metadata, body."
 
-_HARMLESS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-"What a transaction may be tried again after."
+_RETRYABLE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+"Results after which a transaction may be repeated."
 _STATE = struct.Struct("<qqqqqq")
 _COLUMNS = "first, count, time_us, bytes, crc, metadata_bytes, body"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The one row of ``state``: what a journal knew when it was closed, or when its process died."""
+    """The row of ``state``, as of the last transaction."""
 
     epoch: int
     "As in :class:`Journal`."
     key: bytes
     "As in :class:`Journal`."
     sealed: bool = False
-    "True when no item will follow."
+    "True if no item will follow."
     first: int = 0
-    "The lowest offset that is there."
+    "The lowest stored offset."
     head: int = 0
     "The next offset to be written."
     size: int = 0
     "Bytes charged for all blocks."
     time_us: int = 0
-    "Of the last block."
+    "The time of the last block."
 
     def row(self) -> tuple[object, ...]:
-        """The columns, with a checksum as the last."""
+        """Return the columns, with a checksum as the last."""
         numbers = (self.epoch, self.sealed, self.first, self.head, self.size, self.time_us)
         crc = zlib.crc32(self.key, zlib.crc32(_STATE.pack(*numbers)))
         return self.epoch, self.key, *map(int, numbers[1:]), crc
@@ -66,7 +67,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.failure: str | None = None
-        "Why nothing more can be written: the disk failed, other than by being full."
+        "The reason why the journal cannot be written: a failure of the disk, other than a full disk."
         self._marked = False
         self._reading = threading.Lock()
         self._writer = _connect(path)
@@ -74,18 +75,18 @@ class Database:
         try:
             self._reader.execute("PRAGMA query_only = 1")
             self.facts = self._load()
-            "What the database holds, as of the last transaction."
+            "The row of ``state``, as of the last transaction."
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Close: what was committed is in the database then, or in its WAL if the disk does not take it."""
+        """Close the connections. Committed items are then in the database, or in its WAL if the copy failed."""
         files.mark_closed(self.path)
         with self._reading:
             self._reader.close()
             with suppress(sqlite3.Error):
-                self._writer.close()  # the last one to close copies the WAL and removes it
+                self._writer.close()  # closing the last connection copies and removes the WAL
         if files.wal_bytes(self.path):
             files.mark_opened(self.path)
 
@@ -103,16 +104,16 @@ class Database:
         return head
 
     def boundary(self, offset: int) -> int:
-        """The first offset of the block that holds ``offset``, which lies below the head and not below first."""
-        with files.translated(self.path):
+        """Return the first offset of the block with ``offset``, which is stored."""
+        with files.KIND.errors(self.path):
             row = self._writer.execute("SELECT max(first) FROM block WHERE first <= ?", (offset,)).fetchone()
         if row[0] is None:
             raise self._missing(offset)
         return int(row[0])
 
     def delete_below(self, boundary: int) -> int:
-        """Delete the blocks that begin below ``boundary``; return the bytes they were charged."""
-        with files.translated(self.path):
+        """Delete the blocks that begin below ``boundary``; return the bytes charged for them."""
+        with files.KIND.errors(self.path):
             row = self._writer.execute("SELECT total(bytes) FROM block WHERE first < ?", (boundary,)).fetchone()
         freed = int(row[0])
         with self._transaction(replace(self.facts, first=boundary, size=self.facts.size - freed)) as writer:
@@ -120,14 +121,14 @@ class Database:
         return freed
 
     def seal(self) -> None:
-        """Note that no item will follow."""
+        """Record that no item will follow."""
         with self._transaction(replace(self.facts, sealed=True)):
             pass
 
     @contextmanager
     def _transaction(self, facts: Facts) -> Iterator[sqlite3.Connection]:
-        """One durable transaction, after which ``facts`` hold."""
-        with files.translated(self.path):
+        """Run one durable transaction that also stores ``facts``."""
+        with files.KIND.errors(self.path):
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
                 yield self._writer
@@ -141,8 +142,8 @@ class Database:
                 if self._writer.in_transaction:
                     with suppress(sqlite3.Error):
                         self._writer.execute("ROLLBACK")
-                if isinstance(error, sqlite3.Error) and files.sqlite_code(error) not in _HARMLESS:
-                    self.failure = f"its disk failed ({error}); check the disk, then open it again"
+                if isinstance(error, sqlite3.Error) and sqlite_code(error) not in _RETRYABLE:
+                    self.failure = f"the disk failed ({error}); check the disk, then open it again"
                 raise
             self.facts = facts
             if not self._marked:
@@ -152,8 +153,8 @@ class Database:
     # Reading: from any thread.
 
     def _load(self) -> Facts:
-        """Read the state, and check the ends against it: whatever happens to a process happens at the end."""
-        with files.translated(self.path):
+        """Read the state, and check the first and the last block against it, because a crash affects the ends."""
+        with files.KIND.errors(self.path):
             row = self._writer.execute("SELECT * FROM state").fetchone()
             ends = self._writer.execute("SELECT min(first), max(first) FROM block").fetchone()
         try:
@@ -163,7 +164,7 @@ class Database:
                 time_us=time_us,
             )  # fmt: skip
             whole = facts.row() == row[1:]
-        except (TypeError, struct.error):  # SQLite keeps any type in any column
+        except (TypeError, struct.error):  # SQLite stores any type in any column
             whole = False
         if not whole:
             raise JournalDamaged(self.path, f"the checksum of its state is wrong; {files.RESTORE}")
@@ -175,9 +176,9 @@ class Database:
         return facts
 
     def blocks(self, offset: int, end: int) -> Generator[Block, None, None]:
-        """The stored blocks that hold ``offset`` to before ``end``, uncut, each checked before it is handed out.
+        """Yield the stored blocks with the offsets from ``offset`` to before ``end``, uncut, each after its check.
 
-        Holds up other readers until it is exhausted or closed.
+        Other readers wait until the generator is exhausted or closed.
 
         Raises:
             JournalDamaged: a block is missing or its checksum is wrong.
@@ -187,7 +188,7 @@ class Database:
             "coalesce((SELECT max(first) FROM block WHERE first <= ?), 0) AND first < ? ORDER BY first"
         )
         expected = offset
-        with self._reading, files.translated(self.path), closing(self._reader.execute(query, (offset, end))) as rows:
+        with self._reading, files.KIND.errors(self.path), closing(self._reader.execute(query, (offset, end))) as rows:
             while expected < end:
                 row = rows.fetchone()
                 block = None if row is None else self._checked(row)
@@ -198,7 +199,7 @@ class Database:
 
     def _checked(self, row: Row) -> Block:
         first, count, time_us, _, crc, metadata_bytes, body = row
-        with suppress(TypeError, struct.error):  # SQLite keeps any type in any column
+        with suppress(TypeError, struct.error):  # SQLite stores any type in any column
             if crc == checksum(first, count, time_us, metadata_bytes, body):
                 return Block(first, count, time_us, metadata_bytes, body)
         raise JournalDamaged(self.path, f"the checksum of the block at offset {first} is wrong; {files.RESTORE}")
@@ -206,14 +207,14 @@ class Database:
     def _missing(self, offset: int) -> JournalDamaged:
         return JournalDamaged(self.path, f"the block with offset {offset} is missing; {files.RESTORE}")
 
-    def refuse_failed(self) -> None:
-        """Raise JournalError when the disk has failed before."""
+    def check_failure(self) -> None:
+        """Raise JournalError if the disk has failed."""
         if self.failure is not None:
             raise JournalError(self.path, self.failure)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    with files.translated(path):
+    with files.KIND.errors(path):
         made = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=16)
         try:
             made.execute("PRAGMA synchronous = FULL")

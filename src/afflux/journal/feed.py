@@ -1,9 +1,9 @@
-"""One journal, the task that fills it, and those who wait for it. Runs on one event loop; knows no cursors.
+"""Fill a journal from a stream and notify its readers, on one event loop.
 
-A feed is filled by two tasks. One pulls the inner stream and appends, in small batches: it stops pulling while the
-journal has no room, so whoever produces gets no more credit. Beside the journal it holds at most a batch, or one
-item or list that is larger. The other task commits what was pulled, in a worker thread: as soon as the commit before
-is done, or ``linger_s`` later when there is less than a block. Only then is an item visible.
+One task pulls the inner stream and appends small batches. It stops while the journal has no room, so that the producer
+gets no more credit; it buffers at most a batch, or one item or list that is larger. Another task commits the appended
+items in a worker thread, as soon as the previous commit is done, or ``linger_s`` later if they are less than a block.
+Only committed items are visible.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from afflux.journal.store import BLOCK_BYTES, Journal
 __all__ = ["Feed", "Source"]
 
 _PENDING_BYTES = 4 * BLOCK_BYTES
-"How much is appended ahead of a commit."
+"Bytes appended ahead of a commit."
 _BATCH_BYTES = 0x8000
-"How much is pulled before it is appended, which costs less for many items at once."
+"Bytes of a batch; appending costs less for many items together."
 _BATCH_ITEMS = 0x400
-"How many."
+"Items of a batch."
 END: Final = object()
-"What follows the last item."
+"Returned after the last item."
 
 
 class Source:
-    """The inner stream, pulled one step at a time."""
+    """The inner stream, pulled step by step."""
 
     def __init__(self, start: Callable[[], Any]) -> None:
         self._start = start
@@ -44,7 +44,7 @@ class Source:
         """Start the stream and let it run until it first waits.
 
         Raises:
-            Exception: what the stream raised until then, such as that there is no such route.
+            Exception: the error of the stream until then, for example an unknown route.
         """
         if self._items is not None:
             return
@@ -56,19 +56,19 @@ class Source:
             self._next.result()
 
     async def first(self) -> Any:
-        """The first item, or END."""
+        """Return the first item, or END."""
         await self.begin()
         step, self._next = self._next, None
         return END if step is None else await step
 
     def next(self) -> Awaitable[Any]:
-        """The next one, or END, once ``first`` was awaited."""
+        """Return the next item, or END, after ``first`` was awaited."""
         if self._items is None:
-            raise RuntimeError("the stream was not begun")
+            raise RuntimeError("the stream has not started")
         return anext(self._items, END)
 
     async def close(self) -> None:
-        """End the stream, wherever it is."""
+        """Close the stream in any state."""
         if self._next is not None:
             self._next.cancel()
             with suppress(asyncio.CancelledError, Exception):
@@ -90,11 +90,11 @@ class Feed:
         self.key = key
         self.journal = journal
         self.changed = asyncio.Event()
-        "Set, and replaced, at each change: take it, look at the journal, then wait for it."
+        "Set and replaced at each change: read it before the journal, then wait for it."
         self.error: Exception | None = None
-        "Why the writer stopped; None while it runs and when it completed."
-        self.told = False
-        "Whether somebody has learned the epoch."
+        "The error that stopped the writer; None while it runs and after completion."
+        self.epoch_disclosed = False
+        "True after a reader has received the epoch."
         self._writers = writers
         self._clock = clock
         self._linger_s = linger_s
@@ -110,45 +110,45 @@ class Feed:
 
     @property
     def broken(self) -> bool:
-        """Whether the journal has to be opened anew: its disk failed, other than by being full or busy."""
+        """Whether the journal must be opened again, because its disk failed, other than by being full or busy."""
         return isinstance(self.error, JournalError) and not isinstance(
             self.error, (JournalFull, JournalLocked, JournalNoSpace)
         )
 
     @property
     def tail(self) -> int:
-        """How many items were ever pulled and kept, durable or not."""
+        """The number of items ever pulled, durable or not."""
         return self.journal.tail + len(self._batch)
 
     @property
-    def void(self) -> bool:
-        """Whether the writer failed before the first item, and nobody will miss the journal."""
-        return self.error is not None and not self.running and not self.told and self.tail == 0
+    def discardable(self) -> bool:
+        """Whether the journal can be removed: the writer failed before the first item, and no reader has its epoch."""
+        return self.error is not None and not self.running and not self.epoch_disclosed and self.tail == 0
 
     def start(self, source: Source, *, skip: int) -> None:
-        """Fill the journal from ``source``, without its first ``skip`` items."""
+        """Start to fill the journal from ``source``, without its first ``skip`` items."""
         self.error = None
         self._task = asyncio.create_task(self._fill(source, skip))
 
     async def trim(self, offset: int) -> None:
-        """Drop what lies below ``offset``; wakes a writer that waits for room."""
+        """Drop items below ``offset``, and wake a writer that waits for room."""
         await self._run(self.journal.trim, offset)
         self._dirty.set()
         self._notify()
 
     async def stop(self, reason: Exception, *, remove: bool = False) -> None:
-        """End the writer and tell ``reason`` to whoever waits; then close the journal, or remove it."""
+        """Stop the writer, fail the waiting readers with ``reason``, and close or remove the journal."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
         with suppress(JournalError):
-            self._try_batch()
+            self._append_if_room()
         self.error = reason
         self._notify()
         await self._run(self.journal.remove if remove else self.journal.close)
 
     async def drop(self, *, remove: bool) -> None:
-        """Stop what has failed."""
+        """Stop a failed feed."""
         with suppress(JournalError):
             await self.stop(self.error or Error("the stream failed"), remove=remove)
 
@@ -214,7 +214,7 @@ class Feed:
                     count //= 2
                     continue
                 if self.journal.room == self.journal.limits.journal_bytes:
-                    raise  # it would not fit an empty journal
+                    raise  # the item does not fit into an empty journal
                 self._dirty.set()
                 await changed.wait()
                 count = len(self._batch)
@@ -222,8 +222,8 @@ class Feed:
         if self.journal.pending >= BLOCK_BYTES:
             self._full.set()
 
-    def _try_batch(self) -> None:
-        """Append what was pulled, if there is room for all of it: else it is tried again after a trim."""
+    def _append_if_room(self) -> None:
+        """Append the batch if there is room for all of it; otherwise it is appended after a trim."""
         if self._batch:
             with suppress(JournalFull):
                 self.journal.append(self._batch, self._clock())
@@ -238,7 +238,7 @@ class Feed:
                         await self._full.wait()
             self._dirty.clear()
             self._full.clear()
-            self._try_batch()
+            self._append_if_room()
             await self._run(self.journal.commit)
             self._notify()
 
@@ -251,7 +251,7 @@ class Feed:
 
 
 def _payloads(item: Any) -> list[Payload | bytes]:
-    """What a stream yielded, as items: one, or a list of them."""
+    """Return the items of a value that a stream yielded: one item, or a list of items."""
     if type(item) is bytes or type(item) is Payload:
         return [item]
     if type(item) is not list:

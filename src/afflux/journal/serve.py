@@ -1,9 +1,9 @@
-"""Journalled: gives any handler's ``stream`` a cursor. Only this file knows both journals and the wire's cursor.
+"""Serve streams by cursor from journals.
 
-A REQUEST_STREAM with a cursor entry is answered from the journal of that stream; without one, and for all other
-verbs, the inner handler answers as if nobody stood before it. Which stream it is, is decided by the request's
-data and its metadata without the cursor and without tracing: so two users with different credentials never share
-a journal, and a new token makes a new one. Only a digest of these is stored.
+A REQUEST_STREAM with a cursor entry is answered from the journal of that stream; all other requests go to the inner
+handler. A stream is identified by the request's data and its metadata without the cursor and without tracing, so
+that users with different credentials never share a journal, and a new token starts a new one. Only a digest of them is
+stored.
 """
 
 from __future__ import annotations
@@ -57,22 +57,21 @@ def _now_us() -> int:
 
 
 class Journalled:
-    """A handler that answers with what ``handler`` answers, and its streams by cursor as well.
+    """A handler that answers as ``handler`` does and also serves its streams by cursor.
 
     Close it after the server: ``async with Journalled(inner, "journals") as handler, afflux.serve(uri, handler):``
 
     Args:
         handler: any handler with the verb ``stream``.
-        directory: where the journals are kept, one file a stream; made when missing.
+        directory: the directory of the journals, with one file for each stream; created if it is missing.
         limits: ``journal_bytes`` bounds each journal.
-        replays: whether a stream begins with its first item each time it is started, so that what is journalled
-            already has to be skipped: True, False, or asked with the request. When None, the attribute
-            ``replays`` of the handler's ``stream`` (of a router's function for that route), or of the handler, says
-            so; without one it is False, and what comes after a restart is appended.
-        journals: how many journals the directory may hold; a request that needs one more is refused.
-        linger_s: how long a lone item waits for others before it is committed, in seconds.
+        replays: whether a stream always starts with its first item, so that journalled items must be skipped: True,
+            False, or a function of the request. None uses the attribute ``replays`` of the handler's ``stream`` (of a
+            router's function for that route) or of the handler; without it, items after a restart are appended.
+        journals: the most journals in the directory; a request that needs another is refused.
+        linger_s: seconds that an item waits for others before it is committed.
         on_damage: as in :class:`Journal`.
-        clock: microseconds since 1970 (UTC); for timestamps only.
+        clock: returns microseconds since 1970 (UTC), for timestamps only.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class Journalled:
         await self.close()
 
     async def close(self) -> None:
-        """End every inner stream, commit, and close the journals. Readers that wait are told REJECTED."""
+        """End every inner stream, commit, and close the journals. Waiting readers get REJECTED."""
         self._closed = True
         for task in list(self._feeds.values()):
             with suppress(Exception):
@@ -129,15 +128,15 @@ class Journalled:
         self._readers.shutdown(wait=False)
 
     def stream(self, payload: Payload) -> AsyncIterator[PayloadLike | Sequence[PayloadLike]]:
-        """Answer a REQUEST_STREAM: by cursor in lists of items, else as the inner handler does.
+        """Answer a REQUEST_STREAM: with a cursor in lists of items, else as the inner handler does.
 
         Raises:
             Invalid: the cursor breaks a rule.
 
         Iterating raises:
-            Rejected: the journal can't be had now: in use elsewhere, no space, or too many.
+            Rejected: the journal is not available: locked, without space, or one too many.
             ApplicationError: with one of the codes of :mod:`afflux.protocols.rsocket.cursor`.
-            Exception: what the inner stream failed with, after all its items.
+            Exception: the error of the inner stream, after all its items.
         """
         if mime_types()[0] not in (None, COMPOSITE_MIME):
             return self._inner(payload)  # type: ignore[no-any-return] # a cursor is an entry of composite metadata
@@ -146,14 +145,14 @@ class Journalled:
         except Violation as violation:
             raise Invalid(violation.reason, code=Code.INVALID, rule=violation.rule) from None
         if cursor is None:
-            return self._inner(payload)  # type: ignore[no-any-return] # whatever the handler gives
+            return self._inner(payload)  # type: ignore[no-any-return] # the handler is untyped
         return self._answer(cursor, Payload(payload.data, metadata))
 
     # Answers.
 
     async def _answer(self, cursor: Read | Head, request: Payload) -> AsyncIterator[PayloadLike | list[PayloadLike]]:
         if cursor.shard:
-            raise ApplicationError(UNKNOWN_SHARD, f"shard {cursor.shard} is unknown, there is only shard 0")
+            raise ApplicationError(UNKNOWN_SHARD, f"unknown shard {cursor.shard}; the only shard is 0")
         try:
             feed = await self._feed(request)
             await self._acknowledge(feed, cursor)
@@ -164,18 +163,19 @@ class Journalled:
                 async for items in answers:
                     yield items
         except JournalError as error:
-            self._refuse_closed()
-            raise _told(error) from error
+            self._check_open()
+            raise _wire_error(error) from error
 
     async def _acknowledge(self, feed: Feed, cursor: Read | Head) -> None:
         journal = feed.journal
         if cursor.epoch not in (0, journal.epoch):
-            have = f"it is {journal.epoch} with offsets {journal.first} to {journal.head}"
-            raise ApplicationError(EPOCH_CHANGED, f"epoch {cursor.epoch} was asked for at {_wanted(cursor)}, {have}")
-        ahead = cursor.acknowledged if cursor.acknowledged > journal.head else _wanted(cursor)
+            current = f"the epoch is {journal.epoch}, with offsets {journal.first} to {journal.head}"
+            text = f"epoch {cursor.epoch} was requested at offset {_requested_offset(cursor)}; {current}"
+            raise ApplicationError(EPOCH_CHANGED, text)
+        ahead = cursor.acknowledged if cursor.acknowledged > journal.head else _requested_offset(cursor)
         sealed = journal.sealed
         if ahead > journal.head and (cursor.epoch or sealed or ahead == cursor.acknowledged):
-            raise ApplicationError(OFFSET_AHEAD, f"offset {ahead} is above the head, which is {journal.head}")
+            raise ApplicationError(OFFSET_AHEAD, f"offset {ahead} is above the head {journal.head}")
         if cursor.acknowledged > journal.first:
             await feed.trim(cursor.acknowledged)
 
@@ -192,8 +192,8 @@ class Journalled:
                     if not cursor.wait_ms:
                         break
                     await changed.wait()
-        feed.told = True
-        sealed = journal.sealed  # before the head: who sees it set has to see the last head
+        feed.epoch_disclosed = True
+        sealed = journal.sealed  # read before the head, so that True implies the final head
         state = State(
             epoch=journal.epoch, first=journal.first, head=journal.head, time_us=journal.time_us, sealed=sealed
         )
@@ -205,16 +205,16 @@ class Journalled:
         end = offset + cursor.limit if cursor.limit else 1 << 63
         loop = asyncio.get_running_loop()
         while offset < end:
-            self._refuse_closed()
+            self._check_open()
             changed = feed.changed
-            sealed = journal.sealed  # before the head: both change in another thread, the head first
+            sealed = journal.sealed  # read before the head: both change in another thread, the head first
             if offset < journal.head:
-                feed.told = True
+                feed.epoch_disclosed = True
                 blocks = await loop.run_in_executor(self._readers, journal.read, offset, end - offset, BLOCK_BYTES)
                 offset = blocks[-1].end
                 yield _items(blocks, journal.epoch)
             elif offset < journal.first:
-                raise JournalGone(journal.path, f"offset {offset} was trimmed, the lowest left is {journal.first}")
+                raise JournalGone(journal.path, f"offset {offset} was trimmed; the lowest one left is {journal.first}")
             elif sealed:
                 return
             elif feed.error is not None:
@@ -223,19 +223,19 @@ class Journalled:
                 await changed.wait()
 
     async def _failure(self, feed: Feed) -> Exception:
-        """What to tell a reader about a feed that failed; one that nobody will miss is removed."""
+        """Return the error for a reader of a failed feed, and remove the feed if it can be discarded."""
         error = feed.error
-        if feed.void:
+        if feed.discardable:
             await self._drop(feed, remove=True)
         return Error("the stream failed") if error is None else error.with_traceback(None)
 
-    # Feeds: each is one task, that opens it or, later, another one that drops it.
+    # Feeds: each is the result of the task that opens it; another task that drops it may replace that one.
 
     async def _feed(self, request: Payload) -> Feed:
-        """The feed of a stream, open and, unless it is sealed, running."""
+        """Return the feed of a stream, open and, unless it is sealed, running."""
         key = _key(request)
         while True:
-            self._refuse_closed()
+            self._check_open()
             task = self._feeds.get(key)
             if task is None:
                 task = self._put(key, self._open(key, request))
@@ -265,8 +265,8 @@ class Journalled:
         self._opening.add(path.name)
         try:
             if not path.exists():
-                await source.begin()  # a stream that refuses at once leaves no file
-                self._refuse_one_more()
+                await source.begin()  # a stream that refuses immediately leaves no file
+                self._check_count()
             journal = await asyncio.get_running_loop().run_in_executor(
                 self._writers, lambda: Journal(path, limits=self.limits, key=key, on_damage=self._on_damage)
             )
@@ -289,15 +289,15 @@ class Journalled:
         if task is not None and task.done() and task.result() is feed:
             await asyncio.shield(self._put(feed.key, feed.drop(remove=remove)))
 
-    def _refuse_closed(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise Rejected("the journals are being closed", code=Code.REJECTED)
 
-    def _refuse_one_more(self) -> None:
+    def _check_count(self) -> None:
         there = {path.name for path in self.directory.glob("*.journal")} if self.directory.exists() else set()
         if len(there | self._opening) > self._journals:
             word = "too-many-journals"
-            raise Rejected(f"{word}: no further stream can be journalled here", code=Code.REJECTED, rule=word)
+            raise Rejected(f"{word}: at most {self._journals}", code=Code.REJECTED, rule=word)
 
     def _skip(self, feed: Feed, request: Payload) -> int:
         replays = self._replays
@@ -308,7 +308,7 @@ class Journalled:
     def _inner(self, request: Payload) -> Any:
         stream = getattr(self._handler, "stream", None)
         if stream is None:
-            raise Unsupported("this handler has no streams")
+            raise Unsupported("the handler does not support streams")
         return stream(request)
 
 
@@ -318,7 +318,7 @@ def _route_replays(router: Router, request: Payload) -> bool:
 
 
 def _key(request: Payload) -> bytes:
-    """Which stream a request means, as a digest: credentials are part of it, and stay off the disk."""
+    """Return the digest that identifies the stream of a request, so that credentials are not stored."""
     others = compose((mime, value) for mime, value in _entries(request) if mime != TRACING_MIME)
     digest = hashlib.sha256(len(request.data).to_bytes(8, "big"))
     digest.update(request.data)
@@ -327,7 +327,7 @@ def _key(request: Payload) -> bytes:
 
 
 def _prefix(request: Payload) -> str:
-    """What a person recognises the file by."""
+    """Return a readable prefix for the name of the file."""
     return re.sub(r"[^A-Za-z0-9_]+", "-", route_of(request.metadata) or "").strip("-")[:40] or "stream"
 
 
@@ -335,12 +335,12 @@ def _entries(request: Payload) -> list[tuple[str, bytes]]:
     return list(entries(request.metadata, len(request.metadata))) if request.metadata else []
 
 
-def _wanted(cursor: Read | Head) -> int:
+def _requested_offset(cursor: Read | Head) -> int:
     return cursor.first if isinstance(cursor, Read) else cursor.after
 
 
 def _items(blocks: Sequence[Block], epoch: int) -> list[PayloadLike]:
-    """Items as they are sent: a position on the first one and wherever the time changes."""
+    """Return the items to send, with a position on the first one and where the time changes."""
     items: list[PayloadLike] = []
     time_us: int | None = None
     for block in blocks:
@@ -361,8 +361,8 @@ def _items(blocks: Sequence[Block], epoch: int) -> list[PayloadLike]:
     return items
 
 
-def _told(error: JournalError) -> Error:
-    """What a peer is told: the file's name, not where it lies."""
+def _wire_error(error: JournalError) -> Error:
+    """Convert an error for the peer: with the name of the file, without its directory."""
     text = f"{error.word} {error.path.name}: {error.reason}"
     if isinstance(error, JournalGone):
         return ApplicationError(OFFSET_GONE, error.reason, rule=error.word)

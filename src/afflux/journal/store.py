@@ -1,14 +1,14 @@
-"""The journal: an append-only log with offsets, blocking. No asyncio, no streams, no cursors on the wire.
+"""Append items to a log with offsets, and read them, with a blocking API.
 
 Rules:
 
-1. ``head`` names durable items only. ``append`` collects in memory; ``commit`` writes all that was collected in
-   one transaction, waits for the disk (WAL, synchronous=FULL), and only then moves ``head``.
-2. Offsets are contiguous from ``first`` to ``head``; each item keeps its offset for ever. ``epoch`` changes when
-   the journal is made anew, so an offset with its epoch never names two different items.
-3. Whatever is read was checked: CRC-32 of each block, no gap between blocks. What is damaged is refused.
-4. ``journal_bytes`` bounds what is stored and collected together: an append beyond it is refused as a whole.
-5. Reading uses a connection of its own and never waits for a commit's disk write.
+1. ``head`` counts durable items only. ``append`` collects in memory; ``commit`` writes the collected items in one
+   transaction, waits for the disk (WAL, synchronous=FULL), and only then moves ``head``.
+2. Offsets are contiguous from ``first`` to ``head``, and the offset of an item never changes. ``epoch`` changes when
+   the journal is recreated, so an offset with its epoch never identifies two different items.
+3. Everything read is checked: the CRC-32 of each block, and that no block is missing. Damaged data is refused.
+4. ``journal_bytes`` bounds stored and collected items together: an append that exceeds it is refused as a whole.
+5. Reading uses its own connection and never waits for a commit's disk write.
 
 Every method may be called from any thread; ``append`` never waits for the disk.
 """
@@ -35,32 +35,44 @@ from afflux.journal.errors import JournalDamaged, JournalError, JournalFull, Jou
 __all__ = ["BLOCK_BYTES", "BLOCK_OVERHEAD", "Journal", "OnDamage"]
 
 BLOCK_BYTES = 0x40000
-"How large a block grows before the next one is begun."
+"Bytes of a full block."
 BLOCK_OVERHEAD = 64
-"Bytes that a block is charged besides its items."
+"Bytes charged for a block in addition to its items."
 
 OnDamage = Literal["refuse", "new-epoch"]
-"What to do with a damaged journal: raise, or set its files aside and begin an empty one with another epoch."
+"The action for a damaged journal: raise, or set its files aside and start an empty one with another epoch."
 
 
-# long: seven of its methods are numbers to be read
 class Journal:
-    """A log at ``path``, made when there is none. Close it, or use it in ``with``.
+    """A log at ``path``, created if it is missing. Close it, or use it in ``with``.
 
     Args:
-        path: the file; :mod:`afflux.journal.files` says what lies beside it.
-        limits: ``journal_bytes`` bounds it; ``Limits.server()`` when None.
-        block_bytes: how large a block grows.
-        key: which stream it holds: stored at birth, compared later.
+        path: the file; :mod:`afflux.journal.files` describes its companion files.
+        limits: ``journal_bytes`` bounds the log; ``Limits.server()`` if None.
+        block_bytes: bytes of a full block.
+        key: identifies the stream; stored in a new journal, compared with that of an existing one.
         on_damage: with ``new-epoch`` every block is checked at opening, else the last one; the others are checked
-            when they are read. The damaged files stay, as ``….damaged-N``; readers are told EPOCH_CHANGED.
-        epoch: of a new journal, 1 to 2^63 - 1; chosen at random when None.
+            when they are read. The damaged files remain as ``….damaged-N``; readers get EPOCH_CHANGED.
+        epoch: the epoch of a new journal, 1 to 2^63 - 1; chosen at random if None.
 
     Raises:
-        JournalLocked: somebody has it open.
-        JournalDamaged: something was lost; nothing was changed.
+        JournalLocked: another process or object has it open.
+        JournalDamaged: data is lost; nothing was changed.
         JournalError: a file of another program, of a newer afflux, or of another stream; or the disk failed.
     """
+
+    epoch: int
+    "Changes when the log is recreated; never 0."
+    first: int
+    "The lowest stored offset; ``head`` if the log is empty."
+    head: int
+    "The offset after the last durable item."
+    tail: int
+    "The offset of the next item to be appended: ``head`` and the items that wait for a commit."
+    time_us: int
+    "Time of the last durable block, in microseconds since 1970 (UTC); 0 before the first."
+    sealed: bool
+    "Whether the log is complete: no item follows."
 
     def __init__(
         self,
@@ -75,11 +87,11 @@ class Journal:
         self.path = Path(path)
         self.limits = limits if limits is not None else Limits.server()
         self._block_bytes = block_bytes
-        self._writing = threading.Lock()  # the order of writes; held while the disk works
-        self._memory = threading.Lock()  # the numbers and the collected blocks; held for moments only
+        self._writing = threading.Lock()  # orders writes; locked during disk writes
+        self._memory = threading.Lock()  # protects the numbers and the collected blocks; locked briefly
         self._collected: list[Pending] = []
         self._closed = False
-        with files.translated(self.path):
+        with files.KIND.errors(self.path):
             self._lock = files.lock(self.path)
         try:
             try:
@@ -87,7 +99,7 @@ class Journal:
             except JournalDamaged:
                 if on_damage == "refuse":
                     raise
-                with files.translated(self.path):
+                with files.KIND.errors(self.path):
                     files.set_aside(self.path)
                 self._open(key, epoch, verify=False)
         except BaseException:
@@ -102,24 +114,22 @@ class Journal:
         try:
             facts = self._database.facts
             if facts.key != key:
-                raise JournalError(self.path, "it holds another stream; choose another path")
+                raise JournalError(self.path, "it contains another stream; choose another path")
             if verify:
                 for _ in self._database.blocks(facts.first, facts.head):
                     pass
         except BaseException:
             self._database.close()
             raise
-        self.epoch = facts.epoch
-        "Changes when the log is made anew; never 0."
-        self._first, self._head, self._tail = facts.first, facts.head, facts.head
-        self._size, self._time_us, self._sealed = facts.size, facts.time_us, facts.sealed
+        self.epoch, self.first, self.head, self.tail = facts.epoch, facts.first, facts.head, facts.head
+        self._size, self.time_us, self.sealed = facts.size, facts.time_us, facts.sealed
         self._sealing = facts.sealed
 
     def close(self) -> None:
-        """Commit what was appended, close the files and let go of the lock. Closing twice does no harm.
+        """Commit appended items, close the files and release the lock. No-op if the journal is closed.
 
         Raises:
-            JournalError: the commit failed, what it should have written is lost. It is closed all the same.
+            JournalError: the commit failed and its items are lost. The journal is closed nevertheless.
         """
         self._close(remove=False)
 
@@ -142,7 +152,7 @@ class Journal:
                     self._lock.close()
 
     def remove(self) -> None:
-        """Close it and delete its files. Whoever opens the path again gets an empty one with another epoch."""
+        """Close the journal and delete its files. The next journal at this path is empty and has another epoch."""
         self._close(remove=True)
 
     def __enter__(self) -> Self:
@@ -158,84 +168,59 @@ class Journal:
         return f"Journal({str(self.path)!r}, epoch={self.epoch:x}, first={self.first}, head={self.head}{sealed})"
 
     @property
-    def first(self) -> int:
-        """The lowest offset that is still there; ``head`` when nothing is."""
-        return self._first
-
-    @property
-    def head(self) -> int:
-        """The offset after the last durable item."""
-        return self._head
-
-    @property
-    def tail(self) -> int:
-        """The offset that the next item appended will have: above ``head`` by what waits for a commit."""
-        return self._tail
-
-    @property
-    def time_us(self) -> int:
-        """When the last durable block was begun, microseconds since 1970 (UTC); 0 when there never was one."""
-        return self._time_us
-
-    @property
-    def sealed(self) -> bool:
-        """Whether no item will ever follow."""
-        return self._sealed
-
-    @property
     def room(self) -> int:
-        """Bytes that may still be appended; an item is charged ITEM_OVERHEAD more than its own."""
+        """Bytes that may still be appended; each item is charged ITEM_OVERHEAD in addition to its bytes."""
         return max(0, self.limits.journal_bytes - self._size)
 
     @property
     def pending(self) -> int:
-        """Bytes that were appended and not yet taken by a commit."""
+        """Bytes that are appended and wait for a commit."""
         with self._memory:
             return sum(block.size for block in self._collected)
 
     def append(self, items: Sequence[PayloadLike], time_us: int) -> tuple[int, int]:
-        """Collect items for the next commit, all or none; return their first offset and the one after the last.
+        """Collect items for the next commit, all or none; return their first offset and the offset after the last.
 
         Args:
-            items: in order.
-            time_us: now, microseconds since 1970 (UTC). Items of one block share the time of its first.
+            items: the items, in order.
+            time_us: the current time, in microseconds since 1970 (UTC). Items of one block share that of its first.
 
         Raises:
-            JournalFull: there is no room for them.
+            JournalFull: there is not enough room.
             JournalError: the journal is sealed or closed, or its disk has failed.
         """
         data, metadata = columns(items)
         each = sizes(data, metadata)
         with self._memory:
-            self._refuse_unusable()
+            self._check_usable()
             if self._sealing:
-                raise JournalError(self.path, "it is sealed, no item can follow; use another journal")
+                raise JournalError(self.path, "it is sealed and accepts no more items; use another journal")
             filled = self._collected[-1].size if self._collected else self._block_bytes
             cuts = _cuts(each, filled, self._block_bytes)
             charge = sum(each) + BLOCK_OVERHEAD * sum(new for new, _, _ in cuts)
             if self._size + charge > self.limits.journal_bytes:
                 raise JournalFull(self.path, "journal_bytes is reached; acknowledge items to make room")
-            first = self._tail
+            first = self.tail
             for new, start, stop in cuts:
                 if new:
                     self._collected.append(Pending(first + start, time_us))
                 own = None if metadata is None else metadata[start:stop]
                 self._collected[-1].extend(data[start:stop], own, sum(each[start:stop]))
             self._size += charge
-            self._tail += len(data)
-            return first, self._tail
+            self.tail += len(data)
+            return first, self.tail
 
     def commit(self) -> int:
-        """Make all that was appended durable, in one transaction; return the head.
+        """Make all appended items durable in one transaction; return the head.
 
         Raises:
-            JournalNoSpace: the disk is full. Nothing is lost; call it again when there is room.
-            JournalError: the disk failed. The journal takes no more items until it is opened again.
+            JournalNoSpace: the disk is full. No item is lost; call it again when there is room.
+            JournalError: the disk failed. The journal accepts no more items until it is opened again.
         """
         with self._writing:
-            self._refuse_unusable()
+            self._check_usable()
             self._flush()
-            return self._head
+            return self.head
 
     def trim(self, offset: int) -> int:
         """Drop whole blocks of durable items below ``offset``; return the lowest offset left.
@@ -245,27 +230,27 @@ class Journal:
             JournalError: the disk failed.
         """
         with self._writing:
-            self._refuse_unusable()
-            before = self._first
+            self._check_usable()
+            before = self.first
             if offset <= before:
                 return before
-            boundary = self._head if offset >= self._head else self._database.boundary(offset)
+            boundary = self.head if offset >= self.head else self._database.boundary(offset)
             if boundary <= before:
                 return before
-            self._first = boundary  # first, so that a reader who misses a block finds out why
+            self.first = boundary  # set before the deletion, so that a reader of a missing block finds the cause
             try:
                 freed = self._database.delete_below(boundary)
             except BaseException:
-                self._first = before
+                self.first = before
                 raise
             with self._memory:
                 self._size -= freed
             return boundary
 
     def seal(self) -> None:
-        """Commit, and allow no more items, now and after a restart. Sealing twice does no harm."""
+        """Commit, and permanently accept no more items. No-op if the journal is sealed."""
         with self._writing:
-            self._refuse_unusable()
+            self._check_usable()
             with self._memory:
                 self._sealing = True
             try:
@@ -275,12 +260,12 @@ class Journal:
                 with self._memory:
                     self._sealing = False
                 raise
-            self._sealed = True  # last: who sees it knows that the head is final
+            self.sealed = True  # set last, because it implies that the head is final
 
     def read(self, offset: int, limit_items: int = 0x10000, limit_bytes: int = BLOCK_BYTES) -> list[Block]:
-        """Blocks with the items from ``offset`` on; empty when ``offset`` is the head or above.
+        """Return blocks with the items from ``offset``; none if ``offset`` is the head or above.
 
-        At most ``limit_items``, and no further block once ``limit_bytes`` are reached.
+        They contain at most ``limit_items``, and no further block after ``limit_bytes``.
 
         Raises:
             JournalGone: ``offset`` was trimmed.
@@ -288,12 +273,12 @@ class Journal:
             JournalError: the journal is closed.
         """
         if self._closed:
-            raise JournalError(self.path, "it is closed")
-        end = min(offset + limit_items, self._head)
+            raise JournalError(self.path, "the journal is closed")
+        end = min(offset + limit_items, self.head)
         found: list[Block] = []
         size = 0
         try:
-            if self._first <= offset < end:
+            if self.first <= offset < end:
                 with closing(self._database.blocks(offset, end)) as blocks:
                     for block in blocks:
                         found.append(block.cut(offset, end))
@@ -301,14 +286,14 @@ class Journal:
                         if size >= limit_bytes:
                             break
         except JournalDamaged:
-            if offset >= self._first:
+            if offset >= self.first:
                 raise
-        if offset < self._first and not found:
-            raise JournalGone(self.path, f"offset {offset} was trimmed, the lowest one left is {self._first}")
+        if offset < self.first and not found:
+            raise JournalGone(self.path, f"offset {offset} was trimmed; the lowest one left is {self.first}")
         return found
 
     def _flush(self) -> None:
-        """Write what was collected. Items appended meanwhile begin a new block and wait for the next time."""
+        """Write the collected items. Items appended meanwhile start a new block and wait for the next commit."""
         with self._memory:
             blocks, self._collected = self._collected, []
         if not blocks:
@@ -319,16 +304,16 @@ class Journal:
             with self._memory:
                 self._collected[:0] = blocks
             raise
-        self._head, self._time_us = head, blocks[-1].time_us
+        self.head, self.time_us = head, blocks[-1].time_us
 
-    def _refuse_unusable(self) -> None:
+    def _check_usable(self) -> None:
         if self._closed:
-            raise JournalError(self.path, "it is closed")
-        self._database.refuse_failed()
+            raise JournalError(self.path, "the journal is closed")
+        self._database.check_failure()
 
 
 def _cuts(each: list[int], filled: int, block_bytes: int) -> list[tuple[bool, int, int]]:
-    """How items fall into blocks, the open one of which has ``filled`` bytes: (in a new one, from, to before)."""
+    """Distribute items to blocks, of which the open one has ``filled`` bytes: (new block, start, stop) for each."""
     if filled < block_bytes and filled + sum(each) <= block_bytes:
         return [(False, 0, len(each))] if each else []
     cuts: list[tuple[bool, int, int]] = []

@@ -1,4 +1,4 @@
-"""Sessions on disk: what lets a process die and its sessions go on. Nothing clever: see store.py and record.py."""
+"""Store sessions on disk, so that they continue after a restart of their process."""
 
 from __future__ import annotations
 

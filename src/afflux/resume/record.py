@@ -1,14 +1,14 @@
-"""What one session has in its file, kept up to date: the engine, what was asked and not taken, what is being served.
+"""Record one session in its file: the engine, requests whose answers are not consumed, and requests being served.
 
-Write first, then let it be seen. Whoever drives the engine calls ``save`` before bytes are written to a transport,
-before a handler begins with a request, and when the application asks for the item after the one that it has: then
-whatever a peer or a handler has seen is in the file, and an item that was not taken is there again.
+A driver calls ``save`` before bytes are written to a transport, before a handler starts with a request, and when the
+application asks for the next item. Everything that a peer or a handler has seen is therefore in the file, and an item
+that was not consumed is delivered again.
 
-In between nothing has to be written. A process that dies goes on from what it wrote last, and its peer still has
+Other changes need not be written. A process that dies continues from its last write, and its peer has retained
 everything since.
 
-``resume_bytes`` bounds, each for itself: the frames that are retained, the requests that are kept of what this side
-has asked, and of what it serves. Items that were not taken are within ``connection_bytes``.
+``resume_bytes`` bounds each of these: the retained frames, the stored requests of this side, and the stored requests
+being served. Items that were not consumed are within ``connection_bytes``.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ __all__ = ["Asked", "Record", "Served"]
 
 _NOTHING = object()
 _SEEN_S = 1.0
-"How exactly it is noted since when there may be no transport."
+"Resolution of the stored time of the last transport."
 
 
 @dataclass(slots=True)
 class Asked:
-    """A stream that this side has opened, until the application has heard its end."""
+    """A stream that this side has opened, until the application has received its end."""
 
     verb: Verb
     payload: Payload
-    "The request; empty when there was no room to keep it."
+    "The request; empty if there was no room to store it."
     taken: int = 0
-    "Items that the application has taken."
+    "Items that the application has consumed."
     arrived: int = 0
-    "Items that have come."
+    "Items that have arrived."
     ended: bool = False
-    "Nothing more will come."
+    "True if the inbound half has ended."
     error: Error | None = None
-    "Why, if not in order."
+    "The error that ended it, if any."
     waiting: list[Payload] = field(default_factory=list)
-    "At the start: items that have come and were not taken."
+    "After loading: items that have arrived and were not consumed."
 
 
 @dataclass(slots=True)
 class Served:
-    """A stream that the peer has opened and whose handler could begin again."""
+    """A stream that the peer has opened and whose handler can be restarted."""
 
     verb: Verb
     payload: Payload
@@ -69,8 +69,8 @@ class Served:
 class Record:
     """One session and its place in a file.
 
-    ``asks`` is whether the application goes on with what it has asked for; otherwise that is not kept.
-    ``replays(verb, payload, metadata_mime)`` says which handlers can begin again.
+    ``asks`` is True if the application resumes its requests; otherwise they are not stored.
+    ``replays(verb, payload, metadata_mime)`` returns whether a handler can be restarted.
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class Record:
         self.asks = asks
         self.replays = replays
         self.about: Any = None
-        "What the owner wants to know of it: plain values."
+        "Data of the owner: plain values."
         self.dirty = False
-        "The application has done something that should be written soon."
+        "True if the application has done something that should be written soon."
         self.asked: dict[int, Asked] = {}
         self.served: dict[int, Served] = {}
         self._kind: Kind = kind
@@ -99,28 +99,29 @@ class Record:
         self._key: int | None = None
         self._over = False
         self._parts: dict[str, Any] = {}
-        "What the file has."
+        "The parts in the file."
         self._items: list[Item] = []
-        "What has come since."
+        "Items that have arrived since."
         self._taken: dict[int, int] = {}
         self._dropped: list[int] = []
         self._first = self._sent = 0
         self._seen = 0.0
 
-    # -- what happens ---------------------------------------------------------------------------------------
+    # -- changes --------------------------------------------------------------------------------------------
 
     def opened(self, stream: int, verb: Verb, payload: Payload) -> None:
-        """This side has asked for something."""
+        """Record a request of this side."""
         if self.asks and verb != "fire":
             self.asked[stream] = Asked(verb, payload if self._fits(self.asked, payload) else Payload())
         self.dirty = True
 
-    def _fits(self, kept: Mapping[int, Asked | Served], payload: Payload) -> bool:
-        """Whether there is room for one more request."""
-        return sum(len(one.payload) for one in kept.values()) + len(payload) <= self.engine.limits.resume_bytes
+    def _fits(self, stored: Mapping[int, Asked | Served], payload: Payload) -> bool:
+        """Whether there is room for another request."""
+        return sum(len(one.payload) for one in stored.values()) + len(payload) <= self.engine.limits.resume_bytes
 
     def told(self, events: Iterable[Event]) -> bool:
-        """These events are about to be told. True when the file has to know of them first: a handler will begin."""
+        """Record events before they are dispatched. Return True if they must be saved first, because a handler will
+        start."""
         begins = False
         for event in singly(events) if lasting(self.engine) else ():
             if isinstance(event, Opened):
@@ -131,10 +132,10 @@ class Record:
             elif isinstance(event, Items | Block | Completed | Failed):
                 asked = self.asked.get(event.stream)
                 if asked is not None:
-                    self._heard(asked, event)
+                    self._record_arrival(asked, event)
         return begins
 
-    def _heard(self, asked: Asked, event: Items | Block | Completed | Failed) -> None:
+    def _record_arrival(self, asked: Asked, event: Items | Block | Completed | Failed) -> None:
         if isinstance(event, Failed):
             asked.ended, asked.error = True, event.error
             return
@@ -150,7 +151,7 @@ class Record:
             asked.ended = True
 
     def settled(self, stream: int, items: int) -> bool:
-        """The application is done with this many items of a stream; True when that is to be written."""
+        """Record that the application has consumed items of a stream; return True if that must be saved."""
         asked = self.asked.get(stream)
         if asked is None:
             return False
@@ -159,7 +160,7 @@ class Record:
         return True
 
     def drop(self, stream: int) -> None:
-        """The application has heard the end of a stream, or does not want it any more."""
+        """Delete a stream whose end the application has received, or that it has abandoned."""
         if self.asked.pop(stream, None) is not None:
             self._taken.pop(stream, None)
             self._dropped.append(stream)
@@ -173,10 +174,10 @@ class Record:
     # -- the file -------------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write what has changed. A session that can not be resumed (any more) is not in the file.
+        """Write the changes. A session that cannot be resumed, or no longer, is removed from the file.
 
         Raises:
-            StoreError: nothing was written: nothing may be seen.
+            StoreError: nothing was written, so nothing may be sent or dispatched.
         """
         self.dirty = False
         if self._over or not lasting(self.engine):
@@ -187,7 +188,7 @@ class Record:
         changed = {name: value for name, value in parts.items() if self._parts.get(name, _NOTHING) != value}
         seen = self._last_seen()
         change = Change(seen=seen, parts=changed, gone=[name for name in self._parts if name not in parts])
-        self._fill(change)
+        self._add_rows(change)
         if changed or change.gone or change.items or change.taken or seen - self._seen >= _SEEN_S:
             self._key = self.store.save(self._key, self._kind, self._address, change)
             self._seen = seen
@@ -198,10 +199,10 @@ class Record:
         self._dropped.clear()
 
     def remove(self) -> None:
-        """The session is over.
+        """Remove the session from the file, because it is over.
 
         Raises:
-            StoreError: it is still in the file.
+            StoreError: the session is still in the file.
         """
         key, self._key = self._key, None
         if key is not None:
@@ -209,7 +210,7 @@ class Record:
             self.store.remove(key)
 
     def _own_parts(self) -> dict[str, Any]:
-        """What the file has beside the engine."""
+        """Return the parts of the file that are not the engine's."""
         handlers = self.engine.handlers
         for stream in [stream for stream in self.served if stream not in handlers]:
             del self.served[stream]
@@ -225,8 +226,8 @@ class Record:
                 parts[f"{role}.{id}"] = [one.verb, one.payload.data, one.payload.metadata]
         return parts
 
-    def _fill(self, change: Change) -> None:
-        """What is kept in rows of its own: retained frames, items."""
+    def _add_rows(self, change: Change) -> None:
+        """Add retained frames and items, which have their own rows."""
         frames = retained(self.engine)
         start = max(self._sent, frames.first)
         if frames.sent > start:
@@ -241,11 +242,12 @@ class Record:
                 change.items.append(item)
 
     def _last_seen(self) -> float:
-        """By the wall clock: another process has another clock of its own."""
+        """Return the time of the last transport by the wall clock, because another process has another monotonic
+        clock."""
         since = self.engine.away
         return time() if since is None else time() - (clock.now() - since)
 
-    # -- another process ------------------------------------------------------------------------------------
+    # -- loading --------------------------------------------------------------------------------------------
 
     @classmethod
     def load(
@@ -258,16 +260,16 @@ class Record:
         asks: bool,
         replays: Callable[[Verb, Payload, str | None], bool],
     ) -> Record:
-        """The record of a session that another process has left, with its engine, suspended.
+        """Return the record of a stored session, with its engine, suspended.
 
         Raises:
-            StoreDamaged: it does not fit together.
+            StoreDamaged: the session is inconsistent.
         """
         kind: Kind = "client" if saved.kind == "client" else "server"
         waiting: dict[int, list[Payload]] = {}
         for stream, _, data, metadata in saved.items:
             waiting.setdefault(stream, []).append(Payload(data, metadata))
-        held = [payload for payloads in waiting.values() for payload in payloads]
+        unconsumed = [payload for payloads in waiting.values() for payload in payloads]
         try:
             engine = restore(
                 saved.parts,
@@ -275,18 +277,18 @@ class Record:
                 limits=limits,
                 now=clock.now(),
                 away=max(0.0, time() - saved.seen),
-                unconsumed=(sum(map(len, held)), len(held)),
+                unconsumed=(sum(map(len, unconsumed)), len(unconsumed)),
                 lease=terms.lease,
                 sessions=terms.sessions,
                 extensions=terms.extensions,
             )
             record = cls(store, engine, kind=kind, address=saved.address, asks=asks, replays=replays)
-            record._take_over(saved, waiting)
+            record._load_parts(saved, waiting)
         except (LookupError, TypeError, ValueError, AttributeError, Violation) as error:
-            raise StoreDamaged(store.path, f"a session in it does not fit together ({error!r}); remove it") from error
+            raise StoreDamaged(store.path, f"a session in it is inconsistent ({error!r}); remove the file") from error
         return record
 
-    def _take_over(self, saved: Saved, waiting: dict[int, list[Payload]]) -> None:
+    def _load_parts(self, saved: Saved, waiting: dict[int, list[Payload]]) -> None:
         parts = saved.parts
         self._key, self._parts, self._seen = saved.key, parts, saved.seen
         self._first, self._sent = parts["positions"][:2]
@@ -315,7 +317,7 @@ def _values_of(error: Error | None) -> list[Any] | None:
 
 
 def _error_of(values: list[Any] | None) -> Error | None:
-    """The same error, as far as it can be told: the text and the numbers are the same."""
+    """Return an error with the stored text and numbers, and the stored type if possible."""
     if values is None:
         return None
     name, message, code, stream, rule = values

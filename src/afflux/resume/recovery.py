@@ -1,6 +1,6 @@
-"""Restart the handlers of sessions that another process left in a file.
+"""Restart the handlers of sessions restored from a file.
 
-``aio/unfinished.py`` has the other half: the streams that the application opened and may resume.
+``aio/unfinished.py`` resumes the streams that the application opened.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["plain", "replays_of", "restart", "skipping"]
 
 
 def replays_of(handler: object) -> Callable[..., bool]:
-    """Which of its functions can begin again: those with a true attribute ``replays``, and those of an object with one;
-    of a router it is the function of the route."""
+    """Return a function that decides whether the handler of a request can be restarted: if it, or the object that it
+    belongs to, has a true attribute ``replays``. For a router, the function of the route decides."""
     find = getattr(handler, "find", None)
     called = getattr(handler, "as_handler", lambda: handler)()
 
@@ -32,7 +32,7 @@ def replays_of(handler: object) -> Callable[..., bool]:
             return False
         function = getattr(called, verb, None)
         if callable(find):
-            with suppress(Error):  # no route, or an unknown one: the request is refused like any other
+            with suppress(Error):  # without a known route, the request is refused like any other
                 function, _ = find(verb, route_in(payload, metadata_mime))
         return function is not None and bool(getattr(function, "replays", getattr(handler, "replays", False)))
 
@@ -53,21 +53,21 @@ def restart(record: Record, side: str) -> list[tuple[Opened, int]]:
             sent, allowed, _ = standing or (0, 0, 0)
             again.append((Opened(stream, served.verb, served.payload, allowed, False), sent))
             continue
-        # DR-11: what the handler had done is unknown.
+        # DR-11: the progress of the handler is unknown.
         engine.fail(stream, Canceled(f"the {side} was restarted: processing may have begun"))
         engine.release(stream)
     return again
 
 
 def plain(value: Any) -> Any:
-    """A certificate as it reads from a file: tuples become lists."""
+    """Convert the tuples of a certificate to lists, as they are read from a file."""
     if isinstance(value, tuple | list):
         return [plain(one) for one in value]
     return {key: plain(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 async def skipping(source: Any, count: int) -> AsyncIterator[Any]:
-    """The items of a source, or lists of them, but for the first ``count``."""
+    """Yield the items of a source, or lists of them, without the first ``count`` items."""
     if isinstance(source, AsyncIterable):
         async for item in source:
             if (rest := _beyond(item, count)) is not None:
@@ -81,7 +81,7 @@ async def skipping(source: Any, count: int) -> AsyncIterator[Any]:
 
 
 def _beyond(item: Any, count: int) -> Any:
-    """What is left of an item or a list of items without the first ``count``; None for nothing."""
+    """Return an item or a list of items without the first ``count``; None if none are left."""
     if count <= 0:
         return item
     return item[count:] or None if type(item) is list else None

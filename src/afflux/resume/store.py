@@ -1,10 +1,10 @@
-"""A file of sessions: SQLite in WAL mode, each change one transaction. What a session is made of is record.py's.
+"""Read and write a sessions file: SQLite in WAL mode, one transaction for each change. See record.py for its content.
 
-1. One process has the file: SQLite's exclusive lock, which ends with the process, however that ends.
-2. Tokens are in it: mode 0600.
-3. ``synchronous = NORMAL``: what was committed survives the process. After a power loss the last transactions may be
-   missing, and the file is whole; then the positions do not fit, and the peer refuses the session.
-4. Every row has a checksum: a session is exactly what was written, or the file is refused.
+1. One process has the file open, by SQLite's exclusive lock, which ends with the process.
+2. The file contains tokens, so its mode is 0600.
+3. ``synchronous = NORMAL``: committed changes survive the process. After a power loss the last transactions may be
+   missing, but the file is intact; the positions then do not match, and the peer refuses the session.
+4. Every row has a checksum: a session is restored exactly as it was written, or the file is refused.
 """
 
 from __future__ import annotations
@@ -20,26 +20,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from afflux.files import FileKind
 from afflux.resume.errors import StoreDamaged, StoreError, StoreLocked, StoreNoSpace
 
 __all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "Change", "Item", "Kind", "Saved", "Store"]
 
 APPLICATION_ID = 0x41464C52
-'"AFLR", in the header of the database: how our files are told from those of other programs.'
+'"AFLR", in the header of the database.'
 SCHEMA_VERSION = 1
-"Of the tables below and of what they hold; another layout gets another number."
+"Version of the tables below and of their values; it changes with the layout."
 
-_REMEDY = "remove the file, and its sessions are lost"
+_KIND = FileKind(
+    application_id=APPLICATION_ID,
+    schema_version=SCHEMA_VERSION,
+    failed=StoreError,
+    damaged=StoreDamaged,
+    locked=StoreLocked,
+    no_space=StoreNoSpace,
+    damage="it is damaged or not a sessions file",
+    remedy="remove the file, and its sessions are lost",
+)
 _PAGE_BYTES = 0x1000
 _WAL_PAGES = 0x200000 // _PAGE_BYTES
-"How much WAL is written before it is copied to the database."
+"Pages of WAL that are written before they are copied to the database."
 
 _SCHEMA = """
 CREATE TABLE session (
     id INTEGER PRIMARY KEY,
-    kind TEXT NOT NULL,        -- "client" or "server": which side has written it
-    address TEXT NOT NULL,     -- whom a client is connected to; empty at a server
-    seen REAL NOT NULL         -- since when there may be no transport, in seconds since 1970
+    kind TEXT NOT NULL,        -- "client" or "server": the side that wrote it
+    address TEXT NOT NULL,     -- the server of a client; empty at a server
+    seen REAL NOT NULL         -- when the session last had a transport, in seconds since 1970
 );
 CREATE TABLE part (            -- the state, in parts that change at different times: JSON, bytes as base64
     session INTEGER NOT NULL,
@@ -48,15 +58,15 @@ CREATE TABLE part (            -- the state, in parts that change at different t
     crc INTEGER NOT NULL,
     PRIMARY KEY (session, name)
 ) WITHOUT ROWID;
-CREATE TABLE block (           -- frames that were sent and may have to be sent again
+CREATE TABLE block (           -- sent frames that may have to be sent again
     session INTEGER NOT NULL,
     first INTEGER NOT NULL,    -- position of the first byte
-    until INTEGER NOT NULL,    -- position behind the last one
+    until INTEGER NOT NULL,    -- position after the last byte
     frames BLOB NOT NULL,
     crc INTEGER NOT NULL,
     PRIMARY KEY (session, first)
 );
-CREATE TABLE item (            -- items that have come and were not taken
+CREATE TABLE item (            -- items that have arrived and were not consumed
     session INTEGER NOT NULL,
     stream INTEGER NOT NULL,
     number INTEGER NOT NULL,   -- 0 for the first item of the stream
@@ -74,29 +84,29 @@ Item = tuple[int, int, bytes, bytes | None]
 
 @dataclass(slots=True, kw_only=True)
 class Change:
-    """What one transaction does to one session."""
+    """The changes of one session in one transaction."""
 
     seen: float
-    "Since when there may be no transport, in seconds since 1970."
+    "When the session last had a transport, in seconds since 1970."
     parts: dict[str, Any] = field(default_factory=dict)
     "Parts of the state that have changed."
     gone: list[str] = field(default_factory=list)
-    "Parts that are there no longer."
+    "Parts to delete."
     blocks: list[tuple[int, int, bytes]] = field(default_factory=list)
-    "Frames that were sent: first position, the position behind, the frames."
+    "Sent frames to add: first position, position after the last byte, frames."
     first: int | None = None
-    "Frames before this position are wanted no longer."
+    "Delete frames before this position."
     items: list[Item] = field(default_factory=list)
-    "Items that have come."
+    "Items that have arrived."
     taken: list[tuple[int, int]] = field(default_factory=list)
-    "Stream, and the number of the first item that was not taken."
+    "Stream, and the number of the first item that was not consumed."
     dropped: list[int] = field(default_factory=list)
-    "Streams whose items are wanted no longer."
+    "Streams whose items are to be deleted."
 
 
 @dataclass(slots=True, kw_only=True)
 class Saved:
-    """One session, as it was written."""
+    """A session as stored."""
 
     key: int
     kind: str
@@ -105,34 +115,34 @@ class Saved:
     parts: dict[str, Any] = field(default_factory=dict)
     blocks: list[tuple[int, bytes]] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
-    "In the order of streams and numbers."
+    "The items, ordered by stream and number."
 
 
 class Store:
-    """An open file of sessions, which nobody else can open meanwhile.
+    """An open and locked sessions file.
 
     Raises:
-        StoreLocked: somebody has it.
-        StoreDamaged: it is not whole.
-        StoreError: it is the file of another program, or of a newer afflux, or can't be opened.
+        StoreLocked: another process or object has it open.
+        StoreDamaged: the file is damaged.
+        StoreError: the file belongs to another program or to a newer afflux, or cannot be opened.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        with self._translated():
+        with _KIND.errors(self.path):
             with suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             self.path.chmod(0o600)
             self._file: sqlite3.Connection | None = sqlite3.connect(self.path, isolation_level=None, timeout=0)
         try:
-            with self._translated():
+            with _KIND.errors(self.path):
                 self._prepare(self._file)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Close. What was committed stays. Twice does no harm."""
+        """Close the file. No-op if it is closed."""
         file, self._file = self._file, None
         if file is not None:
             with suppress(sqlite3.Error):
@@ -140,18 +150,18 @@ class Store:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the file is closed."""
         return self._file is None
 
     # -- reading --------------------------------------------------------------------------------------------
 
     def sessions(self) -> list[Saved]:
-        """All that are there, the one that was seen last at the end.
+        """Return all sessions, the most recently connected last.
 
         Raises:
             StoreDamaged: a checksum is wrong.
         """
-        with self._translated():
+        with _KIND.errors(self.path):
             file = self._open()
             found = [
                 Saved(key=key, kind=kind, address=address, seen=seen)
@@ -181,17 +191,17 @@ class Store:
 
     def _check(self, crc: object, *values: Any) -> None:
         if crc != _crc(*values):
-            raise StoreDamaged(self.path, f"a checksum is wrong; {_REMEDY}")
+            raise StoreDamaged(self.path, f"a checksum is wrong; {_KIND.remedy}")
 
     # -- writing --------------------------------------------------------------------------------------------
 
     def save(self, key: int | None, kind: Kind, address: str, change: Change) -> int:
-        """Write a change of a session; a new one has no key yet. Return its key.
+        """Write a change of a session, with the key None for a new one, and return its key.
 
         Raises:
             StoreError: nothing was written.
         """
-        parts = [(name, _written(value)) for name, value in change.parts.items()]
+        parts = [(name, _json_of(value)) for name, value in change.parts.items()]
         with self._transaction() as file:
             if key is None:
                 made = file.execute(
@@ -223,10 +233,10 @@ class Store:
         return key
 
     def remove(self, key: int) -> None:
-        """Forget a session.
+        """Delete a session.
 
         Raises:
-            StoreError: it is still there.
+            StoreError: the session is still stored.
         """
         with self._transaction() as file:
             file.execute("DELETE FROM session WHERE id = ?", (key,))
@@ -236,24 +246,20 @@ class Store:
     # -- inside ---------------------------------------------------------------------------------------------
 
     def _prepare(self, file: sqlite3.Connection) -> None:
-        """Lock it, look whether it is ours, make the tables of a new one."""
+        """Lock the file, check its header, and create the tables of a new file."""
         file.execute("PRAGMA locking_mode = EXCLUSIVE").fetchone()
         application, version, tables = (
             file.execute(query).fetchone()[0]
             for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
         )
         if tables or application or version:
-            if application != APPLICATION_ID:
-                raise StoreError(self.path, "it is a database of another program; choose another path")
-            if version != SCHEMA_VERSION:
-                text = f"its schema is version {version}, this afflux reads {SCHEMA_VERSION}; update afflux"
-                raise StoreError(self.path, text)
+            _KIND.check_header(self.path, application, version)
         else:
             file.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
         file.execute("PRAGMA journal_mode = WAL").fetchone()
         file.execute("PRAGMA synchronous = NORMAL")
         file.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}").fetchone()
-        file.execute("BEGIN IMMEDIATE")  # WAL or not: from here on nobody else has it
+        file.execute("BEGIN IMMEDIATE")  # takes the exclusive lock, in WAL mode or not
         if not tables:
             for statement in _SCHEMA.split(";\n"):
                 file.execute(statement)
@@ -263,12 +269,12 @@ class Store:
 
     def _open(self) -> sqlite3.Connection:
         if self._file is None:
-            raise StoreError(self.path, "it was closed; open it again")
+            raise StoreError(self.path, "the file is closed; open it again")
         return self._file
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._translated():
+        with _KIND.errors(self.path):
             file = self._open()
             file.execute("BEGIN IMMEDIATE")
             try:
@@ -280,28 +286,9 @@ class Store:
                         file.execute("ROLLBACK")
                 raise
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Turn what SQLite and the operating system say into a StoreError that says what to do."""
-        path = self.path
-        try:
-            yield
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if code == sqlite3.SQLITE_FULL:
-                raise StoreNoSpace(path, "the disk is full; make room and try again") from error
-            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or isinstance(error, sqlite3.DataError):
-                raise StoreDamaged(path, f"it is damaged, or no file of sessions ({error}); {_REMEDY}") from error
-            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise StoreLocked(path, "somebody else has it open; close that, or use another file") from error
-            raise StoreError(path, f"SQLite failed ({error}); check the disk, then open it again") from error
-        except OSError as error:
-            text = f"{error.strerror or error}; check the directory and its permissions"
-            raise StoreError(path, text) from error
-
 
 def _crc(*values: Any) -> int:
-    """Of numbers, texts, bytes and None, each told from the other and from its neighbours."""
+    """Return the CRC-32 of numbers, texts, bytes and None; types and boundaries count."""
     crc = 0
     for value in values:
         raw = value if isinstance(value, bytes) else repr(value).encode()
@@ -309,12 +296,11 @@ def _crc(*values: Any) -> int:
     return crc
 
 
-def _written(value: Any) -> str:
-    return json.dumps(value, default=_text_of, separators=(",", ":"))
+def _json_of(value: Any) -> str:
+    return json.dumps(value, default=_base64_of, separators=(",", ":"))
 
 
-def _text_of(value: Any) -> dict[str, str]:
-    """Bytes in JSON."""
+def _base64_of(value: Any) -> dict[str, str]:
     return {"base64": b64encode(value).decode()}
 
 

@@ -1,1 +1,1 @@
-"""Decide when to try again: backoff between attempts, and how often an address may fail."""
+"""Compute the backoff between attempts, and limit how often an address may fail."""

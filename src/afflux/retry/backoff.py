@@ -1,4 +1,4 @@
-"""How long to wait before trying again. Who tries what again is decided elsewhere."""
+"""Compute the delays between attempts."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ __all__ = ["Backoff"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Waits that grow: ``first`` seconds, then ``factor`` times as long each time, up to ``most``.
+    """Growing delays: ``first`` seconds, then ``factor`` times the previous delay, up to ``most``.
 
-    Each is made shorter by chance, by up to the share ``jitter`` of it, so that many clients that lost the same server
-    do not come back in step.
+    Each delay is shortened at random by up to the fraction ``jitter``, so that many clients of a lost server do not
+    reconnect in step.
     """
 
     first: float = 0.1
-    "Seconds before the first try."
+    "Seconds before the first attempt."
     factor: float = 2.0
+    "Factor between consecutive delays, 1 or more."
     most: float = 10.0
-    "Seconds at most before a try."
+    "The longest delay, in seconds."
     jitter: float = 0.5
-    "0 for none, 1 for anything between no time and all of it."
+    "0 for exact delays, 1 for delays between 0 and the full time."
     tries: int | None = None
-    "How often to try; None for as often as it takes."
+    "The number of attempts; None for no limit."
     patience: float = 10.0
-    "Seconds that a request waits for the connection to be there again."
+    "Seconds that a request waits for the connection to return."
 
     def __post_init__(self) -> None:
         if not (0 <= self.first <= self.most and self.factor >= 1 and 0 <= self.jitter <= 1 and self.patience >= 0):
-            raise ValueError(f"waits that can not be: {self}")
+            raise ValueError(f"invalid {self}")
         if self.tries is not None and self.tries < 1:
-            raise ValueError(f"one try or more, not {self.tries}")
+            raise ValueError(f"tries must be 1 or more, not {self.tries}")
 
     def waits(self, random: Random) -> Iterator[float]:
-        """The seconds before each try; it ends after ``tries``."""
+        """Yield the seconds before each attempt, ``tries`` times."""
         wait, count = self.first, 0
         while self.tries is None or count < self.tries:
             yield wait * (1 - self.jitter * random.random())

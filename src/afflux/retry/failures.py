@@ -1,7 +1,4 @@
-"""How often each address has failed lately: at a check of credentials, or asking for a session that is not there.
-
-Nothing here waits or knows what failed; time is an argument.
-"""
+"""Count recent failures of each address: rejected credentials or unknown sessions. Time is an argument."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ __all__ = ["GRAIN", "Failures", "address_of"]
 
 
 class Failures:
-    """How many checks of each address have failed lately. Time is an argument, in monotonic seconds.
+    """The recent failures of each address, with the time in monotonic seconds.
 
-    What a minute allows comes back evenly over a minute. Of more than ``addresses`` addresses the one that failed
-    longest ago is forgotten.
+    The failures permitted in a minute are restored evenly over a minute. Above ``addresses`` addresses, the address
+    with the oldest failure is discarded.
     """
 
     __slots__ = ("_addresses", "_clear")
@@ -24,24 +21,24 @@ class Failures:
     def __init__(self, addresses: int = 10_000) -> None:
         self._addresses = addresses
         self._clear: dict[int, float] = {}
-        "When each would be clear again; the one that failed longest ago is first. Hashes instead of texts: 1 MiB."
+        "When each address has no failures left, oldest failure first. Keys are hashes, so that it takes 1 MiB."
 
     def __len__(self) -> int:
         return len(self._clear)
 
     def add(self, address: str, per_minute: int, now: float) -> None:
-        """One more check of an address has failed."""
+        """Record a failure of an address."""
         key = hash(address)
         self._clear[key] = max(now, self._clear.pop(key, now)) + 60 / per_minute
         if len(self._clear) > self._addresses:
             del self._clear[next(iter(self._clear))]
 
     def left(self, address: str, per_minute: int, now: float) -> float:
-        """How many more of an address may fail now."""
+        """Return how many more times an address may fail now."""
         return per_minute - max(0.0, self._clear.get(hash(address), now) - now) * per_minute / 60
 
     def wait(self, address: str, per_minute: int, now: float) -> float:
-        """Seconds until one more of an address may fail: 0.0 for now, infinity where none ever may."""
+        """Return the seconds until an address may fail again: 0.0 for now, infinity for never."""
         if not per_minute:
             return inf
         wait = self._clear.get(hash(address), now) - now - (60 - 60 / per_minute)
@@ -49,12 +46,12 @@ class Failures:
 
 
 GRAIN = 1e-9
-"A billionth of a failure is forgiven, so that seconds in floating point are exact at the limit."
+"Tolerance in seconds: floating-point times are exact at the limit."
 
 
 @lru_cache(maxsize=1024)
 def address_of(host: str) -> str:
-    """What counts as one address: of IPv6 the network of 64 bits, all of which one customer has."""
+    """Return the address to count a host under: for IPv6 its network of 64 bits, because one customer has all of it."""
     try:
         ip = ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,8 +1,8 @@
-"""Strangers who ask a server for sessions that are not there: each address may do so ``auth_failures`` times a minute
-(RE-13). Which sessions there are is server.py's.
+"""Limit attempts to resume unknown sessions to ``auth_failures`` a minute for each address (RE-13).
 
-1. Who is beyond that waits, whether the session is there or not: so guessing many at once gains nothing.
-2. Who would wait too long is refused unchecked, and late.
+1. Above the limit, every attempt of the address waits, even for a known session, so that parallel attempts do not help
+   to find tokens.
+2. An attempt that would wait too long is refused unchecked, at the end of the wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["ResumeThrottle"]
 
 
 class ResumeThrottle:
-    """The wrong guesses that a server has seen. A client without a host (mem, unix) is never slowed."""
+    """The failed attempts at one server. Clients without a host (mem, unix) are not throttled."""
 
     def __init__(
         self,
@@ -28,23 +28,23 @@ class ResumeThrottle:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._most = max(1, limits.auth_failures)
-        self._patience = limits.handshake_s / 2
+        self._longest = limits.handshake_s / 2
         self._failures = Failures()
         self._clock = clock
         self._sleep = sleep
 
     def add(self, host: str) -> None:
-        """One more was wrong."""
+        """Record a failed attempt."""
         if host:
             self._failures.add(address_of(host), self._most, self._clock())
 
     def wait(self, host: str) -> float:
-        """Seconds until one from this host may be looked at; 0.0 for now."""
+        """Return the seconds until an attempt of this host may be checked; 0.0 for now."""
         return self._failures.wait(address_of(host), self._most, self._clock()) if host else 0.0
 
     async def turn(self, host: str) -> bool:
-        """Wait until one may be looked at; False, after half of the handshake's time, when that is too late."""
-        until = self._clock() + self._patience
+        """Wait until an attempt may be checked; return False if that takes more than half of ``handshake_s``."""
+        until = self._clock() + self._longest
         while wait := self.wait(host):
             left = until - self._clock()
             await self._sleep(max(0.0, min(wait, left)))
