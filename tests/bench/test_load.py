@@ -371,7 +371,7 @@ def lose_the_server(*, back: bool, **choices: Any) -> Result:
         limit = {"duration": 3.0 if back else 60.0} if "requests" not in choices else {}
         plan = Plan(uri=server.uri, concurrency=3, timeout=4.0, **limit, **choices)
         running = asyncio.ensure_future(run(plan, clock=loop.time))
-        await asyncio.sleep(1)
+        await asyncio.sleep(1.005)  # in the middle of a request
         await server.close()
         if back:
             await asyncio.sleep(0.2)
@@ -390,7 +390,7 @@ def test_ending_early_while_the_connection_is_away() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         server = await afflux.serve("mem://away", Server(ms=10))
         running = asyncio.ensure_future(run(Plan(uri=server.uri, concurrency=3), clock=loop.time, stop=stop))
-        await asyncio.sleep(1)
+        await asyncio.sleep(1.005)  # in the middle of a request
         await server.close()
         loop.call_later(0.05, stop.set)
         return await running

@@ -18,7 +18,7 @@ import afflux
 from afflux import Limits, Payload, auth
 from afflux.core import events as ev
 from afflux.protocols.registry import PROTOCOLS
-from afflux.transports.memory import End, Link, World
+from afflux.testing.world import End, Link, World
 from tests.aio.handlers import Demo, turns
 from tests.hostile import jmux_peer, reactivesocket_peer, rsio_peer
 from tests.hostile.hoards import SERVER, TINY, drained

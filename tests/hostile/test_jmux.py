@@ -13,7 +13,7 @@ from afflux.core.errors import RemoteProtocolError
 from afflux.core.limits import Limits
 from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.frames import Data, ErrorMessage, IncrementRation
-from afflux.transports.memory import End, World
+from afflux.testing.world import End, World
 from tests.hostile.hoards import SERVER, TINY
 from tests.protocols.jmux.playbook import WELCOME, abort, client, closed, data, opening, ping, server
 
@@ -157,7 +157,7 @@ class Calls:
         whole = len(WELCOME.encode()) + self.dice.randrange(70) * len(data(bytes(5)).encode())
         link.cut_after(whole + self.dice.choice((0, 0, self.dice.randrange(9))), self.dice.choice(link.ends))
         if self.dice.random() < 0.2:
-            link.server.tell(link.server.engine.close(world.now, reason="restart"))
+            link.server.dispatch(link.server.engine.close(world.now, reason="restart"))
         world.run()
         link.cut()
         ends: Counter[int] = Counter()

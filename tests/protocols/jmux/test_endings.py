@@ -23,7 +23,7 @@ from afflux.core.payload import Payload
 from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.errors import SessionAborted, SessionLost
 from afflux.protocols.jmux.frames import Abort, Data
-from afflux.transports.memory import World
+from afflux.testing.world import World
 
 from .playbook import HELLO, WELCOME, Playbook, abort, client, data, failed, more, opening, ping, pong
 from .test_wire import HERE, Sessions, running, said, stub

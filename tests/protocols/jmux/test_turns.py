@@ -15,7 +15,7 @@ from afflux.core import events as ev
 from afflux.core.limits import Limits
 from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.errors import SessionAborted
-from afflux.transports.memory import End, World
+from afflux.testing.world import End, World
 
 from .playbook import client, data, opening, owed, server
 

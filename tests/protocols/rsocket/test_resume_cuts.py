@@ -26,7 +26,7 @@ from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.protocols.rsocket import Engine
 from afflux.protocols.rsocket.resume import Sessions
-from afflux.transports.memory import End, Link, World
+from afflux.testing.world import End, Link, World
 
 from .pair import Pair, Side
 from .playbook import TOKEN, setup

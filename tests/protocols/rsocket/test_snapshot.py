@@ -21,7 +21,7 @@ from afflux.protocols.rsocket.late import LateFrames
 from afflux.protocols.rsocket.outbound import Fragments
 from afflux.protocols.rsocket.resume import Retained, Sessions
 from afflux.protocols.rsocket.snapshot import lasting, restore, retained, snapshot
-from afflux.transports.memory import Link
+from afflux.testing.world import Link
 
 from .playbook import TOKEN, requester, responder, resumable_client, resumable_server, resume, resume_ok, setup
 from .test_resume_cuts import CONVERSATIONS, Cut, Session, everything, whole

@@ -10,7 +10,7 @@ from afflux.core.limits import Limits
 from afflux.protocols.rsocket.engine import Engine
 from afflux.protocols.rsocket.frames import Setup
 from afflux.protocols.rsocket.resume import Sessions
-from afflux.transports.memory import End, Link, World
+from afflux.testing.world import End, Link, World
 
 
 def echo(end: End, event: Event) -> None:
@@ -125,7 +125,7 @@ def test_a_close_reaches_the_other_end() -> None:
     world = World()
     link = joined(world, latency=0.1)
     world.run()
-    link.client.tell(link.client.engine.close(world.now))
+    link.client.dispatch(link.client.engine.close(world.now))
     world.run()
     assert isinstance(link.server.events[-1], Closed)
     assert link.client.over and link.server.over
@@ -205,7 +205,7 @@ def test_a_direction_that_loses_what_it_carries() -> None:
     assert len(link.server.sent) > 500
     assert any(isinstance(event, Opened) for event in link.server.events)
     link.client.lose_after(None)
-    link.server.tell(link.server.engine.close(world.now))
+    link.server.dispatch(link.server.engine.close(world.now))
     world.run()
     assert isinstance(link.client.events[-1], Closed)
 

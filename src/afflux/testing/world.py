@@ -1,4 +1,4 @@
-"""Engines joined without I/O, in simulated time: for tests. No asyncio, no socket, no real clock.
+"""Joins engines in simulated time, without I/O: what one has to write arrives at the other.
 
 ::
 
@@ -8,16 +8,17 @@
     world.run()
     assert link.server.events == [...]
 
-A :class:`World` owns the time. A :class:`Link` joins two engines: what one has to write arrives at the other after
-``latency``, in the order it was written, cut into pieces. Nothing happens but in ``World.run``. The same seed gives
-the same run, to the byte.
+A :class:`World` has the time. A :class:`Link` joins two engines: bytes arrive after ``latency``, in order, cut into
+pieces. Everything happens inside ``World.run``, and the same seed gives the same run, to the byte.
 
 A session may outlive its link::
 
-    link.cut_after(95)                              # the client gets 95 bytes more, then the link breaks
+    link.cut_after(95)                              # after 95 more bytes for the client the link breaks
     world.run()
-    link = world.rejoin(link, newcomer_engine)      # the client asks the newcomer's server to go on
+    link = world.rejoin(link, newcomer_engine)      # the client asks the newcomer's server to resume the session
     world.run()
+
+Drivers and handlers do not belong here: they run on :class:`afflux.testing.Network`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from afflux.core.events import Event, Resuming
 __all__ = ["End", "Link", "World"]
 
 React = Callable[["End", Event], None]
-"Called with each event: what the application of that end does."
+"The application of an end: called with the end and each event."
 
 
 class World:
@@ -44,13 +45,13 @@ class World:
         self.now = 0.0
         "Seconds since the world began."
         self.random = Random(seed)
-        "For cuts and jitter; a test may use it too."
+        "Decides cuts and jitter; a test may draw from it as well."
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._links: list[Link] = []
 
     def at(self, time: float, work: Callable[[], None]) -> None:
-        """Do ``work`` at ``time``; what is due at the same time keeps its order."""
+        """Call ``work`` at ``time``. Calls that are due at the same time keep their order."""
         self._count += 1
         heapq.heappush(self._queue, (max(time, self.now), self._count, work))
 
@@ -68,11 +69,10 @@ class World:
         """Join two engines.
 
         Args:
-            latency: seconds that bytes are under way.
-            jitter: up to so many seconds more, by chance; the order stays.
-            slice: bytes come in pieces of at most so many: 1 is byte by byte, 0 a chance size each time, None as
-                they were written.
-            on_client, on_server: what happens on an event, besides its being noted in ``events``.
+            latency: seconds until bytes arrive.
+            jitter: up to this many seconds more, by chance; bytes stay in order.
+            slice: bytes arrive in pieces of at most this many; 0: a random size for each; None: as they were written.
+            on_client, on_server: called with each event, after it was added to ``events``.
         """
         link = Link(self, latency, jitter, slice)
         link.client = End(link, client, on_client)
@@ -81,10 +81,10 @@ class World:
         return link
 
     def rejoin(self, link: Link, newcomer: Engine) -> Link:
-        """A new link, as good as ``link``: its client, suspended, asks a newcomer to go on with the session.
+        """Make another link with the delays of ``link``: its client, suspended, asks a newcomer to resume the session.
 
         The newcomer's Resuming event gives the new link to the end that has the session, with its events and its
-        application; a refusal is told to the client. What the ends have sent and heard before stays theirs.
+        application; a refusal goes to the client. The ends keep what they have sent and received.
 
         Raises:
             LocalProtocolError: the client is not suspended.
@@ -96,31 +96,31 @@ class World:
         new.client.take_over(link.client)
         new.server = End(new, newcomer, None)
         self._links.append(new)
-        new.client.tell(events)
+        new.client.dispatch(events)
         return new
 
     def resume(self, newcomer: End, event: Resuming) -> None:
-        """Give a newcomer's link to the session that it asks for; it is refused if that cannot go on."""
+        """Give a newcomer's link to the session that it asks for; refuse it if the session cannot be resumed."""
         engine = newcomer.engine
         try:
             events = event.session.resumption.resume(event.request, self.now)
         except Rejected as refusal:
-            newcomer.tell(engine.refuse(refusal.message, self.now))
+            newcomer.dispatch(engine.refuse(refusal.message, self.now))
             return
         rest = cast("Resumption", engine.resumption).hand_over()
         newcomer.take_over(next(end for link in self._links for end in link.ends if end.engine is event.session))
-        newcomer.tell(events)
+        newcomer.dispatch(events)
         if rest:
             newcomer.arrive(rest)
 
     def run(self, until: float | None = None, *, steps: int = 1_000_000) -> None:
-        """Let things happen, up to and with the time ``until``; without it, until nothing is under way.
+        """Run up to and including the time ``until``; without it, until no bytes are in flight.
 
-        Engines' deadlines are kept only up to ``until``: without it time stands still when all bytes have arrived,
-        so that keepalives do not go on for ever.
+        Engines' deadlines count only up to ``until``: without it time stands still when all bytes have arrived, so that
+        keepalives do not continue for ever.
 
         Raises:
-            RuntimeError: it goes on for more than ``steps`` steps.
+            RuntimeError: it takes more than ``steps`` steps.
         """
         for _ in range(steps):
             for link in self._links:
@@ -155,9 +155,9 @@ class End:
         self.sent = bytearray()
         "Every byte that it has written."
         self.reading = True
-        "Set it to False for a reader that has stopped: what arrives waits, as in a socket's buffer."
+        "Set it to False to stop the reader: bytes that arrive wait, as in a socket's buffer."
         self.over = False
-        "It was told that the transport ended."
+        "Its engine was notified that the transport has ended."
         self.gone = False
         "Its engine has another link now."
         self._react = react
@@ -167,8 +167,8 @@ class End:
         self._left: int | None = None
         self._breaks = False
 
-    def tell(self, events: list[Event]) -> None:
-        """Note events and let the application react. Call it with what the engine's verbs return."""
+    def dispatch(self, events: list[Event]) -> None:
+        """Add events to ``events`` and call the application. Call it with the events that the engine's verbs return."""
         for event in events:
             self.events.append(event)
             if isinstance(event, Resuming):
@@ -177,18 +177,17 @@ class End:
                 self._react(self, event)
 
     def take_over(self, older: End) -> None:
-        """Go on with the engine, the events and the application of an end whose link is over."""
+        """Take the engine, the events and the application of an end whose link is over."""
         self.engine, self.events, self.sent, self._react = older.engine, older.events, older.sent, older._react
         older.gone = older.over = True
         older._waiting.clear()
 
     def lose_after(self, size: int | None, *, breaks: bool = False) -> None:
-        """What comes behind the next ``size`` bytes is lost without a word; with ``breaks`` the link breaks there.
-        None: nothing is lost from now on."""
+        """Lose what arrives behind ``size`` more bytes; with ``breaks`` the link breaks there. None: lose nothing."""
         self._left, self._breaks = size, breaks
 
     def arrive(self, data: bytes) -> None:
-        """Bytes are here."""
+        """Bytes have arrived."""
         if self.over:
             return
         if self._left is not None:
@@ -201,26 +200,26 @@ class End:
             self.link.cut()
 
     def end(self) -> None:
-        """The transport ends, behind what has arrived."""
+        """The transport ends, behind the bytes that have arrived."""
         self._ended = True
         self.read()
 
     def read(self) -> None:
-        """Take what waits, if the engine wants it."""
+        """Give the engine the bytes that wait, if it wants to read."""
         while self.reading and self._waiting and self.engine.wants_read:
-            self.tell(self.engine.receive(self._waiting.pop(0), self.link.world.now))
+            self.dispatch(self.engine.receive(self._waiting.pop(0), self.link.world.now))
         if self._ended and not self._waiting and not self.over:
             self.over = True
-            self.tell(self.engine.receive_eof(self.link.world.now))
+            self.dispatch(self.engine.receive_eof(self.link.world.now))
 
     @property
     def unread(self) -> int:
-        """Bytes that have arrived and wait to be read."""
+        """How many bytes have arrived and were not read."""
         return sum(map(len, self._waiting))
 
 
 class Link:
-    """Two engines and the way between them."""
+    """Two engines and the delays between them."""
 
     client: End
     server: End
@@ -231,7 +230,7 @@ class Link:
         self.jitter = jitter
         self.slice = slice
         self.dark = False
-        "A black hole: nothing arrives, and nobody is told (SL-05)."
+        "A black hole: nothing arrives, and neither end is notified (SL-05)."
         self._cut = False
 
     @property
@@ -240,7 +239,7 @@ class Link:
         return tuple(end for end in (self.client, self.server) if not end.gone)
 
     def pump(self) -> None:
-        """Put under way what the engines have to write, and read what waits."""
+        """Send what the engines have to write, and read what has arrived."""
         for end in self.ends:
             other = self.server if end is self.client else self.client
             end.read()
@@ -255,26 +254,25 @@ class Link:
                 self.world.at(self._when(end), other.end)
 
     def cut(self) -> None:
-        """The link breaks: what is under way is lost, both ends are told."""
+        """Break the link: bytes in flight are lost, and both ends are notified."""
         self._cut = True
         for end in self.ends:
             end._waiting.clear()
             end.end()
 
     def cut_after(self, size: int, end: End | None = None) -> None:
-        """The link breaks when ``end``, the client if None, has received ``size`` bytes from now on: in the middle
-        of a frame, say."""
+        """Break the link when ``end``, the client if None, has received ``size`` more bytes: inside a frame, say."""
         (end or self.client).lose_after(size, breaks=True)
 
     def tick(self) -> None:
-        """Tell the engines the time, if it is theirs."""
+        """Call ``tick`` of the engines whose deadline has come."""
         for end in self.ends:
             deadline = end.engine.deadline
             if deadline is not None and deadline <= self.world.now:
-                end.tell(end.engine.tick(self.world.now))
+                end.dispatch(end.engine.tick(self.world.now))
 
     def deadlines(self) -> list[float]:
-        """When the engines want to be told the time."""
+        """The deadlines of the engines."""
         found = (end.engine.deadline for end in self.ends)
         return [deadline for deadline in found if deadline is not None]
 
@@ -283,7 +281,7 @@ class Link:
             self.world.at(self._when(end), lambda piece=piece: None if self._cut else other.arrive(piece))  # type: ignore[misc]
 
     def _when(self, end: End) -> float:
-        """When what is sent now arrives: never before what was sent earlier."""
+        """When bytes sent now arrive: not before those that were sent earlier."""
         chance = self.world.random.random() * self.jitter if self.jitter else 0.0
         end._last = max(end._last, self.world.now + self.latency + chance)
         return end._last
