@@ -45,6 +45,9 @@ _SHOWS = ("bench", "cli", "demo", "testing", "dissector.py")
 
 _RULE_IN_NAME = re.compile(r"_[RDI]_\d+(?=_|$)")
 
+_NUMBERS = "RULES"
+"The name of a table of rule numbers, which implements none of them."
+
 _LEVELS = ("MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY")
 
 
@@ -97,7 +100,7 @@ def mentions(protocol: str) -> list[tuple[str, str]]:
 
 
 def _is_mention(protocol: str, id: str, place: Place) -> bool:
-    return (id, place.symbol or Path(place.path).name) in mentions(protocol)
+    return place.symbol == _NUMBERS or (id, place.symbol or Path(place.path).name) in mentions(protocol)
 
 
 def _cited(folder: Path, protocol: str) -> Iterator[tuple[Path, Citation]]:
