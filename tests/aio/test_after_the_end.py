@@ -23,6 +23,7 @@ from tests.transports.certificates import Certificates
 MIB = 1 << 20
 BLOB = b"\0\0\x40" + bytes(MIB - 3)
 LIMITS = Limits.server(flush_s=0.5)
+SHORT = Limits.server(flush_s=0.1)
 WIRES = ("rsocket", "jmux", "reactivesocket", "rsio")
 CARRIERS = ("tcp", "unix", "tls", "ws", "wss", "mem")
 WORDS = {"tcp": b"GET / HTTP/1.1\r\n\r\n", "ws": b"\xff" * 100}
@@ -89,11 +90,13 @@ class Attacker(Receiver):
 class Scene:
     """A server, and how to reach it without our own client."""
 
-    def __init__(self, wire: str, carrier: str, folder: Path, certificates: Certificates) -> None:
+    def __init__(
+        self, wire: str, carrier: str, folder: Path, certificates: Certificates, limits: Limits = LIMITS
+    ) -> None:
         place = {"unix": f"{folder}/s", "mem": "end"}.get(carrier, "127.0.0.1:0")
         self.carrier = carrier
         secure = certificates.to_serve if carrier in ("tls", "wss") else None
-        self.server = afflux.serve(f"{wire}+{carrier}://{place}", Demo(), tls=secure, limits=LIMITS)
+        self.server = afflux.serve(f"{wire}+{carrier}://{place}", Demo(), tls=secure, limits=limits)
         self._ca = certificates.ca
 
     async def attacker(self) -> Attacker:
@@ -131,7 +134,7 @@ def carrier(request: pytest.FixtureRequest) -> str:
 async def test_input_after_the_end_is_not_kept(
     wire: str, carrier: str, tmp_path: Path, certificates: Certificates
 ) -> None:
-    scene = Scene(wire, carrier, tmp_path, certificates)
+    scene = Scene(wire, carrier, tmp_path, certificates, SHORT)
     async with scene.server:
         attacker = await scene.attacker()
         blob = scene.worded(BLOB)

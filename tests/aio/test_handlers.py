@@ -190,7 +190,7 @@ async def test_a_slot_is_free_when_the_handler_has_really_ended() -> None:
                     pass
             return payload
 
-    limits = Limits.tiny(streams=2)
+    limits = Limits.tiny(streams=2, pending_s=0.1)
     async with (
         afflux.serve("mem://slots", Stubborn(), limits=limits) as server,
         afflux.connect(server.uri) as peer,

@@ -112,26 +112,25 @@ class End(IntEnum):
 
 class MessageTimer:
     """Ends a link on which one message takes longer than ``frame_s``. Time in which the driver does not read is
-    free."""
+    free. The timer refers to the link only while it runs, so a closed link is freed at once."""
 
-    __slots__ = ("_begun", "_expired", "_loop", "_seconds", "_timer")
+    __slots__ = ("_begun", "_loop", "_seconds", "_timer")
 
-    def __init__(self, seconds: float, expired: Callable[[], None]) -> None:
+    def __init__(self, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._seconds = seconds
-        self._expired = expired
         self._begun = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, midway: bool, new: bool) -> None:
-        """Start, restart (``new``: another message began) or stop the timer."""
+    def watch(self, midway: bool, new: bool, expired: Callable[[], None]) -> None:
+        """Start, restart (``new``: another message began) or stop the timer. ``expired`` is called at its end."""
         if not midway:
             self.cancel()
             return
         if new or self._timer is None:
             self._begun = self._loop.time()
         if self._timer is None:
-            self._timer = self._loop.call_later(self._seconds, self._check)
+            self._timer = self._loop.call_later(self._seconds, self._check, expired)
 
     def cancel(self) -> None:
         """Stop the timer."""
@@ -139,13 +138,13 @@ class MessageTimer:
             self._timer.cancel()
             self._timer = None
 
-    def _check(self) -> None:
+    def _check(self, expired: Callable[[], None]) -> None:
         left = self._begun + self._seconds - self._loop.time()
         self._timer = None
         if left > 0:
-            self._timer = self._loop.call_later(left, self._check)
+            self._timer = self._loop.call_later(left, self._check, expired)
         else:
-            self._expired()
+            expired()
 
 
 class WebSocketLink(Receiver):
@@ -178,7 +177,7 @@ class WebSocketLink(Receiver):
         "What the driver has been told."
         self._exc: Exception | None = None
         self._linger: asyncio.TimerHandle | None = None
-        self._message = MessageTimer(limits.frame_s, self._late)
+        self._message = MessageTimer(limits.frame_s)
         self._discarded = 0
 
     # -- from below: asyncio.Protocol ---------------------------------------------------------------------------
@@ -309,7 +308,8 @@ class WebSocketLink(Receiver):
         if payload and not self.deaf:
             self.upper.data_received(payload)
         self.upper.held_below(len(self._input) + wire.pending)
-        self._message.watch(self._wire.midway and self.reading and self._below is not End.LOST, bool(payload))
+        midway = self._wire.midway and self.reading and self._below is not End.LOST
+        self._message.watch(midway, bool(payload), self._late)
         self._step()
 
     def _open(self) -> None:

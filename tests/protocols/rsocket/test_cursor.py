@@ -263,6 +263,6 @@ def test_the_examples_of_the_page(kind: str, code: str, text: str) -> None:
 def test_the_rules_and_codes_of_the_page_are_those_of_the_module() -> None:
     page = DOCS.read_text(encoding="utf-8")
     rules = re.findall(r"^- (C-\d)", module.__doc__ or "", re.MULTILINE)
-    assert re.findall(r"^\| (C-\d) ", page, re.MULTILINE) == rules
+    assert re.findall(r"^\| <a id=\"c-\d\"></a>(C-\d) ", page, re.MULTILINE) == rules
     for name, code in re.findall(r"^\| ([A-Z_]+) \| 0x(A[0-9]+) ", page, re.MULTILINE):
         assert getattr(module, name) == int(code, 16)
