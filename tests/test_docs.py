@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from afflux import cli
 from afflux.core import errors
 from afflux.protocols.registry import PROTOCOLS
 from afflux.transports.registry import TRANSPORTS
+from tests.cli.forking import Process
 from tests.pages import Block, Reader, blocks_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,12 +62,12 @@ def page(name: str) -> str:
 def test_the_program_runs_and_prints_what_the_page_says(program: Program) -> None:
     if program.needs is not None:
         pytest.skip(f"needs {program.needs}: tests/{program.needs} tries what the page shows")
-    command = [sys.executable, "-W", "error", "-c", program.code]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert ran.stderr == "", f"{program.name} fails"
-    assert ran.returncode == 0
+    with Process([], program=program.code, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        shown, errors = process.communicate(timeout=PATIENCE)
+    assert errors == "", f"{program.name} fails"
+    assert process.returncode == 0
     if program.prints is not None:
-        assert ran.stdout == program.prints
+        assert shown == program.prints
 
 
 def test_programs_are_found_with_what_they_print_and_need() -> None:

@@ -132,6 +132,13 @@ async def until(happened: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
+async def left_since(before: Counter[str]) -> Counter[str]:
+    """What is more than there was, when nothing becomes less any more."""
+    with suppress(TimeoutError):
+        await until(lambda: not ours() - before)
+    return ours() - before
+
+
 async def lived(place: Place, wire: str, server: afflux.Server, handler: Handler, *, work: bool, how: str) -> None:
     """One connection, from its beginning to its end."""
     peer = await place.connect(server.uri, handler=Handler(), limits=LIMITS)
@@ -170,7 +177,5 @@ async def test_nothing_of_a_connection_waits_for_the_collector(
             for _ in range(3):
                 await lived(place, wire, server, handler, work=work, how=how)
             await until(lambda: not server.connections)
-            with suppress(TimeoutError):
-                await until(lambda: not ours() - before)
-            left = ours() - before
+            left = await left_since(before)
             assert not left, f"at work: {work}"

@@ -1,4 +1,4 @@
-"""Starts ``afflux`` in processes forked from one that has imported it, which is 20 times as fast. Contains no tests.
+"""Runs ``afflux`` in processes forked from one that has imported it, which is 20 times as fast. Contains no tests.
 
 A forked process skips the start of the interpreter, most imports, and the clearing of modules at the end. Fresh
 processes run in ``test_start.py`` and in the tests of pages (``tests/pages.py``).
@@ -10,6 +10,7 @@ input, output and error, and a pipe on which the importer reports the process id
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -20,6 +21,8 @@ import subprocess
 import sys
 import threading
 import time
+import types
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +41,8 @@ _importer: socket.socket | None = None
 
 
 class Process:
-    """``afflux`` with these words, in a process of its own; a subset of ``subprocess.Popen``."""
+    """``afflux`` with these words in a process of its own; a subset of ``subprocess.Popen``. It runs the text
+    ``program`` instead, as ``python -W error -c`` does, where there is one."""
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class Process:
         stderr: int | IO[bytes] | None = None,
         env: Mapping[str, str] | None = None,
         text: bool = False,
+        program: str | None = None,
     ) -> None:
         self.args = list(words)
         self.returncode: int | None = None
@@ -57,7 +62,7 @@ class Process:
         self._report, far_report = os.pipe()
         far_ends.append(far_report)
         try:
-            _send(self.args, env, [theirs for theirs, _ in ends] + [far_report])
+            _send(self.args, program, env, [theirs for theirs, _ in ends] + [far_report])
         finally:
             for descriptor in far_ends:
                 os.close(descriptor)
@@ -171,16 +176,18 @@ def _joined(file: Any, read: Mapping[Any, list[bytes]]) -> Any:
     return data.decode(file.encoding).replace("\r\n", "\n") if hasattr(file, "encoding") else data
 
 
-def _send(words: Sequence[str | bytes], env: Mapping[str, str] | None, descriptors: list[int]) -> None:
+def _send(
+    words: Sequence[str | bytes], program: str | None, env: Mapping[str, str] | None, descriptors: list[int]
+) -> None:
     """Send a request to the importer, which the first request starts."""
     global _importer
     if _importer is None:
         _importer, theirs = socket.socketpair()
         with theirs:
-            program = [sys.executable, "-m", __name__, str(theirs.fileno())]
-            subprocess.Popen(program, pass_fds=[theirs.fileno()], cwd=ROOT).returncode = 0  # ends when this socket does
+            command = [sys.executable, "-m", __name__, str(theirs.fileno())]
+            subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd=ROOT).returncode = 0  # ends when this socket does
     environment = dict(os.environ if env is None else env)
-    request = json.dumps([[os.fsdecode(word) for word in words], os.getcwd(), environment]).encode()
+    request = json.dumps([[os.fsdecode(word) for word in words], program, os.getcwd(), environment]).encode()
     socket.send_fds(_importer, [len(request).to_bytes(4)], descriptors)
     _importer.sendall(request)
 
@@ -188,8 +195,8 @@ def _send(words: Sequence[str | bytes], env: Mapping[str, str] | None, descripto
 # -- in the importer's process ----------------------------------------------------------------------------------
 
 
-def _serve(requests: socket.socket) -> Sequence[str]:
-    """Fork a process for each request. Returns in a forked process, with its words."""
+def _serve(requests: socket.socket) -> tuple[list[str], str | None]:
+    """Fork a process for each request. Returns in a forked process, with its words and its program."""
     reports: dict[int, int] = {}
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -232,7 +239,7 @@ def _reap(reports: dict[int, int]) -> None:
         os.close(report)
 
 
-def _become(standard: list[int], request: tuple[list[str], str, dict[str, str]]) -> Sequence[str]:
+def _become(standard: list[int], request: Any) -> tuple[list[str], str | None]:
     """Take the descriptors, the directory and the environment of the request."""
     for number, descriptor in enumerate(standard):
         os.dup2(descriptor, number)
@@ -241,21 +248,31 @@ def _become(standard: list[int], request: tuple[list[str], str, dict[str, str]])
     # The files that Python opened on the importer's descriptors know of no terminal.
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, closefd=False, errors="backslashreplace")
-    words, directory, environment = request
+    words, program, directory, environment = request
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(directory)
     sys.path[0] = directory
-    sys.argv = ["afflux", *words]
-    return words
+    sys.argv = ["afflux" if program is None else "-c", *words]
+    return words, program
+
+
+def _run(program: str) -> int:
+    """Run a text as ``python -W error -c`` does. What it leaves open warns before the end."""
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    warnings.simplefilter("error")
+    exec(compile(program, "<string>", "exec"), main.__dict__)
+    vars(main).clear()
+    gc.collect()
+    return 0
 
 
 def _main() -> NoReturn:
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         for command in WARM_UP:
             cli.main(command.split())
-    words = _serve(socket.socket(fileno=int(sys.argv[1])))
-    code = cli.main(words)
+    words, program = _serve(socket.socket(fileno=int(sys.argv[1])))
+    code = cli.main(words) if program is None else _run(program)
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:
             thread.join()
