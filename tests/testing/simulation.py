@@ -17,7 +17,7 @@ import afflux
 from afflux import Backoff, Limits
 from afflux.aio.holdings import Holdings
 from afflux.protocols.jmux.errors import SessionAborted
-from afflux.testing import Faults, Network, VirtualLoop
+from afflux.testing import Faults, Link, Network, VirtualLoop
 
 __all__ = ["KINDS", "Simulation", "Story"]
 
@@ -41,9 +41,9 @@ _VERBS = {
 _EXPECTED = (afflux.ConnectionClosed, afflux.Rejected, afflux.Canceled)
 """What an operation may fail with when its connection is lost: docs/errors.md. Half a frame, and nothing behind it, is
 "frame-timeout"."""
-_TROUBLES = ("cut", "cut", "unreachable", "client", "server")
-"""How a link breaks: for both ends; for both, and none can be made for a while; for one end only. Without keepalives
-(rsio) the other end would never learn of that."""
+_TROUBLES = ("cut", "cut", "restart", "unreachable", "client", "server")
+"""What breaks: a link; the server, and another starts; a link, and none can be made for a while; a link for one end
+only, of which the other end would never learn without keepalives (rsio)."""
 _LONGEST_S = 7200.0
 _RESUME_OK_BYTES = 17
 _IDLE_BYTES = 40_000
@@ -66,6 +66,7 @@ class Ledger:
     slow: float = 0.0
     "The longest pause of the responder between two items."
     credit: int = 0
+    "The window; 0 for one that adapts."
     began: int = 0
     "How often a handler has begun with it."
     made: int = 0
@@ -109,7 +110,7 @@ class Story:
 
 
 class Simulation:
-    """A run. ``tell`` is ``await`` ed in a virtual loop."""
+    """A run: ``await`` its ``play`` in a virtual loop."""
 
     def __init__(self, protocol: str, seed: int) -> None:
         self.random = random = Random(f"{protocol} {seed}")
@@ -129,6 +130,9 @@ class Simulation:
         self.last: asyncio.Task[None] | None = None
         "An operation that is in flight when the client closes."
         self.loop: VirtualLoop
+        self.server: afflux.Server
+        self.start: Callable[[], afflux.Server]
+        "Makes a server."
         self.network: Network
         self.peer: afflux.Peer
         self.mtu = None if protocol == "jmux" else random.choice((None, None, 64, 300))
@@ -197,7 +201,7 @@ class Simulation:
             connect |= {"lease": True, "lease_wait": 600.0}
         return serve, connect
 
-    async def tell(self) -> Story:
+    async def play(self) -> Story:
         """Run it."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
@@ -208,10 +212,12 @@ class Simulation:
         with Network(plan=self.plan, window=window, seed=self.random.randrange(1 << 30)) as self.network:
             try:
                 async with asyncio.timeout(_LONGEST_S):
-                    async with afflux.serve(uri, Handlers(self), **serve) as server:
-                        async with afflux.connect(uri, **connect) as self.peer:
-                            await self.live(server)
-                        self.note("the client has closed")
+                    self.start = lambda: afflux.serve(uri, Handlers(self), **serve)
+                    self.server = await self.start()
+                    async with afflux.connect(uri, **connect) as self.peer:
+                        await self.live()
+                    self.note("the client has closed")
+                    await self.server.close()
                     self.note("the server has closed")
             except TimeoutError:
                 self.story.wrong.append(f"not ended after {_LONGEST_S:g} s")
@@ -220,7 +226,7 @@ class Simulation:
             self.check_the_end()
         return self.story
 
-    async def live(self, server: afflux.Server) -> None:
+    async def live(self) -> None:
         """The day: operations of both sides, and what breaks meanwhile."""
         random = self.random
         async with asyncio.TaskGroup() as group:
@@ -231,11 +237,10 @@ class Simulation:
             for number in range(random.randint(6, 14)):
                 group.create_task(self.operate(number, lambda: self.peer))
             if self.protocol in ("rsocket", "reactivesocket") and self.kind in ("calm", "resume") and not self.leased:
-                await self.settled(server)
+                while not any(one.setup for one in self.server.connections):
+                    await asyncio.sleep(0.1)
                 for number in range(100, 100 + random.randint(0, 4)):
-                    group.create_task(
-                        self.operate(number, lambda: next(one for one in server.connections if one.setup is not None))
-                    )
+                    group.create_task(self.operate(number, self.guest))
                     self.story.happened["asked by the server"] += 1
         await self.quiet()
         if self.working:
@@ -254,10 +259,9 @@ class Simulation:
             self.last = asyncio.get_running_loop().create_task(self.hang(ledger))
             await asyncio.sleep(50.0)
 
-    async def settled(self, server: afflux.Server) -> None:
-        """Wait until the server knows its client."""
-        while not any(one.setup for one in server.connections):
-            await asyncio.sleep(0.1)
+    def guest(self) -> afflux.Peer:
+        """The client, as the server has it; a connection that is still being resumed is not it."""
+        return next(one for one in self.server.connections if one.setup is not None)
 
     async def trouble(self) -> None:
         """Break links, stop readers, refuse connections."""
@@ -275,13 +279,11 @@ class Simulation:
                 await asyncio.sleep(700.0)
                 network.reachable = True
             else:
-                how = random.choice(_TROUBLES if self.protocol != "rsio" else _TROUBLES[:3])
+                how = random.choice(_TROUBLES if self.protocol != "rsio" else _TROUBLES[:-2])
+                if how == "restart" and self.kind == "resume":
+                    how = "cut"  # the server would have forgotten the session
                 self.note(f"trouble: {how}")
-                network.reachable = how != "unreachable"
-                link.cut() if how in ("cut", "unreachable") else link.cut("client" if how == "client" else "server")
-                if how == "unreachable":
-                    await asyncio.sleep(random.random() * 20)
-                    network.reachable = True
+                await self.make(how, link)
         if self.kind == "calm":
             for _ in range(random.randint(0, 3)):
                 await asyncio.sleep(random.random() * 10)
@@ -289,6 +291,22 @@ class Simulation:
                 way.hold()
                 await asyncio.sleep(random.random() * 4)
                 way.release()
+
+    async def make(self, how: str, link: Link) -> None:
+        """One trouble of _TROUBLES."""
+        random, network = self.random, self.network
+        if how == "restart":
+            self.story.happened[how] += 1
+            await self.server.close(drain=random.choice((False, 5.0)))
+            await asyncio.sleep(random.random() * 10)
+            self.server = await self.start()
+        elif how == "unreachable":
+            network.reachable = False
+            link.cut()
+            await asyncio.sleep(random.random() * 20)
+            network.reachable = True
+        else:
+            link.cut() if how == "cut" else link.cut("client" if how == "client" else "server")
 
     async def quiet(self) -> None:
         """Long after the last operation: sessions are back, keepalives go to and fro."""
@@ -336,7 +354,7 @@ class Simulation:
             size=random.choice((12, 30) if self.small else (12, 30, 300, 2000)),
             fails=verb not in ("fire", "push") and random.random() < 0.2,
             slow=random.choice((0.0, 0.0, 0.2, 8.0)),
-            credit=random.choice((1, 2, 16, 256)),
+            credit=random.choice((1, 2, 16, 256, 0)),
             stuck=verb in ("request", "stream", "session") and random.random() < 0.15,
         )
         return ledger
@@ -362,7 +380,9 @@ class Simulation:
             ledger.outcome = "given up"
         except (afflux.ApplicationError, SessionAborted) as error:
             ledger.outcome = "failed"
-            if not ledger.fails or (ledger.taken != ledger.before_failing and not self.fragments):
+            if error.message.endswith(("closed", "the connection is closing")):
+                ledger.outcome = "refused by a server that closes"  # a text, where a wire has no codes
+            elif not ledger.fails or (ledger.taken != ledger.before_failing and not self.fragments):
                 self.wrong(f"{ledger} failed with {error!r}")
         except afflux.Error as error:
             ledger.outcome = type(error).__name__
@@ -402,15 +422,16 @@ class Simulation:
     async def _subscribe(self, peer: afflux.Peer, ledger: Ledger, name: bytes) -> None:
         if self.protocol == "reactivesocket":
             ledger.fails = True  # a subscription that completes there fails
-        await self.consume(peer.subscribe(name, credit=ledger.credit), ledger, ledger.credit)
+        await self.consume(peer.subscribe(name, credit=ledger.credit or "auto"), ledger, ledger.credit)
 
     async def _stream(self, peer: afflux.Peer, ledger: Ledger, name: bytes) -> None:
-        if self.random.random() < 0.3 and not self.leased:  # a grant by hand does not wait for a lease
+        by_hand = self.random.random() < 0.3 and ledger.credit
+        if by_hand and not self.leased:  # a grant by hand does not wait for a lease
             items = peer.stream(name, credit=0)
             items.request(ledger.credit)
             await self.consume(items, ledger, ledger.credit, by_hand=items.request)
         else:
-            await self.consume(peer.stream(name, credit=ledger.credit), ledger, ledger.credit)
+            await self.consume(peer.stream(name, credit=ledger.credit or "auto"), ledger, ledger.credit)
 
     async def _channel(self, peer: afflux.Peer, ledger: Ledger, name: bytes) -> None:
         async def source() -> AsyncIterator[bytes]:
@@ -425,7 +446,7 @@ class Simulation:
             finally:
                 self.working -= 1
 
-        await self.consume(peer.channel(source(), credit=ledger.credit), ledger, ledger.credit)
+        await self.consume(peer.channel(source(), credit=ledger.credit or "auto"), ledger, ledger.credit)
 
     async def consume(
         self, stream: Any, ledger: Ledger, window: int, by_hand: Callable[[int], None] | None = None
@@ -434,6 +455,7 @@ class Simulation:
         random = self.random
         leaves = random.randint(1, 20) if random.random() < 0.2 and not ledger.stays else None
         pause = random.choice((0.0, 0.0, 2.0))
+        adapts = ledger.credit == 0
         granted = window
         async with stream as items:
             while ledger.taken != leaves:
@@ -444,7 +466,7 @@ class Simulation:
                         self.wrong(f"{ledger} ended early")
                     return
                 self.take(ledger, item.data)
-                if ledger.made > ledger.taken + window + 1:
+                if ledger.made > ledger.taken + window + 1 and not adapts:
                     self.wrong(f"{ledger} exceeds its credit of {window}")
                 if by_hand is not None:
                     if ledger.taken > granted:

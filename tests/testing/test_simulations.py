@@ -15,7 +15,7 @@ import pytest
 from afflux.testing import run
 from tests.testing.simulation import KINDS, Simulation, Story
 
-SEEDS = {"rsocket": 120, "reactivesocket": 40, "jmux": 40, "rsio": 40}
+SEEDS = {"rsocket": 160, "reactivesocket": 60, "jmux": 60, "rsio": 60}
 BATCH = 10
 STEPS = 300_000
 
@@ -23,7 +23,7 @@ REACHED = {
     "rsocket": {
         *(f"kind: {kind}" for kind in KINDS["rsocket"]),
         *("cut", "half open", "lost", "held", "refused", "full", "sliced", "fragments", "late timers", "leased"),
-        *("resumed", "cut while resuming", "cut while replaying", "drained", "asked by the server"),
+        *("resumed", "cut while resuming", "cut while replaying", "drained", "asked by the server", "restart"),
         *("request: completed", "request: failed", "request: given up", "request: ConnectionClosed"),
         *("stream: completed", "stream: failed", "stream: given up", "stream: left early", "stream: ConnectionClosed"),
         *("channel: completed", "channel: failed", "channel: given up", "channel: left early"),
@@ -43,7 +43,7 @@ REACHED = {
     },
     "rsio": {
         *(f"kind: {kind}" for kind in KINDS["rsio"]),
-        *("cut", "held", "refused", "sliced", "fragments", "late timers"),
+        *("cut", "held", "refused", "sliced", "fragments", "late timers", "restart"),
         *("stream: completed", "stream: failed", "stream: given up", "stream: left early", "stream: ConnectionClosed"),
         *("subscribe: completed", "subscribe: ConnectionClosed"),
     },
@@ -52,11 +52,11 @@ REACHED = {
 
 
 @cache
-def told(protocol: str, seed: int) -> tuple[Story, float]:
+def played(protocol: str, seed: int) -> tuple[Story, float]:
     """One run, and the processor's seconds that it took."""
     simulation = Simulation(protocol, seed)
     began = time.process_time()
-    story = run(simulation.tell(), seed=seed, late=simulation.late, steps=STEPS)
+    story = run(simulation.play(), seed=seed, late=simulation.late, steps=STEPS)
     return story, time.process_time() - began
 
 
@@ -72,7 +72,7 @@ def faults(protocol: str, seed: int) -> list[str]:
     """What is wrong in a run, and how to run it again."""
     again = f"AFFLUX_SEED={seed} pytest tests/testing/test_simulations.py -k {protocol}"
     try:
-        story, _ = told(protocol, seed)
+        story, _ = played(protocol, seed)
     except Exception as error:
         return [f"{protocol}, seed {seed}: {error!r}; again: {again}"]
     if not story.wrong:
@@ -91,7 +91,7 @@ def test_every_run_keeps_its_promises(protocol: str, first: int) -> None:
 @pytest.mark.skipif("AFFLUX_SEED" in os.environ, reason="one run does not reach everything")
 @pytest.mark.parametrize("protocol", SEEDS)
 def test_the_runs_together_reach_everything(protocol: str) -> None:
-    runs = [told(protocol, seed) for seed in range(SEEDS[protocol])]
+    runs = [played(protocol, seed) for seed in range(SEEDS[protocol])]
     happened: Counter[str] = sum((story.happened for story, _ in runs), Counter())
     assert [kind for kind in sorted(REACHED[protocol]) if not happened[kind]] == []
     seconds, real = sum(story.seconds for story, _ in runs), sum(cost for _, cost in runs)
@@ -104,6 +104,6 @@ def test_the_runs_together_reach_everything(protocol: str) -> None:
 def test_a_seed_gives_the_same_run_again(protocol: str) -> None:
     for seed in range(5):
         simulation = Simulation(protocol, seed)
-        again = run(simulation.tell(), seed=seed, late=simulation.late, steps=STEPS)
-        first, _ = told(protocol, seed)
+        again = run(simulation.play(), seed=seed, late=simulation.late, steps=STEPS)
+        first, _ = played(protocol, seed)
         assert (again.lines, again.turns, again.happened) == (first.lines, first.turns, first.happened)
