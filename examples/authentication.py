@@ -1,4 +1,4 @@
-"""Only clients with a valid token may connect, and the handler reads the user's name."""
+"""Only who shows a token comes in; the handler knows who it is."""
 
 import asyncio
 

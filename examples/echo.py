@@ -1,4 +1,4 @@
-"""A minimal server and client with one request."""
+"""A server, a client, and one request: the smallest thing that works."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import afflux
 
 
 class Echo:
-    """Answer each request with its payload."""
+    """Answers each request with what it was sent."""
 
     async def request(self, payload: afflux.Payload) -> afflux.Payload:
         return payload

@@ -1,4 +1,4 @@
-"""Routes with variables, typed arguments and JSON data."""
+"""Routes with variables, typed arguments, and JSON in and out."""
 
 import asyncio
 from collections.abc import AsyncIterator

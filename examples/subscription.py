@@ -1,4 +1,4 @@
-"""An endless stream in ReactiveSocket, RSocket's predecessor."""
+"""A stream that has no end, from RSocket's ancestor (ReactiveSocket)."""
 
 import asyncio
 import itertools
@@ -8,7 +8,7 @@ import afflux
 
 
 class Exchange:
-    """Sends prices until the subscriber cancels."""
+    """It goes on for as long as somebody listens."""
 
     async def stream(self, payload: afflux.Payload) -> AsyncIterator[str]:
         for price in itertools.count(100):

@@ -1,4 +1,4 @@
-"""A Unix socket with a blocking client, for scripts and workers."""
+"""The same verbs over a Unix socket, with a client that blocks: for scripts and workers."""
 
 import asyncio
 import tempfile
@@ -15,7 +15,7 @@ class Squares:
 
 
 def ask(uri: str) -> list[str]:
-    """Run a stream without an event loop."""
+    """No event loop here."""
     with afflux.sync.connect(uri) as peer:
         return [item.text for item in peer.stream("5")]
 

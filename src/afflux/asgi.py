@@ -46,7 +46,7 @@ from afflux.transports.ws_rules import (
 )
 
 if TYPE_CHECKING:
-    from afflux.aio.serving import Extension
+    from afflux.aio.verbs import Extension
     from afflux.protocols.rsocket.lease import LeasePolicy
     from afflux.transports.reading import Receiver
 
@@ -103,12 +103,12 @@ class App:
         while (seconds := self.server.delay()) > 0:
             await asyncio.sleep(seconds)
         try:
-            driver = self.server.attach(_host(scope), _uri(scope))
+            receiver = self.server.attach(_host(scope), _uri(scope))
         except LimitExceeded as refusal:
             await _refuse(scope, send, 503, refusal.message)
             return
         bridge = _Bridge(scope, send, self._framing, self.server.limits)
-        await bridge.run(driver, receive, subprotocol)
+        await bridge.run(receiver, receive, subprotocol)
 
     def _here(self, scope: Scope) -> bool:
         """Whether the path is the one that is served; what comes before a mounted application does not count."""

@@ -38,7 +38,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from afflux.aio.peer import Peer, current_peer
-from afflux.aio.serving import verbs_of
+from afflux.aio.verbs import verbs_of
 from afflux.calls import entries
 from afflux.core.errors import Error, Rejected
 from afflux.core.limits import REASONS, Limits
@@ -246,7 +246,7 @@ class _Gate:
         except Error:
             return None
         except Exception as error:
-            peer._driver.log_failure(f"afflux: an authentication check raised {_where(error)}")
+            peer._driver.state.log_failure(f"afflux: an authentication check raised {_where(error)}")
             return None
         return None if principal is False else principal
 

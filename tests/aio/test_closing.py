@@ -242,7 +242,7 @@ async def test_a_half_close_is_a_close() -> None:
         peer = await afflux.connect(server.uri)
         stream = peer.stream(b"1000000000", credit=100)
         await anext(stream)
-        transport = peer._driver.transport
+        transport = peer._driver.state.transport
         assert transport is not None
         transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
         with pytest.raises(afflux.ConnectionClosed):
@@ -344,7 +344,7 @@ async def test_a_peer_that_does_not_read_is_given_up() -> None:
         peer.stream(b"1000000000", credit=0x7FFFFFFF) as stream,
     ):
         await anext(stream)
-        transport = peer._driver.transport
+        transport = peer._driver.state.transport
         assert transport is not None
         transport.pause_reading()
         guest = server.connections[0]
@@ -448,16 +448,16 @@ async def test_a_burst_of_small_frames_leaves_turns_to_others() -> None:
         guest = server.connections[0]._driver
         pushes = b"\x00\x00\x07\x00\x00\x00\x00\x31\x00x" * 20_000
         turns_taken = 0
-        guest.data_received(pushes)
-        while guest._held:
-            assert not guest._reading
+        guest.pump.data_received(pushes)
+        while guest.input.held:
+            assert not guest.input.reading
             turns_taken += 1
             await asyncio.sleep(0)
         assert turns_taken > 5
         assert await peer.request(b"x") == Payload(b"x")
         for _ in range(20_000):
             assert await demo.pushed.get() == b"x"
-        assert guest._reading
+        assert guest.input.reading
 
 
 async def test_draining_ends_in_time_though_a_stream_does_not(uri: str) -> None:

@@ -147,17 +147,17 @@ async def test_a_producer_waits_for_the_transport(uri: str) -> None:
     async with afflux.serve(uri, Floods(), limits=limits) as server, afflux.connect(server.uri) as peer:
         async with peer.stream(credit=0x7FFFFFFF) as stream:
             await anext(stream)
-            transport = peer._driver.transport
+            transport = peer._driver.state.transport
             assert transport is not None
             transport.pause_reading()
-            peer._driver._reading = True  # the driver does not know: a peer that has stopped
+            peer._driver.input.reading = True  # the driver does not know: a peer that has stopped
             before = -1
             while made != before:
                 before = made
                 await turns(200)
             driver = server.connections[0]._driver
-            assert driver.transport is not None
-            waiting = driver.engine.queued + driver.transport.get_write_buffer_size()
+            assert driver.state.transport is not None
+            waiting = driver.engine.queued + driver.state.transport.get_write_buffer_size()
             assert waiting <= limits.outbound_high_bytes + limits.loop_bytes + 0x8000
             transport.resume_reading()
             for _ in range(500):

@@ -146,7 +146,7 @@ async def lived(place: Place, wire: str, server: afflux.Server, handler: Handler
     entered = handler.entered
     tasks = [asyncio.ensure_future(tried(one)) for one in (busy(wire, peer) if work else ())]
     await until(lambda: handler.entered == entered + len(tasks))
-    if how == "reset" and (sock := peer._driver.transport.get_extra_info("socket")) is not None:
+    if how == "reset" and (sock := peer._driver.state.transport.get_extra_info("socket")) is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     if how != "closed":
         peer.cut()

@@ -353,7 +353,7 @@ async def test_pushes_wait_in_line(uri: str) -> None:
         await turns(200)
         serving = server.connections[0]._serving
         assert not taken
-        assert serving.driver.hold_reading
+        assert serving.driver.input.on_hold
         go.set()
         while len(taken) < 200:
             await turns(10)

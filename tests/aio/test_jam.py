@@ -59,18 +59,18 @@ async def test_who_holds_nobody_up_may_take_its_time() -> None:
             stream = await full(peer)
             driver = peer._driver
             assert driver is not None
-            driver.jammed()
+            driver.on_jam()
             waiting = asyncio.ensure_future(peer.request(b"waits"))
             await turns()
-            stream_of_driver = next(iter(driver.inbounds.values()))
-            held = stream_of_driver.held
+            stream_of_driver = next(iter(driver.streams.inbounds.values()))
+            held = stream_of_driver.buffered
             assert held > 0
             assert not stream_of_driver.ended
-            driver.jammed()
+            driver.on_jam()
             assert stream_of_driver.ended
-            assert stream_of_driver.held == 0
+            assert stream_of_driver.buffered == 0
             await waiting
-            driver.jammed()  # there is nothing to be given up any more
+            driver.on_jam()  # there is nothing to be given up any more
             stream.cancel()
 
 

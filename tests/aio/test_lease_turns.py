@@ -32,7 +32,7 @@ class Order(Demo):
 
 async def waiting(peer: afflux.Peer, count: int) -> None:
     """Until so many wait."""
-    while len(peer._driver._unleased) != count:
+    while peer._driver.leases.waiting != count:
         await asyncio.sleep(0)
 
 
@@ -127,7 +127,7 @@ async def test_a_policy_that_fails_when_a_client_is_back() -> None:
             with pytest.raises(afflux.Error) as caught:
                 await peer.request(b"2")
                 await peer.wait_closed()
-                raise peer._driver.reason()
+                raise peer._driver.state.reason()
             assert "secret" not in str(caught.value)
             while server.connections:
                 await asyncio.sleep(0)

@@ -75,7 +75,7 @@ async def test_those_who_wait_hear_the_end(uri: str) -> None:
     async with afflux.serve(uri, Demo(), lease=FixedLease(0, 600.0)) as server:
         async with afflux.connect(server.uri, lease=True, lease_wait=30.0) as peer:
             waiting = asyncio.ensure_future(peer.request(b""))
-            while not peer._driver._unleased:
+            while not peer._driver.leases.waiting:
                 await asyncio.sleep(0)
             await server.close()
             with pytest.raises(afflux.ConnectionClosed):

@@ -103,16 +103,16 @@ async def test_a_transport_that_only_the_client_knows_is_lost(place: Place) -> N
             asked = asyncio.ensure_future(peer.request(b"x"))
             await waits.entered.get()
             (guest,) = server.connections
-            older = peer._driver.release()  # a cable is pulled: nobody tells the server
+            older = peer._driver.pump.release()[0]  # a cable is pulled: nobody tells the server
             assert older is not None
             silent = Silent()
             older.set_protocol(silent)
-            peer._driver.away = True
+            peer._driver.state.away = True
             events = peer._driver.engine.receive_eof(monotonic())
             peer._driver.dispatch(events)
             assert peer.suspended and not guest.suspended
-            theirs = guest._driver.transport
-            await turns(lambda: guest._driver.transport not in (theirs, None))
+            theirs = guest._driver.state.transport
+            await turns(lambda: guest._driver.state.transport not in (theirs, None))
             waits.go.set()
             async with asyncio.timeout(LIMITS.handshake_s / 2):
                 assert (await asked).data == b"x"

@@ -92,8 +92,8 @@ async def test_what_is_canceled_later_is_canceled_at_the_peer(peer: afflux.Peer,
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert await peer.request(b"after") == Payload(b"after")
-    assert not peer._driver.replies
-    assert not peer._driver.calls
+    assert not peer._driver.calls.replies
+    assert not peer._driver.calls.queued
 
 
 async def test_first_come_first_on_the_wire(peer: afflux.Peer, handler: Recorder) -> None:
@@ -125,7 +125,7 @@ async def test_requests_of_a_turn_in_which_the_connection_ends(peer: afflux.Peer
     driver = peer._driver
     asked = [asyncio.ensure_future(peer.request(b"wait")) for _ in range(3)]
     await asyncio.sleep(0)
-    assert len(driver.calls) == 3
+    assert len(driver.calls.queued) == 3
     asked[0].cancel()
     driver.abort()
     errors = await asyncio.gather(*asked, return_exceptions=True)
@@ -134,7 +134,7 @@ async def test_requests_of_a_turn_in_which_the_connection_ends(peer: afflux.Peer
         afflux.ConnectionClosed,
         afflux.ConnectionClosed,
     ]
-    assert not driver.calls
+    assert not driver.calls.queued
 
 
 async def test_when_the_ids_run_out_the_first_ones_go(peer: afflux.Peer) -> None:

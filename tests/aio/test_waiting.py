@@ -173,7 +173,7 @@ async def test_what_waits_is_in_the_budget_of_its_connection() -> None:
         count = 4 * limits.connection_bytes // size
         raw.say(*asked(count, data=bytes(size)))
         (guest,) = server.connections
-        while guest._driver.transport is None or guest._driver.transport.is_reading():
+        while guest._driver.state.transport is None or guest._driver.state.transport.is_reading():
             await asyncio.sleep(0)
         gate.go.set()
         answers = [len((await raw.hear(f.PayloadFrame)).data) for _ in range(count)]
@@ -253,13 +253,13 @@ async def test_large_answers_fit_the_budget_of_a_connection(scheme: str, size: i
         async with afflux.connect(server.uri, limits=Limits.trusted()) as peer:
             gc.collect()
             (guest,) = server.connections
-            assert guest._driver.transport is not None
+            assert guest._driver.state.transport is not None
             tracemalloc.start()
             try:
                 requests = [asyncio.ensure_future(peer.request(b"")) for _ in range(most)]
-                assert peer._driver.transport is not None
+                assert peer._driver.state.transport is not None
                 await asyncio.sleep(0)
-                peer._driver.transport.pause_reading()  # a client that reads nothing for now
+                peer._driver.state.transport.pause_reading()  # a client that reads nothing for now
                 made, still = -1, 0
                 while still < 500:  # turns of the loop in which nothing more was made
                     still = still + 1 if handler.made == made else 0
@@ -271,7 +271,7 @@ async def test_large_answers_fit_the_budget_of_a_connection(scheme: str, size: i
             assert peak < limits.connection_bytes + 4 * size + 4 * MiB, (peak / MiB, handler.made)
             for request in requests:
                 request.cancel()
-            peer._driver.transport.abort()
+            peer._driver.state.transport.abort()
             await asyncio.gather(*requests, return_exceptions=True)
 
 

@@ -381,7 +381,7 @@ async def test_SL_05_the_system_asks_too(wire: Wire) -> None:
     async with afflux.serve(uri_of(wire), Demo()) as server, afflux.connect(server.uri) as peer:
         await works(wire, peer)
         for end in (peer, server.connections[0]):
-            transport = end._driver.transport
+            transport = end._driver.state.transport
             assert transport is not None
             sock = transport.get_extra_info("socket")
             assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

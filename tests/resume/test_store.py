@@ -393,7 +393,7 @@ async def left(path: Path, uri: str) -> None:
     """A session is in the file, and nobody has it open."""
     peer = await connect(uri, path)
     await peer.request(b"x")
-    peer._driver.durable()
+    peer._driver.saving.durable()
     peer._driver.leave()
     await peer.close()
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import afflux
 from afflux import Backoff, Limits
-from afflux.aio.holdings import Holdings
+from afflux.aio.memory import Memory
 from afflux.protocols.jmux.errors import SessionAborted
 from afflux.testing import Faults, Link, Network, VirtualLoop
 
@@ -245,7 +245,7 @@ class Simulation:
         await self.quiet()
         if self.working:
             self.wrong(f"{self.working} handlers or sources run, and nobody waits for them")
-        if (held := Holdings.of(self.loop).held) > _IDLE_BYTES:
+        if (held := Memory.of(self.loop).size) > _IDLE_BYTES:
             self.wrong(f"{held} bytes are accounted for on connections that are idle")
         if self.kind in ("calm", "resume") or (self.kind == "reconnect" and random.random() < 0.5):
             await self.all_slots(min(self.peer.limits.streams, 20))
@@ -520,7 +520,7 @@ class Simulation:
             kept = not self.leased and (self.kind == "calm" or (self.kind == "resume" and ledger.verb == "fire"))
             if ledger.verb in ("fire", "push") and ledger.outcome == "completed" and not ledger.began and kept:
                 self.wrong(f"{ledger} has not arrived")
-        if held := Holdings.of(self.loop).held:
+        if held := Memory.of(self.loop).size:
             self.wrong(f"{held} bytes are still accounted for")
         if left := asyncio.all_tasks(self.loop) - {asyncio.current_task(self.loop)}:
             self.wrong(f"tasks are left: {left}")

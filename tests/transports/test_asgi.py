@@ -259,11 +259,11 @@ async def test_a_client_that_does_not_read() -> None:
     async with running(app) as uri, ws_connect(uri, max_queue=1, compression=None, proxy=None) as client:
         await client.send(SETUP)
         await client.send(frames.RequestStream(stream=1, initial_n=0x7FFFFFFF, data=b"").encode())
-        while not app.server.connections or not app.server.connections[0]._driver.parked:
+        while not app.server.connections or not app.server.connections[0]._driver.room.waiting_for_room:
             await asyncio.sleep(0)
         driver, limits, stopped = app.server.connections[0]._driver, app.server.limits, made
-        assert driver.transport is not None
-        assert driver.transport.get_write_buffer_size() + driver.engine.queued >= limits.outbound_low_bytes
+        assert driver.state.transport is not None
+        assert driver.state.transport.get_write_buffer_size() + driver.engine.queued >= limits.outbound_low_bytes
         for _ in range(stopped + 1000):
             await client.recv()
         assert made > stopped
@@ -330,15 +330,15 @@ async def test_nothing_is_received_while_the_driver_takes_nothing() -> None:
     caller.message(request(b"x"))
     await caller.until(2)
     driver = app.server.connections[0]._driver
-    assert driver.transport is not None
-    driver.transport.pause_reading()
+    assert driver.state.transport is not None
+    driver.state.transport.pause_reading()
     before = caller.received
     for number in range(100):
         caller.message(request(b"x", 3 + 2 * number))
     for _ in range(50):
         await asyncio.sleep(0)
     assert caller.received == before and caller.inbox.qsize() == 99 and len(caller.said) == 2
-    driver.transport.resume_reading()
+    driver.state.transport.resume_reading()
     await caller.until(102)
     caller.inbox.put_nowait({"type": "websocket.disconnect", "code": 1000})
     await call

@@ -296,7 +296,7 @@ async def test_a_reader_that_stops_and_goes_on(place: Place) -> None:
             await anext(items)
             (guest,) = server.connections
             proxy.hold()
-            await turns_until(lambda: guest._driver._blocked)
+            await turns_until(lambda: guest._driver.output.blocked)
             assert large.made < 3000
             proxy.release()
             assert len([item async for item in items]) == 2999
@@ -321,7 +321,7 @@ async def test_a_blocking_reader_that_stops_and_goes_on(place: Place) -> None:
         running = asyncio.create_task(asyncio.to_thread(client, server.uri))
         await stopped.wait()
         (guest,) = server.connections
-        await turns_until(lambda: guest._driver._blocked)
+        await turns_until(lambda: guest._driver.output.blocked)
         assert large.made < 3000
         go_on.set()
         await running

@@ -81,7 +81,7 @@ async def guest(place: Place, uri: str, random: Random) -> None:
         tasks = [asyncio.ensure_future(peer.request(bytes(50_000))) for _ in range(random.randrange(4))]
         tasks += [asyncio.ensure_future(taken(peer)) for _ in range(random.randrange(3))]
         await asyncio.sleep(random.choice((0, 0.001, 0.003)))
-        transport = peer._driver.transport
+        transport = peer._driver.state.transport
         if transport is not None and random.random() < 0.8:
             reset(transport.get_extra_info("socket"))
         if random.random() < 0.7:

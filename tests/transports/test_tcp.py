@@ -32,7 +32,7 @@ async def test_the_socket_does_not_wait_to_fill_packets() -> None:
     async with afflux.serve("tcp://127.0.0.1:0", Echo()) as server, afflux.connect(server.uri) as peer:
         await peer.request(b"")
         for one in (peer, server.connections[0]):
-            transport = one._driver.transport
+            transport = one._driver.state.transport
             assert transport is not None
             sock = transport.get_extra_info("socket")
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -381,7 +381,7 @@ class Large:
 
     async def request(self, payload: afflux.Payload) -> bytes:
         """Three megabytes."""
-        afflux.current_peer()._driver.loop.call_soon(_say_goodbye, afflux.current_peer())
+        afflux.current_peer()._driver.state.loop.call_soon(_say_goodbye, afflux.current_peer())
         return bytes(3_000_000)
 
 

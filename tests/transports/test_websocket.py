@@ -564,7 +564,7 @@ async def test_a_flood_of_pings_by_one_who_does_not_read() -> None:
     limits = Limits.tiny()
     async with afflux.serve(WS, Demo(), limits=limits) as server, raw(server.uri) as client:
         await begun(client)
-        transport = server.connections[0]._driver.transport
+        transport = server.connections[0]._driver.state.transport
         assert transport is not None
         ping = b"\x89\xfd\x00\x00\x00\x00" + bytes(125)
         client.transport.pause_reading()
@@ -928,11 +928,11 @@ async def test_a_producer_waits_for_a_client_that_does_not_read() -> None:
     async with afflux.serve(WS, Endless()) as server, raw(server.uri, max_queue=1) as client:
         await client.send(SETUP)
         await client.send(frames.RequestStream(stream=1, initial_n=0x7FFFFFFF, data=b"").encode())
-        while not server.connections or not server.connections[0]._driver.parked:
+        while not server.connections or not server.connections[0]._driver.room.waiting_for_room:
             await asyncio.sleep(0.001)
         driver, stopped = server.connections[0]._driver, made
-        assert driver.transport is not None
-        unsent = driver.transport.get_write_buffer_size()
+        assert driver.state.transport is not None
+        unsent = driver.state.transport.get_write_buffer_size()
         assert server.limits.outbound_low_bytes <= unsent + driver.engine.queued
         assert unsent <= server.limits.outbound_high_bytes + server.limits.frame_bytes
         for _ in range(stopped + 1000):
@@ -966,7 +966,7 @@ async def test_a_session_goes_on_over_another_websocket() -> None:
         stream = peer.stream(b"2000", credit=100)
         got = [int((await anext(stream)).data)]
         for _ in range(2):
-            transport = server.connections[0]._driver.transport
+            transport = server.connections[0]._driver.state.transport
             assert transport is not None
             transport.abort()
             got += [int((await anext(stream)).data) for _ in range(500)]

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from afflux.aio.flow import Inbound, ItemStream, Sender, Source
+from afflux.aio.flow import Inbound, ItemStream
+from afflux.aio.sender import Sender, Source
 from afflux.calls import payload_for
 from afflux.core.errors import LeaseExpired
 from afflux.core.payload import Payload, PayloadLike, payload_of
@@ -40,12 +41,12 @@ class _Outgoing:
     def launch(self, inbound: Inbound, n: int) -> None:
         """Send the items, the first of which opens the stream, with ``n`` items of credit by hand."""
         driver = inbound.driver
-        driver.check()
+        driver.state.check()
         inbound.ask_early(n)
         self.again = False
-        self.producer = driver.spawn(_run_channel(driver, inbound, self))
+        self.producer = driver.tasks.spawn(_run_channel(driver, inbound, self))
         if inbound.id is None:
-            driver.unopened[inbound] = self.producer
+            driver.streams.unopened[inbound] = self.producer
 
     async def opening(self, engine: Engine) -> Payload | None:
         """The request: the first item, with the metadata of the call. None when the source has no item."""
@@ -67,9 +68,9 @@ class _Outgoing:
         """Nothing more is wanted: end the source."""
         if self.producer is not None:
             self.producer.cancel()
-        if self.again and not driver.loop.is_closed():  # then nobody else closes it
+        if self.again and not driver.state.loop.is_closed():  # then nobody else closes it
             self.again = False
-            self.producer = driver.spawn(self.close())
+            self.producer = driver.tasks.spawn(self.close())
 
     async def close(self) -> None:
         """Close the source."""
@@ -135,9 +136,9 @@ async def _run_channel(driver: Driver, inbound: Inbound, outgoing: _Outgoing) ->
         if sender is not None and sender.failure is not None:
             _channel_failed(driver, inbound, sender.failure)
     finally:
-        driver.unopened.pop(inbound, None)
+        driver.streams.unopened.pop(inbound, None)
         if sender is not None:
-            driver.senders.pop(sender.id, None)
+            driver.streams.senders.pop(sender.id, None)
         if not outgoing.again:
             await outgoing.close()
 
@@ -148,18 +149,18 @@ async def _open_channel(driver: Driver, inbound: Inbound, outgoing: _Outgoing) -
     if payload is None:
         inbound.finish(None)
         return None
-    await driver.writable(len(payload))
+    await driver.calls.writable(len(payload))
     credit = inbound.first_grant(0)
     try:
         stream = inbound.id = driver.open("channel", payload, credit)
     except BaseException:
         inbound.take_back(credit, by_hand=True)
         raise
-    driver.inbounds[stream] = inbound
-    driver.unopened.pop(inbound, None)
-    sender = driver.senders[stream] = Sender(driver, stream)
+    driver.streams.inbounds[stream] = inbound
+    driver.streams.unopened.pop(inbound, None)
+    sender = driver.streams.senders[stream] = Sender(driver, stream)
     sender.task = asyncio.current_task()
-    driver.flush_soon()
+    driver.output.flush_soon()
     return sender
 
 
@@ -167,9 +168,9 @@ def _channel_failed(driver: Driver, inbound: Inbound, error: Exception) -> None:
     """Whoever takes the items hears it, and so does the peer if the stream is open."""
     inbound.finish(error)
     if inbound.id is not None:
-        driver.inbounds.pop(inbound.id, None)
+        driver.streams.inbounds.pop(inbound.id, None)
         driver.engine.fail(inbound.id, error)
-        driver.flush_soon()
+        driver.output.flush_soon()
 
 
 async def _chain(first: list[PayloadLike], rest: AsyncIterator[Any]) -> AsyncIterator[Any]:

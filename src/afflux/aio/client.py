@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from afflux.aio.driver import Driver
 from afflux.aio.keeper import Keeper
 from afflux.aio.peer import Peer
-from afflux.aio.serving import Extension, Serving, verbs_of
+from afflux.aio.serving import Serving
 from afflux.aio.unfinished import unfinished_of
+from afflux.aio.verbs import Extension, verbs_of
 from afflux.calls import SetupLike, terms_of
 from afflux.core.errors import ConnectFailed, SetupRefused
 from afflux.core.events import Opened, Suspended
@@ -145,8 +146,8 @@ class Connecting:
             peer.keeper = home.keeper = Keeper(
                 plan.limits, join=self._join, renew=renew, resume=plan.resume, reconnect=plan.reconnect
             )
-        if driver.away and driver.record is not None:
-            await self._go_on(peer, home, driver, driver.record)
+        if driver.state.away and driver.saving is not None:
+            await self._go_on(peer, home, driver, driver.saving.record)
             return peer
         try:
             await self._join(driver, first=True)
@@ -169,16 +170,18 @@ class Connecting:
             engine = former.engine
         home = _Home(verbs, extensions=plan.extensions)
         driver = home.driver = Driver(engine, home, expects=plan.address.protocol)
-        driver.lease_wait = plan.lease_wait
+        driver.leases.wait_s = plan.lease_wait
         if terms.leases:
-            driver.answered = driver.loop.create_future()
+            driver.leases.first = driver.state.loop.create_future()
         if former is not None:
-            driver.record, driver.away = former, True
+            driver.keep(former)
+            driver.state.away = True
         elif self._store is not None:
             from afflux.resume.record import Record
 
             replays = replays_of(plan.handler)
-            driver.record = Record(self._store, engine, kind="client", address=self._where, asks=True, replays=replays)
+            where = self._where
+            driver.keep(Record(self._store, engine, kind="client", address=where, asks=True, replays=replays))
         return home, driver
 
     # -- a session that a former process has left -------------------------------------------------------------
@@ -227,11 +230,11 @@ class Connecting:
         """
         plan = self._plan
         home.again = restart(record, "client")
-        home.back = back = driver.loop.create_future()
+        home.back = back = driver.state.loop.create_future()
         peer.unfinished = unfinished_of(driver, record)
         try:
             async with asyncio.timeout(plan.timeout):
-                await plan.address.carrier.load().open(plan.address, lambda: driver, plan.tls)
+                await plan.address.carrier.load().open(plan.address, lambda: driver.pump, plan.tls)
                 await asyncio.wait((back, driver.closed), return_when=asyncio.FIRST_COMPLETED)
         except BaseException as error:
             if peer.keeper is not None:
@@ -240,10 +243,10 @@ class Connecting:
             if isinstance(error, TimeoutError):
                 raise ConnectFailed(f"{plan.address} did not answer within {plan.timeout:g} s") from error
             raise
-        if driver.over and driver.renew is not None:
+        if driver.state.over and driver.renew is not None:
             await driver.renew()
-        elif driver.over:
-            reason = driver.reason()
+        elif driver.state.over:
+            reason = driver.state.reason()
             text = f"{record.store.path}: its session is over: {reason.message}{_lost(record)}"
             text += "; connect again for a new one"
             raise SetupRefused(text, code=reason.code, stream=0, rule=reason.rule) from reason
@@ -253,10 +256,10 @@ class Connecting:
         plan = self._plan
         try:
             async with asyncio.timeout(plan.timeout):
-                await plan.address.carrier.load().open(plan.address, lambda: driver, plan.tls)
-                if first and driver.answered is not None:
-                    await asyncio.shield(driver.answered)  # nothing could be asked before the first lease
-                    driver.check()
+                await plan.address.carrier.load().open(plan.address, lambda: driver.pump, plan.tls)
+                if first and driver.leases.first is not None:
+                    await asyncio.shield(driver.leases.first)  # nothing could be asked before the first lease
+                    driver.state.check()
         except TimeoutError as error:
             raise ConnectFailed(f"{plan.address} did not answer within {plan.timeout:g} s") from error
 

@@ -1,53 +1,44 @@
-"""Items in and items out of one stream under asyncio: who waits for what. No bytes and no frames live here.
+"""Receive the items of one stream under asyncio, and grant credit as they are consumed.
 
 1. Taking an item costs no task and no queue operation: a pass over the input arrives as one list, and
    ``__anext__`` suspends only when there is nothing.
-2. Credit is granted again in batches: when half of the window has been taken.
-3. An item is sent only when the peer has granted it and the transport has room. A producer is asked for one item more
-   than that, because only so its end is known: completing needs no credit. It yields to the loop after
-   ``loop_frames`` items or ``loop_bytes``, even if it never waits itself.
-4. What a producer has made in one turn of the loop is sent at the end of that turn.
+2. Credit is granted again in batches: when half of the window has been consumed.
 """
-
-# long: both halves of a stream, and each half is two classes that share their words.
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from operator import length_hint
-from types import TracebackType, coroutine
-from typing import TYPE_CHECKING, Any, Literal
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal
 
 from afflux.core.autocredit import AutoWindow, Kept, window_of
 from afflux.core.credit import Window
 from afflux.core.errors import Error, LocalProtocolError
-from afflux.core.payload import Payload, PayloadLike, Payloads, size_of
+from afflux.core.payload import Payload, Payloads, size_of
 
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
 
-__all__ = ["DEFAULT_CREDIT", "Inbound", "ItemStream", "Sender", "Source"]
+__all__ = ["DEFAULT_CREDIT", "Inbound", "ItemStream"]
 
 DEFAULT_CREDIT = 256
 "Items of credit that are kept open on a stream unless the caller says otherwise."
 
-Source = AsyncIterable[Any] | Iterable[Any]
-"What a producer takes items from; each is a payload or a list of payloads."
-
 _CHUNK = 64
-"At most so many items are handed over between two looks at the credit."
+"The most items that are handed over between two looks at the credit."
 _MOST = 0x7FFFFFFF
-"What one grant may carry."
+"The most items of one grant."
 _SHARE = 0x4000
-"Bytes that a stream's window may hold, however many others there are."
+"Bytes that a stream's window may buffer, however many others there are."
 
 
-class Inbound:  # long: what the driver calls, and what the application's side calls
-    """The inbound half of one stream: what has arrived and was not taken yet."""
+class Inbound:
+    """The inbound half of one stream: the items that have arrived and were not consumed yet."""
 
     __slots__ = (
         "_adaptive",
@@ -69,12 +60,12 @@ class Inbound:  # long: what the driver calls, and what the application's side c
         self.id: int | None = None
         "The stream's id; None while it is not open."
         self.asked = 0
-        "Bytes of the request that will open it."
-        limits, others = driver.engine.limits, len(driver.inbounds)
+        "Bytes of the request that opens the stream."
+        limits, others = driver.engine.limits, len(driver.streams.inbounds)
         share = limits.connection_bytes // 4
         window = self.window = window_of(
             credit,
-            # What all windows hold has to fit the connection: with full windows nothing would be read any more.
+            # All windows together must fit the connection: with full windows nothing would be read any more.
             max(min(_SHARE, share), share // (1 + 2 * others)),
             limits.object_overhead_bytes if others else 0,
         )
@@ -82,7 +73,7 @@ class Inbound:  # long: what the driver calls, and what the application's side c
         self._adaptive = window if isinstance(window, AutoWindow) else None
         self._granted = 0
         self._early = 0
-        self._step = 1 if driver.record is not None else _CHUNK if window is None else min(_CHUNK, window.step)
+        self._step = 1 if driver.saving is not None else _CHUNK if window is None else min(_CHUNK, window.step)
         self.chunks: deque[Payloads] = deque()
         self.ended = False
         "Nothing more will arrive."
@@ -90,13 +81,13 @@ class Inbound:  # long: what the driver calls, and what the application's side c
         "Why it ended, if not in order."
         self.waiter: asyncio.Future[None] | None = None
 
-    # What the driver calls.
+    # -- called by the driver --------------------------------------------------------------------------------
 
     def arrived(self, payloads: Payloads, complete: bool) -> None:
         """Items of one pass."""
         self._granted -= len(payloads)
         if self._adaptive is not None:
-            self._adaptive.arrived(len(payloads), self._driver.now())
+            self._adaptive.arrived(len(payloads), self._driver.state.now())
         step = self._step
         if len(payloads) <= step:
             self.chunks.append(payloads)
@@ -114,18 +105,18 @@ class Inbound:  # long: what the driver calls, and what the application's side c
         self.wake()
 
     def wake(self) -> None:
-        """Let the one who waits look again."""
+        """Wake the task that waits."""
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
-    # What the application's side calls.
+    # -- called by the application's side -------------------------------------------------------------------
 
     def first_grant(self, n: int) -> int:
         """The credit to open the stream with: the window and ``n`` by hand."""
         n += self._early
         self._early = 0
         if self.window is not None:
-            grant = self.window.initial(self._driver.now())
+            grant = self.window.initial(self._driver.state.now())
             n = min(n, _MOST - grant)  # one frame carries no more
             self.window.outstanding += n
             n += grant
@@ -135,7 +126,7 @@ class Inbound:  # long: what the driver calls, and what the application's side c
 
     def take_back(self, credit: int, *, by_hand: bool = False) -> None:
         """The stream could not be opened with this credit: the next opening grants it again. ``by_hand``: also what the
-        application has asked for itself, because nobody told it that this came to nothing."""
+        application has granted itself, because it was not notified of the failure."""
         self._granted -= credit
         if self.window is not None:
             self.window.outstanding -= credit
@@ -148,7 +139,7 @@ class Inbound:  # long: what the driver calls, and what the application's side c
         self._early += n
 
     def start_over(self) -> None:
-        """The stream could not be opened, and whoever takes the items has heard it: it may be opened once more."""
+        """The stream could not be opened, and the consumer has got the error: it may be opened once more."""
         self.ended = False
         self.error = None
 
@@ -159,12 +150,12 @@ class Inbound:  # long: what the driver calls, and what the application's side c
         self._ask(n)
 
     def wait_for(self, granted: int, payloads: list[Payload]) -> None:
-        """At the start: what a former process was granted, and what it was sent and has not taken."""
+        """At the start: the credit that a former process has granted, and the items that it got and did not consume."""
         self._granted = granted
         self.chunks.extend([payload] for payload in payloads)
 
     def reopen(self, credit: int) -> None:
-        """Go on with what a former process had opened, with a window of this many items; 0 to grant by hand."""
+        """Continue a stream that a former process had opened, with a window of ``credit`` items; 0 to grant by hand."""
         waiting = sum(map(len, self.chunks))
         if not credit:
             return
@@ -174,20 +165,21 @@ class Inbound:  # long: what the driver calls, and what the application's side c
             self._ask(n)
 
     def settle(self, chunk: Payloads) -> None:
-        """The application is done with ``chunk``: free its memory budget and refill the window."""
+        """The application has consumed ``chunk``: free its memory budget and refill the window."""
         size = size_of(chunk)
-        self._driver.consumed(size, len(chunk))
+        driver = self._driver
+        driver.input.consumed(size, len(chunk))
         if self.ended:
             pass  # no credit is asked for any more
-        elif self.window is not None and (n := self.window.consumed(len(chunk), size, self._driver.now())):
+        elif self.window is not None and (n := self.window.consumed(len(chunk), size, self._driver.state.now())):
             self._ask(n)
-            if self._adaptive is not None and self._driver.record is None:
+            if self._adaptive is not None and driver.saving is None:
                 self._step = min(_CHUNK, self._adaptive.step)
-        if self.id is not None:
-            self._driver.settled(self.id, len(chunk))
+        if driver.saving is not None and self.id is not None:
+            driver.saving.settled(self.id, len(chunk))
 
-    def told_end(self) -> None:
-        """The application hears the end."""
+    def on_end(self) -> None:
+        """The application has received the end."""
         if self.id is not None:
             self._driver.forget(self.id)
 
@@ -196,21 +188,22 @@ class Inbound:  # long: what the driver calls, and what the application's side c
         if self.waiter is not None:
             raise RuntimeError("another task waits for this stream's next item")
         driver = self._driver
-        self.waiter = driver.loop.create_future()
+        self.waiter = driver.state.loop.create_future()
+        unopened = driver.streams.unopened
         if self.id is None:
-            driver.unopened.setdefault(self)
+            unopened.setdefault(self)
         try:
             await self.waiter
         finally:
             self.waiter = None
-            if driver.unopened.get(self, self) is None:
-                del driver.unopened[self]
+            unopened = driver.streams.unopened
+            if unopened.get(self, self) is None:
+                del unopened[self]
 
     async def writable(self) -> None:
         """Wait until a request may be queued, on the next connection if this one is over."""
-        if self._driver.over and self._driver.renew is not None:
-            self._driver = await self._driver.renew()
-        await self._driver.writable(self.asked)
+        self._driver = await self._driver.current()
+        await self._driver.calls.writable(self.asked)
 
     @property
     def driver(self) -> Driver:
@@ -218,20 +211,20 @@ class Inbound:  # long: what the driver calls, and what the application's side c
         return self._driver
 
     def later(self, work: Callable[[], None]) -> None:
-        """Do ``work`` on the loop's thread; nothing when the loop is closed, and the connection with it."""
+        """Do ``work`` on the loop's thread; no-op when the loop is closed, and the connection with it."""
         with suppress(RuntimeError):
-            self._driver.loop.call_soon_threadsafe(work)
+            self._driver.state.loop.call_soon_threadsafe(work)
 
     def drop(self) -> None:
-        """Give up what has arrived and was not taken: its budget is free; no more is asked for."""
+        """Drop what has arrived and was not consumed: its budget is free; no more credit is granted."""
         while self.chunks:
             chunk = self.chunks.popleft()
-            self._driver.consumed(size_of(chunk), len(chunk))
-        self.told_end()
+            self._driver.input.consumed(size_of(chunk), len(chunk))
+        self.on_end()
 
     @property
-    def held(self) -> int:
-        """Bytes that have arrived and were not taken."""
+    def buffered(self) -> int:
+        """Bytes that have arrived and were not consumed."""
         return sum(map(size_of, self.chunks))
 
     @property
@@ -248,9 +241,9 @@ class Inbound:  # long: what the driver calls, and what the application's side c
             if self.chunks:
                 # The peer makes more while the application takes the rest; otherwise the two would work in turn.
                 # 64 B items with a window of 256: 0.80 → 1.15 M/s, with the same CPU.
-                self._driver.flush_early()
+                self._driver.output.flush_early()
             else:
-                self._driver.flush_soon()
+                self._driver.output.flush_soon()
 
 
 class ItemStream(AsyncIterator[Payload]):
@@ -388,7 +381,7 @@ class ItemStream(AsyncIterator[Payload]):
             await self._begin()
         while not inbound.chunks:
             if inbound.ended:
-                inbound.told_end()
+                inbound.on_end()
                 if (error := inbound.error) is not None:
                     # A copy: with the traceback of this one, the stream and the error would hold each other.
                     raise error.again() if isinstance(error, Error) else error
@@ -397,296 +390,3 @@ class ItemStream(AsyncIterator[Payload]):
         self._chunk = inbound.chunks.popleft()
         self._items = iter(list(self._chunk))
         return True
-
-
-class Over(Exception):  # noqa: N818 -- a way out of the producer, never seen outside
-    """The peer wants nothing more."""
-
-
-class Sender:
-    """The outbound half of one stream: a producer's items, within credit and room."""
-
-    __slots__ = (
-        "_batch",
-        "_burst",
-        "_bytes",
-        "_called",
-        "_driver",
-        "_promised",
-        "_quota",
-        "_size",
-        "_small",
-        "_turn",
-        "_waiter",
-        "failure",
-        "id",
-        "over",
-        "task",
-    )
-
-    def __init__(self, driver: Driver, id: int) -> None:
-        self._driver = driver
-        self.id = id
-        "The stream's id."
-        self.over = False
-        "The peer wants nothing more, or the stream is over."
-        self.task: asyncio.Task[Any] | None = None
-        "What makes the items, if it is to end with the stream; a handler's is canceled by serving.py."
-        self.failure: Exception | None = None
-        "Why an item that was made could not be sent."
-        self._batch: list[PayloadLike] = []
-        self._size = 0
-        self._quota = 0
-        self._bytes = 0
-        self._small = driver.loop_bytes // driver.loop_frames
-        self._burst = 0
-        self._called = False
-        self._promised = 0
-        self._turn = -1
-        self._waiter: asyncio.Future[None] | None = None
-
-    @property
-    def starved(self) -> bool:
-        """Whether it has something to send and waits for the peer's credit."""
-        return self._waiter is not None and not self.over and self._driver.engine.credit(self.id) <= 0
-
-    def wake(self) -> None:
-        """What it waits for may have come. Who waits in order, for room, keeps its place, whatever else comes."""
-        if self not in self._driver.parked and self not in self._driver.piled:
-            self._go_on()
-
-    def call(self) -> None:
-        """It is the turn of who waits for room. It keeps its place until it has got some."""
-        self._called = True
-        self._go_on()
-
-    def stop(self) -> None:
-        """Nothing more is wanted. A task that belongs to this stream alone ends, whatever its source waits for."""
-        self.over = True
-        self._batch.clear()
-        self._go_on()
-        if self.task is not None:
-            self.task.cancel()
-
-    def _go_on(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def send_all(self, source: Source) -> None:
-        """Send all items of ``source``, then complete this half. Returns early when nothing more is wanted.
-
-        Raises:
-            Exception: whatever the source raises; the caller tells the peer.
-        """
-        driver = self._driver
-        driver.producing += 1
-        try:
-            if isinstance(source, AsyncIterable):
-                await self._send_async(source)
-            else:
-                await self._send_plain(iter(source))
-            batch, self._batch = self._batch, []
-            if self.failure is not None:
-                raise self.failure
-            if not self.over:
-                driver.engine.send(self.id, batch, complete=True) if batch else driver.engine.complete(self.id)
-        except Over:
-            pass
-        except BaseException:
-            self.flush()  # what was made before goes first
-            raise
-        finally:
-            driver.producing -= 1
-            driver.flush_soon()
-
-    def push(self) -> None:
-        """Send what the producer has made so far."""
-        batch = self._batch
-        if batch:
-            self._quota -= len(batch)
-            self._burst += len(batch)
-            self._bytes -= self._size
-            self._size = 0
-            self._give_back()
-            try:
-                if not self.over:
-                    self._driver.engine.send(self.id, batch)
-            finally:
-                batch.clear()
-
-    def flush(self) -> None:
-        """The same at the end of a turn; what goes wrong is the producer's to hear, though it may wait for ever."""
-        try:
-            self.push()
-        except Exception as error:
-            self.failure = error
-            if self.task is not None:
-                self.task.cancel()
-            self._driver.owner.failed(self, error)
-
-    async def _send_async(self, source: AsyncIterable[Any]) -> None:
-        await self._ready()
-        driver, batch, small = self._driver, self._batch, self._small
-        full = False
-        async for item in source:
-            if full:
-                await self._next_quota()
-                full = False
-            if type(item) is list:
-                await self._send_list(item)
-                full = self._quota <= 0 or self._bytes <= 0
-                continue
-            if (size := len(item)) > small:
-                if size > driver.loop_bytes:
-                    await self._send_large(item, size)
-                    full = True
-                    continue
-                self._size += size
-            batch.append(item)
-            count = len(batch)
-            if count == 1:
-                driver.dirty.append(self)
-                driver.flush_soon()
-                if driver.producing > 1 and self._turn != driver.turn:
-                    self._claim()  # what was promised in another turn is not there any more
-            full = count >= self._quota or self._size >= self._bytes
-
-    async def _send_plain(self, source: Iterator[Any]) -> None:
-        await self._ready()
-        batch, small = self._batch, self._small
-        full = False
-        for item in source:
-            if full:
-                await self._next_quota()
-                full = False
-            if type(item) is list:
-                await self._send_list(item)
-                full = self._quota <= 0 or self._bytes <= 0
-                continue
-            if (size := len(item)) > small:
-                if size > self._driver.loop_bytes:
-                    await self._send_large(item, size)
-                    full = True
-                    continue
-                self._size += size
-            batch.append(item)
-            full = len(batch) >= self._quota or self._size >= self._bytes
-
-    async def _send_list(self, items: list[PayloadLike]) -> None:
-        """Several items at once; nothing waits in the batch afterwards."""
-        self.push()
-        start = 0
-        while start < len(items):
-            if self._quota <= 0 or self._bytes <= 0 or self.over:
-                await self._next_quota()
-            stop = start
-            end = min(len(items), start + self._quota)
-            while stop < end and self._bytes > 0:
-                self._bytes -= len(items[stop])
-                stop += 1
-            if len(items[stop - 1]) > self._driver.loop_bytes:
-                await self._until_others_are_sent()
-            self._quota -= stop - start
-            self._burst += stop - start
-            self._give_back()
-            self._driver.engine.send(self.id, items[start:stop])
-            self._driver.flush_soon()
-            start = stop
-
-    async def _send_large(self, item: PayloadLike, size: int) -> None:
-        """Send an item that may fill the room alone."""
-        self.push()
-        await self._until_others_are_sent()
-        self._batch.append(item)
-        self._size = size
-        self.push()
-        self._driver.flush_soon()
-
-    async def _next_quota(self) -> None:
-        self.push()
-        self._driver.flush_soon()
-        if self._burst >= self._driver.loop_frames or self._bytes <= 0:
-            self._burst = 0
-            await _turn()
-        await self._ready()
-
-    async def _ready(self) -> None:
-        """Wait until one item at least may be made, and say how many.
-
-        Raises:
-            Over: nothing more is wanted.
-        """
-        driver = self._driver
-        parked = driver.parked
-        try:
-            while True:
-                if self.failure is not None:
-                    raise self.failure
-                if self.over:
-                    raise Over
-                credit = driver.engine.credit(self.id)
-                if credit > 0:
-                    if driver.room_beside() <= driver.promised or (parked and not self._called):
-                        parked.setdefault(self)
-                        driver.flush_soon()  # promises end with the turn
-                    elif driver.producing == 1 or driver.fair is None or not driver.fair.behind(self.id):
-                        self._quota = credit
-                        self._claim()
-                        return
-                await self._wait()
-        finally:
-            parked.pop(self, None)
-            if parked and self._called:
-                driver.flush_soon()  # the next ones are looked at, though this one's source may have nothing for long
-
-    async def _until_others_are_sent(self) -> None:
-        """Wait with a large item while another one is being sent: each may pass the room, and only one does.
-
-        Raises:
-            Over: nothing more is wanted.
-        """
-        driver = self._driver
-        piled = driver.piled
-        try:
-            while not self.over and (driver.room() <= 0 or (piled and not self._called)):
-                piled.setdefault(self)
-                await self._wait()
-        finally:
-            piled.pop(self, None)
-        if self.over:
-            raise Over
-
-    async def _wait(self) -> None:
-        """Wait for credit or room, or the end."""
-        self._burst = 0
-        self._called = False
-        self._waiter = self._driver.loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _claim(self) -> None:
-        """Take a share of the room for this turn, at least one item. Small items are not weighed one by one: there are
-        never more of them than fit. With many producers each gets a good share in its turn, not a small one at once:
-        what it costs to wake one is for 256 items then."""
-        driver = self._driver
-        share = max(0, min(driver.room_beside() - driver.promised, driver.loop_bytes))
-        self._quota = min(self._quota, max(1, share // self._small))
-        self._bytes = max(1, share)
-        self._promised = share
-        self._turn = driver.turn
-        driver.promised += share
-
-    def _give_back(self) -> None:
-        """What was promised is used: the engine counts it from now on."""
-        if self._turn == self._driver.turn:
-            self._driver.promised -= self._promised
-        self._promised = 0
-        self._turn = -1
-
-
-@coroutine
-def _turn() -> Generator[None, None, None]:
-    """Let the loop do one turn."""
-    yield

@@ -71,7 +71,7 @@ class Keeper:
     def suspended(self, driver: Driver) -> None:
         """The transport is gone: look for another."""
         if not self._stopped and (self._back is None or self._back.done()):
-            self._back = driver.spawn(self._rejoin(driver))
+            self._back = driver.tasks.spawn(self._rejoin(driver))
 
     def resumed(self) -> None:
         """It worked: the next time begins with short waits."""
@@ -80,7 +80,7 @@ class Keeper:
 
     async def _rejoin(self, driver: Driver) -> None:
         failure: Error | None = None
-        while driver.away and (wait := None if self._waits is None else next(self._waits, None)) is not None:
+        while driver.state.away and (wait := None if self._waits is None else next(self._waits, None)) is not None:
             now = self._now()
             await asyncio.sleep(max(wait, self._last_try + self._gap - now, self._rate.wait(1, now) or 0.0))
             self._last_try = self._now()
@@ -89,7 +89,7 @@ class Keeper:
                 await self._join(driver)
             except Error as error:
                 failure = error
-        if driver.away:
+        if driver.state.away:
             driver.abort(failure or ConnectionClosed("the session was not resumed: no tries are left"))
 
     # -- a new connection -------------------------------------------------------------------------------------
@@ -103,19 +103,19 @@ class Keeper:
             return
         driver.renew = self._next
         if self._renewed is None or self._renewed.done():
-            self._renewed = driver.loop.create_future()
-            refused = isinstance(driver.error, SetupRefused) or self._now() < self._renewed_at + self._wait
+            self._renewed = driver.state.loop.create_future()
+            refused = isinstance(driver.state.error, SetupRefused) or self._now() < self._renewed_at + self._wait
             if self._tries is None or not refused:
                 self._tries = self._reconnect.waits(self._random)
-            failure = driver.error or ConnectionClosed("the connection is closed")
-            self._anew = driver.loop.create_task(self._connect(self._tries, self._renewed, failure))
+            failure = driver.state.error or ConnectionClosed("the connection is closed")
+            self._anew = driver.state.loop.create_task(self._connect(self._tries, self._renewed, failure))
 
     async def _connect(self, tries: Iterator[float], renewed: asyncio.Future[Driver], failure: Error) -> None:
         for wait in tries:
             await asyncio.sleep(wait)
             try:
                 driver = await self._renew()
-                driver.check()
+                driver.state.check()
             except Error as error:
                 failure = error
             else:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from afflux.aio.channel import Channel
 from afflux.aio.driver import Driver
-from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Source
+from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream
 from afflux.aio.keeper import Keeper
+from afflux.aio.sender import Source
 from afflux.aio.serving import Serving
 from afflux.aio.session import Session
 from afflux.aio.unfinished import Unfinished
@@ -99,20 +100,22 @@ class Peer:  # long: the five verbs, leases and the connection's life
             ConnectionClosed: the connection ended first.
         """
         payload = payload_for(self._driver.engine, data, metadata, route, cursor)
-        driver = self._driver
-        if driver.spare <= 0 or len(payload) > driver.loop_bytes:
-            driver = await self._may_ask(driver, len(payload))
-            if not driver.look():
-                return await self._ask_alone(driver, payload)
-        call = driver.ask(payload)
+        calls = self._driver.calls
+        if calls.batch_budget <= 0 or len(payload) > calls.loop_bytes:
+            self._protocol.check("request")
+            calls = (await self._driver.current()).calls
+            await calls.ready(len(payload))
+            if not calls.may_batch():
+                return await calls.ask_alone(payload)
+        call = calls.ask(payload)
         try:
             answer: Payload = await call[1]
             return answer
         except asyncio.CancelledError:
-            driver.unask(call)
+            calls.withdraw(call)
             raise
         finally:
-            del call  # its error has this frame: no garbage collector shall be needed to free the payload
+            del call  # its error refers to this frame: the payload is to be freed without a garbage collector
 
     async def fire(
         self,
@@ -127,14 +130,14 @@ class Peer:  # long: the five verbs, leases and the connection's life
         self._protocol.check("fire")
         driver = await self._writable(len(payload))
         driver.open("fire", payload)
-        driver.flush_soon()
+        driver.output.flush_soon()
 
     async def push(self, metadata: bytes) -> None:
         """Send metadata about the connection. Returns when it is queued."""
         self._protocol.check("push")
         driver = await self._writable()
         driver.engine.push(metadata)
-        driver.flush_soon()
+        driver.output.flush_soon()
 
     def stream(
         self,
@@ -193,8 +196,8 @@ class Peer:  # long: the five verbs, leases and the connection's life
         first = payload_of(data).data
         driver = await self._writable(len(first))
         engine = cast("ByteSessions", driver.engine.byte_sessions)
-        session = Session(driver, engine.open_session(auto_ack=acknowledge, now=driver.now()))
-        driver.flush_soon()
+        session = Session(driver, engine.open_session(auto_ack=acknowledge, now=driver.state.now()))
+        driver.output.flush_soon()
         await session.begin(first, finish)
         return session
 
@@ -215,7 +218,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
         """
         inbound = self._inbound("channel", credit)
         first = (metadata, route, cursor)
-        return Channel(inbound, source, first, lambda: self._cancel(inbound))
+        return Channel(inbound, source, first, lambda: _stop(inbound))
 
     # -- the connection -------------------------------------------------------------------------------------
 
@@ -223,7 +226,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
     def certificate(self) -> dict[str, Any] | None:
         """The other side's certificate as ``ssl.SSLSocket.getpeercert`` gives it, verified; None where it showed none,
         or while there is no connection."""
-        transport = self._driver.transport
+        transport = self._driver.state.transport
         return None if transport is None else transport.get_extra_info("peercert")
 
     @property
@@ -234,29 +237,29 @@ class Peer:  # long: the five verbs, leases and the connection's life
     @property
     def closed(self) -> bool:
         """Whether the connection is over. One that is made anew is closed until it is there again."""
-        return self._driver.over
+        return self._driver.state.over
 
     @property
     def suspended(self) -> bool:
         """Whether the session waits for a transport; the verbs work, and what they queue goes when it is there."""
-        return self._driver.away
+        return self._driver.state.away
 
     def cut(self) -> None:
         """Lose the transport without a word, as when somebody pulls the plug: to try what survives that."""
-        if (transport := self._driver.transport) is not None:
+        if (transport := self._driver.state.transport) is not None:
             transport.abort()
 
     @property
     def lease(self) -> Lease | None:
         """What is left of the lease that this side sends requests under; None without leases."""
         leases = self._driver.engine.leases
-        return None if leases is None else _lease(*leases.lease(self._driver.now()))
+        return None if leases is None else _lease(*leases.lease(self._driver.state.now()))
 
     @property
     def granted(self) -> Lease | None:
         """What is left of the lease that this side has granted; None without leases."""
         leases = self._driver.engine.leases
-        return None if leases is None else _lease(*leases.granted(self._driver.now()))
+        return None if leases is None else _lease(*leases.granted(self._driver.state.now()))
 
     def grant(self, requests: int, ttl: float, *, metadata: bytes = b"") -> None:
         """Grant a lease by hand: ``requests`` within ``ttl`` seconds. It replaces what was granted before.
@@ -272,8 +275,8 @@ class Peer:  # long: the five verbs, leases and the connection's life
         lease, leases = Lease(requests, ttl), self._driver.engine.leases
         if leases is None:
             raise LocalProtocolError("leases were not agreed on in SETUP", stream=0, rule="RSocket R-13")
-        leases.grant(lease, self._driver.now(), metadata)
-        self._driver.flush_soon()
+        leases.grant(lease, self._driver.state.now(), metadata)
+        self._driver.output.flush_soon()
 
     async def extend(self, type: int, body: bytes = b"", *, stream: int = 0, ignore: bool = True) -> None:
         """Send a frame of an extension (EXT). A peer that does not know it skips it, or breaks off unless ``ignore``.
@@ -285,12 +288,12 @@ class Peer:  # long: the five verbs, leases and the connection's life
         self._protocol.require("extensions")
         driver = await self._writable()
         cast("Extensions", driver.engine.extensions).extend(type, body, stream=stream, ignore=ignore)
-        driver.flush_soon()
+        driver.output.flush_soon()
 
     @property
     def error(self) -> Error | None:
         """Why the connection ended, when it did not end in order."""
-        return self._driver.error
+        return self._driver.state.error
 
     async def wait_closed(self) -> None:
         """Wait until the connection is over, and everything that it had started has ended."""
@@ -313,7 +316,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
         driver = self._driver
         driver.close(drain=bool(drain), reason=reason)
         if drain:
-            until = None if drain is True else driver.loop.time() + drain
+            until = None if drain is True else driver.state.loop.time() + drain
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(until):
                     await asyncio.shield(driver.closed)
@@ -325,7 +328,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
             await asyncio.shield(driver.closed)
             self._serving.stop()
             if not await _within(driver.finished, driver.engine.limits.flush_s + driver.engine.limits.stop_s):
-                driver.log_failure("afflux: a handler ignores that it was canceled")
+                driver.state.log_failure("afflux: a handler ignores that it was canceled")
         finally:
             driver.abort()
             if self.store is not None:
@@ -344,36 +347,6 @@ class Peer:  # long: the five verbs, leases and the connection's life
 
     # -- inside ---------------------------------------------------------------------------------------------
 
-    async def _may_ask(self, driver: Driver, size: int) -> Driver:
-        """The connection to use, when one more request of ``size`` bytes may be under way."""
-        if driver.over and driver.renew is not None:
-            driver = await driver.renew()
-        if driver.calls:
-            driver.ask_all()
-        if driver.crowded or size > driver.loop_bytes:
-            await driver.turn_to_ask(size)
-        self._protocol.check("request")
-        driver.check()
-        return driver
-
-    async def _ask_alone(self, driver: Driver, payload: Payload) -> Payload:
-        """A request that goes by itself: there are leases, or the session is kept in a file, or others wait."""
-        stream = driver.open("request", payload)
-        future = driver.replies[stream] = driver.loop.create_future()
-        driver.flush_soon()
-        try:
-            answer: Payload = await future
-            return answer
-        except asyncio.CancelledError:
-            if driver.replies.pop(stream, None) is not None:
-                driver.give_up(stream)
-                driver.wake_askers()
-            raise
-        finally:
-            del future  # as above
-            if driver.record is not None:
-                driver.forget(stream)
-
     def _items(self, verb: Verb, payload: Payload, credit: Kept) -> ItemStream:
         """The items of what is asked with ``payload``; it opens on first use."""
         inbound = self._inbound(verb, credit)
@@ -381,37 +354,37 @@ class Peer:  # long: the five verbs, leases and the connection's life
 
         def opener(n: int) -> None:
             driver = inbound.driver
-            driver.check()
+            driver.state.check()
             credit = inbound.first_grant(n)
             try:
                 stream = inbound.id = driver.open(verb, payload, credit)
             except BaseException:
                 inbound.take_back(credit)
                 raise
-            driver.inbounds[stream] = inbound
-            driver.flush_soon()
+            driver.streams.inbounds[stream] = inbound
+            driver.output.flush_soon()
 
-        return ItemStream(inbound, opener=opener, stop=lambda: self._cancel(inbound))
+        return ItemStream(inbound, opener=opener, stop=lambda: _stop(inbound))
 
     def _inbound(self, verb: str, credit: Kept) -> Inbound:
         check_kept(credit)
         self._protocol.check(verb)
         if self._driver.renew is None:
-            self._driver.check()
+            self._driver.state.check()
         return Inbound(self._driver, credit)
 
     async def _writable(self, size: int = 0) -> Driver:
         """The connection to use, with room for a request of ``size`` bytes."""
-        driver = self._driver
-        if driver.over and driver.renew is not None:
-            driver = await driver.renew()
-        await driver.writable(size)
+        driver = await self._driver.current()
+        await driver.calls.writable(size)
         return driver
 
-    def _cancel(self, inbound: Inbound) -> None:
-        driver = inbound.driver
-        if inbound.id is not None and driver.inbounds.pop(inbound.id, None) is not None:
-            driver.give_up(inbound.id)
+
+def _stop(inbound: Inbound) -> None:
+    """Cancel a stream that this side has opened, if it is live."""
+    driver = inbound.driver
+    if inbound.id is not None and driver.streams.inbounds.pop(inbound.id, None) is not None:
+        driver.cancels.cancel(inbound.id)
 
 
 async def _within(future: asyncio.Future[None], seconds: float | None) -> bool:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT
 from afflux.aio.gate import Gate
-from afflux.aio.holdings import Holdings
+from afflux.aio.memory import Memory
 from afflux.aio.peer import Peer
-from afflux.aio.serving import Extension, Serving, verbs_of
+from afflux.aio.serving import Serving
+from afflux.aio.verbs import Extension, verbs_of
 from afflux.core.autocredit import Kept, check_kept
 from afflux.core.errors import ConnectionClosed, Error, LimitExceeded, Rejected
 from afflux.core.events import Established, Opened, Resuming, Suspended
@@ -29,6 +30,7 @@ from afflux.retry.throttle import ResumeThrottle
 from afflux.transports import clock
 from afflux.transports.address import Address, parse
 from afflux.transports.base import Listener
+from afflux.transports.reading import Receiver
 from afflux.transports.security import Tls, settled
 from afflux.transports.ws_rules import origins_of
 
@@ -61,12 +63,12 @@ class _Guest(Serving):
         """The client has said what it wants."""
         self.peer.setup = event.setup
         self.certificate = self.peer.certificate
-        if self.driver.record is not None:
-            self.driver.record.about = plain(self.certificate)
+        if self.driver.saving is not None:
+            self.driver.saving.record.about = plain(self.certificate)
         self.server._gate.handshakes.pop(self.peer, None)
         self.server._crowd_out()
         if self.server._on_setup is not None:
-            self.deciding = self.driver.spawn(self._decide(event.setup), self.context.copy())
+            self.deciding = self.driver.tasks.spawn(self._decide(event.setup), self.context.copy())
 
     def suspended(self, event: Suspended) -> None:
         """The client's transport is gone; its session waits."""
@@ -76,7 +78,7 @@ class _Guest(Serving):
         """A newcomer wants to go on with a session: give that its transport, if everything fits."""
         self.server._gate.handshakes.pop(self.peer, None)
         if self.server._guesses.wait(self.peer.host):
-            self.deciding = self.driver.spawn(self._wait_and_resume(event))
+            self.deciding = self.driver.tasks.spawn(self._wait_and_resume(event))
         else:
             self.server._bring_back(self, event)
 
@@ -84,7 +86,7 @@ class _Guest(Serving):
         if await self.server._guesses.turn(self.peer.host):
             self.server._bring_back(self, event)
         else:
-            self.driver.run(self.driver.engine.refuse, REASONS["auth_failures"], self.driver.now())
+            self.driver.state.run(self.driver.engine.refuse, REASONS["auth_failures"], self.driver.state.now())
 
     def resumed(self) -> None:
         """The client is back."""
@@ -95,7 +97,7 @@ class _Guest(Serving):
     def ended(self) -> None:
         """The client has gone."""
         if self.deciding is not None:
-            self.driver.cancel(self.deciding)
+            self.driver.tasks.cancel(self.deciding)
         super().ended()
 
     def parted(self) -> None:
@@ -117,12 +119,12 @@ class _Guest(Serving):
                 await decide(self.peer.setup, newcomer.peer)
         except Exception as error:
             if not isinstance(error, Error):
-                driver.log_failure("afflux: on_setup raised", error)
-            driver.run(driver.engine.refuse, "there is no such session", driver.now())
+                driver.state.log_failure("afflux: on_setup raised", error)
+            driver.state.run(driver.engine.refuse, "there is no such session", driver.state.now())
         else:
             self.former = False
             self.peer.principal = newcomer.peer.principal
-            if not driver.over:
+            if not driver.state.over:
                 self.server._bring_back(newcomer, event)
 
     async def _decide(self, setup: object) -> None:
@@ -132,12 +134,12 @@ class _Guest(Serving):
             if decide is not None:
                 await decide(setup, self.peer)
         except Error as error:
-            driver.run(driver.engine.refuse, error.message or "refused", driver.now(), error.code)
+            driver.state.run(driver.engine.refuse, error.message or "refused", driver.state.now(), error.code)
         except Exception as error:
-            driver.log_failure("afflux: on_setup raised", error)
-            driver.run(driver.engine.refuse, "refused", driver.now())
+            driver.state.log_failure("afflux: on_setup raised", error)
+            driver.state.run(driver.engine.refuse, "refused", driver.state.now())
         else:
-            driver.run(driver.engine.accept, driver.now())
+            driver.state.run(driver.engine.accept, driver.state.now())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,7 +324,7 @@ class Server:  # long: the listener's admission is part of it
         """Seconds until the next accept."""
         return self._gate.delay(clock.now())
 
-    def attach(self, host: str, uri: str) -> Driver:
+    def attach(self, host: str, uri: str) -> Receiver:
         """Serve a connection that did not come through the listener.
 
         The caller connects what is returned to a transport, as asyncio does, and tells it the end. ``uri`` is what
@@ -339,9 +341,9 @@ class Server:  # long: the listener's admission is part of it
 
     def _overloaded(self) -> bool:
         """Whether the connections of this process hold more than they may."""
-        return Holdings.of(asyncio.get_running_loop()).exceed(self.limits.process_bytes)
+        return Memory.of(asyncio.get_running_loop()).exceeds(self.limits.process_bytes)
 
-    def _welcome(self, host: str, uri: str | None = None) -> Driver:
+    def _welcome(self, host: str, uri: str | None = None) -> Receiver:
         """The protocol object for a connection that was admitted."""
         engine = self._make(
             "server",
@@ -356,19 +358,19 @@ class Server:  # long: the listener's admission is part of it
             from afflux.resume.record import Record
 
             resumable: Any = engine
-            driver.record = Record(self._store, resumable, kind="server", asks=False, replays=self._replays)
+            driver.keep(Record(self._store, resumable, kind="server", asks=False, replays=self._replays))
         peer.host = host
         if (oldest := self._gate.begin(peer, clock.now())) is not None:
             oldest._driver.abort(ConnectionClosed(reached(self.limits, "half_handshakes"), rule="half_handshakes"))
         if self._closing:
             driver.abort()  # it was accepted just before
-        return driver
+        return driver.pump
 
     def _guest(self, engine: Engine, uri: str) -> _Guest:
         """Who is behind an engine."""
         guest = _Guest(self._verbs, credit=self._credit, extensions=self._extras.extensions)
         guest.driver = driver = Driver(engine, guest, expects=self._address.protocol)
-        driver.answers = True
+        driver.pump.answers = True
         guest.server = self
         guest.peer = peer = Peer(driver, guest, self._address.entry, uri)
         self._peers.add(peer)
@@ -409,7 +411,7 @@ class Server:  # long: the listener's admission is part of it
         """A session has lost its transport."""
         self._uncount(peer)
         if self._closing:  # it can not come back: there is nobody to come to
-            peer._driver.loop.call_soon(peer._driver.close)
+            peer._driver.state.loop.call_soon(peer._driver.close)
         if self._terms.sessions is not None:
             self._terms.sessions.away(peer._driver.engine)
             self._crowd_out()
@@ -453,44 +455,45 @@ class Server:  # long: the listener's admission is part of it
         engine: Any = record.engine
         guest = self._guest(engine, self.uri)
         driver = guest.driver
-        driver.record, driver.away = record, True
+        driver.keep(record)
+        driver.state.away = True
         guest.peer.setup, guest.peer.counted = engine.setup, False
         guest.certificate, guest.former = record.about, True
         guest.again = restart(record, "server")
-        driver.flush_soon()
+        driver.output.flush_soon()
 
     def _leave(self) -> None:
         """Let the sessions stay in their file; their clients find nobody for now."""
         for peer in list(self._peers):
             driver = peer._driver
-            if driver.record is not None and driver.durable() and driver.record.kept:
+            if (saving := driver.saving) is not None and saving.durable() and saving.record.kept:
                 driver.leave()
 
     def _bring_back(self, newcomer: _Guest, event: Resuming) -> None:
         """Give a newcomer's transport to the session that it asks for; refuse it, and the session is as it was."""
         owner = None if event.session is None else self._owners.get(event.session)
-        driver, now = newcomer.driver, newcomer.driver.now()
+        driver, now = newcomer.driver, newcomer.driver.state.now()
         # RE-10: a token is good only with the certificate that the session began with
         if owner is None or plain(owner.certificate) != plain(newcomer.peer.certificate):
             self._guesses.add(newcomer.peer.host)
-            driver.run(driver.engine.refuse, "there is no such session", now)
+            driver.state.run(driver.engine.refuse, "there is no such session", now)
             return
         if owner.former and self._on_setup is not None:
-            newcomer.deciding = driver.spawn(owner.look_at(newcomer, event), newcomer.context.copy())
+            newcomer.deciding = driver.tasks.spawn(owner.look_at(newcomer, event), newcomer.context.copy())
             return
         try:
             events = event.session.resumption.resume(event.request, now)
         except Rejected as error:
-            driver.run(driver.engine.refuse, error.message, now)
+            driver.state.run(driver.engine.refuse, error.message, now)
             return
         transport, rest = driver.hand_over()
-        owner.driver.part()  # RE-14: what the session says from now on is not for the older transport
+        owner.driver.pump.part()  # RE-14: what the session says from now on is not for the older transport
         owner.driver.dispatch(events)
         if transport is not None:
             self._uncount(owner.peer)
             owner.peer.host = newcomer.peer.host
             self._count(owner.peer)
-            owner.driver.adopt(transport, rest)
+            owner.driver.pump.adopt(transport, rest)
 
 
 def serve(

@@ -44,7 +44,7 @@ class Session:
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._listener: asyncio.Future[None] | None = None
-        driver.sessions[stream] = self
+        driver.streams.sessions[stream] = self
 
     @property
     def id(self) -> int | None:
@@ -74,16 +74,16 @@ class Session:
                 if self._unwanted:
                     await asyncio.sleep(0)  # who writes without end must not keep all others from running
                     return
-                size = min(len(rest), self._engine.credit(self.stream), self._driver.loop_bytes)
+                size = min(len(rest), self._engine.credit(self.stream), self._driver.room.loop_bytes)
                 if not size:
                     self._starve(True)
                     await self._wait("_writer")
-                elif self._driver.room() <= 0:
-                    await self._driver.writable()
+                elif self._driver.output.room() <= 0:
+                    await self._driver.calls.writable()
                 else:
                     self._engine.write(self.stream, bytes(rest[:size]))
                     rest = rest[size:]
-                    self._driver.flush_soon()
+                    self._driver.output.flush_soon()
         finally:
             self._starve(False)
 
@@ -92,7 +92,7 @@ class Session:
         ``acknowledged`` waits for it), and take no more of the request (``drop``)."""
         self._engine.finish(self.stream, ack=acknowledge, drop=drop)
         self._finished, self._asked = True, acknowledge
-        self._driver.flush_soon()
+        self._driver.output.flush_soon()
 
     async def read(self, limit: int | None = None) -> bytes:
         """What has arrived, at most ``limit`` bytes of it; waits until there is something. b"" at the end.
@@ -106,7 +106,7 @@ class Session:
             self._check()
             await self._wait("_reader")
         self._unread -= len(data)
-        self._driver.flush_soon()
+        self._driver.output.flush_soon()
         return data
 
     async def read_all(self, most: int | None = None) -> bytes:
@@ -133,12 +133,12 @@ class Session:
         if self.error is None and not self._in_order:
             self.error = Canceled("this side has aborted the session", stream=self.stream)
         self.wake()
-        self._driver.flush_soon()
+        self._driver.output.flush_soon()
 
     def acknowledge(self) -> None:
         """At a client, opened with ``acknowledge=False``: the response was processed. Says so if the server asked."""
         self._engine.acknowledge(self.stream)
-        self._driver.flush_soon()
+        self._driver.output.flush_soon()
 
     async def acknowledged(self) -> bool:
         """At a server, after ``finish(acknowledge=True)``: whether the client has processed the response. False when it
@@ -164,7 +164,7 @@ class Session:
         if self._in_order:
             self._engine.decline(self.stream)
             self._forget()
-            self._driver.flush_soon()
+            self._driver.output.flush_soon()
         else:
             self.abort()
 
@@ -186,7 +186,7 @@ class Session:
         self._unread += event.size
         self.wake()
 
-    def told(self, event: Acknowledged) -> None:
+    def on_acknowledged(self, event: Acknowledged) -> None:
         """The acknowledgement has come, or never will."""
         self._positive = event.positive
         if self._listener and not event.positive:
@@ -233,17 +233,17 @@ class Session:
         if waits is not self._starving:
             self._starving = waits
             self._engine.starve(self.stream, waits)
-            self._driver.flush_soon()
+            self._driver.output.flush_soon()
 
     def _forget(self) -> None:
         """The driver has nothing more to tell, unless it is an acknowledgement."""
         if not self._asked or self._positive is not None:
-            self._driver.sessions.pop(self.stream, None)
+            self._driver.streams.sessions.pop(self.stream, None)
 
     async def _wait(self, who: str) -> None:
         if getattr(self, who) is not None:
             raise RuntimeError("another task waits for the same of this session")
-        waiter = self._driver.loop.create_future()
+        waiter = self._driver.state.loop.create_future()
         setattr(self, who, waiter)
         try:
             await waiter

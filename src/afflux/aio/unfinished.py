@@ -9,7 +9,8 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from afflux.aio.channel import Channel
-from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream, Sender, Source
+from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream
+from afflux.aio.sender import Sender, Source
 from afflux.calls import metadata_mime_of, route_in
 from afflux.core.errors import LocalProtocolError
 from afflux.core.events import Verb
@@ -96,8 +97,8 @@ class Unfinished:
         if self.verb == "stream":
             return ItemStream(inbound, opener=None, stop=self._stop)
         driver, producer = self._driver, None
-        if self.sent and not driver.over:
-            producer = driver.spawn(_send_rest(driver, self.stream, () if source is None else source, inbound))
+        if self.sent and not driver.state.over:
+            producer = driver.tasks.spawn(_send_rest(driver, self.stream, () if source is None else source, inbound))
         return Channel(inbound, (), (), self._stop).go_on(producer)
 
     async def cancel(self) -> None:
@@ -113,23 +114,23 @@ class Unfinished:
 
     def _give_up(self) -> None:
         driver = self._driver
-        if driver.replies.pop(self.stream, None) is not None:
+        if driver.calls.replies.pop(self.stream, None) is not None:
             driver.engine.cancel(self.stream)
-            driver.wake_askers()
+            driver.calls.wake()
         self._stop()
         if self._inbound is not None:
             self._inbound.drop()
         driver.forget(self.stream)
-        driver.flush_soon()
+        driver.output.flush_soon()
 
     def _stop(self) -> None:
         driver = self._driver
-        if driver.inbounds.pop(self.stream, None) is not None:
+        if driver.streams.inbounds.pop(self.stream, None) is not None:
             driver.engine.cancel(self.stream)
-            driver.flush_soon()
+            driver.output.flush_soon()
 
     def _reply(self, asked: Asked) -> asyncio.Future[Payload]:
-        future: asyncio.Future[Payload] = self._driver.loop.create_future()
+        future: asyncio.Future[Payload] = self._driver.state.loop.create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())  # who claims it hears it
         if asked.waiting:
             future.set_result(asked.waiting.pop())
@@ -138,7 +139,7 @@ class Unfinished:
         elif asked.ended:
             future.set_result(Payload())
         else:
-            self._driver.replies[self.stream] = future
+            self._driver.calls.replies[self.stream] = future
         return future
 
     def _arrivals(self, asked: Asked, owed: int) -> Inbound:
@@ -148,7 +149,7 @@ class Unfinished:
         if asked.ended:
             inbound.finish(asked.error)
         else:
-            self._driver.inbounds[self.stream] = inbound
+            self._driver.streams.inbounds[self.stream] = inbound
         asked.waiting = []
         return inbound
 
@@ -163,7 +164,7 @@ def unfinished_of(driver: Driver, record: Record) -> tuple[Unfinished, ...]:
 
 async def _send_rest(driver: Driver, stream: int, source: Source, inbound: Inbound) -> None:
     """The rest of the requester's half of a channel."""
-    sender = driver.senders[stream] = Sender(driver, stream)
+    sender = driver.streams.senders[stream] = Sender(driver, stream)
     sender.task = asyncio.current_task()
     try:
         await sender.send_all(source)
@@ -172,10 +173,10 @@ async def _send_rest(driver: Driver, stream: int, source: Source, inbound: Inbou
         if failure is None:
             raise
         inbound.finish(failure)
-        driver.inbounds.pop(stream, None)
+        driver.streams.inbounds.pop(stream, None)
         driver.engine.fail(stream, failure)
-        driver.flush_soon()
+        driver.output.flush_soon()
     finally:
-        driver.senders.pop(stream, None)
+        driver.streams.senders.pop(stream, None)
         if hasattr(source, "aclose"):
             await source.aclose()

@@ -451,9 +451,7 @@ async def _connected(peer: Peer) -> None:
     Raises:
         ConnectFailed: the connection could not be reopened.
     """
-    driver = peer._driver
-    if driver.over and driver.renew is not None:
-        await driver.renew()
+    await peer._driver.current()
 
 
 def _size(batch: list[afflux.Payload]) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from afflux.aio.driver import Driver, Listening
+from afflux.aio.driver import Driver
+from afflux.aio.owner import Owner
 from afflux.bench.plan import Plan
 from afflux.calls import terms_of
 from afflux.core.errors import Error
@@ -58,9 +59,9 @@ async def _measured(plan: Plan, clock: Callable[[], float]) -> float:
         address, plan.limits, plan.setup, plan.metadata_mime, plan.data_mime, _PERIOD, plan.limits.lifetime_s, None
     )
     engine = address.entry.make("client", terms, limits=plan.limits, decide=False, now=now())
-    driver = _Probe(engine, Listening(), expects=address.protocol)
+    driver = _Probe(engine, Owner(), expects=address.protocol)
     try:
-        await address.carrier.load().open(address, lambda: driver, settled(None, address))
+        await address.carrier.load().open(address, lambda: driver.pump, settled(None, address))
         if "session" in address.entry.features and not driver.greeted:
             await _arrived(driver)  # nothing may be sent before the server's header (Jmux R-1)
         return min([await _probed(driver, clock) for _ in range(_TIMES)])
@@ -71,9 +72,9 @@ async def _measured(plan: Plan, clock: Callable[[], float]) -> float:
 
 async def _probed(driver: _Probe, clock: Callable[[], float]) -> float:
     """Measure one KEEPALIVE and its answer."""
-    driver.check()
+    driver.state.check()
     start = clock()
-    driver.run(driver.engine.tick, driver.engine.deadline)
+    driver.state.run(driver.engine.tick, driver.engine.deadline)
     await _arrived(driver)
     return clock() - start
 
@@ -82,4 +83,4 @@ async def _arrived(driver: _Probe) -> None:
     """Wait until anything arrives."""
     driver.arrival = asyncio.get_running_loop().create_future()
     await asyncio.wait((driver.arrival, driver.closed), return_when=asyncio.FIRST_COMPLETED)
-    driver.check()
+    driver.state.check()

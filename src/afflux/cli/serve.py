@@ -178,7 +178,7 @@ def _load(spec: str) -> object:
 
 
 def _verbs() -> Sequence[str]:
-    from afflux.aio.serving import VERBS
+    from afflux.aio.verbs import VERBS
 
     return VERBS
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Self, overload
 
 from afflux.aio.current import route_of
 from afflux.aio.peer import Peer, current_peer
-from afflux.aio.serving import verbs_of
+from afflux.aio.verbs import verbs_of
 from afflux.core.errors import Invalid
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.middleware.base import Call, Middleware, Routed, checked, layers_of

@@ -113,49 +113,53 @@ def _offsets(name: str, value: str) -> StartingOffsets:
 class Options:
     """What one query was told. Pickled into every task."""
 
-    uri: str = _option(_address, "Address of the server. Required.")
-    route: str | None = _option(_any_text, "Route of the stream; by default none.", None)
-    request_data: str = _option(_any_text, "Data of the request, sent as UTF-8.", "")
+    uri: str = _option(_address, "The server's address. Required.")
+    route: str | None = _option(_any_text, "The route of the stream; none when it is not given.", None)
+    request_data: str = _option(_any_text, "The data of the request, sent as UTF-8.", "")
     partitions: int = _option(
         _partitions,
-        "Minimum number of ranges into which a batch is split, up to the limit `partitions`. "
-        "By default a batch is split only by size, into ranges of 64 MiB.",
+        "Read a batch in at least so many ranges at once, up to the limit `partitions`. "
+        "Without it a batch is cut by size alone, a range for each 64 MiB.",
         1,
     )
-    max_rows_per_batch: int | None = _option(_whole(1, _MAX_COUNT), "Maximum rows per batch.", None)
+    max_rows_per_batch: int | None = _option(_whole(1, _MAX_COUNT), "A batch has at most so many rows.", None)
     max_bytes_per_batch: int | None = _option(
         _whole(1, _MAX_COUNT),
-        "Approximate maximum bytes of data per batch; at least one row. Sizes are estimated from samples of the batch.",
+        "A batch has about so many bytes of data and at least one row. Sizes are estimated from samples of the batch.",
         None,
     )
     starting_offsets: StartingOffsets = _option(  # noqa: RUF009 -- a field, and its default is immutable
         _offsets,
-        'Start of a new query or a batch read: `earliest`, `latest` or an offset per shard: `{"0": 1000}`. '
-        "A query with a checkpoint continues from it.",
+        'Where a new query, or a batch read, starts: `earliest`, `latest` or an offset for each shard: `{"0": 1000}`. '
+        "A query with a checkpoint goes on where that says.",
         EARLIEST,
     )
-    fail_on_data_loss: bool = _option(_boolean, "`false` skips missing items and logs each gap as a warning.", True)
+    fail_on_data_loss: bool = _option(
+        _boolean, "`false` goes on past items that are gone, and logs each gap as a warning.", True
+    )
     include_metadata: bool = _option(_boolean, "`true` fills the column `metadata`.", False)
     format: str = _option(
         _one_of("raw", "json"), "`raw` gives the default columns, `json` decodes `data` into your schema.", "raw"
     )
     mode: str = _option(
         _one_of("permissive", "failfast"),
-        "With `format=json`: a malformed item becomes a row of nulls, or fails the query with stream and offset.",
+        "With `format=json`: a bad row becomes nulls, or fails the query and names stream and offset.",
         "permissive",
     )
     corrupt_record: str = _option(
         _text,
-        "With `format=json`: the STRING column that receives the text of a malformed item, if the schema has it.",
+        "With `format=json`: the STRING column that gets the text of a bad row, if the schema has it.",
         "_corrupt_record",
         spelled="columnNameOfCorruptRecord",
     )
     acknowledge: bool = _option(
         _boolean,
-        "`false` never lets the server trim items that were read; set it for a second query on the same stream.",
+        "`false` never allows the server to trim what was read: for a second query on the same stream.",
         True,
     )
-    poll_timeout_ms: int = _option(_whole(0, _MAX_MILLISECONDS), "Milliseconds to wait for new items.", 500)
+    poll_timeout_ms: int = _option(
+        _whole(0, _MAX_MILLISECONDS), "How long to wait on the server for news when there are none.", 500
+    )
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -183,7 +187,7 @@ class Options:
 
 def reference() -> str:
     """The table of options in docs/spark.md, as Markdown."""
-    lines = ["| option | default | meaning |", "|---|---|---|"]
+    lines = ["| option | default | what it says |", "|---|---|---|"]
     for each in fields(Options):
         default = "" if each.default in (MISSING, None, "") else f"`{_shown(each.default)}`"
         lines.append(f"| `{_spelling(each)}` | {default} | {each.metadata['about']} |")

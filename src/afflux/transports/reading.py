@@ -9,7 +9,11 @@ a third faster with 256 KiB than with 64 KiB, items of 1 KiB 14 % faster; 512 Ki
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from afflux.core.limits import Limits
 
 __all__ = ["DISCARDED_BYTES", "GONE", "Receiver", "end_half"]
 
@@ -28,6 +32,11 @@ class Receiver(asyncio.BufferedProtocol):
     __slots__ = ()
 
     _view: memoryview | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds of the connection."""
+        raise NotImplementedError
 
     def buffer(self, sizehint: int) -> memoryview:
         """The buffer for the next read."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from afflux.core.limits import Limits
 from afflux.transports.address import Address
@@ -36,7 +36,7 @@ class WebSocket:
         from afflux.transports.ws_link import WebSocketLink
 
         upper = factory()
-        limits = _limits(upper)
+        limits = upper.limits
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         wire = ClientWire(address, limits, secure=address.carrier.secure)
         link = WebSocketLink(wire, upper, limits, opened)
@@ -60,7 +60,7 @@ class WebSocket:
 
         def welcome(host: str) -> Receiver:
             upper = factory(host)
-            limits = _limits(upper)
+            limits = upper.limits
             return WebSocketLink(ServerWire(address, limits, admission.origins), upper, limits)
 
         return await _below(address).listen(address, admission, welcome, tls)
@@ -91,11 +91,6 @@ def _below(address: Address) -> Transport:
     from afflux.transports import tcp
 
     return tcp.TRANSPORT
-
-
-def _limits(upper: Receiver) -> Limits:
-    """The bounds of a driver's connection."""
-    return cast("Limits", cast("Any", upper).engine.limits)
 
 
 TRANSPORT = WebSocket()

@@ -125,7 +125,7 @@ async def stalls(session: Any) -> None:
 async def test_a_session_that_nobody_gets_is_given_up() -> None:
     async with afflux.serve(HERE, Sessions(stalls)) as server, afflux.connect(server.uri) as peer:
         asking = asyncio.create_task(peer.session(b"x" * 100_000))
-        sessions = peer._driver.sessions
+        sessions = peer._driver.streams.sessions
         while not sessions:
             await asyncio.sleep(0)
         asking.cancel()

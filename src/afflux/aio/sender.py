@@ -1,0 +1,321 @@
+"""Send the items of one stream under asyncio, within credit and room.
+
+1. An item is sent only when the peer has granted it and there is room. A producer runs one item beyond that, to detect
+   its end: completing needs no credit. It yields to the loop after ``loop_frames`` items or ``loop_bytes``, even if it
+   never waits itself.
+2. What a producer has produced in one turn of the loop is sent at the end of that turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Generator, Iterable, Iterator
+from types import coroutine
+from typing import TYPE_CHECKING, Any
+
+from afflux.core.payload import PayloadLike
+
+if TYPE_CHECKING:
+    from afflux.aio.driver import Driver
+
+__all__ = ["Sender", "Source"]
+
+Source = AsyncIterable[Any] | Iterable[Any]
+"What a producer takes items from; each is a payload or a list of payloads."
+
+
+class Over(Exception):  # noqa: N818 -- leaves the producer, never seen outside
+    """The peer wants nothing more."""
+
+
+class Sender:
+    """The outbound half of one stream: a producer's items, within credit and room."""
+
+    __slots__ = (
+        "_batch",
+        "_burst",
+        "_bytes",
+        "_called",
+        "_driver",
+        "_output",
+        "_promised",
+        "_quota",
+        "_room",
+        "_size",
+        "_small",
+        "_turn",
+        "_waiter",
+        "failure",
+        "id",
+        "over",
+        "task",
+    )
+
+    def __init__(self, driver: Driver, id: int) -> None:
+        self._driver = driver
+        self._output = driver.output
+        self._room = driver.room
+        self.id = id
+        "The stream's id."
+        self.over = False
+        "The peer wants nothing more, or the stream is over."
+        self.task: asyncio.Task[Any] | None = None
+        "The task that produces the items, if it is to end with the stream; handlers cancel their own."
+        self.failure: Exception | None = None
+        "Why an item that was produced could not be sent."
+        self._batch: list[PayloadLike] = []
+        self._size = 0
+        self._quota = 0
+        self._bytes = 0
+        self._small = driver.room.loop_bytes // driver.room.loop_frames
+        self._burst = 0
+        self._called = False
+        self._promised = 0
+        self._turn = -1
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def starved(self) -> bool:
+        """Whether it has something to send and waits for the peer's credit."""
+        return self._waiter is not None and not self.over and self._driver.engine.credit(self.id) <= 0
+
+    def wake(self) -> None:
+        """What it waits for may have come. A producer that waits for room keeps its place, whatever else comes."""
+        if self not in self._room.waiting_for_room and self not in self._room.waiting_for_large_slot:
+            self._continue()
+
+    def call(self) -> None:
+        """It is the turn of this producer, which waits for room. It keeps its place until it has got some."""
+        self._called = True
+        self._continue()
+
+    def stop(self) -> None:
+        """Nothing more is wanted. A task that belongs to this stream alone ends, whatever its source waits for."""
+        self.over = True
+        self._batch.clear()
+        self._continue()
+        if self.task is not None:
+            self.task.cancel()
+
+    def _continue(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def send_all(self, source: Source) -> None:
+        """Send all items of ``source``, then complete this half. Returns early when nothing more is wanted.
+
+        Raises:
+            Exception: whatever the source raises; the caller tells the peer.
+        """
+        engine, room = self._driver.engine, self._room
+        room.producing += 1
+        try:
+            if isinstance(source, AsyncIterable):
+                await self._send_async(source)
+            else:
+                await self._send_plain(iter(source))
+            batch, self._batch = self._batch, []
+            if self.failure is not None:
+                raise self.failure
+            if not self.over:
+                engine.send(self.id, batch, complete=True) if batch else engine.complete(self.id)
+        except Over:
+            pass
+        except BaseException:
+            self.flush()  # what was made before goes first
+            raise
+        finally:
+            room.producing -= 1
+            self._output.flush_soon()
+
+    def push(self) -> None:
+        """Send what the producer has produced so far."""
+        batch = self._batch
+        if batch:
+            self._quota -= len(batch)
+            self._burst += len(batch)
+            self._bytes -= self._size
+            self._size = 0
+            self._give_back()
+            try:
+                if not self.over:
+                    self._driver.engine.send(self.id, batch)
+            finally:
+                batch.clear()
+
+    def flush(self) -> None:
+        """Send it at the end of a turn. An error is raised in the producer, which may be waiting for something else."""
+        try:
+            self.push()
+        except Exception as error:
+            self.failure = error
+            if self.task is not None:
+                self.task.cancel()
+            self._driver.owner.failed(self, error)
+
+    async def _send_async(self, source: AsyncIterable[Any]) -> None:
+        await self._ready()
+        room, batch, small = self._room, self._batch, self._small
+        full = False
+        async for item in source:
+            if full:
+                await self._next_quota()
+                full = False
+            if type(item) is list:
+                await self._send_list(item)
+                full = self._quota <= 0 or self._bytes <= 0
+                continue
+            if (size := len(item)) > small:
+                if size > room.loop_bytes:
+                    await self._send_large(item, size)
+                    full = True
+                    continue
+                self._size += size
+            batch.append(item)
+            count = len(batch)
+            if count == 1:
+                room.dirty.append(self)
+                if not self._output.flushing:
+                    self._output.flush_soon()
+                if room.producing > 1 and self._turn != room.turn:
+                    self._claim()  # what was promised in another turn is not valid any more
+            full = count >= self._quota or self._size >= self._bytes
+
+    async def _send_plain(self, source: Iterator[Any]) -> None:
+        await self._ready()
+        batch, small = self._batch, self._small
+        full = False
+        for item in source:
+            if full:
+                await self._next_quota()
+                full = False
+            if type(item) is list:
+                await self._send_list(item)
+                full = self._quota <= 0 or self._bytes <= 0
+                continue
+            if (size := len(item)) > small:
+                if size > self._room.loop_bytes:
+                    await self._send_large(item, size)
+                    full = True
+                    continue
+                self._size += size
+            batch.append(item)
+            full = len(batch) >= self._quota or self._size >= self._bytes
+
+    async def _send_list(self, items: list[PayloadLike]) -> None:
+        """Several items at once; nothing waits in the batch afterwards."""
+        self.push()
+        start = 0
+        while start < len(items):
+            if self._quota <= 0 or self._bytes <= 0 or self.over:
+                await self._next_quota()
+            stop = start
+            end = min(len(items), start + self._quota)
+            while stop < end and self._bytes > 0:
+                self._bytes -= len(items[stop])
+                stop += 1
+            if len(items[stop - 1]) > self._room.loop_bytes:
+                await self._until_others_are_sent()
+            self._quota -= stop - start
+            self._burst += stop - start
+            self._give_back()
+            self._driver.engine.send(self.id, items[start:stop])
+            self._output.flush_soon()
+            start = stop
+
+    async def _send_large(self, item: PayloadLike, size: int) -> None:
+        """Send an item that may fill the room alone."""
+        self.push()
+        await self._until_others_are_sent()
+        self._batch.append(item)
+        self._size = size
+        self.push()
+        self._output.flush_soon()
+
+    async def _next_quota(self) -> None:
+        self.push()
+        self._output.flush_soon()
+        if self._burst >= self._room.loop_frames or self._bytes <= 0:
+            self._burst = 0
+            await _turn()
+        await self._ready()
+
+    async def _ready(self) -> None:
+        """Wait until at least one item may be produced, and claim room for some.
+
+        Raises:
+            Over: nothing more is wanted.
+        """
+        engine, room, scheduler = self._driver.engine, self._room, self._driver.state.scheduler
+        waiting = room.waiting_for_room
+        try:
+            while True:
+                if self.failure is not None:
+                    raise self.failure
+                if self.over:
+                    raise Over
+                credit = engine.credit(self.id)
+                if credit > 0:
+                    if self._output.room_beside() <= room.promised or (waiting and not self._called):
+                        waiting.setdefault(self)
+                        self._output.flush_soon()  # promises end with the turn
+                    elif room.producing == 1 or scheduler is None or not scheduler.behind(self.id):
+                        self._quota = credit
+                        self._claim()
+                        return
+                await self._wait()
+        finally:
+            waiting.pop(self, None)
+            if waiting and self._called:
+                self._output.flush_soon()  # wakes the next ones, even if this one's source has nothing for long
+
+    async def _until_others_are_sent(self) -> None:
+        """Wait with a large item while another one is being sent: each may pass the room, and only one does.
+
+        Raises:
+            Over: nothing more is wanted.
+        """
+        waiting = self._room.waiting_for_large_slot
+        try:
+            while not self.over and (self._output.room() <= 0 or (waiting and not self._called)):
+                waiting.setdefault(self)
+                await self._wait()
+        finally:
+            waiting.pop(self, None)
+        if self.over:
+            raise Over
+
+    async def _wait(self) -> None:
+        """Wait for credit or room, or the end."""
+        self._burst = 0
+        self._called = False
+        self._waiter = self._driver.state.loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _claim(self) -> None:
+        """Claim a share of the room for this turn, at least one item. Small items are not counted by bytes: the quota
+        is at most what fits. With many producers each gets a large share in its turn instead of a small one in every
+        turn, so that the cost of waking one is shared by 256 items."""
+        room = self._room
+        share = max(0, min(self._output.room_beside() - room.promised, room.loop_bytes))
+        self._quota = min(self._quota, max(1, share // self._small))
+        self._bytes = max(1, share)
+        self._promised = share
+        self._turn = room.turn
+        room.promised += share
+
+    def _give_back(self) -> None:
+        """The claimed room is used: the engine counts it from now on."""
+        if self._turn == self._room.turn:
+            self._room.promised -= self._promised
+        self._promised = 0
+        self._turn = -1
+
+
+@coroutine
+def _turn() -> Generator[None, None, None]:
+    """Let the loop run one turn."""
+    yield

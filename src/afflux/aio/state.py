@@ -1,0 +1,103 @@
+"""The state of one connection that all parts of its driver share: engine, transport, and how far it has come to an end.
+
+Parts refer to each other inward only: a driver to its parts, the parts to this state. ``driver`` is the one reference
+that points outward. It is taken away when the connection has left, so that no garbage collector is needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from afflux.core.engine import Engine
+from afflux.core.errors import ConnectionClosed, Error
+from afflux.core.events import Event
+from afflux.transports.clock import clock_of
+
+if TYPE_CHECKING:
+    from afflux.aio.driver import Driver
+
+__all__ = ["State"]
+
+_log = logging.getLogger("afflux")
+
+
+class State:
+    """What the parts of one connection share."""
+
+    __slots__ = (
+        "_logged",
+        "away",
+        "driver",
+        "engine",
+        "error",
+        "left",
+        "loop",
+        "lost",
+        "now",
+        "over",
+        "scheduler",
+        "transport",
+    )
+
+    def __init__(self, engine: Engine, driver: Driver) -> None:
+        self.engine = engine
+        self.scheduler = engine.scheduler
+        "Shares the connection among streams; None where the protocol has no scheduler."
+        self.driver = driver
+        "Receives what the parts report."
+        self.loop = asyncio.get_running_loop()
+        self.now = clock_of(self.loop)
+        "The clock of every deadline."
+        self.transport: asyncio.Transport | None = None
+        self.error: Error | None = None
+        "Why the connection ended; None for an orderly end."
+        self.over = False
+        "The connection has ended; the transport may still exist."
+        self.lost = False
+        "The transport is gone, and no other will come."
+        self.left = False
+        "The transport is gone, and every task has ended: nothing is reported to the driver any more."
+        self.away = False
+        "The session has no transport for now."
+        self._logged = -inf
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the session can outlive its transport."""
+        resumption = self.engine.resumption
+        return resumption is not None and resumption.resumable
+
+    def check(self) -> None:
+        """Raise unless the connection can be used."""
+        if self.over:
+            raise self.unsent()
+
+    def reason(self) -> Error:
+        """The error for calls that come after the end."""
+        return ConnectionClosed("the connection is closed") if self.error is None else self.error.again()
+
+    def unsent(self) -> Error:
+        """The error for what was never sent: it is safe to try again."""
+        error = self.reason()
+        error.may_have_been_processed = False
+        return error
+
+    def reasons(self) -> Callable[[int], Error]:
+        """A function that returns the error for a live stream: where nothing was written it is safe to try again."""
+        reason, safe, unsent = self.reason(), self.unsent(), self.engine.unsent
+        return lambda stream: safe if unsent(stream) else reason
+
+    def run(self, verb: Callable[..., list[Event]], *arguments: Any, **keywords: Any) -> None:
+        """Call a method of the engine that returns events, such as accept, refuse or close, and dispatch them."""
+        self.driver.dispatch(verb(*arguments, **keywords))
+
+    def log_failure(self, text: str, error: BaseException | None = None) -> None:
+        """Log a failure that is no error on the wire; at most one line a second (DR-12)."""
+        now = self.now()
+        if now - self._logged >= 1.0:
+            self._logged = now
+            _log.error("%s", text, exc_info=error)

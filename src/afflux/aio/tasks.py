@@ -1,0 +1,47 @@
+"""The tasks of one connection: each is started here, canceled at most once, and has ended when the connection has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextvars import Context
+from typing import Any
+
+from afflux.aio.state import State
+
+__all__ = ["Tasks"]
+
+
+class Tasks:
+    """The tasks of one connection."""
+
+    __slots__ = ("_state", "running")
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.running: dict[asyncio.Task[Any], int] = {}
+        "The stream that each task serves, 0 for none; ``~stream`` when it was canceled."
+
+    def spawn(
+        self, work: Coroutine[Any, Any, Any], context: Context | None = None, stream: int = 0
+    ) -> asyncio.Task[Any]:
+        """Start a task. The driver's owner is notified of the end of one for a ``stream``."""
+        loop = self._state.loop
+        task = loop.create_task(work) if context is None else loop.create_task(work, context=context)
+        self.running[task] = stream
+        task.add_done_callback(self._done)
+        return task
+
+    def cancel(self, task: asyncio.Task[Any]) -> None:
+        """Cancel a task that ``spawn`` has made, once: a second time would interrupt its orderly end."""
+        if (stream := self.running.get(task, -1)) >= 0:
+            self.running[task] = ~stream
+            task.cancel()
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        stream, driver = self.running.pop(task, 0), self._state.driver
+        if stream and stream != -1:
+            driver.owner.task_ended(max(stream, ~stream), task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._state.log_failure("afflux: a handler's task failed", error)
+        driver.check_finished()

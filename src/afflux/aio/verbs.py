@@ -1,0 +1,29 @@
+"""The verbs that a handler may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+__all__ = ["VERBS", "Extension", "verbs_of"]
+
+Extension = Callable[[int, bytes], Any]
+"Called with the stream id (0: the connection) and the body of an EXT frame; may be async."
+
+VERBS: Final = ("request", "fire", "stream", "channel", "push", "session")
+"The methods that a handler may have."
+
+
+def verbs_of(handler: object) -> dict[str, Callable[..., Any]]:
+    """The verbs that ``handler`` has.
+
+    Raises:
+        TypeError: it has none, which is certainly a mistake.
+    """
+    if handler is None:
+        return {}
+    handler = getattr(handler, "as_handler", lambda: handler)()
+    found = {verb: method for verb in VERBS if callable(method := getattr(handler, verb, None))}
+    if not found:
+        raise TypeError(f"a handler has at least one of the methods {', '.join(VERBS)}; {handler!r} has none")
+    return found
