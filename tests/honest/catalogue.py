@@ -80,6 +80,8 @@ class Habit:
     server: str
     "Which server: a name in test_habits.SERVERS."
     slow: bool
+    waits: bool
+    "Whether it mostly waits: these are tried side by side, each with a server of its own."
     in_process: bool
     "Whether it is tried against afflux.serve in the test's own process, too."
     memory: int
@@ -96,6 +98,7 @@ def habit(
     *transports: str,
     server: str = "demo",
     slow: bool = False,
+    waits: bool = False,
     in_process: bool = True,
     memory: int = 24 * MiB,
     fails: str = "",
@@ -104,7 +107,18 @@ def habit(
 
     def enter(script: Script) -> Script:
         HABITS.append(
-            Habit(script.__name__, wire, script, transports or ("tcp",), server, slow, in_process, memory, fails)
+            Habit(
+                script.__name__,
+                wire,
+                script,
+                transports or ("tcp",),
+                server,
+                slow or waits,
+                waits,
+                in_process and not waits,
+                memory,
+                fails,
+            )
         )
         return script
 

@@ -184,7 +184,7 @@ async def jmux_three_hundred_connections(at: Place) -> None:
     await together(client.works() for client in clients)
 
 
-@habit("jmux", in_process=False)
+@habit("jmux", waits=True)
 async def jmux_a_slow_reader(at: Place) -> None:
     """32 KiB a second of each of ten answers, a quick connection beside it; then the rest."""
     client, quick = await Client.open(at, receive_buffer=16_384), await Client.open(at)
@@ -200,7 +200,7 @@ async def jmux_a_slow_reader(at: Place) -> None:
     assert {len(answer) for answer in await client.done(*calls)} == {300_000}
 
 
-@habit("jmux", in_process=False)
+@habit("jmux", waits=True)
 async def jmux_nothing_is_read_for_a_second(at: Place) -> None:
     client = await Client.open(at, receive_buffer=16_384)
     client.link.pause()

@@ -177,7 +177,7 @@ async def old_a_channel_by_credit(at: Place) -> None:
     await client.done(id)
 
 
-@habit("reactivesocket", in_process=False)
+@habit("reactivesocket", waits=True)
 async def old_keepalives_every_10_ms(at: Place) -> None:
     """As announced; with and without the respond flag."""
     for respond in (True, False):
@@ -201,7 +201,7 @@ async def old_three_hundred_connections(at: Place) -> None:
     await together(client.works() for client in clients)
 
 
-@habit("reactivesocket", in_process=False, memory=32 * MiB)
+@habit("reactivesocket", waits=True, memory=32 * MiB)
 async def old_nothing_is_read_for_a_second(at: Place) -> None:
     client = await Client.open(at, receive_buffer=65_536)
     id, *more = client.ids(201)

@@ -136,7 +136,7 @@ async def rsio_large_items(at: Place) -> None:
         assert [len(item) for item in items] == [size] * count
 
 
-@habit("rsio", in_process=False, memory=32 * MiB)
+@habit("rsio", waits=True, memory=32 * MiB)
 async def rsio_nothing_is_read_for_a_second(at: Place) -> None:
     client = await Client.open(at, receive_buffer=65_536)
     one, *more = client.ids(101)

@@ -586,18 +586,18 @@ async def _keepalives(at: Place, interval: float, seconds: float, *, respond: bo
         assert not client.echoed
 
 
-@habit("rsocket", in_process=False)
+@habit("rsocket", waits=True)
 async def keepalives_every_10_ms(at: Place) -> None:
     """As announced in SETUP; each is answered."""
     await _keepalives(at, 0.01, 1.5, respond=True)
 
 
-@habit("rsocket", slow=True, in_process=False)
+@habit("rsocket", waits=True)
 async def keepalives_every_50_ms_for_long(at: Place) -> None:
     await _keepalives(at, 0.05, 6.0, respond=True)
 
 
-@habit("rsocket", in_process=False)
+@habit("rsocket", waits=True)
 async def keepalives_that_ask_for_nothing(at: Place) -> None:
     """Without the respond flag, at the announced rate."""
     await _keepalives(at, 0.01, 1.5, respond=False)
@@ -624,7 +624,7 @@ async def keepalives_after_a_pause(at: Place) -> None:
         await client.turn()
 
 
-@habit("rsocket", in_process=False, memory=32 * MiB)
+@habit("rsocket", waits=True, memory=32 * MiB)
 async def nothing_is_read_for_two_seconds(at: Place) -> None:
     """A collection of garbage at the client; then it catches up. 20 MB of a stream, and requests behind it."""
     client = await Client.open(at, receive_buffer=65_536)
@@ -639,7 +639,7 @@ async def nothing_is_read_for_two_seconds(at: Place) -> None:
     assert all(answer.data == b"later" for answer in answers)
 
 
-@habit("rsocket", in_process=False, memory=32 * MiB)
+@habit("rsocket", waits=True, memory=32 * MiB)
 async def a_slow_reader(at: Place) -> None:
     """32 KiB a second, and beside it a quick connection; then the rest."""
     client = await Client.open(at, receive_buffer=16_384)
@@ -657,7 +657,7 @@ async def a_slow_reader(at: Place) -> None:
     assert len((await client.done(id))[0].items) == 3_000
 
 
-@habit("rsocket", in_process=False, slow=True)
+@habit("rsocket", waits=True)
 async def a_slow_writer(at: Place) -> None:
     """1 MiB in one frame at 128 KiB a second."""
     client = await Client.open(at)

@@ -55,7 +55,7 @@ def place_of(habit: Habit, transport: str, uri: str, *, in_process: bool = False
 def cases(*, in_process: bool) -> list[object]:
     """The catalogue as parameters."""
     found = []
-    for habit in HABITS:
+    for habit in (habit for habit in HABITS if not habit.waits):
         for transport in habit.transports:
             if in_process and (transport != "tcp" or not habit.in_process):
                 continue
@@ -90,6 +90,29 @@ async def test_a_demo_server_serves_it(habit: Habit, transport: str, demos: _Dem
 async def test_a_server_of_a_program_serves_it(habit: Habit, transport: str) -> None:
     async with serving(habit, transport) as uri:
         await run(habit, place_of(habit, transport, uri, in_process=True))
+
+
+@pytest.mark.slow
+async def test_habits_that_wait() -> None:
+    waiting = [habit for habit in HABITS if habit.waits]
+    assert all(habit.transports == ("tcp",) and not habit.fails for habit in waiting)
+
+    async def tried(habit: Habit, server: Server) -> None:
+        with bounded(server.process.pid, habit.memory):
+            await run(habit, place_of(habit, "tcp", server.uri))
+
+    with contextlib.ExitStack() as stack:
+        servers = [
+            stack.enter_context(Server("--demo", *SERVERS[habit.server], uri=f"{habit.wire}+tcp://127.0.0.1:0"))
+            for habit in waiting
+        ]
+        ends = await asyncio.gather(*map(tried, waiting, servers), return_exceptions=True)
+    failed = [error for error in ends if isinstance(error, Exception)]
+    for habit, error in zip(waiting, ends, strict=True):
+        if error is not None:
+            error.add_note(f"the habit {habit.name}")
+    if failed:
+        raise ExceptionGroup("habits that were not served", failed)
 
 
 @contextlib.asynccontextmanager
