@@ -102,10 +102,8 @@ class Conversation:
 
 
 def limits_of(setting: Setting) -> afflux.Limits:
-    """The server's profile, except where a case says otherwise. The process may accept as fast as the runner goes."""
+    """Return the server profile with the changes of a case. The process accepts connections as fast as they come."""
     changes = {"accepts_per_s": 10_000, **setting.limits}
-    if setting.limits.get("frame_bytes", 0) > (1 << 20):  # rule 2 of docs/limits: what holds it has to be larger too
-        changes = {"payload_bytes": 1 << 24, "connection_bytes": 1 << 27, **changes}
     return replace(afflux.Limits.server(), **changes)
 
 

@@ -1,8 +1,8 @@
-"""What is known to fail, why, and whose fault it is: the one table. What is not here has to pass.
+"""List the known failures with their reason and the side at fault. Every other case must pass.
 Rule numbers are RSocket's.
 
-A failure is "theirs" (with the rule of docs/specs/rsocket.md that they break), "ours" (which is a bug to be mended),
-or a "hole" in the specification. ``bytes`` shows it: frames in hexadecimal, without their length prefix.
+A failure is "theirs" (with the rule of docs/specs/rsocket.md that they violate), "ours" (a bug to be fixed),
+or a "hole" in the specification. ``bytes`` contains evidence: frames in hexadecimal, without their length prefix.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Fault = Literal["theirs", "ours", "hole"]
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Something that a peer does not have. ``*`` stands for any text."""
+    """A feature that a peer does not have. ``*`` matches any text."""
 
     peer: str
     role: str
@@ -29,7 +29,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Cases that fail."""
+    """Cases that fail, and why."""
 
     peer: str
     role: str
@@ -40,38 +40,38 @@ class Known:
     transport: str = "*"
     bytes: str = ""
     sometimes: bool = False
-    "It depends on how the bytes happen to arrive, so passing is no surprise."
+    "The failure depends on timing, so passing is not a surprise."
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFinding:
-    """What the recordings show of a peer, whether the cases pass or not."""
+    """A rule violation in the recordings of a peer, whether or not the cases pass."""
 
     peer: str
     role: str
     rule: str
     text: str
-    "How the finding starts."
+    "Prefix of the finding's text."
     why: str
     bytes: str = ""
     fault: Fault = "theirs"
     sometimes: bool = False
-    "Its threads decide, so a run that does not show it is no surprise."
+    "It depends on thread timing, so a run without it is not a surprise."
 
 
 _PY, _JS0, _JS1, _JAVA = "rsocket-py", "rsocket-js-0", "rsocket-js-1", "rsocket-java"
 
-_NO_FRAGMENTS = "it sends everything in one frame: see whole.*"
+_NO_FRAGMENTS = "it does not fragment: see whole.*"
 
 _RESUMED = ("idle", "request", "requests", "stream", "lost-*", "channel", "twice", "cuts", "fragments-*", "mixed")
-"The cases that resume."
+"The cases with resumption."
 
 ABSENT: tuple[Absent, ...] = (
     Absent(
         "*",
         "client",
         "channel.responder-first",
-        "a handler of afflux can not complete its own half and go on taking items: when it returns, they are given up",
+        "an afflux handler cannot complete its own direction and still receive items: its return cancels them",
     ),
     Absent(_JS0, "client", "fragments.up-*", _NO_FRAGMENTS),
     Absent(_JS0, "client", "fragments.metadata-up", _NO_FRAGMENTS),
@@ -82,20 +82,20 @@ ABSENT: tuple[Absent, ...] = (
     Absent(_JS0, "server", "fragments.metadata-down", _NO_FRAGMENTS),
     Absent(_JS0, "server", "fragments.stream", _NO_FRAGMENTS),
     *(
-        Absent(_JS0, "server", f"error.{name}", "it sends APPLICATION_ERROR whatever its handler says")
+        Absent(_JS0, "server", f"error.{name}", "it always sends APPLICATION_ERROR, whatever its handler raises")
         for name in ("code-*", "rejected", "canceled", "invalid")
     ),
-    Absent(_JS0, "server", "setup.mime", "its server does not show the MIME types to the application"),
+    Absent(_JS0, "server", "setup.mime", "its server does not expose the MIME types to the application"),
     *(Absent(_PY, "server", f"resume.{name}", "it has no resumption") for name in (*_RESUMED, "unknown")),
     Absent(_PY, "client", "resume.*", "it has no resumption"),
     *(Absent(_JS0, "server", f"resume.{name}", "its server has no resumption") for name in _RESUMED),
-    Absent(_JS0, "client", "lease.renewed", "without a lease its requests fail at once; none waits for one"),
+    Absent(_JS0, "client", "lease.renewed", "without a lease its requests fail immediately instead of waiting"),
     *(
         Absent(_JS1, "server", f"lease.{name}", "it never grants a lease: see lease.granted")
         for name in ("honoured", "enforced", "renewed", "expires", "back", "kinds", "largest")
     ),
     Absent(_JS1, "client", "lease.back", "it never grants a lease"),
-    Absent(_JS1, "*", "push.metadata", "not written yet: sending throws, and what comes is dropped"),
+    Absent(_JS1, "*", "push.metadata", "not implemented: sending throws, and received frames are dropped"),
     *(
         Absent(_JS1, "server", case, "it fragments requests, never answers: see whole.*")
         for case in ("fragments.down-*", "fragments.metadata-down", "fragments.stream", "resume.fragments-down")
@@ -109,7 +109,7 @@ KNOWN: tuple[Known, ...] = (
         ("request.no-metadata",),
         "theirs",
         "2.2: M",
-        'What has no metadata is read as if it had empty metadata: the attribute starts as b"".',
+        'Missing metadata is read as empty metadata: the attribute is initialized to b"".',
         bytes="00000001286064617461",
     ),
     Known(
@@ -127,7 +127,7 @@ KNOWN: tuple[Known, ...] = (
         ("error.code-*",),
         "theirs",
         "2.4: 0x301 to 0xFFFFFFFE",
-        "An ERROR with a code that its enumeration lacks is dropped as unreadable; the caller waits for ever.",
+        "An ERROR with a code that its enumeration lacks is dropped as unreadable; the caller waits forever.",
         bytes="000000012c00000003016f7574206f662073746f636b",
     ),
     Known(
@@ -136,8 +136,7 @@ KNOWN: tuple[Known, ...] = (
         ("setup.mime",),
         "theirs",
         "2.3: MIME length 8",
-        "The length of a MIME type is a signed byte: 128 and more can neither be written (nothing is sent at all) nor "
-        "read.",
+        "The length of a MIME type is a signed byte: 128 and above can be neither written (nothing is sent) nor read.",
         bytes="000000002c0000000003277574662d382720636f6465632063616e2774206465636f6465",
     ),
     Known(
@@ -146,7 +145,7 @@ KNOWN: tuple[Known, ...] = (
         ("setup.times",),
         "theirs",
         "R-18",
-        "The part of a time below a second is added twice: 1.5 s are announced as 2000 ms and sent every 1500.",
+        "The fraction of a second is added twice: 1.5 s is announced as 2000 ms but sent every 1500.",
         bytes="00000000040000010000000007d00000119418"
         "6170706c69636174696f6e2f6f637465742d73747265616d18"
         "6170706c69636174696f6e2f6f637465742d73747265616d",
@@ -166,7 +165,7 @@ KNOWN: tuple[Known, ...] = (
         ("keepalive.dead-server",),
         "theirs",
         "3.1: Max Lifetime",
-        "A silent server is noticed, but nothing follows: what was asked waits for ever.",
+        "A silent server is detected, but nothing follows: pending requests wait forever.",
     ),
     Known(
         _PY,
@@ -174,7 +173,7 @@ KNOWN: tuple[Known, ...] = (
         ("keepalive.dead-client",),
         "theirs",
         "R-22 (MAY)",
-        "A server never times a client out: handlers of a client that has gone run for ever.",
+        "A server has no timeout for clients: handlers of a lost client run forever.",
     ),
     Known(
         _PY,
@@ -182,7 +181,7 @@ KNOWN: tuple[Known, ...] = (
         ("fragments.channel", "fragments.channel-up", "load.mixed"),
         "theirs",
         "R-33",
-        "Fragments of several items of one stream are sent in turns, so nobody can tell them apart.",
+        "Fragments of several items of one stream are interleaved, so they cannot be told apart.",
         bytes="0000000128a000000000 0000000128a000000000 00000001282000000000 00000001282000000000",
     ),
     Known(
@@ -191,7 +190,7 @@ KNOWN: tuple[Known, ...] = (
         ("fragments.stream",),
         "theirs",
         "R-33",
-        "The same: fragments of several items of one stream in turns.",
+        "The same: interleaved fragments of several items of one stream.",
     ),
     Known(
         _PY,
@@ -199,7 +198,7 @@ KNOWN: tuple[Known, ...] = (
         ("fragments.channel",),
         "theirs",
         "R-33",
-        "The same, when more than one answer waits.",
+        "The same, if more than one answer is waiting.",
         sometimes=True,
     ),
     Known(
@@ -218,18 +217,18 @@ KNOWN: tuple[Known, ...] = (
         ),
         "theirs",
         "2.2: M",
-        "Metadata of an answer or item is never sent: its responder does not set M, and without M its encoder leaves "
-        "metadata out.",
+        "Metadata of an answer or item is never sent: its responder does not set M, and without M its encoder omits "
+        "metadata.",
         bytes="0000000111000000016d64617461 00000001286064617461",
     ),
-    Known(_JS0, "client", ("back.request",), "theirs", "2.2: M", "The same, when the client answers."),
+    Known(_JS0, "client", ("back.request",), "theirs", "2.2: M", "The same for answers of the client."),
     Known(
         _JS0,
         "*",
         ("request.empty-metadata", "sizes.*-empty"),
         "theirs",
         "2.2: M",
-        "Empty metadata is read as none.",
+        "Empty metadata is read as missing.",
         bytes="00000001296000000064617461",
     ),
     Known(
@@ -238,7 +237,7 @@ KNOWN: tuple[Known, ...] = (
         ("request.empty-metadata", "sizes.*-empty"),
         "theirs",
         "2.2: M",
-        "Empty metadata is read as none.",
+        "Empty metadata is read as missing.",
         bytes="00000001296000000064617461",
     ),
     Known(
@@ -247,7 +246,7 @@ KNOWN: tuple[Known, ...] = (
         ("error.code-largest",),
         "theirs",
         "D-3",
-        "The code is read as a signed number: one above 0x7FFFFFFF ends the whole connection.",
+        "The code is read as a signed number: a code above 0x7FFFFFFF ends the connection.",
         bytes="000000012c00fffffffe74686520656e64",
     ),
     Known(
@@ -278,7 +277,7 @@ _SIZES: tuple[Known, ...] = (
         ("sizes.64-some", "sizes.64-large", "sizes.1500-large", "sizes.16k-large"),
         "theirs",
         "R-33",
-        "A request with metadata in fragments and empty data never ends: every fragment says that more follow.",
+        "A fragmented request with metadata and empty data never ends: every fragment has the flag that more follow.",
         bytes="00000001118000000161 0000000129a000000162",
     ),
 )
@@ -290,8 +289,8 @@ _WEBSOCKET: tuple[Known, ...] = (
         ("close.*",),
         "theirs",
         "3.1: transport lost",
-        "Its transport for the library websockets neither closes the WebSocket nor notices that it is closed: whatever "
-        "was under way waits for ever.",
+        "Its transport for the library websockets neither closes the WebSocket nor detects that it is closed: requests "
+        "in flight wait forever.",
         transport="ws",
     ),
     Known(
@@ -300,7 +299,7 @@ _WEBSOCKET: tuple[Known, ...] = (
         ("close.cut",),
         "theirs",
         "3.2: transport lost",
-        "A WebSocket that breaks throws in its handler for the end (e.reason of undefined): no handler is told.",
+        "A broken WebSocket throws in its close handler (e.reason of undefined): no other handler is notified.",
         transport="ws",
     ),
 )
@@ -312,7 +311,7 @@ _SESSIONS: tuple[Known, ...] = (
         ("lease.enforced",),
         "theirs",
         "R-42",
-        "A responder does not enforce its lease: the request beyond it is answered.",
+        "A responder does not enforce its lease: a request beyond it is answered.",
         bytes="00000000080000004e2000000001 00000003100078 00000003286078",
     ),
     Known(
@@ -321,7 +320,7 @@ _SESSIONS: tuple[Known, ...] = (
         ("resume.refused",),
         "theirs",
         "R-15",
-        "A client that wants resumption hears UNSUPPORTED_SETUP, not REJECTED_SETUP.",
+        "A client that requests resumption receives UNSUPPORTED_SETUP, not REJECTED_SETUP.",
         bytes="000000002c0000000002526573756d65206e6f7420737570706f72746564",
     ),
     Known(
@@ -331,7 +330,7 @@ _SESSIONS: tuple[Known, ...] = (
         "theirs",
         "R-14",
         "With leases, its own clean-up throws when the server refuses (this._onStatsEvent is not a function): the "
-        "application never hears of the refusal.",
+        "application is not notified of the refusal.",
         bytes="000000002c0000000002",
     ),
     Known(
@@ -349,8 +348,8 @@ _SESSIONS: tuple[Known, ...] = (
         ("lease.refused",),
         "hole",
         "R-14",
-        "A server without leases says INVALID_SETUP. The text asks for one of the codes 1 to 3 and does not say which "
-        "(3.2 decides for UNSUPPORTED_SETUP); a client has to take any.",
+        "A server without leases answers INVALID_SETUP. The text requires one of the codes 1 to 3 without naming one "
+        "(3.2 selects UNSUPPORTED_SETUP); a client must accept any.",
         bytes="000000002c0000000001",
     ),
     Known(
@@ -368,7 +367,7 @@ _SESSIONS: tuple[Known, ...] = (
         ("resume.refused",),
         "theirs",
         "R-15",
-        "The flag R of a SETUP is not looked at: the client believes in a session that there is not.",
+        "The flag R of a SETUP is ignored: the client assumes a session that does not exist.",
     ),
     Known(
         _JS1,
@@ -376,7 +375,7 @@ _SESSIONS: tuple[Known, ...] = (
         tuple(f"resume.{name}" for name in _RESUMED),
         "theirs",
         "R-52",
-        "RESUME goes out with the version 0.1: major and minor are exchanged.",
+        "RESUME is sent with version 0.1: major and minor are swapped.",
         bytes="0000000034000000000100047468652000000000000000020000000000000010",
     ),
     Known(
@@ -385,7 +384,7 @@ _SESSIONS: tuple[Known, ...] = (
         ("lease.granted",),
         "theirs",
         "R-13",
-        "A server with leases accepts the flag L and never sends a LEASE, so its client may never ask.",
+        "A server with leases accepts the flag L and never sends a LEASE, so its client may never send a request.",
     ),
 )
 
@@ -396,8 +395,8 @@ _OF_JAVA: tuple[Known, ...] = (
         ("setup.mime",),
         "theirs",
         "2.3: MIME length 8",
-        "The length of a MIME type is read as a signed byte: at 128 and more the SETUP can not be read, and the client "
-        "hears nothing.",
+        "The length of a MIME type is read as a signed byte: from 128 on the SETUP cannot be read, and the client "
+        "receives nothing.",
     ),
     Known(
         _JAVA,
@@ -405,7 +404,7 @@ _OF_JAVA: tuple[Known, ...] = (
         ("lease.refused",),
         "hole",
         "R-14",
-        "A server without leases says INVALID_SETUP, as rsocket-js-0 does.",
+        "A server without leases answers INVALID_SETUP, like rsocket-js-0.",
         bytes="000000002c0000000001",
     ),
     Known(
@@ -414,7 +413,7 @@ _OF_JAVA: tuple[Known, ...] = (
         ("resume.refused",),
         "theirs",
         "R-15",
-        "A client that wants resumption hears UNSUPPORTED_SETUP, not REJECTED_SETUP.",
+        "A client that requests resumption receives UNSUPPORTED_SETUP, not REJECTED_SETUP.",
         bytes="000000002c0000000002",
     ),
 )
@@ -427,7 +426,7 @@ FINDINGS: tuple[KnownFinding, ...] = (
         "client",
         "2.3",
         "METADATA_PUSH without the flag M",
-        "M is 1 always in METADATA_PUSH.",
+        "M must be 1 in METADATA_PUSH.",
         bytes="00000000300061626f7574",
     ),
     KnownFinding(
@@ -435,7 +434,7 @@ FINDINGS: tuple[KnownFinding, ...] = (
         "client",
         "R-8",
         "ids out of order",
-        "A channel takes its id when it is asked for and is opened when its first item has come, after others.",
+        "A channel takes its id when it is created but is opened with its first item, after later ids.",
         bytes="00000003100078 000000011c000000000578",
     ),
     KnownFinding(
@@ -443,7 +442,7 @@ FINDINGS: tuple[KnownFinding, ...] = (
         "client",
         "R-8",
         "ids out of order",
-        "Threads that ask at once take their ids in one order and send their frames in another.",
+        "Concurrent threads take their ids in one order and send their frames in another.",
         bytes="00000003100078 000000011c000000000578",
         sometimes=True,
     ),
@@ -451,7 +450,7 @@ FINDINGS: tuple[KnownFinding, ...] = (
 
 
 def absent(peer: str, role: str, transport: str, case: str) -> Absent | None:
-    """Why a case does not apply."""
+    """Return why a case does not apply, if so."""
     for entry in ABSENT:
         if _fits(entry, peer, role, transport) and fnmatchcase(case, entry.case):
             return entry
@@ -459,7 +458,7 @@ def absent(peer: str, role: str, transport: str, case: str) -> Absent | None:
 
 
 def known(peer: str, role: str, transport: str, case: str) -> Known | None:
-    """Why a case fails."""
+    """Return the known reason why a case fails."""
     for entry in KNOWN:
         if _fits(entry, peer, role, transport) and any(fnmatchcase(case, one) for one in entry.cases):
             return entry
@@ -467,7 +466,7 @@ def known(peer: str, role: str, transport: str, case: str) -> Known | None:
 
 
 def finding(peer: str, role: str, rule: str, text: str) -> KnownFinding | None:
-    """The entry for what a recording shows."""
+    """Return the entry of a finding in a recording."""
     for entry in FINDINGS:
         mine = fnmatchcase(peer, entry.peer) and fnmatchcase(role, entry.role)
         if mine and rule == entry.rule and text.startswith(entry.text):

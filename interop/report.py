@@ -1,4 +1,4 @@
-"""What a run found, in words: a summary for the terminal and the page docs/interop.md. Nothing is run here."""
+"""Report the results of a run: a summary for the terminal, and the page docs/interop.md."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ __all__ = ["page", "shown_bytes", "summary"]
 Entry = known.Known | known.KnownFinding
 
 _FAULTS = {
-    "ours": "Ours: to be mended",
+    "ours": "Ours: to be fixed",
     "theirs": "Theirs",
     "hole": "Holes in the specification",
 }
 _HEAD = """\
 # Interoperability
 
-afflux talks to other implementations of RSocket 1.0, each as client of an afflux server and as server of an afflux
-client, over TCP and WebSocket. `make interop` runs every case and writes this page; `make test` runs a short form of
-it. A recording proxy stands between the two sides: besides the outcome of each case, every frame that either side sent
-is checked against the rules (`interop/audit.py`), so a case that passes by luck is found. Rule numbers are RSocket's
+afflux is tested with other implementations of RSocket 1.0, each as client of an afflux server and as server of an
+afflux client, over TCP and WebSocket. `make interop` runs every case and writes this page; `make test` runs a short
+selection. A recording proxy between the two sides also checks every frame of either side against the rules
+(`interop/audit.py`), so a case that passes by accident is detected. Rule numbers are RSocket's
 ([specification](specs/rsocket.md)).
 
 | peer | from | version |
 |---|---|---|
 """
 _MARKS = """\
-✓ passed · ✗ failed · – does not apply: it is a case for the other transport, or the reason is below. The first mark is
-TCP, the second WebSocket.
+✓ passed · ✗ failed · – does not apply: the case is for the other transport, or the reason is given below. The first
+mark is TCP, the second WebSocket.
 """
 _RUN = """\
-## Running it
+## Running the tests
 
 ```sh
-make interop                                  # everything, and this page
+make interop                                  # run everything and write this page
 .venv/bin/python -m interop --peer rsocket-py --case 'lease.*' --transport tcp -v
-make interop-smoke                            # a handful of cases of each peer
+make interop-smoke                            # run a few cases of each peer
 ```
 
-The JavaScript peers need Node.js 18 or newer and npm, which installs them at the versions of
-`interop/package-lock.json`. The Java peer needs a JDK and rsocket-java: Maven resolves `interop/java/pom.xml`, or
-`AFFLUX_RSOCKET_JAVA` names a class path with rsocket-core, rsocket-transport-netty and what they need; without either
-it is listed as not run, and the run is good all the same.
+The JavaScript peers need Node.js 18 or newer and npm, which installs the versions in `interop/package-lock.json`. The
+Java peer needs a JDK and rsocket-java: Maven resolves `interop/java/pom.xml`, or `AFFLUX_RSOCKET_JAVA` contains a class
+path with rsocket-core, rsocket-transport-netty and their dependencies. Without either it is listed as not run, and the
+run still succeeds.
 
-Every failure is declared in `interop/known.py`, with its class and reason. One that is not declared there makes the
-run fail, and so does a declared one that passes.
+Every failure is declared in `interop/known.py`, with its class and reason. An undeclared failure makes the run fail,
+and so does a declared one that passes.
 
-A failure is *theirs* when the bytes or the silence of the peer break a rule, which is named by its number; *ours* when
-afflux does; a *hole* when the specification leaves it open. Cases "fragments" let the peer fragment at 16 KiB where it
-can; cases "whole" raise `frame_bytes`, for peers that send 4 MB in one frame; all others run under the default limits.
-Cases "sizes" take an MTU for both sides, where a peer can be told one, and send what is echoed both ways.
+A failure is *theirs* if the bytes or the silence of the peer violate a rule, named by its number; *ours* if afflux
+violates it; a *hole* if the specification leaves it open. All cases use the default limits. In the cases "fragments"
+the peer fragments at 16 KiB if it can. In the cases "whole" it sends up to 4 MB in one frame, which `frame_bytes`
+allows by default. The cases "sizes" set an MTU on both sides, if the peer has that option, and echo payloads.
 """
 
 
 def summary(results: Results, *, verbose: bool = False) -> str:
-    """A few lines."""
+    """Return a short summary."""
     lines = []
     done = [result for result in results.results.values() if result.absent is None]
     for key, result in results.results.items():
@@ -84,7 +84,7 @@ def _undeclared(results: Results) -> list[str]:
 
 
 def page(results: Results) -> str:
-    """docs/interop.md."""
+    """Return the content of docs/interop.md."""
     versions = "".join(f"| {peer.title} | {peer.packages} | {peer.version()} |\n" for peer in _met(results))
     parts = [
         _HEAD + versions,
@@ -100,7 +100,7 @@ def page(results: Results) -> str:
 
 
 def _met(results: Results) -> list[Peer]:
-    """Those that could run."""
+    """Return the peers that could run."""
     return [peer for peer in PEERS.values() if peer.name not in results.away]
 
 
@@ -113,7 +113,7 @@ def _groups() -> list[str]:
 
 
 def _totals(results: Results) -> str:
-    """How many, by peer and role."""
+    """Return the counts by peer and role."""
     lines = ["| peer | as | passed | theirs | hole | ours | – |", "|---|---|---|---|---|---|---|"]
     for peer in _met(results):
         for role in ROLES:
@@ -135,10 +135,10 @@ def _outcome(key: tuple[str, str, str, str], result: Result) -> str:
 
 
 def _matrix(results: Results, group: str) -> str:
-    """One group's table."""
+    """Return the table of one group."""
     columns = [(peer.name, role) for peer in _met(results) for role in ROLES]
     names = [f"{peer} {role}" for peer, role in columns]
-    lines = [f"### {group}", "", "| case | shows | " + " | ".join(names) + " |"]
+    lines = [f"### {group}", "", "| case | checks | " + " | ".join(names) + " |"]
     lines.append("|---|---|" + ":-:|" * len(names))
     for case in CASES:
         if case.group == group:
@@ -159,7 +159,7 @@ def _cell(results: Results, case: Case, peer: str, role: str) -> str:
 
 
 def _faults(results: Results, fault: str) -> str:
-    """Everything of one class, by peer."""
+    """Return all failures of one class, by peer."""
     lines = [f"## {_FAULTS[fault]}", ""]
     for entry in _entries(fault):
         names = _named(results, entry)
@@ -181,7 +181,7 @@ def _entries(fault: str) -> Iterable[Entry]:
 
 
 def _named(results: Results, entry: Entry) -> list[str]:
-    """The cases in which it was seen."""
+    """Return the cases in which a failure was seen."""
     found = set()
     for key, result in results.results.items():
         if isinstance(entry, known.Known):
@@ -193,12 +193,12 @@ def _named(results: Results, entry: Entry) -> list[str]:
 
 
 def shown_bytes(words: str) -> list[str]:
-    """Frames in hexadecimal, and what they say."""
+    """Return frames in hexadecimal with their decoded form."""
     return [f"{word}  {f.log_line(bytes.fromhex(word), payload='text')}" for word in words.split()]
 
 
 def _absences(results: Results) -> str:
-    """Why things do not apply."""
+    """Return the table of cases that do not apply."""
     reasons: dict[tuple[str, str], list[str]] = {}
     order = list(by_name())
     for (peer, role, transport, case), result in sorted(
@@ -208,6 +208,6 @@ def _absences(results: Results) -> str:
             names = reasons.setdefault((f"{peer} {role}", result.absent), [])
             if f"`{case}`" not in names:
                 names.append(f"`{case}`")
-    lines = ["## What does not apply", "", "| peer | cases | why |", "|---|---|---|"]
+    lines = ["## Cases that do not apply", "", "| peer | cases | reason |", "|---|---|---|"]
     lines += [f"| {peer} | {', '.join(names)} | {why} |" for (peer, why), names in sorted(reasons.items())]
     return "\n".join(lines) + "\n"

@@ -17,17 +17,17 @@ def _data(item: Item | None, data: bytes) -> None:
     check(item is not None and item.data == shown(data), f"expected {data!r}, got {item}")
 
 
-@case("request.echo", "data and metadata come back as they went", smoke=True)
+@case("request.echo", "data and metadata are echoed unchanged", smoke=True)
 async def _echo(c: Conversation) -> None:
     _same(await c.asker.request(b"data", b"metadata"), b"data", b"metadata")
 
 
-@case("request.no-metadata", "no metadata stays no metadata", smoke=True)
+@case("request.no-metadata", "missing metadata stays missing", smoke=True)
 async def _none(c: Conversation) -> None:
     _same(await c.asker.request(b"data"), b"data", None)
 
 
-@case("request.empty-metadata", "empty metadata differs from none")
+@case("request.empty-metadata", "empty metadata differs from missing metadata")
 async def _empty_metadata(c: Conversation) -> None:
     _same(await c.asker.request(b"data", b""), b"data", b"")
 
@@ -44,14 +44,14 @@ async def _bytes(c: Conversation) -> None:
     _same(await c.asker.request(every, every[::-1]), every, every[::-1])
 
 
-@case("request.later", "an answer that takes its time delays no other")
+@case("request.later", "a slow answer does not delay others")
 async def _later(c: Conversation) -> None:
     slow = await c.asker.start_request(b"!slow 300")
     await echoes(c)
     _data((await slow.take(1))[0], b"slow")
 
 
-@case("request.route", "composite metadata with a route, read by the responder's own library", smoke=True)
+@case("request.route", "composite metadata with a route, decoded by the responder's own library", smoke=True)
 async def _route(c: Conversation) -> None:
     item = await c.asker.request(b"!route", route="prices.de")
     check(item is not None and item.data == shown(b"prices.de text/x-interop=5"), f"read as {item}")
@@ -100,7 +100,7 @@ async def _empty(c: Conversation) -> None:
     await (await c.asker.stream(b"!empty", 1)).end()
 
 
-@case("channel.echo", "items go and come back", smoke=True)
+@case("channel.echo", "items are echoed", smoke=True)
 async def _channel(c: Conversation) -> None:
     items = [b"item %d" % i for i in range(5)]
     flow = await c.asker.channel(items, 100)
@@ -162,14 +162,14 @@ async def _fail_stream(c: Conversation) -> None:
     await fails(flow.end(), 0x201, "no more")
 
 
-@case("error.channel-responder", "a channel that the responder fails")
+@case("error.channel-responder", "a channel that fails at the responder")
 async def _fail_channel(c: Conversation) -> None:
     flow = await c.asker.channel([b"!fail 2 no more", b"two"], 10, open=True)
     await fails(flow.end(), 0x201, "no more")
     await echoes(c)
 
 
-@case("error.channel-requester", "a channel that the requester fails")
+@case("error.channel-requester", "a channel that fails at the requester")
 async def _fail_requester(c: Conversation) -> None:
     await c.asker.channel([b"first", b"second"], 10, fail="source broke")
     failed = await c.facts.wait("failed")
@@ -177,7 +177,7 @@ async def _fail_requester(c: Conversation) -> None:
     await echoes(c)
 
 
-@case("error.code-301", "the smallest code of an application, with its text")
+@case("error.code-301", "the smallest application error code, with its text")
 async def _code(c: Conversation) -> None:
     await fails(c.asker.request(b"!code 301 out of stock"), 0x301, "out of stock")
 
@@ -189,7 +189,7 @@ async def _code_stream(c: Conversation) -> None:
     await fails(flow.end(), 0x301, "out of stock")
 
 
-@case("error.code-largest", "the largest code of an application")
+@case("error.code-largest", "the largest application error code")
 async def _largest(c: Conversation) -> None:
     await fails(c.asker.request(b"!code fffffffe the end"), 0xFFFFFFFE, "the end")
     await echoes(c)

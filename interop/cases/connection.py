@@ -29,7 +29,7 @@ async def _mime(c: Conversation) -> None:
     await echoes(c)
 
 
-@case("setup.times", "the setup's times are those that were asked for", keepalive=1.5, lifetime=4.25)
+@case("setup.times", "the setup announces the configured times", keepalive=1.5, lifetime=4.25)
 async def _times(c: Conversation) -> None:
     setup = f.decode((await c.frame(f.Setup, ">")).frame)
     times = setup.keepalive_ms, setup.lifetime_ms  # type: ignore[attr-defined]
@@ -41,14 +41,12 @@ async def _no_subprotocol(c: Conversation) -> None:
     await echoes(c)
 
 
-@case("setup.rejected", "a refused client hears REJECTED_SETUP", reject=True, smoke=True)
+@case("setup.rejected", "a refused client receives REJECTED_SETUP", reject=True, smoke=True)
 async def _rejected(c: Conversation) -> None:
     check(await c.asker.refused() == 3, "another code")
 
 
-@case(
-    "setup.rejected-serves", "a refused client is served nothing, and the connection ends", reject=True, audited=False
-)
+@case("setup.rejected-serves", "a refused client is not served, and the connection ends", reject=True, audited=False)
 async def _serves_nothing(c: Conversation) -> None:
     knock = asyncio.ensure_future(c.asker.fire(b"knock"))  # it may never return, or fail: the client may know already
     try:
@@ -82,13 +80,13 @@ async def _client_answers(c: Conversation) -> None:
     await echoes(c)
 
 
-@case("keepalive.short", "a keepalive every 50 ms is served", keepalive=0.05, lifetime=2, limit=10)
+@case("keepalive.short", "a keepalive every 50 ms is answered", keepalive=0.05, lifetime=2, limit=10)
 async def _short(c: Conversation) -> None:
     await c.frame(f.Keepalive, "<", 40, respond=False)
     await echoes(c)
 
 
-@case("keepalive.data", "none, one byte and 1,000 bytes of data come back as they went, both ways")
+@case("keepalive.data", "0, 1 and 1,000 bytes of data are echoed unchanged, in both directions")
 async def _data(c: Conversation) -> None:
     await echoes(c)
     for data in (b"", b"!", fill(1000, 6)):
@@ -98,7 +96,7 @@ async def _data(c: Conversation) -> None:
     await echoes(c)
 
 
-@case("keepalive.many", "thirty at once, each answered")
+@case("keepalive.many", "thirty together, each answered")
 async def _many(c: Conversation) -> None:
     await echoes(c)
     for i in range(30):
@@ -107,9 +105,7 @@ async def _many(c: Conversation) -> None:
     await echoes(c)
 
 
-@case(
-    "keepalive.dead-server", "a server that falls silent is noticed: what was asked fails", keepalive=0.2, lifetime=0.6
-)
+@case("keepalive.dead-server", "a silent server is detected: pending requests fail", keepalive=0.2, lifetime=0.6)
 async def _dead_server(c: Conversation) -> None:
     flow = await c.asker.start_request(b"!never a")
     await c.facts.wait("never", tag="a")
@@ -121,7 +117,7 @@ async def _dead_server(c: Conversation) -> None:
     raise AssertionError("an answer out of nowhere")
 
 
-@case("keepalive.dead-client", "a client that falls silent is noticed: its handlers end", keepalive=0.2, lifetime=0.6)
+@case("keepalive.dead-client", "a silent client is detected: its handlers end", keepalive=0.2, lifetime=0.6)
 async def _dead_client(c: Conversation) -> None:
     await c.asker.start_request(b"!never a")
     await c.facts.wait("never", tag="a")
@@ -129,7 +125,7 @@ async def _dead_client(c: Conversation) -> None:
     await c.facts.wait("canceled", tag="a")
 
 
-@case("close.cut", "a broken connection fails what was open, at both ends")
+@case("close.cut", "a broken connection fails open streams and requests at both ends")
 async def _cut(c: Conversation) -> None:
     stream = await c.asker.stream(b"!endless s", 2)
     await stream.take(2)
@@ -142,7 +138,7 @@ async def _cut(c: Conversation) -> None:
     await c.facts.wait("canceled", tag="r")
 
 
-@case("close.client", "a client that leaves ends its handlers")
+@case("close.client", "when a client disconnects, its handlers end")
 async def _client(c: Conversation) -> None:
     stream = await c.asker.stream(b"!endless s", 2)
     await stream.take(2)
@@ -153,7 +149,7 @@ async def _client(c: Conversation) -> None:
     await c.facts.wait("canceled", tag="r")
 
 
-@case("close.server", "a server that leaves fails what was asked")
+@case("close.server", "when a server disconnects, pending requests fail")
 async def _server(c: Conversation) -> None:
     stream = await c.asker.stream(b"!endless s", 2)
     await stream.take(2)
@@ -173,7 +169,7 @@ async def _ends(call: object) -> None:
     raise AssertionError("it ended in order, though the connection did not")
 
 
-@case("back.request", "the server asks the client")
+@case("back.request", "the server sends a request to the client")
 async def _back(c: Conversation) -> None:
     await echoes(c)
     assert c.back is not None
@@ -182,7 +178,7 @@ async def _back(c: Conversation) -> None:
     await fails(c.back.request(b"!fail no"), 0x201, "no")
 
 
-@case("back.stream", "the server takes a stream from the client")
+@case("back.stream", "the server requests a stream from the client")
 async def _back_stream(c: Conversation) -> None:
     await echoes(c)
     assert c.back is not None
@@ -193,7 +189,7 @@ async def _back_stream(c: Conversation) -> None:
     await flow.end()
 
 
-@case("back.fire", "the server fires at the client")
+@case("back.fire", "the server sends a fire-and-forget to the client")
 async def _back_fire(c: Conversation) -> None:
     await echoes(c)
     assert c.back is not None

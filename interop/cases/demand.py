@@ -24,7 +24,7 @@ def _opened(c: Conversation, kind: type) -> int:
     return [s for s in c.seen if s.direction == ">" and s.type == kind.TYPE][-1].stream  # type: ignore[attr-defined]
 
 
-@case("credit.one-by-one", "300 items, one asked for when the last has come", limit=20)
+@case("credit.one-by-one", "300 items, each requested after the previous one has arrived", limit=20)
 async def _one_by_one(c: Conversation) -> None:
     flow = await c.asker.stream(b"!count 300 1", 1)
     for i in range(300):
@@ -34,7 +34,7 @@ async def _one_by_one(c: Conversation) -> None:
     await flow.end()
 
 
-@case("credit.odd", "grants of odd numbers: 7, then 1, 3, 13, 31 in turns; never an item more", limit=20)
+@case("credit.odd", "odd grants: 7, then 1, 3, 13, 31 in rotation; never an item more", limit=20)
 async def _odd(c: Conversation) -> None:
     flow = await c.asker.stream(b"!endless odd", 7)
     granted = 7
@@ -50,7 +50,7 @@ async def _odd(c: Conversation) -> None:
     await c.facts.wait("canceled", tag="odd")
 
 
-@case("credit.steps", "1,000 items in grants of 3, each given long before it is used up", limit=20)
+@case("credit.steps", "1,000 items in grants of 3, each given long before the last is used up", limit=20)
 async def _steps(c: Conversation) -> None:
     flow = await c.asker.stream(b"!count 1000 4", 3)
     for _ in range(333):
@@ -60,7 +60,7 @@ async def _steps(c: Conversation) -> None:
     await flow.end()
 
 
-@case("credit.largest", "2³¹ - 1 at once for 5,000 items", limit=20)
+@case("credit.largest", "one grant of 2³¹ - 1 for 5,000 items", limit=20)
 async def _largest(c: Conversation) -> None:
     flow = await c.asker.stream(b"!count 5000 8", _LARGEST)
     got = await flow.take(5000)
@@ -93,7 +93,7 @@ async def _channel_odd(c: Conversation) -> None:
     await flow.end()
 
 
-@case("cancel.before-first", "a stream that is given up before its first item", smoke=True)
+@case("cancel.before-first", "a stream canceled before its first item", smoke=True)
 async def _before_first(c: Conversation) -> None:
     flow = await c.asker.stream(b"!never a", 5)
     await c.facts.wait("never", tag="a")
@@ -102,7 +102,7 @@ async def _before_first(c: Conversation) -> None:
     await echoes(c)
 
 
-@case("cancel.middle", "a stream that is given up with credit left: no item above what was granted")
+@case("cancel.middle", "a stream canceled with credit left: no item beyond the grant")
 async def _middle(c: Conversation) -> None:
     flow = await c.asker.stream(b"!endless a", 100)
     await flow.take(10)
@@ -113,7 +113,7 @@ async def _middle(c: Conversation) -> None:
     check(10 <= came <= 100, f"{came} items for 100")
 
 
-@case("cancel.after-end", "CANCEL for a request and a stream that are over harms nobody", audited=False)
+@case("cancel.after-end", "CANCEL for a completed request or stream has no effect", audited=False)
 async def _after_end(c: Conversation) -> None:
     await echoes(c)
     c.proxy.link.inject(">", f.Cancel(stream=_opened(c, f.RequestResponse)).encode())
@@ -125,12 +125,12 @@ async def _after_end(c: Conversation) -> None:
     await echoes(c)
 
 
-@case("cancel.requests-at-once", "256 requests that are given up together end their handlers", limit=30)
+@case("cancel.requests-at-once", "256 requests canceled together end their handlers", limit=30)
 async def _requests_at_once(c: Conversation) -> None:
     await _crowd(c, 256, "request")
 
 
-@case("cancel.streams-at-once", "200 streams, given up together after an item of each", limit=30)
+@case("cancel.streams-at-once", "200 streams, canceled together after one item of each", limit=30)
 async def _streams_at_once(c: Conversation) -> None:
     await _crowd(c, 200, "stream")
 
@@ -148,7 +148,7 @@ async def _crowd(c: Conversation, count: int, kind: str) -> None:
     await echoes(c)
 
 
-@case("cancel.in-a-row", "2,000 endless streams, eight at a time: five items of each, then enough", limit=60)
+@case("cancel.in-a-row", "2,000 endless streams, eight at a time, each canceled after five items", limit=60)
 async def _in_a_row(c: Conversation) -> None:
     async def row(name: str) -> None:
         for i in range(250):
@@ -169,13 +169,13 @@ def _burst(name: str, title: str, count: int, size: int) -> None:
         await echoes(c)
 
 
-_burst("echoes", "10,000 echoes at once", 10_000, 0)
-_burst("echoes-1k", "10,000 echoes of 1 KiB at once: more than connection_bytes", 10_000, 1_024)
-_burst("echoes-64k", "500 of 64 KiB at once: four times connection_bytes", 500, 65_536)
-_burst("echoes-1m", "24 of 1 MiB at once: three times connection_bytes", 24, 1_048_576)
+_burst("echoes", "10,000 concurrent echoes", 10_000, 0)
+_burst("echoes-1k", "10,000 concurrent echoes of 1 KiB: more than connection_bytes", 10_000, 1_024)
+_burst("echoes-64k", "500 of 64 KiB: four times connection_bytes", 500, 65_536)
+_burst("echoes-1m", "24 of 1 MiB: three times connection_bytes", 24, 1_048_576)
 
 
-@case("load.big-items", "eight streams at once, each of eight items of 256 KiB, two granted at a time", limit=60)
+@case("load.big-items", "eight concurrent streams, each of eight items of 256 KiB, two granted at a time", limit=60)
 async def _big_items(c: Conversation) -> None:
     async def one() -> None:
         flow = await c.asker.stream(b"!size 262144 0 8", 2)

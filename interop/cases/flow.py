@@ -21,7 +21,7 @@ async def _opened(c: Conversation, kind: type) -> int:
     return [s for s in c.seen if s.direction == ">" and s.type == kind.TYPE][-1].stream  # type: ignore[attr-defined]
 
 
-@case("cancel.request", "a request that is given up ends its handler", smoke=True)
+@case("cancel.request", "canceling a request ends its handler", smoke=True)
 async def _request(c: Conversation) -> None:
     flow = await c.asker.start_request(b"!never a")
     await c.facts.wait("never", tag="a")
@@ -30,7 +30,7 @@ async def _request(c: Conversation) -> None:
     await echoes(c)
 
 
-@case("cancel.stream", "a stream that is given up ends its producer", smoke=True)
+@case("cancel.stream", "canceling a stream ends its producer", smoke=True)
 async def _stream(c: Conversation) -> None:
     flow = await c.asker.stream(b"!endless a", 5)
     await flow.take(3)
@@ -39,7 +39,7 @@ async def _stream(c: Conversation) -> None:
     await echoes(c)
 
 
-@case("cancel.early", "a stream that is given up at once harms nobody")
+@case("cancel.early", "canceling a stream immediately has no other effect")
 async def _early(c: Conversation) -> None:
     for _ in range(10):
         flow = await c.asker.stream(b"!endless early", 1)
@@ -47,7 +47,7 @@ async def _early(c: Conversation) -> None:
     await echoes(c)
 
 
-@case("cancel.channel", "a channel that the requester gives up ends both ways")
+@case("cancel.channel", "a channel canceled by the requester ends in both directions")
 async def _channel(c: Conversation) -> None:
     flow = await c.asker.channel([b"!never a"], 5, open=True)
     await c.facts.wait("never", tag="a")
@@ -56,7 +56,7 @@ async def _channel(c: Conversation) -> None:
     await echoes(c)
 
 
-@case("cancel.channel-inbound", "a responder that wants no more items stops the requester's source only (RSocket D-6)")
+@case("cancel.channel-inbound", "a responder that cancels its input stops only the requester's source (RSocket D-6)")
 async def _inbound(c: Conversation) -> None:
     flow = await c.asker.channel([b"!take 2"], 5, endless=True)
     got = await flow.take(1)
@@ -66,7 +66,7 @@ async def _inbound(c: Conversation) -> None:
     await echoes(c)
 
 
-@case("cancel.fire", "CANCEL for a fire-and-forget harms nobody", audited=False)
+@case("cancel.fire", "CANCEL for a fire-and-forget has no effect", audited=False)
 async def _fire(c: Conversation) -> None:
     await c.asker.fire(b"done already")
     await c.facts.wait("fired", data=shown(b"done already"))
@@ -84,7 +84,7 @@ async def _one(c: Conversation) -> None:
     await flow.end()
 
 
-@case("credit.exact", "never more than was asked for", smoke=True)
+@case("credit.exact", "never more than was requested", smoke=True)
 async def _exact(c: Conversation) -> None:
     flow = await c.asker.stream(b"!endless a", 3)
     await flow.take(3)
@@ -98,7 +98,7 @@ async def _exact(c: Conversation) -> None:
     await flow.cancel()
 
 
-@case("credit.last", "a stream that ends with the last item granted says so, without being granted another")
+@case("credit.last", "a stream that ends with the last granted item completes without further credit")
 async def _last(c: Conversation) -> None:
     flow = await c.asker.stream(b"!count 3 1", 3)
     await flow.take(3)
@@ -141,7 +141,7 @@ async def _channel_answers(c: Conversation) -> None:
     await flow.end()
 
 
-@case("credit.channel-items", "a channel's items, taken one at a time by the responder")
+@case("credit.channel-items", "a channel's items, requested one at a time by the responder")
 async def _channel_items(c: Conversation) -> None:
     items = [b"!one", *(b"item %d" % i for i in range(20))]
     flow = await c.asker.channel(items, 100)
@@ -150,13 +150,13 @@ async def _channel_items(c: Conversation) -> None:
     await flow.end()
 
 
-@case("load.requests", "64 requests at once", limit=20, smoke=True)
+@case("load.requests", "64 concurrent requests", limit=20, smoke=True)
 async def _requests(c: Conversation) -> None:
     got = await asyncio.gather(*(c.asker.request(b"request %d" % i) for i in range(64)))
     check([item and item.data for item in got] == [shown(b"request %d" % i) for i in range(64)], "answers got mixed")
 
 
-@case("load.streams", "64 streams at once", limit=20)
+@case("load.streams", "64 concurrent streams", limit=20)
 async def _streams(c: Conversation) -> None:
     async def one(i: int) -> None:
         flow = await c.asker.stream(b"!count 20 %d" % (i + 2), 7)

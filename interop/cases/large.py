@@ -1,6 +1,6 @@
-"""Large payloads: in fragments where the peer makes them, and whole, which needs a larger frame limit than the default.
+"""Define cases with large payloads: in fragments if the peer makes them, and whole, in single frames.
 
-afflux fragments too: what is above 16 KiB in the cases "fragments", else what is above its default of 128 KiB.
+afflux fragments payloads above 16 KiB in the cases "fragments", and above its default of 128 KiB in the others.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from interop.conversation import Conversation, check
 from interop.program import digest, fill, read, shown
 from interop.responder import expected_sum
 
-WHOLE = {"frame_bytes": 0xFFFFFF}
-"For peers that send 4 MB in one frame."
 MTU = 16_384
 
 
@@ -47,8 +45,8 @@ def _sized(name: str, size: int, meta: int) -> None:
     short = name == "100k"
     case(f"fragments.up-{name}", f"a request of {about}, fragmented", limit=20, mtu=MTU, smoke=short)(up)
     case(f"fragments.down-{name}", f"an answer of {data}, fragmented", limit=20, mtu=MTU, smoke=short)(down)
-    case(f"whole.up-{name}", f"a request of {about}, in the peer's own frames", limit=20, limits=WHOLE)(up)
-    case(f"whole.down-{name}", f"an answer of {data}, in the peer's own frames", limit=20, limits=WHOLE)(down)
+    case(f"whole.up-{name}", f"a request of {about}, in the peer's own frames", limit=20)(up)
+    case(f"whole.down-{name}", f"an answer of {data}, in the peer's own frames", limit=20)(down)
 
 
 _sized("100k", 100_000, 1000)
@@ -56,7 +54,7 @@ _sized("1m", 1_000_000, 100_000)
 _sized("4m", 4_000_000, 0)
 
 
-@case("fragments.metadata-up", "100,000 bytes of metadata and hardly any data, fragmented", limit=20, mtu=MTU)
+@case("fragments.metadata-up", "100,000 bytes of metadata and little data, fragmented", limit=20, mtu=MTU)
 async def _metadata_up(c: Conversation) -> None:
     await _up(c, 10, 100_000)
 
@@ -66,9 +64,7 @@ async def _metadata_down(c: Conversation) -> None:
     await _down(c, 10, 100_000)
 
 
-@case(
-    "whole.metadata-down", "an answer with 100,000 bytes of metadata, in the peer's own frames", limit=20, limits=WHOLE
-)
+@case("whole.metadata-down", "an answer with 100,000 bytes of metadata, in the peer's own frames", limit=20)
 async def _whole_metadata(c: Conversation) -> None:
     await _down(c, 1000, 100_000)
 
@@ -81,7 +77,7 @@ async def _stream(c: Conversation) -> None:
     await flow.end()
 
 
-@case("fragments.channel", "large items both ways on one channel never mix", limit=20, mtu=MTU)
+@case("fragments.channel", "large items in both directions of one channel do not mix", limit=20, mtu=MTU)
 async def _channel(c: Conversation) -> None:
     items = [fill(60_000 + i, i) for i in range(12)]
     flow = await c.asker.channel(items, 100)
@@ -90,7 +86,7 @@ async def _channel(c: Conversation) -> None:
     await flow.end()
 
 
-@case("fragments.channel-up", "a channel of large items, summed up", limit=20, mtu=MTU)
+@case("fragments.channel-up", "a channel of large items, with a checksum", limit=20, mtu=MTU)
 async def _channel_up(c: Conversation) -> None:
     items = [b"!sum", *(fill(100_000, i) for i in range(8))]
     flow = await c.asker.channel(items, 2)
@@ -98,7 +94,7 @@ async def _channel_up(c: Conversation) -> None:
     await flow.end()
 
 
-@case("fragments.at-once", "four large requests and answers at once", limit=20, mtu=MTU)
+@case("fragments.at-once", "four concurrent large requests and answers", limit=20, mtu=MTU)
 async def _at_once(c: Conversation) -> None:
     await asyncio.gather(*(_up(c, 200_000 + i, 500) for i in range(2)), *(_down(c, 200_000, 0) for _ in range(2)))
 

@@ -80,7 +80,7 @@ async def _crowd(c: Conversation) -> None:
     await asyncio.gather(*(random.choice(kinds)(c, Random(random.random())) for _ in range(_MANY)))
 
 
-@case("load.mixed", "sixty interactions of every kind at once", limit=30, mtu=1500)
+@case("load.mixed", "sixty concurrent interactions of every kind", limit=30, mtu=1500)
 async def _mixed(c: Conversation) -> None:
     await _crowd(c)
     await echoes(c)

@@ -26,7 +26,7 @@ async def _beats(c: Conversation, count: int) -> None:
     await c.frame(f.Keepalive, "<", so_far + count)
 
 
-@case("lease.granted", "requests go out once there is a lease", lease=(20, 5))
+@case("lease.granted", "requests are sent once there is a lease", lease=(20, 5))
 async def _granted(c: Conversation) -> None:
     lease = f.decode((await c.frame(f.Lease, "<")).frame)
     check((lease.ttl_ms, lease.requests) == (20_000, 5), f"the lease is {lease}")  # type: ignore[attr-defined]
@@ -35,7 +35,7 @@ async def _granted(c: Conversation) -> None:
         await echoes(c)
 
 
-@case("lease.honoured", "no request goes out beyond the lease", lease=(20, 2), keepalive=0.1, lifetime=5, smoke=True)
+@case("lease.honoured", "no request is sent beyond the lease", lease=(20, 2), keepalive=0.1, lifetime=5, smoke=True)
 async def _honoured(c: Conversation) -> None:
     await c.asker.leased()
     await echoes(c)
@@ -55,18 +55,18 @@ async def _enforced(c: Conversation) -> None:
     check(isinstance(answer, f.ErrorFrame) and answer.code == 0x202, f"the answer is {answer}")
 
 
-@case("lease.renewed", "what waits for a lease goes out under the next ones", lease=(0.3, 2), limit=10)
+@case("lease.renewed", "requests that wait are sent under the next leases", lease=(0.3, 2), limit=10)
 async def _renewed(c: Conversation) -> None:
     if c.role == "server":
-        raise Skip("it grants once only")
+        raise Skip("it grants only one lease")
     await asyncio.gather(*(echoes(c, b"request %d" % i) for i in range(6)))
     check(sum(seen.type == f.Lease.TYPE for seen in c.seen) >= 3, "six requests under fewer than three leases")
 
 
-@case("lease.expires", "an expired lease is good for nothing", lease=(0.3, 100), keepalive=0.1, lifetime=5)
+@case("lease.expires", "an expired lease allows no request", lease=(0.3, 100), keepalive=0.1, lifetime=5)
 async def _expires(c: Conversation) -> None:
     if c.role == "client":
-        raise Skip("afflux grants again and again: lease.renewed")
+        raise Skip("afflux grants repeatedly: see lease.renewed")
     lease = f.decode((await c.frame(f.Lease, "<")).frame)
     await c.asker.leased()
     await echoes(c)
@@ -76,7 +76,7 @@ async def _expires(c: Conversation) -> None:
     check(_requests(c) == 1, f"{_requests(c)} requests, though the lease was over")
 
 
-@case("lease.back", "the server's requests go under the client's lease", lease=(20, 5), lease_back=(20, 2))
+@case("lease.back", "the server's requests use the client's lease", lease=(20, 5), lease_back=(20, 2))
 async def _back(c: Conversation) -> None:
     await c.frame(f.Lease, ">")
     assert c.back is not None
@@ -87,7 +87,7 @@ async def _back(c: Conversation) -> None:
 
 @case(
     "lease.kinds",
-    "each interaction takes one of the lease; a fifth goes without",
+    "each interaction uses one request of the lease; a fifth needs none",
     lease=(20, 4),
     keepalive=0.1,
     lifetime=5,
@@ -114,7 +114,7 @@ async def _largest(c: Conversation) -> None:
     await asyncio.gather(*(echoes(c, b"request %d" % i) for i in range(50)))
 
 
-@case("lease.refused", "a server without leases says UNSUPPORTED_SETUP", lease_alone=True, audited=False)
+@case("lease.refused", "a server without leases answers UNSUPPORTED_SETUP", lease_alone=True, audited=False)
 async def _refused(c: Conversation) -> None:
     code = await c.asker.refused()
     check(code == 2, f"it says {code}")
@@ -135,7 +135,7 @@ async def _count(c: Conversation, items: int) -> None:
     check([item.data for item in got] == expected, "not each item once and in order")
 
 
-@case("resume.idle", "the connection breaks while nothing happens", resume=True, limits=RATE, limit=10)
+@case("resume.idle", "the connection breaks while idle", resume=True, limits=RATE, limit=10)
 async def _idle(c: Conversation) -> None:
     await echoes(c)
     c.proxy.link.cut()
@@ -144,7 +144,7 @@ async def _idle(c: Conversation) -> None:
     await echoes(c)
 
 
-@case("resume.request", "an answer that was not there yet comes after the break", resume=True, limits=RATE, limit=10)
+@case("resume.request", "a pending answer arrives after the break", resume=True, limits=RATE, limit=10)
 async def _request(c: Conversation) -> None:
     await echoes(c)
     flow = await c.asker.start_request(b"!slow 400")
@@ -153,12 +153,12 @@ async def _request(c: Conversation) -> None:
     check((await flow.take(1))[0].data == shown(b"slow"), "another answer")
 
 
-@case("resume.stream", "a stream goes on: each item once, in order", resume=True, limits=RATE, limit=10, smoke=True)
+@case("resume.stream", "a stream continues: each item once, in order", resume=True, limits=RATE, limit=10, smoke=True)
 async def _stream(c: Conversation) -> None:
     await _count(c, 600)
 
 
-@case("resume.lost-up", "what the client had sent in vain is sent again", resume=True, limits=RATE, limit=10)
+@case("resume.lost-up", "frames lost from the client are sent again", resume=True, limits=RATE, limit=10)
 async def _lost_up(c: Conversation) -> None:
     await echoes(c)
     c.proxy.link.frozen = True
@@ -168,7 +168,7 @@ async def _lost_up(c: Conversation) -> None:
     check((await flow.take(1))[0].data == shown(b"lost on the way"), "another answer")
 
 
-@case("resume.lost-down", "what the server had sent in vain is sent again", resume=True, limits=RATE, limit=10)
+@case("resume.lost-down", "frames lost from the server are sent again", resume=True, limits=RATE, limit=10)
 async def _lost_down(c: Conversation) -> None:
     flow = await c.asker.stream(b"!count 40 16", 10)
     got = await flow.take(10)
@@ -182,7 +182,7 @@ async def _lost_down(c: Conversation) -> None:
     check([item.data for item in got] == expected, "not each item once and in order")
 
 
-@case("resume.channel", "a channel goes on, both ways", resume=True, limits=RATE, limit=10)
+@case("resume.channel", "a channel continues in both directions", resume=True, limits=RATE, limit=10)
 async def _channel(c: Conversation) -> None:
     items = [b"!sum", *(b"item %d" % i for i in range(300))]
     flow = await c.asker.channel(items, 10)
@@ -219,7 +219,7 @@ async def _cuts(c: Conversation) -> None:
 
 @case(
     "resume.requests",
-    "twenty answers that are awaited when it breaks come once each",
+    "twenty answers pending at the break arrive once each",
     resume=True,
     limits=RATE,
     limit=10,
@@ -234,9 +234,7 @@ async def _requests_under_way(c: Conversation) -> None:
     await echoes(c)
 
 
-@case(
-    "resume.fragments-up", "it breaks within the fragments of a request", resume=True, limits=RATE, limit=10, mtu=1500
-)
+@case("resume.fragments-up", "a break within the fragments of a request", resume=True, limits=RATE, limit=10, mtu=1500)
 async def _fragments_up(c: Conversation) -> None:
     await echoes(c)
     c.proxy.link.frozen = True
@@ -248,7 +246,9 @@ async def _fragments_up(c: Conversation) -> None:
     check(got.startswith(f"{len(data)} {digest(data)}".encode()), f"arrived as {got!r}")
 
 
-@case("resume.fragments-down", "it breaks within those of an answer", resume=True, limits=RATE, limit=10, mtu=1500)
+@case(
+    "resume.fragments-down", "a break within the fragments of an answer", resume=True, limits=RATE, limit=10, mtu=1500
+)
 async def _fragments_down(c: Conversation) -> None:
     await echoes(c)
     c.proxy.link.mute = True
@@ -258,7 +258,7 @@ async def _fragments_down(c: Conversation) -> None:
     check((await flow.take(1))[0].data == shown(fill(40_000, 1)), "another answer")
 
 
-@case("resume.lost-cancel", "a cancel that was lost is sent again", resume=True, limits=RATE, limit=10)
+@case("resume.lost-cancel", "a lost CANCEL is sent again", resume=True, limits=RATE, limit=10)
 async def _lost_cancel(c: Conversation) -> None:
     flow = await c.asker.start_request(b"!never a")
     await c.facts.wait("never", tag="a")
@@ -270,7 +270,7 @@ async def _lost_cancel(c: Conversation) -> None:
     await echoes(c)
 
 
-@case("resume.refused", "a server without resumption says REJECTED_SETUP", resume_alone=True, audited=False)
+@case("resume.refused", "a server without resumption answers REJECTED_SETUP", resume_alone=True, audited=False)
 async def _resume_refused(c: Conversation) -> None:
     code = await c.asker.refused()
     check(code == 3, f"it says {code}")
@@ -278,7 +278,7 @@ async def _resume_refused(c: Conversation) -> None:
 
 @case(
     "resume.unknown",
-    "an unknown token is REJECTED_RESUME, and the others are not harmed",
+    "an unknown token receives REJECTED_RESUME, and other sessions are unaffected",
     transports=("tcp",),
     resume=True,
     limits=RATE,

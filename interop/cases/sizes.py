@@ -53,7 +53,7 @@ async def _four_up(c: Conversation) -> None:
     check(item is not None, "no answer")
 
 
-@case("sizes.4m-echo", "4 MiB there and back", limit=30)
+@case("sizes.4m-echo", "4 MiB echoed", limit=30)
 async def _four(c: Conversation) -> None:
     await _echo(c, _FOUR, None)
 

@@ -183,7 +183,7 @@ def test_the_page_shows_every_case_and_every_fault() -> None:
         assert f"\n| {case.name.partition('.')[2]} | {case.title} | " in text
     for entry in known.KNOWN:
         assert " ".join(entry.why.split())[:60] in " ".join(text.split())
-    assert "| echo | data and metadata come back as they went | ✓ ✓ | ✓ ✓ | ✓ ✓ | ✗ ✗ | ✓ ✓ | ✓ ✓ | ✓ ✓ | ✓ ✓ |" in text
+    assert "| echo | data and metadata are echoed unchanged | ✓ ✓ | ✓ ✓ | ✓ ✓ | ✗ ✗ | ✓ ✓ | ✓ ✓ | ✓ ✓ | ✓ ✓ |" in text
     assert text.endswith("\n")
 
 
