@@ -34,7 +34,7 @@ def test_the_route_of_a_payload() -> None:
 
 
 def test_metadata_that_is_not_composite_is_invalid() -> None:
-    with pytest.raises(afflux.Invalid, match="not be read"):
+    with pytest.raises(afflux.Invalid, match="cannot be read"):
         afflux.route_of(Payload(b"", b"\xfe\x00\x00\x50x"))
 
 
@@ -96,10 +96,10 @@ def test_a_function_without_a_route_takes_the_rest(router: Router) -> None:
 
 
 def test_a_route_has_one_function(router: Router) -> None:
-    with pytest.raises(ValueError, match=r'request "a\.b" has a function already'):
+    with pytest.raises(ValueError, match=r'request "a\.b" already has a function'):
         router.request("a.b")(lambda payload: None)
     router.push(lambda metadata: None)
-    with pytest.raises(ValueError, match="push has a function already"):
+    with pytest.raises(ValueError, match="push already has a function"):
         router.push(lambda metadata: None)
 
 
@@ -189,13 +189,13 @@ def test_a_place_has_a_type_that_there_is(route: str, words: str) -> None:
 def test_a_pattern_has_one_function_too() -> None:
     router = Router()
     router.stream("a.{x}")(lambda payload, x: None)
-    with pytest.raises(ValueError, match=r'stream "a\.\{x\}" has a function already'):
+    with pytest.raises(ValueError, match=r'stream "a\.\{x\}" already has a function'):
         router.stream("a.{x}")(lambda payload, x: None)
 
 
 def test_options_are_known() -> None:
     with pytest.raises(
-        TypeError, match='no option "timout"; there is: codec, concurrent, rate, payload_bytes, timeout'
+        TypeError, match='unknown route option "timout"; known: codec, concurrent, rate, payload_bytes, timeout'
     ):
         Router().request("a", timout=1)  # type: ignore[call-arg] # what a user may do
 
@@ -369,31 +369,31 @@ def mistakes() -> list[tuple[str, str, Any, str]]:
     def no_item(items: AsyncIterator[complex], x: str) -> None: ...
 
     return [
-        ("request", "a", nothing, "it takes nothing; the first parameter is the payload, or the items of a channel"),
-        ("request", "a", by_name, "it takes nothing"),
+        ("request", "a", nothing, "it has no parameter; the first parameter is the payload, or the items of a channel"),
+        ("request", "a", by_name, "it has no parameter"),
         ("stream", "a.{x}", no_place, 'the route has the place "x", but there is no parameter x'),
-        ("request", "a.{x}", place_first, "the first parameter is the payload, and x is a place"),
+        ("request", "a.{x}", place_first, "the first parameter is the payload, but x is a place"),
         (
             "request",
             "a.{x}",
             unknown,
-            "nothing supplies the parameter other; by name there are the places (x), by type",
+            "the parameter other has no source; places of the route: x; further types",
         ),
-        ("fire", "a.{x}", unknown_untyped, "nothing supplies the parameter other"),
+        ("fire", "a.{x}", unknown_untyped, "the parameter other has no source"),
         (
             "request",
             "a",
             partial(unknown, x="1"),
-            "nothing supplies the parameter other; by name there are the places (non",
+            "the parameter other has no source; places of the route: none",
         ),
-        ("request", "a.{x}", positional, "x is given by name, so it can not stand before the /"),
-        ("request", "a.{x}", no_text, "no text stands for list[int]"),
+        ("request", "a.{x}", positional, "x is passed by name, so it cannot be positional-only"),
+        ("request", "a.{x}", no_text, "list[int] has no text form"),
         ("request", "a.{x:int}", other_type, "the place x is int in the route and float in the function"),
-        ("request", "a.{x}", no_data, "data can not become complex"),
-        ("request", "a.{x}", no_data_inside, "data can not become complex"),
-        ("request", "a.{x}", no_name, "the type of data is not known when the function is registered: name 'Nowhere'"),
-        ("channel", "a.{x}", no_items, "items is the items of a channel: an AsyncIterator[…], not list[int]"),
-        ("channel", "a.{x}", no_item, "data can not become complex"),
+        ("request", "a.{x}", no_data, "data cannot be decoded to complex"),
+        ("request", "a.{x}", no_data_inside, "data cannot be decoded to complex"),
+        ("request", "a.{x}", no_name, "the type of data is unknown when the function is registered: name 'Nowhere'"),
+        ("channel", "a.{x}", no_items, "items gets the items of a channel: expected AsyncIterator[…], not list[int]"),
+        ("channel", "a.{x}", no_item, "data cannot be decoded to complex"),
     ]
 
 
@@ -689,42 +689,42 @@ async def test_what_is_asked_of_a_client_is_of_the_type_that_it_said() -> None:
             b"[]",
             None,
             afflux.Invalid,
-            "the answer can not be application/octet-stream; it can be ",
+            "the answer cannot be application/octet-stream; accept one of: ",
         ),
         (
             "total",
             b"x",
             "image/png",
             afflux.Invalid,
-            "the data is image/png, for which there is no codec; there is: ap",
+            "the data is image/png, for which there is no codec; available: ap",
         ),
         (
             "now",
             b"",
             None,
             afflux.Invalid,
-            "the answer can not be application/octet-stream; it can be ",
+            "the answer cannot be application/octet-stream; accept one of: ",
         ),
         (
             "now",
             b"",
             "text/plain",
             afflux.Invalid,
-            "the answer can not be text/plain; it can be application/json, application/cbor, application/msgpack: name",
+            "the answer cannot be text/plain; accept one of: application/json, application/cbor, application/msgpack",
         ),
         (
             "number",
             b"",
             None,
             afflux.Invalid,
-            "the answer can not be application/octet-stream; it can be ",
+            "the answer cannot be application/octet-stream; accept one of: ",
         ),
         (
             "untold",
             b"x",
             None,
             afflux.Invalid,
-            "the answer can not be application/octet-stream; it can be ",
+            "the answer cannot be application/octet-stream; accept one of: ",
         ),
         ("wrong", b"{}", JSON, afflux.ApplicationError, "application error"),
         (
@@ -750,9 +750,9 @@ async def test_what_a_client_is_told(  # a table of what may go wrong
 async def test_metadata_that_can_not_be_read_over_a_connection() -> None:
     async with afflux.serve("mem://unread", shop()) as server, afflux.connect(server.uri) as peer:
         broken = compose([("a/b", b"")], route="total") + b"\xfa\x00\x00\x50x"
-        with pytest.raises(afflux.Invalid, match="the metadata not be read"):
+        with pytest.raises(afflux.Invalid, match="the metadata cannot be read"):
             await peer.request(b"[]", metadata=broken)
-        with pytest.raises(afflux.Invalid, match="the metadata not be read"):
+        with pytest.raises(afflux.Invalid, match="the metadata cannot be read"):
             await peer.request(b"[]", metadata=b"\xfe\x00\x00\x50x")
 
 
@@ -878,7 +878,7 @@ async def test_as_many_calls_at_once_as_the_route_says(uri: str) -> None:
         await held.entered.get()
         with pytest.raises(afflux.Rejected) as caught:
             await peer.request(b"", route="hold.y")
-        assert str(caught.value) == 'route "hold.{x}": too many calls at once (limit "concurrent")'
+        assert str(caught.value) == 'route "hold.{x}": too many concurrent calls (limit "concurrent")'
         async with peer.stream(route="hold.x") as items:  # another verb, another route
             assert (await anext(items)).data == b"first"
         assert (await peer.request(b"", route="free")).data == b"free"
@@ -911,7 +911,7 @@ async def test_a_stream_has_its_place_for_as_long_as_it_lasts(uri: str) -> None:
             first = peer.stream(b"", route="hold.x", credit=1)
             await anext(first)  # its function waits for credit, and is not done
             for verb in (peer.stream(route="hold.x"), peer.stream(route="hold.y")):
-                with pytest.raises(afflux.Rejected, match="too many calls at once"):
+                with pytest.raises(afflux.Rejected, match="too many concurrent calls"):
                     await anext(verb)
             first.cancel()
             await peer.request(route="free")
@@ -927,7 +927,7 @@ async def test_a_channel_has_its_place_for_as_long_as_it_lasts(uri: str) -> None
             assert (await anext(items)).data == b"a"
             await held.entered.get()
             async with peer.channel([b"b"], route="hold.x") as others:
-                with pytest.raises(afflux.Rejected, match="too many calls at once"):
+                with pytest.raises(afflux.Rejected, match="too many concurrent calls"):
                     await anext(others)
         await held.left.get()
         await peer.request(route="free")
@@ -941,11 +941,11 @@ async def test_as_many_calls_in_a_time_as_the_route_says(uri: str) -> None:
     async with afflux.serve(uri, held.router) as server, afflux.connect(server.uri) as peer:
         for _ in range(2):
             await peer.request(route="hold.free")
-        with pytest.raises(afflux.Rejected, match=r'route "hold.\{x\}": too many calls in this time \(limit "rate"\)'):
+        with pytest.raises(afflux.Rejected, match=r'route "hold.\{x\}": too many calls per second \(limit "rate"\)'):
             await peer.request(route="hold.free")
         held.clock.now += 2
         await peer.request(route="hold.free")
-        with pytest.raises(afflux.Rejected, match="too many calls in this time"):
+        with pytest.raises(afflux.Rejected, match="too many calls per second"):
             await peer.request(route="hold.free")
 
 
@@ -956,16 +956,16 @@ async def test_a_payload_as_large_as_the_route_says(uri: str) -> None:
         exactly = bytes(64 - metadata)
         assert (await peer.request(exactly, route="hold.free")).data == exactly
         for _ in range(2):
-            with pytest.raises(afflux.Rejected, match=r'too large a payload \(limit "payload_bytes"\)'):
+            with pytest.raises(afflux.Rejected, match=r'the payload is too large \(limit "payload_bytes"\)'):
                 await peer.request(exactly + b"x", route="hold.free")
-        with pytest.raises(afflux.Rejected, match="too large a payload"):
+        with pytest.raises(afflux.Rejected, match="the payload is too large"):
             await anext(peer.stream(exactly + b"x", route="hold.free"))
         async with peer.channel([exactly + b"x"], route="hold.free") as items:
-            with pytest.raises(afflux.Rejected, match="too large a payload"):
+            with pytest.raises(afflux.Rejected, match="the payload is too large"):
                 await anext(items)
         async with peer.channel([b"a", bytes(64), bytes(65)], route="hold.free") as items:
             assert [(await anext(items)).data for _ in range(2)] == [b"a", bytes(64)]
-            with pytest.raises(afflux.Canceled, match="too large an item"):  # it may have been processed
+            with pytest.raises(afflux.Canceled, match="the item is too large"):  # it may have been processed
                 await anext(items)
 
 
@@ -982,7 +982,7 @@ async def test_items_of_a_channel_with_a_limit_are_those_of_any_channel(uri: str
     async with afflux.serve(uri, router) as server, afflux.connect(server.uri) as peer:
         async with peer.channel([b"a", b"b", bytes(65)], route="c") as items:
             assert [(await anext(items)).data for _ in range(2)] == [b"a", b"b"]
-            with pytest.raises(afflux.Canceled, match="too large an item"):
+            with pytest.raises(afflux.Canceled, match="the item is too large"):
                 await anext(items)
 
 
@@ -1024,16 +1024,16 @@ async def test_time_without_credit_is_not_the_functions() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"concurrent": 0}, "concurrent is at least 1, not 0"),
-        ({"concurrent": 1.5}, "concurrent is a number of calls, not 1.5"),
-        ({"concurrent": True}, "concurrent is a number of calls, not True"),
-        ({"rate": 5}, "rate is"),
-        ({"rate": (0, 1)}, "rate is"),
-        ({"rate": (1, -1)}, "rate is"),
-        ({"payload_bytes": -1}, "payload_bytes is 0 or more, not -1"),
-        ({"timeout": 0}, "timeout is seconds, above 0 and at most a day, not 0"),
-        ({"timeout": float("inf")}, "timeout is seconds"),
-        ({"middleware": [RouteLimits]}, "a middleware is an object: write RouteLimits"),
+        ({"concurrent": 0}, "concurrent must be at least 1, not 0"),
+        ({"concurrent": 1.5}, "concurrent must be a number of calls, not 1.5"),
+        ({"concurrent": True}, "concurrent must be a number of calls, not True"),
+        ({"rate": 5}, "rate must be"),
+        ({"rate": (0, 1)}, "rate must be"),
+        ({"rate": (1, -1)}, "rate must be"),
+        ({"payload_bytes": -1}, "payload_bytes must be 0 or more, not -1"),
+        ({"timeout": 0}, "timeout must be seconds, above 0 and at most a day, not 0"),
+        ({"timeout": float("inf")}, "timeout must be seconds"),
+        ({"middleware": [RouteLimits]}, "a middleware must be an instance: write RouteLimits"),
     ],
 )
 def test_limits_that_can_not_be(options: Any, words: str) -> None:

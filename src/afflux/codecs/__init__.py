@@ -1,28 +1,28 @@
-"""Codecs: which bytes stand for a value, by MIME type. Which type a request asks for is the router's to say.
+"""Encode and decode values by MIME type. The router selects the type of a request.
 
 ::
 
     data = codecs.encode({"symbol": "EUR", "bid": 1.08}, "application/json")
     price = codecs.decode(reply.data, "application/json", Price)        # a dataclass
 
-The formats and what is special about each:
+The formats:
 
-| MIME type | holds | notes |
+| MIME type | values | notes |
 |---|---|---|
 | ``application/octet-stream`` | bytes and text | text is UTF-8 |
-| ``text/plain`` | text and what has one: int, UUID, … | UTF-8 |
-| ``application/json``, ``text/json`` | lists, maps, dataclasses, … | bytes go as base64, NaN and Infinity as null |
-| ``application/cbor`` | the same | tags are refused, but for moments and large integers |
-| ``application/msgpack``, ``application/x-msgpack`` | the same | no extensions but moments |
+| ``text/plain`` | text, and types with a text form: int, UUID, … | UTF-8 |
+| ``application/json``, ``text/json`` | lists, maps, dataclasses, … | bytes as base64, NaN and Infinity as null |
+| ``application/cbor`` | as JSON | tags are refused, except those of times and large integers |
+| ``application/msgpack``, ``application/x-msgpack`` | as JSON | extensions are refused, except that of times |
 
-All but the first two need the extra ``codecs``: ``msgspec`` reads, writes and checks, ``cbor2`` knows CBOR. What a
-value may be is written in the documentation of msgspec: dataclasses, TypedDict, NamedTuple, Enum, Literal, UUID,
-datetime, Decimal, lists, maps, unions of what can be told apart. Nothing is guessed: ``"1"`` is no int. Unknown keys
-are ignored, missing ones need a default. ``application/cloudevents+json`` is read as JSON, and likewise for ``+cbor``
-and ``+msgpack``. Parameters such as ``; charset=utf-8`` are not looked at.
+All but the first two need the extra ``codecs``: ``msgspec`` encodes, decodes and checks, ``cbor2`` parses CBOR. The
+documentation of msgspec lists the supported types: dataclasses, TypedDict, NamedTuple, Enum, Literal, UUID, datetime,
+Decimal, lists, maps, unions of distinguishable types. Values are not coerced: ``"1"`` is not an int. Unknown keys are
+ignored, missing ones need a default. ``application/cloudevents+json`` is read as JSON; ``+cbor`` and ``+msgpack`` work
+alike. Parameters such as ``; charset=utf-8`` are ignored.
 
-Nothing that is read creates objects by name, or allocates by a length that the data declares, and what nests too deep
-is refused. Of two equal keys the last one counts.
+Decoding never creates objects by name or allocates a declared length, and refuses data that is nested too deep. Of two
+equal keys the last one counts.
 """
 
 from __future__ import annotations
@@ -41,45 +41,45 @@ __all__ = ["Codec", "available", "decode", "encode", "find", "register"]
 
 
 class Codec:
-    """One format. For one of your own: subclass it, name its type, write the two methods, and ``register`` it."""
+    """A format. For a new one, subclass this, set ``mime``, implement both methods, and ``register`` an instance."""
 
     mime: str = ""
-    "Its MIME type."
+    "The MIME type."
     aliases: tuple[str, ...] = ()
     "Other names of the type."
     needs: str = ""
-    "The module of the extra ``codecs`` that it works with; empty for none."
+    "The required module of the extra ``codecs``; empty for none."
 
     def encode(self, value: Any) -> bytes:
-        """The bytes of a value.
+        """Encode a value.
 
         Raises:
-            TypeError, ValueError: this format has no bytes for it.
+            TypeError, ValueError: the format cannot represent the value.
         """
         raise NotImplementedError
 
     def decode(self, data: bytes, kind: Any = Any) -> Any:
-        """The value of bytes, as a ``kind``.
+        """Decode bytes to a ``kind``.
 
         Raises:
-            Invalid: the bytes are not of this format, or are no ``kind``; the text says where.
+            Invalid: the bytes are not of this format, or not a ``kind``; the text contains the place.
         """
         raise NotImplementedError
 
     def check(self, kind: Any) -> None:
-        """Raise TypeError when data can never become a ``kind``; a router asks when a function is registered."""
+        """Raise TypeError if data cannot be decoded to a ``kind``. A router calls it when a function is registered."""
 
     def holds(self, kind: Any) -> bool:
-        """Whether values of a type can be written; a router does not choose a codec that can not."""
+        """Whether values of a type can be encoded; a router selects only such codecs."""
         return True
 
     def called(self, mime: str) -> bool:
-        """Whether a MIME type is a name of this one."""
+        """Whether a MIME type is a name of this format."""
         return _base(mime) in (self.mime, *self.aliases)
 
     @property
     def available(self) -> bool:
-        """Whether what it needs is installed."""
+        """Whether the required modules are installed."""
         return not self.needs or _installed(self.needs)
 
     def __repr__(self) -> str:
@@ -102,14 +102,14 @@ class _Octets(Codec):
             return value.encode()
         if isinstance(value, bytes | bytearray | memoryview):
             return bytes(value)
-        raise TypeError(f"{self.mime} holds bytes and text, not a {type(value).__name__}")
+        raise TypeError(f"{self.mime} represents bytes and text, not {type(value).__name__}")
 
     def decode(self, data: bytes, kind: Any = Any) -> Any:
         if kind in (bytes, Any, object):
             return data
         if kind is str:
             return _text(data, self.mime)
-        raise Invalid(f"the data is {self.mime}, which holds no {name_of(kind)}; there is: {', '.join(available())}")
+        raise _unrepresentable(self.mime, kind)
 
 
 class _Text(Codec):
@@ -130,16 +130,19 @@ class _Text(Codec):
         try:
             read = text_reader(str if kind in (Any, object) else kind)
         except TypeError:
-            there = ", ".join(available())
-            raise Invalid(f"the data is {self.mime}, which holds no {name_of(kind)}; there is: {there}") from None
+            raise _unrepresentable(self.mime, kind) from None
         try:
             return read(text)
         except Mismatch as mismatch:
-            raise Invalid(mismatch.told("data")) from None
+            raise Invalid(mismatch.text("data")) from None
+
+
+def _unrepresentable(mime: str, kind: Any) -> Invalid:
+    return Invalid(f"the data is {mime}, which cannot represent {name_of(kind)}; available: {', '.join(available())}")
 
 
 class _Structured(Codec):
-    """A format of lists and maps: ``msgspec`` writes, reads and checks."""
+    """A format of lists and maps, encoded, decoded and checked by ``msgspec``."""
 
     needs = "msgspec"
 
@@ -149,7 +152,7 @@ class _Structured(Codec):
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             text = _DEEP if isinstance(error, RecursionError) else error
-            raise kind(f"{self.mime} can not hold this: {text}") from None
+            raise kind(f"{self.mime} cannot represent this: {text}") from None
 
     def decode(self, data: bytes, kind: Any = Any) -> Any:
         msgspec = _module("msgspec", self)
@@ -165,26 +168,26 @@ class _Structured(Codec):
         _checked(_module("msgspec", self), kind)
 
     def dump(self, value: Any) -> bytes:
-        """The bytes of a value."""
+        """Encode a value."""
         raise NotImplementedError
 
     def load(self, data: bytes, kind: Any) -> Any:
-        """The value of bytes."""
+        """Decode bytes."""
         raise NotImplementedError
 
 
-_DEEP: Final = "it nests too deep"
+_DEEP: Final = "it is nested too deep"
 
 
 @lru_cache(maxsize=1024)
 def _checked(msgspec: Any, kind: Any) -> None:
-    """Raise TypeError for a type that data can never become, at any depth."""
+    """Raise TypeError for a type that data cannot be decoded to, at any depth."""
     msgspec.json.Decoder(kind)
     waiting, seen = [msgspec.inspect.type_info(kind)], set()
     while waiting:
         info = waiting.pop()
         if isinstance(info, msgspec.inspect.CustomType):
-            raise TypeError(f"data can not become {name_of(info.cls)}")
+            raise TypeError(f"data cannot be decoded to {name_of(info.cls)}")
         parts = [value for name in info.__struct_fields__ for value in _each(getattr(info, name))]
         parts = [part.type if isinstance(part, msgspec.inspect.Field) else part for part in parts]
         waiting += [part for part in parts if isinstance(part, msgspec.inspect.Type) and id(part) not in seen]
@@ -224,7 +227,7 @@ def _no_extension(code: int, data: memoryview) -> NoReturn:
 
 
 class _Cbor(_Structured):
-    """cbor2 knows the format, msgspec the types."""
+    """CBOR, parsed by cbor2 and converted by msgspec."""
 
     mime = "application/cbor"
 
@@ -255,14 +258,14 @@ class _Cbor(_Structured):
 
 
 _DEPTH: Final = 400
-"How deep CBOR may nest; the others end at about the same depth."
+"The maximum depth of CBOR, about that of the other formats."
 
 
 class _NoTags(dict[int, Callable[..., Any]]):
-    """What cbor2 looks tags up in: those that it may read itself are not in it, any other is refused."""
+    """The table in which cbor2 looks up tags. Tags that it decodes itself are missing, all others are refused."""
 
     def __missing__(self, tag: int) -> NoReturn:
-        if tag in (0, 1, 2, 3):  # moments, as text and as a number; large integers
+        if tag in (0, 1, 2, 3):  # times as text and as a number; large integers
             raise KeyError(tag)
         raise ValueError(f"tag {tag} is not supported")
 
@@ -299,52 +302,52 @@ _codecs: dict[str, Codec] = {}
 
 
 def register(codec: Codec, *, replace: bool = False) -> Codec:
-    """Add a codec under its MIME type and its aliases, for everybody in this process.
+    """Add a codec under its MIME type and its aliases, for the whole process.
 
     Raises:
-        ValueError: one of its names has a codec already, and ``replace`` is not said.
-        TypeError: it is no object of a subclass of Codec, or has no MIME type.
+        ValueError: one of its names already has a codec, and ``replace`` is False.
+        TypeError: the argument is not an instance of a subclass of Codec, or has no MIME type.
     """
     if not isinstance(codec, Codec) or not codec.mime:
-        raise TypeError(f"a codec is an object of a subclass of Codec with a mime, not {codec!r}")
+        raise TypeError(f"a codec must be an instance of a subclass of Codec with a mime, not {codec!r}")
     names = [_base(name) for name in (codec.mime, *codec.aliases)]
     taken = [name for name in names if name in _codecs]
     if taken and not replace:
-        raise ValueError(f"{taken[0]} has a codec already")
+        raise ValueError(f"{taken[0]} already has a codec")
     _codecs.update(dict.fromkeys(names, codec))
     return codec
 
 
 def available() -> tuple[str, ...]:
-    """The MIME types that can be read and written here, with what is installed."""
+    """Return the MIME types whose required modules are installed."""
     return tuple(dict.fromkeys(codec.mime for codec in _codecs.values() if codec.available))
 
 
 def find(mime: str) -> Codec:
-    """The codec for a MIME type.
+    """Return the codec for a MIME type.
 
     Raises:
-        Unsupported: there is none; the text has the list of what there is.
-        MissingExtra: what it works with is not installed.
+        Unsupported: the type has no codec; the text lists the available types.
+        MissingExtra: a required module is not installed.
     """
     base = _base(mime)
     codec = _codecs.get(base)
     if codec is None and "+" in base:
         codec = _codecs.get(f"application/{base.rpartition('+')[2]}")
     if codec is None:
-        raise Unsupported(f"there is no codec for {mime[:130]!r}; there is: {', '.join(available())}")
+        raise Unsupported(f"no codec for {mime[:130]!r}; available: {', '.join(available())}")
     if not codec.available:
         raise MissingExtra(codec.mime, "codecs")
     return codec
 
 
 def encode(value: Any, mime: str) -> bytes:
-    """A value as bytes of a MIME type. Raises as ``find`` and ``Codec.encode`` do."""
+    """Encode a value by MIME type. Raises as ``find`` and ``Codec.encode`` do."""
     return find(mime).encode(value)
 
 
 def decode(data: bytes, mime: str, kind: Any = Any) -> Any:
-    """The value of bytes of a MIME type, as a ``kind``. Raises as ``find`` and ``Codec.decode`` do."""
+    """Decode bytes by MIME type to a ``kind``. Raises as ``find`` and ``Codec.decode`` do."""
     return find(mime).decode(data, kind)
 
 

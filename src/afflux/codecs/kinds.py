@@ -1,4 +1,4 @@
-"""What types are, what they are called, and what is said when a value is not of one. Nothing is converted here."""
+"""Inspect and name types, and describe values of the wrong type."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ __all__ = ["Mismatch", "bare", "choices", "is_union", "name_of", "not_a", "one_o
 
 
 class Mismatch(ValueError):
-    """A value that is not what was asked for. Its text says where, what was expected and what came."""
+    """A value of the wrong type. Its text contains the place, the expected type and the value."""
 
     def __init__(self, expected: str, found: str) -> None:
         super().__init__(expected, found)
         self.expected = expected
-        "What would be right."
+        "The expected type."
         self.found = found
-        "What came, in few words."
+        "A short description of the value."
         self.path: list[str] = []
-        "Where: keys and indexes, the innermost first."
+        "The place: keys and indexes, the innermost first."
 
     def within(self, step: str) -> Mismatch:
-        """The same, seen from one level further out."""
+        """Add an outer key or index to the place."""
         self.path.append(step)
         return self
 
-    def told(self, root: str) -> str:
-        """The text; ``root`` is what the whole value is called."""
+    def text(self, root: str) -> str:
+        """Return the text, with ``root`` as the name of the whole value."""
         return f"{root}{''.join(reversed(self.path))}: expected {self.expected}, {self.found}"
 
     def __str__(self) -> str:
-        return self.told("the value")
+        return self.text("the value")
 
 
 def not_a(expected: str, value: object) -> Mismatch:
-    """The mismatch of a value that came."""
+    """Return the mismatch of a value."""
     return Mismatch(expected, f"not {shown(value)}")
 
 
 def shown(value: object) -> str:
-    """A value in few words; never more than a glimpse of what it holds."""
+    """Describe a value in a few words, with little of its content."""
     match value:
         case dict():
             return "a map"
@@ -57,7 +57,7 @@ def shown(value: object) -> str:
 
 
 def name_of(kind: Any) -> str:
-    """A type as people write it: ``list[int]``, ``Order``, ``str | None``."""
+    """Return the name of a type: ``list[int]``, ``Order``, ``str | None``."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind is type(None) or kind is ...:
         return "None" if kind is not ... else "..."
@@ -71,7 +71,7 @@ def name_of(kind: Any) -> str:
 
 
 def bare(kind: Any) -> Any:
-    """A type without Annotated, NewType, Required and the names of aliases; None is the type of None."""
+    """Return a type without Annotated, NewType, Required and alias names; None stands for the type of None."""
     while True:
         if typing.get_origin(kind) in (typing.Annotated, typing.Required, typing.NotRequired):
             kind = typing.get_args(kind)[0]
@@ -89,10 +89,10 @@ def is_union(kind: Any) -> bool:
 
 
 def choices(kind: Any) -> list[tuple[Any, Any]] | None:
-    """The plain values of an Enum or a Literal, and what each stands for; None for anything else.
+    """Return the plain values of an Enum or a Literal, each with its member; None for any other type.
 
     Raises:
-        TypeError: a member that has no plain value, such as a tuple.
+        TypeError: the value of a member is not plain, such as a tuple.
     """
     if typing.get_origin(kind) is Literal:
         found = [(value.value if isinstance(value, Enum) else value, value) for value in typing.get_args(kind)]
@@ -102,11 +102,11 @@ def choices(kind: Any) -> list[tuple[Any, Any]] | None:
         return None
     for value, _ in found:
         if type(value) not in (str, int, float, bool, bytes, type(None)):
-            raise TypeError(f"{name_of(kind)} has a member that is {shown(value)}; data and text have no such value")
+            raise TypeError(f"{name_of(kind)} has a member that is {shown(value)}, which has no form as data or text")
     return found
 
 
 def one_of(kind: Any, members: list[tuple[Any, Any]]) -> str:
-    """What is expected where a value has to be one of some: ``'buy' or 'sell'``, ``Side ('buy' or 'sell')``."""
+    """Describe a choice: ``'buy' or 'sell'``, ``Side ('buy' or 'sell')``."""
     known = " or ".join(shown(value) for value, _ in members[:8]) + (" …" if len(members) > 8 else "")
     return f"{name_of(kind)} ({known})" if isinstance(kind, type) else known

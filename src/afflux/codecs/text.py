@@ -1,4 +1,4 @@
-"""Typed values and their text: places of a route, keys of a map, text/plain."""
+"""Convert values to text and back, for the places of a route and text/plain."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["FROM_TEXT", "text_of", "text_reader"]
 
 @lru_cache(maxsize=1024)
 def text_reader(kind: Any) -> Callable[[str], Any]:
-    """What makes a ``kind`` of text, or raises Mismatch. ``X | None`` is read as X.
+    """Return a function that converts text to a ``kind`` or raises Mismatch. ``X | None`` is read as X.
 
     Raises:
-        TypeError: no text stands for this type.
+        TypeError: the type has no text form.
     """
     kind = bare(kind)
     if is_union(kind):
@@ -36,15 +36,15 @@ def text_reader(kind: Any) -> Callable[[str], Any]:
         if len(named) == len(members):
             return _choice(one_of(kind, members), named)
         raise TypeError(f"{name_of(kind)} has two members with the same text")
-    there = ", ".join(map(name_of, FROM_TEXT))
-    raise TypeError(f"no text stands for {name_of(kind)}; it does for {there}, an Enum and a Literal")
+    supported = ", ".join(map(name_of, FROM_TEXT))
+    raise TypeError(f"{name_of(kind)} has no text form; supported: {supported}, an Enum and a Literal")
 
 
 def text_of(value: Any) -> str:
-    """The text that ``text_reader`` reads back.
+    """Convert a value to text that ``text_reader`` reads back.
 
     Raises:
-        TypeError: no text stands for this value.
+        TypeError: the type has no text form.
     """
     match value:
         case Enum():
@@ -57,7 +57,7 @@ def text_of(value: Any) -> str:
             return str(value)
         case date():
             return value.isoformat()
-    raise TypeError(f"no text stands for {shown(value)}")
+    raise TypeError(f"{shown(value)} has no text form")
 
 
 def _choice(expected: str, named: dict[str, Any]) -> Callable[[str], Any]:
@@ -116,4 +116,4 @@ FROM_TEXT: Final[dict[Any, Callable[[str], Any]]] = {
     date: _date,
     datetime: _datetime,
 }
-"The types that text stands for, beside Enum and Literal."
+"The types with a text form, in addition to Enum and Literal."

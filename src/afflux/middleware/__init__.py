@@ -1,4 +1,4 @@
-"""Middleware: what is done around every call, on either side. What bytes mean is none of its business.
+"""Run code around every call, at a client or a server, without decoding the payloads.
 
 ::
 
@@ -10,13 +10,13 @@
             async for item in next(call):
                 yield item
 
-    peer = afflux.wrap(peer, Stamp(), Retry(3))              # around what this side asks for
-    handler = afflux.wrap(handler, Metrics(print))           # around what this side answers
-    router = afflux.Router(middleware=[Metrics(print)])      # the same, and it knows the routes
+    peer = afflux.wrap(peer, Stamp(), Retry(3))              # around requests of this side
+    handler = afflux.wrap(handler, Metrics(print))           # around answers of this side
+    router = afflux.Router(middleware=[Metrics(print)])      # the same, with registered routes
 
-The first middleware is the outermost. A verb that no middleware has is the target's own: wrapping a peer with
-``Retry``, which only has ``request``, leaves its streams as fast as they were. It is for asyncio; ``afflux.sync`` has
-no handlers and asks in plain loops, where a ``for`` and a ``try`` do the same.
+The first middleware is the outermost. A verb that no middleware implements is not wrapped: ``Retry``, which only has
+``request``, does not slow the streams of a peer. Middleware requires asyncio; with ``afflux.sync``, which has no
+handlers, use a loop and ``try``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a middleware is, and what it sees. How several are put together is in ``chain.py``."""
+"""Define middleware and its calls. ``chain.py`` combines several."""
 
 from __future__ import annotations
 
@@ -15,98 +15,98 @@ __all__ = ["Call", "Middleware", "Next", "NextItems", "Routed", "checked", "laye
 
 
 class Routed:
-    """A handler that knows routes, such as a router."""
+    """A handler with routes, such as a router."""
 
     def pattern(self, verb: str, route: str | None) -> str | None:
-        """The registered route that answers a request; "" for the function without one, None when there is none."""
+        """Return the registered route that answers a request; "" for the fallback, None without a match."""
         raise NotImplementedError
 
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """One call on its way. Treat it as a value: hand ``call.replace(…)`` on instead of changing it."""
+    """A call. Treat it as a value: pass ``call.replace(…)`` on instead of changing it."""
 
     verb: str
     "request, fire, stream, channel or push."
     payload: Payload = field(default_factory=Payload)
-    """The request; of a channel that comes in its first item, of one that goes out nothing; of a push the metadata, and
-    no data."""
+    """The request. Of an inbound channel its first item, of an outbound channel empty; of a push the metadata without
+    data."""
     items: Any = None
-    "Of a channel: its inbound items where it is answered, its source where it is asked for."
+    "Of an inbound channel its items, of an outbound channel its source."
     route: str | None = None
-    "The route as it was asked for: text of the peer's where the call came in. ``pattern`` is the one to count by."
+    "The requested route; for an inbound call the peer's text. Use ``pattern`` to count calls."
     pattern: str | None = None
-    """The registered route that answers, such as ``prices.{symbol}``; "" is the function without a route. None where no
-    router has said so: at a peer, at a plain handler, and when no route fits."""
+    """The registered route that answers, such as ``prices.{symbol}``; "" for the fallback. None without a router, that
+    is at a peer and at a plain handler, and if no route matches."""
     places: Mapping[str, str] = field(default_factory=dict)
-    "What the places of ``pattern`` matched."
+    "The texts that the places of ``pattern`` matched."
     options: Mapping[str, Any] = field(default_factory=dict)
     "At a peer: the verb's other arguments by name, such as metadata, cursor and credit."
     peer: Peer | None = None
-    "Whom the call goes to or came from; None when nobody knows."
+    "The peer that the call goes to or comes from; None if it is unknown."
     notes: dict[str, Any] = field(default_factory=dict)
-    "For middlewares to leave each other word; it stays the same when the call is replaced."
+    "Data that middlewares share; copies of the call have the same object."
 
     def replace(self, **changes: Any) -> Call:
-        """The call with some fields changed; a payload may be given as data alone."""
+        """Return a copy with some fields changed; a payload may be given as data."""
         if "payload" in changes:
             changes["payload"] = payload_of(changes["payload"])
         return replace(self, **changes)
 
 
 Next: TypeAlias = Callable[[Call], Awaitable[Payload | None]]
-"Goes on with a call. What it gives is the answer; None for an answer without an item, and for fire and push."
+"Continues a call and returns its answer; None for an answer without an item, and for fire and push."
 NextItems: TypeAlias = Callable[[Call], AsyncIterator[Payload]]
-"Goes on with a stream or a channel: its items, one by one. Nothing happens before the first is asked for."
+"Continues a stream or a channel and yields its items. It does not start before the first item is requested."
 
 
 class Middleware:
-    """Something done around calls. Subclass it and replace the verbs that it is about.
+    """Code around calls. Subclass it and override verbs.
 
-    Each gets the call and ``next``, which goes on with it: once, several times or not at all. What it raises is the
-    call's error. One object may serve many calls at once.
+    A method gets the call and ``next``, which continues the call: once, several times or not at all. An exception of
+    the method is the error of the call. An object may serve many concurrent calls.
     """
 
     async def request(self, call: Call, next: Next) -> PayloadLike | None:
-        """Around a request: give back an answer, ``await next(call)`` as a rule."""
+        """Wrap a request; return the answer, usually ``await next(call)``."""
         return await next(call)
 
     async def fire(self, call: Call, next: Next) -> None:
-        """Around a fire; at a server nobody is told of errors."""
+        """Wrap a fire. A server does not send errors of a fire."""
         await next(call)
 
     def stream(self, call: Call, next: NextItems) -> AsyncIterator[PayloadLike]:
-        """Around a stream: an async generator, or a function that returns ``next(call)`` or another async iterator.
+        """Wrap a stream: an async generator, or a function that returns ``next(call)`` or another async iterator.
 
-        An item is asked for when the consumer asks for one, so back-pressure holds. What ``next`` gave is closed
-        when the stream is, also when this has no ``finally``.
+        An item is requested when the consumer requests one, so back-pressure is preserved. The iterator of ``next`` is
+        closed with the stream, even without a ``finally``.
         """
         return next(call)
 
     def channel(self, call: Call, next: NextItems) -> AsyncIterator[PayloadLike]:
-        """Around a channel: as ``stream``; ``call.items`` are those that go the other way."""
+        """Wrap a channel, as ``stream``; ``call.items`` are the items in the other direction."""
         return next(call)
 
     async def push(self, call: Call, next: Next) -> None:
-        """Around a push; its metadata is ``call.payload.metadata``."""
+        """Wrap a push; its metadata is ``call.payload.metadata``."""
         await next(call)
 
 
 def checked(middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:
-    """The middlewares.
+    """Return the middlewares.
 
     Raises:
-        TypeError: something else is among them.
+        TypeError: an element is not a middleware.
     """
     for part in middleware:
         if isinstance(part, type) and issubclass(part, Middleware):
-            raise TypeError(f"a middleware is an object: write {part.__name__}(…)")
+            raise TypeError(f"a middleware must be an instance: write {part.__name__}(…)")
         if not isinstance(part, Middleware):
-            raise TypeError(f"a middleware is an object of a subclass of afflux.Middleware, not {part!r}")
+            raise TypeError(f"a middleware must be an instance of a subclass of afflux.Middleware, not {part!r}")
     return tuple(middleware)
 
 
 def layers_of(middleware: Sequence[Middleware], verb: str) -> list[Callable[..., Any]]:
-    """The methods for a verb of those that have one of their own, the outermost first."""
+    """Return the methods that override a verb, the outermost first."""
     plain = getattr(Middleware, verb)
     return [getattr(part, verb) for part in middleware if getattr(type(part), verb) is not plain]

@@ -1,10 +1,10 @@
-"""Layers of middleware put together: around one answer, and around items."""
+"""Combine layers of middleware around an answer and around items."""
 
 from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from inspect import isawaitable
 from types import TracebackType
@@ -16,11 +16,11 @@ from afflux.core.errors import LocalProtocolError
 from afflux.core.payload import Payload, payload_of
 from afflux.middleware.base import Call, Next
 
-__all__ = ["Flow", "around", "items_of"]
+__all__ = ["Flow", "around", "items_of", "opened"]
 
 
 def around(layers: Sequence[Callable[..., Any]], innermost: Callable[[Call], Any]) -> Next:
-    """One function of the layers, for the verbs that have one answer. ``innermost`` may be async or not."""
+    """Combine layers to a function, for the verbs with one answer. ``innermost`` may be async."""
 
     async def answer(call: Call) -> Payload | None:
         found = innermost(call)
@@ -44,26 +44,26 @@ def _answer(value: Any) -> Payload | None:
 
 
 class Flow(AsyncIterator[Payload]):
-    """The items of one call, through its layers, one by one.
+    """The items of one call, passed through its layers one by one.
 
-    It is used as the stream that it stands for: ``async for``, ``async with``, ``request``, ``cancel``, ``aclose``.
-    However it ends, everything that the layers have opened for it is closed, the outermost first.
+    Use it like a stream: ``async for``, ``async with``, ``request``, ``cancel``, ``aclose``. At its end, all iterators
+    that the layers have opened are closed, the outermost first.
     """
 
     def __init__(self, layers: Sequence[Callable[..., Any]], source: Callable[[Call], Any], call: Call) -> None:
         self._layers = layers
         self._source = source
         self._links: list[_Link] = []
-        "What the layers have opened and not used up, the outermost first."
+        "The open iterators of the layers, the outermost first."
         self._granted = 0
         self._waits = False
         self.over = False
-        "Nothing more will come."
+        "True after the end."
         self._outer = self._open(0, call)
 
     @property
     def native(self) -> ItemStream | None:
-        """The peer's own stream, when the layers have let it pass as it is."""
+        """The peer's own stream, if the layers pass it unchanged."""
         source: Any = self._outer
         while isinstance(source, _Link):
             source = source.source
@@ -91,19 +91,19 @@ class Flow(AsyncIterator[Payload]):
             raise
         except (Exception, CancelledError):
             self.over = True
-            with suppress(Exception):  # what went wrong first is what counts
+            with suppress(Exception):  # the first error is raised
                 await self._close()
             raise
         finally:
             self._waits = False
 
     async def batches(self) -> AsyncIterator[list[Payload]]:
-        """The items in lists, as a stream has them: here each of one item."""
+        """Yield the items in lists, as a stream does, with one item each."""
         async for item in self:
             yield [item]
 
     def request(self, n: int) -> None:
-        """Grant ``n`` more items by hand, 1 to 2^31-1, once the layers have opened the stream.
+        """Grant ``n`` more items by hand, 1 to 2^31-1, when the layers have opened the stream.
 
         Raises:
             LocalProtocolError: ``n`` is out of range.
@@ -117,13 +117,13 @@ class Flow(AsyncIterator[Payload]):
             self._granted += n
 
     def cancel(self) -> None:
-        """Take no more. Twice does no harm."""
+        """Cancel the items. No-op after the end."""
         self.over = True
         for stream in self._streams():
             stream.cancel()
 
     async def aclose(self) -> None:
-        """Cancel, and wait until what the layers have opened is closed. Whoever waits for an item sees the end."""
+        """Cancel, and close the iterators of the layers. A task that waits for an item gets the end."""
         self.cancel()
         if not self._waits:
             await self._close()
@@ -140,7 +140,7 @@ class Flow(AsyncIterator[Payload]):
         return [link.source for link in self._links if isinstance(link.source, ItemStream)]
 
     def _open(self, at: int, call: Call) -> _Link:
-        """What layer ``at`` makes of a call; behind the last layer is the source."""
+        """Open layer ``at`` for a call; the source follows the last layer."""
         self._links = [link for link in self._links if not link.over]
         self._links.append(link := _Link())
         if at == len(self._layers):
@@ -149,7 +149,7 @@ class Flow(AsyncIterator[Payload]):
                 granted, self._granted = self._granted, 0
                 link.source.request(granted)
         else:
-            # Not a reference to this object: leaving a loop early is noticed by the death of the last one.
+            # A weak reference, because a loop that is left early is detected by the deletion of this object.
             link.source = self._layers[at](call, partial(_open_next, ref(self), at + 1))
         return link
 
@@ -168,19 +168,19 @@ class Flow(AsyncIterator[Payload]):
 def _open_next(flow: ref[Flow], at: int, call: Call) -> AsyncIterator[Payload]:
     alive = flow()
     if alive is None or alive.over:
-        raise RuntimeError("this stream is closed")
+        raise RuntimeError("the stream is closed")
     return alive._open(at, call)
 
 
 class _Link(AsyncIterator[Payload]):
-    """What one layer made of a call: its items as payloads."""
+    """The items of one layer, as payloads."""
 
     __slots__ = ("__weakref__", "over", "source")
 
     def __init__(self) -> None:
         self.source: Any = None
         self.over = False
-        "It has ended, or was closed."
+        "True after its end or ``aclose``."
 
     def __aiter__(self) -> Self:
         return self
@@ -199,37 +199,46 @@ class _Link(AsyncIterator[Payload]):
             raise
 
     async def aclose(self) -> None:
-        """Close it. Twice does no harm."""
+        """Close the iterator. No-op if it is closed."""
         self.over = True
-        if hasattr(self.source, "aclose"):
-            await self.source.aclose()
-        elif hasattr(self.source, "close"):  # a coroutine that was never awaited
-            self.source.close()
+        await _close(self.source)
 
 
 async def _iterator(source: Any) -> AsyncIterator[Any]:
     found = await source if isawaitable(source) else source
     if not isinstance(found, AsyncIterable):
-        raise TypeError(f"a middleware's stream and channel give an async iterator, not a {type(found).__name__}")
+        raise TypeError(f"stream and channel of a middleware return an async iterator, not {type(found).__name__}")
     return aiter(found)
 
 
-async def items_of(make: Callable[[], Any]) -> AsyncIterator[Payload]:
-    """The items of what a handler's stream or channel returned, one by one. Closing it closes that."""
+@asynccontextmanager
+async def opened(make: Callable[[], Any]) -> AsyncIterator[Any]:
+    """Open the iterable, async or not, that a handler's stream or channel returns, and close it at the end."""
     source = make()
     try:
         if isawaitable(source):
             source = await source
+        yield () if source is None else source
+    finally:
+        await _close(source)
+
+
+async def items_of(make: Callable[[], Any]) -> AsyncIterator[Payload]:
+    """Yield the items of a handler's stream or channel as payloads, those of lists one by one."""
+    async with opened(make) as source:
         if isinstance(source, AsyncIterable):
             async for item in source:
                 for one in item if type(item) is list else (item,):
                     yield payload_of(one)
         else:
-            for item in () if source is None else source:
+            for item in source:
                 for one in item if type(item) is list else (item,):
                     yield payload_of(one)
-    finally:
-        if hasattr(source, "aclose"):
-            await source.aclose()
-        elif hasattr(source, "close"):
-            source.close()
+
+
+async def _close(source: Any) -> None:
+    """Close an iterator, or a coroutine that was not awaited, if it can be closed."""
+    if hasattr(source, "aclose"):
+        await source.aclose()
+    elif hasattr(source, "close"):
+        source.close()

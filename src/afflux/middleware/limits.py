@@ -1,4 +1,4 @@
-"""How many calls at once and how often: for one route, or for all that a middleware is around."""
+"""Limit the number and the rate of calls, for one route or for all calls around which a middleware is."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ _T = TypeVar("_T")
 
 
 class Gate:
-    """Lets so many in at once, and so many each second. A counter and a bucket, however many come."""
+    """Limits concurrent calls with a counter and their rate with a token bucket."""
 
     def __init__(
         self, name: str, *, concurrent: int | None, rate: tuple[float, float] | None, clock: Clock = monotonic
     ) -> None:
         if concurrent is not None and (isinstance(concurrent, bool) or not isinstance(concurrent, int)):
-            raise TypeError(f"concurrent is a number of calls, not {concurrent!r}")
+            raise TypeError(f"concurrent must be a number of calls, not {concurrent!r}")
         if concurrent is not None and concurrent < 1:
-            raise ValueError(f"concurrent is at least 1, not {concurrent}")
+            raise ValueError(f"concurrent must be at least 1, not {concurrent}")
         if rate is not None and not (isinstance(rate, tuple) and len(rate) == 2 and rate[0] >= 1 and rate[1] >= 0):
-            raise ValueError(f"rate is (how many at once, how many each second), at least (1, 0), not {rate!r}")
+            raise ValueError(f"rate must be (burst, calls per second), at least (1, 0), not {rate!r}")
         self._name = name
         self._concurrent = concurrent
         self._bucket = None if rate is None else Bucket(*rate)
         self._clock = clock
         self.inside = 0
-        "How many are in."
+        "The number of current calls."
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """One place, until the block is left.
+    def entered(self) -> Iterator[None]:
+        """Admit a call for the duration of the block.
 
         Raises:
-            Rejected: there is none. Nothing has been started, so the same call may be tried again.
+            Rejected: a limit is reached. The call has not started, so a retry is safe.
         """
         if self._concurrent is not None and self.inside >= self._concurrent:
-            raise Rejected(f'{self._name}: too many calls at once (limit "concurrent")', rule="concurrent")
+            raise Rejected(f'{self._name}: too many concurrent calls (limit "concurrent")', rule="concurrent")
         if self._bucket is not None and not self._bucket.take(1, self._clock()):
-            raise Rejected(f'{self._name}: too many calls in this time (limit "rate")', rule="rate")
+            raise Rejected(f'{self._name}: too many calls per second (limit "rate")', rule="rate")
         self.inside += 1
         try:
             yield
@@ -58,15 +58,15 @@ class Gate:
 
 
 class Limit(Middleware):
-    """At most so many calls at once, and so many in a time, over all verbs but push. Beyond it: Rejected.
+    """Limit concurrent calls and their rate, over all verbs but push. Calls beyond a limit raise Rejected.
 
-    A stream or a channel is one call for as long as it lasts. Around a peer nothing is sent beyond the limit.
+    A stream or a channel counts as one call until its end. Around a peer, calls beyond the limit are not sent.
 
     Args:
-        concurrent: how many calls may be under way.
-        rate: how many calls at once, and how many each second from then on, such as ``(10, 5)``.
-        name: what the error calls it.
-        clock: monotonic seconds.
+        concurrent: the most concurrent calls.
+        rate: the burst, and the calls per second, such as ``(10, 5)``.
+        name: the name in errors.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -80,18 +80,18 @@ class Limit(Middleware):
         self._gate = Gate(name, concurrent=concurrent, rate=rate, clock=clock)
 
     async def request(self, call: Call, next: Next) -> Payload | None:
-        """One call."""
-        with self._gate.held():
+        """Limit a call."""
+        with self._gate.entered():
             return await next(call)
 
     async def fire(self, call: Call, next: Next) -> None:
-        """One call."""
-        with self._gate.held():
+        """Limit a call."""
+        with self._gate.entered():
             await next(call)
 
     async def stream(self, call: Call, next: NextItems) -> AsyncIterator[Payload]:
-        """One call, until it ends."""
-        with self._gate.held():
+        """Limit a call, which lasts until the end of its items."""
+        with self._gate.entered():
             items = next(call)
             try:
                 async for item in items:
@@ -100,7 +100,7 @@ class Limit(Middleware):
                 await _close(items)
 
     def channel(self, call: Call, next: NextItems) -> AsyncIterator[Payload]:
-        """One call, until it ends."""
+        """Limit a call, which lasts until the end of its items."""
         return self.stream(call, next)
 
 
@@ -109,15 +109,15 @@ async def _close(items: Any) -> None:
 
 
 class RouteLimits(Limit):
-    """The limits of one route. The innermost layer: what is refused here has reached no function.
+    """The limits of one route, as its innermost layer: a refused call has not reached a function.
 
     Args:
-        route: what the errors call it.
+        route: the name in errors.
         concurrent, rate, clock: as for Limit.
-        payload_bytes: the most that a payload may hold, data and metadata. A larger request is Rejected; a larger item
-            of a channel that is under way is Canceled.
-        timeout: seconds for an answer, or for the function of a stream to make its next item; beyond it, Canceled. The
-            time in which the peer grants no credit does not count.
+        payload_bytes: the most bytes of a payload, data and metadata. A larger request raises Rejected, a larger item
+            of a channel Canceled.
+        timeout: seconds for an answer, or for the next item of a stream's function, after which Canceled is raised.
+            Time without credit does not count.
     """
 
     def __init__(
@@ -132,29 +132,29 @@ class RouteLimits(Limit):
     ) -> None:
         super().__init__(concurrent=concurrent, rate=rate, name=route, clock=clock)
         if payload_bytes is not None and (not isinstance(payload_bytes, int) or payload_bytes < 0):
-            raise ValueError(f"payload_bytes is 0 or more, not {payload_bytes!r}")
+            raise ValueError(f"payload_bytes must be 0 or more, not {payload_bytes!r}")
         if timeout is not None and not 0 < timeout <= 86_400:
-            raise ValueError(f"timeout is seconds, above 0 and at most a day, not {timeout!r}")
+            raise ValueError(f"timeout must be seconds, above 0 and at most a day, not {timeout!r}")
         self._route = route
         self._payload_bytes = payload_bytes
         self._timeout = timeout
 
     async def request(self, call: Call, next: Next) -> Payload | None:
-        """One call."""
-        self._weigh(call.payload)
-        with self._gate.held():
+        """Limit a call."""
+        self._check_size(call.payload)
+        with self._gate.entered():
             return await self._in_time(next(call))
 
     async def fire(self, call: Call, next: Next) -> None:
-        """One call."""
-        self._weigh(call.payload)
-        with self._gate.held():
+        """Limit a call."""
+        self._check_size(call.payload)
+        with self._gate.entered():
             await self._in_time(next(call))
 
     async def stream(self, call: Call, next: NextItems) -> AsyncIterator[Payload]:
-        """One call, until it ends."""
-        self._weigh(call.payload)
-        with self._gate.held():
+        """Limit a call, which lasts until the end of its items."""
+        self._check_size(call.payload)
+        with self._gate.entered():
             items = next(call)
             try:
                 while True:
@@ -167,14 +167,14 @@ class RouteLimits(Limit):
                 await _close(items)
 
     def channel(self, call: Call, next: NextItems) -> AsyncIterator[Payload]:
-        """One call, until it ends."""
+        """Limit a call, which lasts until the end of its items."""
         if self._payload_bytes is not None:
-            call = call.replace(items=_Weighed(call.items, self._payload_bytes, self._route))
+            call = call.replace(items=_SizeChecked(call.items, self._payload_bytes, self._route))
         return self.stream(call, next)
 
-    def _weigh(self, payload: Payload) -> None:
+    def _check_size(self, payload: Payload) -> None:
         if self._payload_bytes is not None and len(payload) > self._payload_bytes:
-            raise Rejected(f'{self._route}: too large a payload (limit "payload_bytes")', rule="payload_bytes")
+            raise Rejected(f'{self._route}: the payload is too large (limit "payload_bytes")', rule="payload_bytes")
 
     async def _in_time(self, work: Awaitable[_T]) -> _T:
         if self._timeout is None:
@@ -189,8 +189,8 @@ class RouteLimits(Limit):
             raise Canceled(f'{self._route}: it took too long (limit "timeout")', rule="timeout") from None
 
 
-class _Weighed(AsyncIterator[Payload]):
-    """A channel's inbound items, up to one that is too large."""
+class _SizeChecked(AsyncIterator[Payload]):
+    """A channel's inbound items, up to the first that is too large."""
 
     def __init__(self, items: Any, most: int, route: str) -> None:
         self._items = items
@@ -202,16 +202,16 @@ class _Weighed(AsyncIterator[Payload]):
 
     async def __anext__(self) -> Payload:
         item: Payload = await self._items.__anext__()
-        self._weigh(item)
+        self._check_size(item)
         return item
 
     async def batches(self) -> AsyncIterator[list[Payload]]:
-        """As the items have them."""
+        """Yield the batches of the items."""
         async for batch in self._items.batches():
             for item in batch:
-                self._weigh(item)
+                self._check_size(item)
             yield batch
 
-    def _weigh(self, item: Payload) -> None:
+    def _check_size(self, item: Payload) -> None:
         if len(item) > self._most:
-            raise Canceled(f'{self._route}: too large an item (limit "payload_bytes")', rule="payload_bytes")
+            raise Canceled(f'{self._route}: the item is too large (limit "payload_bytes")', rule="payload_bytes")

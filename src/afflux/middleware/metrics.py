@@ -1,4 +1,4 @@
-"""What came of each call: counted for whoever collects metrics. How they are stored is the observer's business."""
+"""Report the outcome of each call to an observer, which collects metrics."""
 
 from __future__ import annotations
 
@@ -40,38 +40,38 @@ _NAMES: Final[tuple[tuple[type[Error], str], ...]] = (
     (Unsupported, "UNSUPPORTED"),
 )
 OUTCOMES: Final = ("ok", "canceled", *(name for _, name in _NAMES))
-"Every outcome there is."
+"All outcomes."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One call that has ended. Verb, route and outcome take few values: a counter for each is safe."""
+    """A call that has ended. Verb, route and outcome have few values, so that a counter for each is safe."""
 
     verb: str
     "request, fire, stream, channel or push."
     route: str
-    """The registered route, such as ``prices.{symbol}``; "" for none; "other" for one that nobody registered. Never the
-    text that a peer sent."""
+    """The registered route, such as ``prices.{symbol}``; "" for none; "other" for an unregistered route. Never the
+    text of a peer."""
     outcome: str
-    """"ok"; "canceled" when whoever asked gave up; else the name of the error, one of ``OUTCOMES``. Any other exception
-    counts as APPLICATION_ERROR, which is what a peer is told."""
+    """"ok"; "canceled" if the requester canceled; else the name of the error, one of ``OUTCOMES``. Any other exception
+    counts as APPLICATION_ERROR, which is sent to the peer."""
     code: int | None
-    "The error's code, where it has one. With an application's own codes there may be many."
+    "The error's code, if any. An application may have many codes."
     seconds: float
-    "How long it took; of a stream, from the first demand to its end."
+    "The duration; of a stream, from the first demand to its end."
     items: int
-    "How many items were given to whoever asked; 1 for an answer."
+    "The items delivered; 1 for an answer."
 
 
 class Metrics(Middleware):
-    """Tells ``observer`` of every call, when it has ended.
+    """Report every call to ``observer`` when it has ended.
 
-    Around a Router it knows the routes. Around a peer or a plain handler name those that it shall tell apart.
+    A Router provides the registered routes. Around a peer or a plain handler, list the routes to distinguish.
 
     Args:
-        observer: called with an Observation; it must not wait. What it raises goes to the log, the first time.
-        routes: routes to tell apart, as they are registered: ``["stats", "prices.{symbol}"]``.
-        clock: monotonic seconds.
+        observer: called with an Observation; it must not block. The first exception that it raises is logged.
+        routes: routes to distinguish, as registered: ``["stats", "prices.{symbol}"]``.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Metrics(Middleware):
             outcome, code = _named(error)
             raise
         finally:
-            self._tell(call, outcome, code, start, items)
+            self._report(call, outcome, code, start, items)
 
     async def fire(self, call: Call, next: Next) -> None:
         """Observe one fire."""
@@ -119,13 +119,13 @@ class Metrics(Middleware):
             outcome, code = _named(error)
             raise
         finally:
-            self._tell(call, outcome, code, start, items)
+            self._report(call, outcome, code, start, items)
 
     def channel(self, call: Call, next: NextItems) -> AsyncIterator[Payload]:
-        """Observe one channel; its items are those that answer."""
+        """Observe one channel; its items are those of the responder."""
         return self.stream(call, next)
 
-    def _tell(self, call: Call, outcome: str, code: int | None, start: float, items: int) -> None:
+    def _report(self, call: Call, outcome: str, code: int | None, start: float, items: int) -> None:
         seconds = self._clock() - start
         seen = Observation(
             verb=call.verb, route=self._label(call), outcome=outcome, code=code, seconds=seconds, items=items
@@ -135,7 +135,7 @@ class Metrics(Middleware):
         except Exception:
             if not self._failed:
                 self._failed = True
-                logging.getLogger("afflux").exception("afflux: an observer of metrics raised; said once")
+                logging.getLogger("afflux").exception("afflux: an observer of metrics raised; logged once")
 
     def _label(self, call: Call) -> str:
         if call.pattern is not None:

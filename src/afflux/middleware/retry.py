@@ -1,4 +1,4 @@
-"""Asking once more, where that can do no harm."""
+"""Retry requests that are safe to repeat."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ from afflux.retry.backoff import Backoff
 __all__ = ["SAFE", "Retry"]
 
 SAFE: Final[tuple[type[Error], ...]] = (Rejected, LeaseExpired, ConnectFailed)
-"After these nothing was processed: refused beforehand, never sent, never connected."
+"Errors of requests that were not processed: refused beforehand, never sent, never connected."
 _UNKNOWN: Final[tuple[type[Error], ...]] = (Canceled, ConnectionClosed)
-"After these it may have been."
+"Errors of requests that may have been processed."
 
 
 class Retry(Middleware):
-    """Asks a request again when it failed without being processed: around a peer.
+    """Retry requests that failed without being processed. Wrap a peer with it.
 
-    Errors after which a request may have been processed (Canceled, ConnectionClosed) are never tried again, unless
-    ``idempotent`` says that processing it twice does no harm. Streams are not retried: their items have been seen.
-    ``call.notes["attempt"]`` is 1, 2, …: a middleware further inside can see it.
+    Requests that may have been processed (Canceled, ConnectionClosed) are repeated only if they are ``idempotent``.
+    Streams are not retried, because items were delivered. ``call.notes["attempt"]`` is 1, 2, … for inner middlewares.
 
     Args:
-        times: how often to ask again, at most.
-        backoff: how long to wait before each; ``Backoff(first=0)`` for not at all.
-        on: the errors to try again after; by default all that are safe, with ``idempotent`` also those after which a
-            connection may still be there or come back.
-        idempotent: whether what is asked may be processed twice.
-        random: where the jitter comes from.
-        sleep: waits for so many seconds.
+        times: the most retries.
+        backoff: the delays before the retries; ``Backoff(first=0)`` for none.
+        on: the errors to retry after; by default all that are safe, with ``idempotent`` also those after which the
+            connection may exist or return.
+        idempotent: whether requests may be processed twice.
+        random: the source of the jitter.
+        sleep: waits for the given seconds.
 
     Raises:
-        ValueError: ``on`` has an error after which the request may have been processed, without ``idempotent``.
+        ValueError: ``on`` has an error after which the request may have been processed, and ``idempotent`` is False.
     """
 
     def __init__(
@@ -52,16 +51,16 @@ class Retry(Middleware):
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         if not isinstance(times, int) or not 0 <= times <= 100:
-            raise ValueError(f"times is how often to ask again, 0 to 100, not {times!r}")
+            raise ValueError(f"times must be 0 to 100 retries, not {times!r}")
         self._on = ((*SAFE, *_UNKNOWN) if idempotent else SAFE) if on is None else on
         for kind in self._on:
             if not (isinstance(kind, type) and issubclass(kind, Error)):
-                raise TypeError(f"on has classes of errors of afflux, not {kind!r}")
+                raise TypeError(f"on must contain error classes of afflux, not {kind!r}")
             if not idempotent and not issubclass(kind, SAFE):
                 safe = ", ".join(error.__name__ for error in SAFE)
                 raise ValueError(
-                    f"after {kind.__name__} the request may have been processed: say idempotent=True "
-                    f"if that may happen twice; safe without are {safe}"
+                    f"after {kind.__name__} the request may have been processed: pass idempotent=True "
+                    f"if it is safe to repeat; always safe: {safe}"
                 )
         self._times = times
         self._backoff = backoff or Backoff()
@@ -69,7 +68,7 @@ class Retry(Middleware):
         self._sleep = sleep
 
     async def request(self, call: Call, next: Next) -> Payload | None:
-        """Ask, and ask again."""
+        """Send the request, and repeat it."""
         waits = islice(self._backoff.waits(self._random), self._times)
         attempt = 1
         while True:
@@ -80,18 +79,18 @@ class Retry(Middleware):
                 wait = None if _lost(call) else _first(waits)
                 if wait is None:
                     if attempt > 1:
-                        error.add_note(f"asked {attempt} times")
+                        error.add_note(f"after {attempt} attempts")
                     raise
             await self._sleep(wait)
             attempt += 1
 
 
 def _lost(call: Call) -> bool:
-    """Whether the connection is over, and nothing brings it back."""
+    """Whether the connection is over and does not reconnect."""
     peer = call.peer
     return peer is not None and peer.closed and peer.keeper is None
 
 
 def _first(waits: Iterator[float]) -> float | None:
-    """The next wait; None when there is none."""
+    """Return the next delay; None if none is left."""
     return next(waits, None)

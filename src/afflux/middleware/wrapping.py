@@ -1,4 +1,4 @@
-"""``afflux.wrap``: middleware around a peer, a handler or a router."""
+"""Wrap a peer, a handler or a router with middleware."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.middleware.base import Call, Middleware, Routed, checked, layers_of
 from afflux.middleware.chain import Flow, around, items_of
 
-__all__ = ["WrappedPeer", "answering", "wrap"]
+__all__ = ["WrappedPeer", "answering", "requested_route", "wrap"]
 
 _ANSWERS: Final = ("request", "fire", "push")
 _ITEMS: Final = ("stream", "channel")
@@ -27,26 +27,26 @@ def wrap(target: Peer, *middleware: Middleware) -> Peer: ...
 @overload
 def wrap(target: object, *middleware: Middleware) -> object: ...
 def wrap(target: Any, *middleware: Middleware) -> Any:
-    """``target`` with middleware around it, the first one outermost.
+    """Wrap ``target`` with middleware, the first one outermost.
 
     Args:
-        target: a peer, around what this side asks for: the result has its verbs with their arguments, and all else
-            that it has. Or a handler or a :class:`~afflux.Router`, around what this side answers.
-        middleware: objects of subclasses of :class:`~afflux.Middleware`.
+        target: a peer, to wrap requests of this side: the result has all its methods. Or a handler or a
+            :class:`~afflux.Router`, to wrap answers of this side.
+        middleware: instances of subclasses of :class:`~afflux.Middleware`.
 
     Raises:
-        TypeError: the target is none of these, or a middleware is none.
+        TypeError: the target or a middleware has the wrong type.
     """
     parts = checked(middleware)
     if type(target).__module__.startswith("afflux.sync"):
-        raise TypeError("middleware is for asyncio; around a blocking peer, a loop and a try do the same")
+        raise TypeError("middleware requires asyncio; use a loop and try around a blocking peer")
     if callable(getattr(target, "wait_closed", None)) and callable(getattr(target, "request", None)):
         return WrappedPeer(target, parts)
     return _WrappedHandler(target, parts)
 
 
 class WrappedPeer:
-    """A peer with middleware around its verbs; everything else is the peer's own."""
+    """A peer with middleware around its verbs. All other attributes are the peer's."""
 
     def __init__(self, peer: Any, middleware: Sequence[Middleware]) -> None:
         self._peer = peer
@@ -108,7 +108,7 @@ class WrappedPeer:
             return peer.stream(call.payload, route=call.route, **call.options)
 
         def stream(data: PayloadLike = b"", **options: Any) -> Any:
-            return _given(Flow(layers, source, self._call("stream", payload_of(data), options)))
+            return _native_or(Flow(layers, source, self._call("stream", payload_of(data), options)))
 
         return stream
 
@@ -119,25 +119,25 @@ class WrappedPeer:
             return peer.channel(call.items, route=call.route, **call.options)
 
         def channel(items: Any, **options: Any) -> Any:
-            return _given(Flow(layers, source, self._call("channel", Payload(), options, items)))
+            return _native_or(Flow(layers, source, self._call("channel", Payload(), options, items)))
 
         return channel
 
 
-def _given(flow: Flow) -> Any:
-    """What the caller of a peer's verb gets: the peer's own stream, when no layer has put itself in front of it."""
+def _native_or(flow: Flow) -> Any:
+    """Return the peer's own stream if all layers pass it unchanged, else the flow."""
     native = flow.native
     return flow if native is None else native
 
 
 class _WrappedHandler(Routed):
-    """A handler with middleware around the verbs that it has."""
+    """A handler with middleware around its verbs."""
 
     def __init__(self, target: Any, middleware: Sequence[Middleware]) -> None:
         self._target = target
         for verb, method in verbs_of(target).items():
             if verb != "session" and (layers := layers_of(middleware, verb)):
-                answer = answering(verb, method, layers, partial(self._called, verb))
+                answer = answering(verb, method, layers, partial(self._about, verb))
                 answer.__dict__.update(getattr(method, "__dict__", {}))  # such as replays, for a journal
                 setattr(self, verb, answer)
             else:
@@ -149,17 +149,20 @@ class _WrappedHandler(Routed):
         return getattr(self._target, name)
 
     def pattern(self, verb: str, route: str | None) -> str | None:
-        """The registered route that the wrapped handler knows; None when it knows no routes."""
+        """Return the registered route of the wrapped handler; None if it has no routes."""
         return self._target.pattern(verb, route) if isinstance(self._target, Routed) else None
 
-    def _called(self, verb: str, payload: Payload) -> dict[str, Any]:
-        """What is known of a call. Metadata that can not be read has no route; the handler may refuse it."""
-        if verb == "push":
-            return {"pattern": ""}
-        route = None
+    def _about(self, verb: str, payload: Payload) -> dict[str, Any]:
+        route = requested_route(verb, payload)
+        return {"route": route, "pattern": "" if verb == "push" else self.pattern(verb, route)}
+
+
+def requested_route(verb: str, payload: Payload) -> str | None:
+    """Return the route of a call; None for a push, and if the metadata cannot be read, which the handler may refuse."""
+    if verb != "push":
         with suppress(Invalid):
-            route = route_of(payload)
-        return {"route": route, "pattern": self.pattern(verb, route)}
+            return route_of(payload)
+    return None
 
 
 def answering(
@@ -168,42 +171,42 @@ def answering(
     layers: Sequence[Callable[..., Any]],
     about: Callable[[Payload], dict[str, Any]],
 ) -> Callable[..., Any]:
-    """A handler's verb with layers around it.
+    """Return a handler's verb with layers around it.
 
     Args:
-        verb: its name.
+        verb: the verb's name.
         method: ``(payload, **places)`` or, for a channel, ``(items, **places)``.
-        layers: of ``layers_of``.
-        about: route, pattern and the like of a call, by its payload.
+        layers: the result of ``layers_of``.
+        about: returns further fields of a call from its payload, such as route and pattern.
     """
     if verb == "push":
         pushed = around(layers, lambda call: method(call.payload.metadata))
 
         async def push(metadata: bytes) -> None:
-            await pushed(_came(verb, Payload(b"", metadata), about))
+            await pushed(_inbound(verb, Payload(b"", metadata), about))
 
         return push
     if verb in ("request", "fire"):
         step = around(layers, lambda call: method(call.payload, **call.places))
 
         async def answer(payload: Payload, /, **places: Any) -> Payload | None:
-            return await step(_came(verb, payload, about, places=places))
+            return await step(_inbound(verb, payload, about, places=places))
 
         return answer
     if verb == "stream":
         return lambda payload, /, **places: Flow(
             layers,
             lambda call: items_of(partial(method, call.payload, **call.places)),
-            _came(verb, payload, about, places=places),
+            _inbound(verb, payload, about, places=places),
         )
     return lambda items, /, **places: Flow(
         layers,
         lambda call: items_of(partial(method, _with_first(call), **call.places)),
-        _came(verb, items.first, about, items=items, places=places),
+        _inbound(verb, items.first, about, items=items, places=places),
     )
 
 
-def _came(verb: str, payload: Payload, about: Callable[[Payload], dict[str, Any]], **more: Any) -> Call:
+def _inbound(verb: str, payload: Payload, about: Callable[[Payload], dict[str, Any]], **more: Any) -> Call:
     try:
         peer = current_peer()
     except LookupError:
@@ -212,12 +215,12 @@ def _came(verb: str, payload: Payload, about: Callable[[Payload], dict[str, Any]
 
 
 def _with_first(call: Call) -> Any:
-    """A channel's items; those that a middleware made of them still show the first one, which has the route."""
+    """Return a channel's items with the attribute ``first``, also if a middleware has replaced them."""
     return call.items if hasattr(call.items, "first") else _Items(call.items, call.payload)
 
 
 class _Items(AsyncIterator[Payload]):
-    """Items of a channel that went through a middleware."""
+    """Items of a channel that a middleware has replaced."""
 
     def __init__(self, items: Any, first: Payload) -> None:
         self._items = aiter(items)
@@ -231,11 +234,11 @@ class _Items(AsyncIterator[Payload]):
         return payload_of(await self._items.__anext__())
 
     async def batches(self) -> AsyncIterator[list[Payload]]:
-        """The items in lists, as a channel has them: here each of one item."""
+        """Yield the items in lists, as a channel does, with one item each."""
         async for item in self:
             yield [item]
 
     async def aclose(self) -> None:
-        """Close what the items come from."""
+        """Close the source of the items."""
         if hasattr(self._items, "aclose"):
             await self._items.aclose()

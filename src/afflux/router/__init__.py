@@ -1,7 +1,6 @@
-"""Routes: which function answers which request, what it is given, and what its result becomes.
+"""Dispatch requests to functions by route, with converted arguments and encoded results.
 
-``routes.py`` has the Router, ``patterns.py`` how routes are matched, ``binding.py`` what a function asks for,
-``typed.py`` how it gets it.
+``routes.py`` defines the Router, ``binding.py`` inspects functions, ``typed.py`` converts arguments and results.
 """
 
 from __future__ import annotations

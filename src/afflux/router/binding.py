@@ -1,4 +1,4 @@
-"""What a function asks for, worked out once, when it is registered. How it gets it on each call is in ``typed.py``."""
+"""Inspect the parameters and results of a function when it is registered. ``typed.py`` calls it."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ __all__ = ["Plan", "bound"]
 _EMPTY: Final = inspect.Parameter.empty
 _ANY: Final = (_EMPTY, Any, object)
 _PAYLOADS: Final = (*_ANY, Payload, bytes, bytearray, memoryview, str, type(None))
-"What a function may return without saying that it wants a codec."
+"Result types that are not encoded."
 _MANY: Final = (AsyncIterator, AsyncIterable, AsyncGenerator, Iterator, Iterable, Generator, Sequence, list, tuple)
 _WAITED: Final = (Awaitable, Coroutine)
 
 
 @dataclass(slots=True)
 class Plan:
-    """What a function asks for."""
+    """The parameters and results of a function."""
 
     data: Any = Payload
-    "What the first parameter is: Payload, bytes, or a type that data is decoded into; of a channel, each item."
+    "The type of the first parameter: Payload, bytes, or a type to decode; of a channel, of each item."
     optional: bool = False
-    "Whether the first parameter is None when there is no data."
+    "Whether the first parameter is None without data."
     places: dict[str, Callable[[str], Any]] = field(default_factory=dict)
-    "How to convert places that have a type."
+    "Converters of places with a type."
     entries: list[str] = field(default_factory=list)
     "Parameters that get the metadata."
     peers: list[str] = field(default_factory=list)
@@ -54,16 +54,16 @@ class Plan:
     codes: bool = False
     "Whether results are encoded."
     results: tuple[Any, ...] = ()
-    "What types the results have, as far as the function says."
+    "The annotated types of the results."
 
     @property
     def decodes(self) -> bool:
-        """Whether data has to be decoded."""
+        """Whether data is decoded."""
         return self.data not in (Payload, bytes)
 
 
-_SOME = "application/json"
-"What answers for all structured formats whether data can become a type."
+_STRUCTURED = "application/json"
+"The format that checks types for all structured formats."
 
 
 def bound(
@@ -74,13 +74,12 @@ def bound(
     codec: str | None,
     names: Mapping[str, Any],
 ) -> Callable[..., Any]:
-    """The function as the router calls it: with the payload (or the items) and the places, as text, by name.
-
-    It is ``function`` itself when that asks for nothing else.
+    """Return a function of the payload (or the items) and the places as text, by name: ``function`` itself if it needs
+    no conversion.
 
     Raises:
-        TypeError: the function asks for something that nothing supplies, or does not take what the route has.
-        Unsupported: there is no such codec; MissingExtra: it is not installed.
+        TypeError: a parameter has no source, or a place has no parameter.
+        Unsupported: the codec is unknown; MissingExtra: it is not installed.
     """
     from afflux import codecs
 
@@ -88,7 +87,7 @@ def bound(
     try:
         plan = _plan(function, verb, places, names)
         if plan.decodes:
-            (codecs.find(_SOME) if fixed is None else fixed).check(plan.data)
+            (codecs.find(_STRUCTURED) if fixed is None else fixed).check(plan.data)
     except TypeError as error:
         called = getattr(getattr(function, "func", function), "__qualname__", type(function).__qualname__)
         raise TypeError(f'{verb} "{route}", {called}: {error}') from None
@@ -105,7 +104,7 @@ def _plan(function: Any, verb: str, places: Mapping[str, type | None], names: Ma
     plan = Plan(places={name: text_reader(kind) for name, kind in places.items() if kind not in (None, str)})
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some functions in C do not tell: they get what there is
+    except ValueError:  # some functions in C have no signature: pass everything
         return plan
     hints = _Hints(function, names)
     parameters = list(signature.parameters.values())
@@ -127,17 +126,17 @@ def _plan(function: Any, verb: str, places: Mapping[str, type | None], names: Ma
 
 
 def _first(parameters: list[inspect.Parameter], places: Mapping[str, Any]) -> inspect.Parameter:
-    """The parameter that gets the payload, or the items."""
+    """Return the parameter for the payload or the items."""
     if not parameters or parameters[0].kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
-        raise TypeError("it takes nothing; the first parameter is the payload, or the items of a channel")
+        raise TypeError("it has no parameter; the first parameter is the payload, or the items of a channel")
     first = parameters[0]
     if first.name in places and first.kind is not first.VAR_POSITIONAL:
-        raise TypeError(f"the first parameter is the payload, and {first.name} is a place: put another one before it")
+        raise TypeError(f"the first parameter is the payload, but {first.name} is a place: put a parameter before it")
     return first
 
 
 def _add(plan: Plan, parameter: inspect.Parameter, hints: _Hints, places: Mapping[str, type | None]) -> None:
-    """What one more parameter gets."""
+    """Add a parameter to the plan."""
     from afflux.aio.peer import Peer
     from afflux.protocols.rsocket.metadata import Entries
 
@@ -148,7 +147,7 @@ def _add(plan: Plan, parameter: inspect.Parameter, hints: _Hints, places: Mappin
         return
     kind = hints.parameter(parameter)
     if (name in places or kind in (Entries, Peer)) and parameter.kind is parameter.POSITIONAL_ONLY:
-        raise TypeError(f"{name} is given by name, so it can not stand before the /")
+        raise TypeError(f"{name} is passed by name, so it cannot be positional-only")
     if name in places:
         _add_place(plan, name, kind, places[name])
     elif kind is Entries:
@@ -156,25 +155,25 @@ def _add(plan: Plan, parameter: inspect.Parameter, hints: _Hints, places: Mappin
     elif kind is Peer:
         plan.peers.append(name)
     elif parameter.default is _EMPTY:
-        there = ", ".join(places) or "none"
+        known = ", ".join(places) or "none"
         raise TypeError(
-            f"nothing supplies the parameter {name}; by name there are the places ({there}), "
-            "by type afflux.Entries and afflux.Peer"
+            f"the parameter {name} has no source; places of the route: {known}; "
+            "further types: afflux.Entries and afflux.Peer"
         )
 
 
-def _add_place(plan: Plan, name: str, kind: Any, said: type | None) -> None:
+def _add_place(plan: Plan, name: str, kind: Any, declared: type | None) -> None:
     if kind in _ANY:
         return
     read = text_reader(kind)
-    if said not in (None, str) and read is not text_reader(said):
-        raise TypeError(f"the place {name} is {name_of(said)} in the route and {name_of(kind)} in the function")
+    if declared not in (None, str) and read is not text_reader(declared):
+        raise TypeError(f"the place {name} is {name_of(declared)} in the route and {name_of(kind)} in the function")
     if read is not str:
         plan.places[name] = read
 
 
 def _data_type(kind: Any) -> Any:
-    """What the first parameter of a function gets: Payload, bytes, or what data is decoded into."""
+    """Return the type of the first parameter: Payload, bytes, or a type to decode."""
     parts = typing.get_args(kind) if is_union(kind) else (kind,)
     if kind in _ANY or Payload in parts:
         return Payload
@@ -182,17 +181,17 @@ def _data_type(kind: Any) -> Any:
 
 
 def _item_type(kind: Any, name: str) -> Any:
-    """The same for the items of a channel."""
+    """Return the type of a channel's items."""
     origin, inner = typing.get_origin(kind) or kind, typing.get_args(kind)
     if kind in _ANY or (isinstance(origin, type) and issubclass(origin, AsyncIterable) and not inner):
         return Payload
     if origin in (AsyncIterator, AsyncIterable, AsyncGenerator):
         return _data_type(inner[0])
-    raise TypeError(f"{name} is the items of a channel: an AsyncIterator[…], not {name_of(kind)}")
+    raise TypeError(f"{name} gets the items of a channel: expected AsyncIterator[…], not {name_of(kind)}")
 
 
 def _results(kind: Any, *, many: bool) -> tuple[Any, ...]:
-    """The types that a function returns or yields, without payloads and None; nothing where it does not say."""
+    """Return the annotated types that a function returns or yields, without payloads and None."""
     kind = bare(kind)
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in _WAITED and inner:
@@ -212,19 +211,19 @@ def _are_payloads(kind: Any) -> bool:
 
 
 class _Hints:
-    """The annotations of a function, also those in quotes."""
+    """The resolved annotations of a function."""
 
     def __init__(self, function: Any, names: Mapping[str, Any]) -> None:
         function = inspect.unwrap(function)
         while isinstance(function, functools.partial):
             function = function.func
-        if not inspect.isroutine(function):  # an object that can be called
+        if not inspect.isroutine(function):  # a callable object
             function = type(function).__call__
         home = getattr(getattr(function, "__func__", function), "__globals__", {})
         self._names = {**_known(), **home, **names}
 
     def known(self, parameter: inspect.Parameter) -> bool:
-        """Whether the annotation means something here."""
+        """Whether the annotation can be resolved."""
         try:
             self._resolved(parameter.annotation)
         except Exception:
@@ -232,21 +231,21 @@ class _Hints:
         return True
 
     def parameter(self, parameter: inspect.Parameter) -> Any:
-        """The type of a parameter, ``_EMPTY`` for none.
+        """Return the type of a parameter, ``_EMPTY`` for none.
 
         Raises:
-            TypeError: its name is not known.
+            TypeError: the annotation cannot be resolved.
         """
         try:
             return self._resolved(parameter.annotation)
         except Exception as error:
             raise TypeError(
-                f"the type of {parameter.name} is not known when the function is registered: {error}; "
-                "import it outside of TYPE_CHECKING, and define it before"
+                f"the type of {parameter.name} is unknown when the function is registered: {error}; "
+                "import it outside of TYPE_CHECKING and define it before the function"
             ) from None
 
     def result(self, annotation: Any) -> Any:
-        """The type of the result; ``_EMPTY`` where it is not known: then nothing is done to it."""
+        """Return the type of the result; ``_EMPTY`` if it is unknown, so that results are not encoded."""
         try:
             return self._resolved(annotation)
         except Exception:
@@ -260,7 +259,7 @@ class _Hints:
 
 
 def _known() -> dict[str, Any]:
-    """Names that are often imported for type checkers alone."""
+    """Return names that are often imported only for type checkers."""
     from collections import abc
 
     afflux = sys.modules["afflux"]

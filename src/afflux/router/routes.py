@@ -1,10 +1,9 @@
-"""The Router. No asyncio and no I/O lives here."""
+"""Register functions by verb and route, and call the function that matches a request."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -16,7 +15,7 @@ from afflux.core.errors import Error, Invalid, Rejected
 from afflux.core.payload import Payload
 from afflux.middleware.base import Middleware, Routed, checked, layers_of
 from afflux.middleware.limits import RouteLimits
-from afflux.middleware.wrapping import answering
+from afflux.middleware.wrapping import answering, requested_route
 from afflux.router.binding import bound
 
 __all__ = ["RouteOptions", "Router", "route_of"]
@@ -25,20 +24,20 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class RouteOptions(TypedDict, total=False):
-    """What can be said of one route, beside its function."""
+    """The options of one route."""
 
     codec: str
-    "The MIME type that it reads and writes; without one, what the request asks for."
+    "The MIME type that it reads and writes; by default the request selects it."
     concurrent: int
-    "How many calls may be under way; a stream is one for as long as it lasts. One more is Rejected."
+    "The most concurrent calls; a stream is one call until its end. Further calls raise Rejected."
     rate: tuple[float, float]
-    "How many calls at once, and how many each second from then on; one more is Rejected."
+    "The burst, and the calls per second; further calls raise Rejected."
     payload_bytes: int
-    "The most that a request may hold, data and metadata; a larger one is Rejected."
+    "The most bytes of a request, data and metadata; a larger one raises Rejected."
     timeout: float
-    "Seconds until a call is Canceled; of a stream, for each item that its function makes."
+    "Seconds until a call raises Canceled; of a stream, for each item of its function."
     middleware: Sequence[Middleware]
-    "Around this route alone, inside of the router's own."
+    "Middleware of this route, inside the router's own."
 
 
 _OPTIONS: Final = tuple(RouteOptions.__annotations__)
@@ -47,18 +46,18 @@ _LIMITS: Final = ("concurrent", "rate", "payload_bytes", "timeout")
 
 @dataclass(slots=True)
 class _Entry:
-    """One route."""
+    """A registered route."""
 
     pattern: str
-    "As it was registered."
+    "The route as registered."
     function: Callable[..., Any]
-    "What was registered."
+    "The registered function."
     run: Callable[..., Any]
-    "The same, with all that is around it: called with the payload, or the items, and the places by name."
+    "The function with its middleware, called with the payload or the items, and the places by name."
 
 
 class Router(Routed):
-    """A handler made of functions, one for each verb and route.
+    """A handler that consists of functions, each with a verb and a route.
 
     ::
 
@@ -73,33 +72,34 @@ class Router(Routed):
         @router.request("orders.{id:int}.put", codec="application/json")
         async def put(order: Order, id: int, entries: afflux.Entries) -> Receipt: ...
 
-    **Routes.** A place in braces matches anything without a dot (``{rest}`` at the very end anything at all, dots
-    included, if written ``{rest...}``) and is passed by name. An exact route wins over a pattern, and an earlier
-    pattern over a later one. A function without a route, ``@router.request()``, answers what no other does. A
-    channel's function gets the items; its route is that of the first one. ``push`` has no route.
+    **Routes.** A place in braces matches text without a dot and is passed by name; ``{rest...}`` at the end matches
+    dots as well. An exact route precedes patterns, and an earlier pattern precedes later ones. A function without a
+    route, ``@router.request()``, is the fallback. A channel's function gets the items; its route is that of the first
+    item. ``push`` has no route.
 
-    **Arguments** follow from the function's annotations; a mistake is a TypeError when it is registered.
+    **Arguments** follow from the function's annotations; a mistake raises TypeError at registration.
 
-    - The first parameter is the request: a Payload, or its data: as bytes, or decoded as the type says (a dict, a list,
-      a str, a dataclass, a TypedDict, …: see :mod:`afflux.codecs`). A channel's are its items:
+    - The first parameter is the request: a Payload, or its data as bytes or decoded to the annotated type (a dict, a
+      list, a str, a dataclass, a TypedDict, …: see :mod:`afflux.codecs`). For a channel, the items:
       ``AsyncIterator[Order]``.
-    - A parameter with the name of a place gets that; converted when it, or the place (``{id:int}``), has a type: int,
-      float, bool, UUID, date, datetime, an Enum or a Literal. What does not convert is Invalid.
-    - A parameter of the type ``afflux.Entries`` gets the request's metadata, one of ``afflux.Peer`` the peer that asks.
-    - Any other needs a default.
+    - A parameter with the name of a place gets its text, converted if the parameter or the place (``{id:int}``) has a
+      type: int, float, bool, UUID, date, datetime, an Enum or a Literal. A text that cannot be converted is Invalid.
+    - A parameter of the type ``afflux.Entries`` gets the request's metadata, one of the type ``afflux.Peer`` the peer.
+    - Any other parameter needs a default.
 
-    **Results.** A function that takes its data decoded, that says it returns something other than payloads, or that has
-    a ``codec``, may return any value, or yield any: bytes and payloads go as they are, None is an answer without an
-    item, and everything else is encoded, a list as one value. Any other function gives payloads, bytes or text, in a
-    stream also lists of them, and nothing is done to it.
+    **Results.** A function whose data is decoded, whose annotated result is not a payload, or that has a ``codec``, may
+    return or yield any value: bytes and payloads are sent unchanged, None is an answer without an item, and everything
+    else is encoded, a list as one value. Results of other functions are not encoded: they are payloads, bytes or text,
+    in a stream also lists of them.
 
-    **Which codec:** ``codec``, else what the request's metadata says its data is (``afflux.MimeType``), else the
-    connection's data type. The answer is of the first type that the request accepts (``afflux.Accept``) and that can
-    hold it, else of the request's; a response of another type names its type (RSocket R-57).
+    **The codec** is ``codec``, else that of the data type in the request's metadata (``afflux.MimeType``), else that of
+    the connection's data type. The answer has the first type that the request accepts (``afflux.Accept``) and that can
+    represent it, else the request's type; a response of another type names its type (RSocket R-57).
 
     Args:
-        middleware: around every function, and around requests that no function answers; see :mod:`afflux.middleware`.
-        clock: monotonic seconds, for ``rate``.
+        middleware: middleware around every function, and around requests without a function; see
+            :mod:`afflux.middleware`.
+        clock: returns monotonic seconds, for ``rate``.
     """
 
     def __init__(self, *, middleware: Sequence[Middleware] = (), clock: Callable[[], float] = monotonic) -> None:
@@ -127,34 +127,34 @@ class Router(Routed):
     def push(self, function: _Function) -> _Function:
         """Register the function ``(metadata) -> None``."""
         if self._push is not None:
-            raise ValueError("push has a function already")
+            raise ValueError("push already has a function")
         self._push = function
         return function
 
     @property
     def routes(self) -> list[tuple[str, str]]:
-        """Every (verb, route) there is, exact ones first; "" is the one without a route."""
+        """All (verb, route) pairs, exact routes first; "" is the fallback."""
         exact = [(verb, route or "") for verb, table in self._tables.items() for route in table.exact]
         return exact + [(verb, route) for verb, table in self._tables.items() for route, _, _ in table.places]
 
     def find(self, verb: str, route: str | None) -> tuple[Callable[..., Any], dict[str, str]]:
-        """The function for a request, and what its places matched.
+        """Return the function for a request, and the texts of its places.
 
         Raises:
-            Rejected: there is none.
+            Rejected: no function matches.
         """
         entry, places = self._find(verb, route)
         return entry.function, places
 
     def pattern(self, verb: str, route: str | None) -> str | None:
-        """The registered route that answers a request; "" for the function without one, None when there is none."""
+        """Return the registered route that answers a request; "" for the fallback, None without a match."""
         try:
             return self._find(verb, route)[0].pattern
         except Rejected:
             return None
 
     def as_handler(self) -> object:
-        """What the drivers call: an object with the verbs that have functions."""
+        """Return the handler that the drivers call: an object with the verbs that have functions."""
         return _Dispatch(self)
 
     def _find(self, verb: str, route: str | None) -> tuple[_Entry, dict[str, str]]:
@@ -167,14 +167,14 @@ class Router(Routed):
 
     def _adder(self, verb: str, route: str | None, options: RouteOptions) -> Callable[[_Function], _Function]:
         if route is not None and not isinstance(route, str):
-            raise TypeError(f"a route is text; write @router.{verb}() for the function without one")
+            raise TypeError(f"a route must be text; write @router.{verb}() for the fallback")
         for name in options:
             if name not in _OPTIONS:
-                raise TypeError(f'a route has no option "{name}"; there is: {", ".join(_OPTIONS)}')
+                raise TypeError(f'unknown route option "{name}"; known: {", ".join(_OPTIONS)}')
         read = parsed(route or "")
 
         def add(function: _Function) -> _Function:
-            names = sys._getframe(1).f_locals  # what annotations in quotes may mean where the function is
+            names = sys._getframe(1).f_locals  # resolves annotations in quotes
             self._add(verb, None if route is None else read, function, names, options)
             return function
 
@@ -185,14 +185,14 @@ class Router(Routed):
     ) -> None:
         table, pattern = self._tables.get(verb, Patterns()), "" if route is None else route.text
         if (None if route is None else pattern) in table:
-            raise ValueError(f'{verb} "{pattern}" has a function already')
+            raise ValueError(f'{verb} "{pattern}" already has a function')
         places = {} if route is None else route.places
         run = bound(function, verb, pattern, places, options.get("codec"), names)
         table.add(route, _Entry(pattern, function, self._layered(verb, pattern, run, options)))
         self._tables[verb] = table
 
     def _layered(self, verb: str, pattern: str, run: Callable[..., Any], options: RouteOptions) -> Callable[..., Any]:
-        """A route's function with the middleware and the limits around it."""
+        """Return a route's function with its middleware and limits."""
         middleware = [*self._middleware, *_checked(options.get("middleware", ()))]
         if any(name in options for name in _LIMITS):
             limits: Any = {name: options.get(name) for name in _LIMITS}
@@ -200,7 +200,7 @@ class Router(Routed):
         return _around(verb, pattern, run, middleware)
 
     def _refusing(self, verb: str, error: Error) -> Callable[..., Any]:
-        """What answers a request that no function does: the error, with the middleware around it."""
+        """Return a function that raises the error of a request without a function, with the middleware around it."""
 
         def refuse(payload: Any, /) -> NoReturn:
             raise error
@@ -224,16 +224,11 @@ def _around(
 
 
 def _about(verb: str, pattern: str | None, payload: Payload) -> dict[str, Any]:
-    """What is known of a call. Metadata that can not be read has no route."""
-    route = None
-    if verb != "push":
-        with suppress(Invalid):
-            route = route_of(payload)
-    return {"route": route, "pattern": pattern}
+    return {"route": requested_route(verb, payload), "pattern": pattern}
 
 
 class _Dispatch:
-    """A router as a handler. It has exactly the verbs for which the router has functions."""
+    """The handler of a router, with exactly the verbs that have functions."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -264,7 +259,7 @@ class _Dispatch:
         return call
 
     def _channel(self, items: Any) -> Any:
-        """The route of a channel is that of its first item, which ``items`` shows without taking it."""
+        """Dispatch a channel by the route of its first item, ``items.first``, which is not consumed."""
         try:
             entry, places = self._router._find("channel", route_of(items.first))
         except Error as error:

@@ -1,4 +1,4 @@
-"""How a function that asks for more than a payload is called: places converted, data decoded, results encoded."""
+"""Call functions with typed parameters: convert places, decode data, encode results."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from afflux.codecs import Codec
 from afflux.codecs.kinds import Mismatch
 from afflux.core.errors import Invalid, Unsupported
 from afflux.core.payload import Payload
+from afflux.middleware.chain import opened
 
 if TYPE_CHECKING:
     from afflux.router.binding import Plan
@@ -24,19 +25,19 @@ __all__ = ["Typed"]
 _OCTETS: Final = "application/octet-stream"
 _COMPOSITE: Final = "message/x.rsocket.composite-metadata.v0"
 _MOST_ACCEPTED: Final = 64
-"So many of the types that a request accepts are looked at."
+"The most accepted types of a request that are considered."
 
 _Read = Callable[[Payload], Any]
 
 
 class Typed:
-    """A function, and what it asks for.
+    """A function with typed parameters.
 
     Args:
-        function: what was registered.
-        plan: what it asks for.
-        label: what errors call the route.
-        codec: what the route is fixed to; None for what the request asks for.
+        function: the registered function.
+        plan: its parameters and results.
+        label: the name of the route in errors.
+        codec: the codec of the route; None to select it by the request.
     """
 
     def __init__(self, function: Callable[..., Any], plan: Plan, label: str, codec: Codec | None) -> None:
@@ -46,7 +47,7 @@ class Typed:
         self._codec = codec
 
     def verb(self, verb: str) -> Callable[..., Any]:
-        """What the router calls for a verb: with the payload or the items, and the places as text."""
+        """Return the function that the router calls with the payload or the items, and the places as text."""
         plan = self._plan
         if plan.codes:
             return {"request": self._request_coded, "stream": self._stream_coded, "channel": self._channel_coded}[verb]
@@ -60,7 +61,7 @@ class Typed:
         return self._function(self._read(payload)(payload), **given)
 
     async def _call_inside(self, payload: Payload, /, **places: Any) -> Any:
-        """The same inside of the handler's context, which knows the peer."""
+        """Call the function inside the handler's context, which has the peer."""
         answer = self._call(payload, **places)
         return await answer if isawaitable(answer) else answer
 
@@ -74,26 +75,26 @@ class Typed:
         answer = self._function(self._read(payload)(payload), **given)
         if isawaitable(answer):
             answer = await answer
-        return None if answer is None else writer.written(answer)
+        return None if answer is None else writer.encode(answer)
 
     def _stream_coded(self, payload: Payload, /, **places: Any) -> AsyncIterator[Any]:
         given = self._given(payload, places)
         writer = self._writer(payload)
-        return _written(partial(self._function, self._read(payload)(payload), **given), writer)
+        return _encoded(partial(self._function, self._read(payload)(payload), **given), writer)
 
     def _channel_coded(self, items: Any, /, **places: Any) -> AsyncIterator[Any]:
         given = self._given(items.first, places)
         writer = self._writer(items.first)
-        return _written(partial(self._function, _read_by(items, self._read(items.first)), **given), writer)
+        return _encoded(partial(self._function, _read_by(items, self._read(items.first)), **given), writer)
 
     def _given(self, payload: Payload, places: dict[str, Any]) -> dict[str, Any]:
-        """What the function is given by name."""
+        """Return the keyword arguments of the function."""
         plan = self._plan
         for name, read in plan.places.items():
             try:
                 places[name] = read(places[name])
             except Mismatch as mismatch:
-                raise Invalid(f"{self._label}: {mismatch.told(f'place {name}')}") from None
+                raise Invalid(f"{self._label}: {mismatch.text(f'place {name}')}") from None
         if plan.entries:
             found = entries(payload, mime_types()[0])
             places.update(dict.fromkeys(plan.entries, found))
@@ -102,10 +103,10 @@ class Typed:
         return places
 
     def _read(self, payload: Payload) -> _Read:
-        """What makes of a payload what the function takes; the first payload says how."""
+        """Return the function that converts payloads to arguments, determined by the first payload."""
         kind, codec = self._plan.data, self._codec
         if kind is Payload:
-            return _as_it_is
+            return _unchanged
         if kind is bytes:
             return _data_of
         asked, _ = _types(payload)
@@ -116,7 +117,7 @@ class Typed:
         return partial(_decoded, codec, kind, self._plan.optional)
 
     def _writer(self, payload: Payload) -> _Writer:
-        """What makes payloads of what the function gives."""
+        """Return the writer that encodes the results of the function."""
         asked, accept = _types(payload)
         expected = asked or mime_types()[1]
         if (codec := self._codec) is not None:
@@ -139,8 +140,8 @@ class _Writer:
         self._mime = mime
         self._named = named
 
-    def written(self, value: Any) -> Any:
-        """A payload for a value; payloads and bytes as they are."""
+    def encode(self, value: Any) -> Any:
+        """Convert a value to a payload; payloads and bytes are returned unchanged."""
         if isinstance(value, Payload | bytes):
             return value
         try:
@@ -148,33 +149,25 @@ class _Writer:
         except TypeError as error:
             if self._codec.holds(type(value)):
                 raise
-            raise _can_not_be(self._mime, (type(value),)) from error
+            raise _wrong_type(self._mime, (type(value),)) from error
         if not self._named:
             return Payload(data)
         self._named = False
         return reply(data, self._mime)
 
 
-async def _written(make: Callable[[], Any], writer: _Writer) -> AsyncIterator[Any]:
-    """What a stream's or a channel's function yields, as payloads. Closing it closes that."""
-    source = make()
-    try:
-        if isawaitable(source):
-            source = await source
+async def _encoded(make: Callable[[], Any], writer: _Writer) -> AsyncIterator[Any]:
+    """Yield the encoded values of a stream's or a channel's function."""
+    async with opened(make) as source:
         if isinstance(source, AsyncIterable):
             async for value in source:
-                yield writer.written(value)
+                yield writer.encode(value)
         else:
-            for value in () if source is None else source:
-                yield writer.written(value)
-    finally:
-        if hasattr(source, "aclose"):
-            await source.aclose()
-        elif hasattr(source, "close"):
-            source.close()
+            for value in source:
+                yield writer.encode(value)
 
 
-def _as_it_is(payload: Payload) -> Payload:
+def _unchanged(payload: Payload) -> Payload:
     return payload
 
 
@@ -189,11 +182,11 @@ def _decoded(codec: Codec, kind: Any, optional: bool, payload: Payload) -> Any:
 
 
 def _read_by(items: Any, read: _Read) -> Any:
-    return items if read is _as_it_is else _Decoded(items, read)
+    return items if read is _unchanged else _Decoded(items, read)
 
 
 class _Decoded(AsyncIterator[Any]):
-    """The items of a channel as a function wants them, one by one."""
+    """The converted items of a channel."""
 
     def __init__(self, items: Any, read: _Read) -> None:
         self._items = items
@@ -206,18 +199,18 @@ class _Decoded(AsyncIterator[Any]):
         return self._read(await self._items.__anext__())
 
     async def aclose(self) -> None:
-        """Take no more of them."""
+        """Close the items."""
         await self._items.aclose()
 
 
-# Which codec.
+# Selection of the codec.
 
 
 def _types(payload: Payload) -> tuple[str | None, tuple[str, ...]]:
-    """What a request says of its data: its type, and the types that it accepts.
+    """Return the MIME type of a request's data, and the types that it accepts.
 
     Raises:
-        Invalid: the metadata can not be read.
+        Invalid: the metadata cannot be read.
     """
     metadata = payload.metadata
     if not metadata:
@@ -240,11 +233,12 @@ def _found(mime: str) -> Codec:
     try:
         return codecs.find(mime)
     except Unsupported:
-        raise Invalid(f"the data is {mime[:130]}, for which there is no codec; {_there()}") from None
+        known = ", ".join(codecs.available())
+        raise Invalid(f"the data is {mime[:130]}, for which there is no codec; available: {known}") from None
 
 
 def _chosen(accept: tuple[str, ...], expected: str, results: tuple[Any, ...]) -> tuple[Codec, str]:
-    """The codec and the type of the answer: the first accepted one that can hold it, else what is expected."""
+    """Return the codec and the type of the answer: the first accepted type that can represent it, else ``expected``."""
     for mime in accept:
         try:
             codec = codecs.find(mime)
@@ -254,14 +248,10 @@ def _chosen(accept: tuple[str, ...], expected: str, results: tuple[Any, ...]) ->
             return codec, mime
     codec = _found(expected)
     if not all(map(codec.holds, results)):
-        raise _can_not_be(expected, results)
+        raise _wrong_type(expected, results)
     return codec, expected
 
 
-def _can_not_be(mime: str, results: tuple[Any, ...]) -> Invalid:
+def _wrong_type(mime: str, results: tuple[Any, ...]) -> Invalid:
     others = [name for name in codecs.available() if all(map(codecs.find(name).holds, results))]
-    return Invalid(f"the answer can not be {mime[:130]}; it can be {', '.join(others)}: name what is accepted")
-
-
-def _there() -> str:
-    return f"there is: {', '.join(codecs.available())}"
+    return Invalid(f"the answer cannot be {mime[:130]}; accept one of: {', '.join(others)}")

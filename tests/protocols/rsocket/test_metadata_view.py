@@ -120,7 +120,7 @@ def test_what_is_malformed_harms_who_asks_for_it_alone() -> None:
     assert view.get("a/b") == b"fine"
     assert list(view) == broken
     for name in ("tags", "credentials", "zipkin", "mime_type", "accept", "accepts"):
-        with pytest.raises(Invalid, match="the metadata can not be read"):
+        with pytest.raises(Invalid, match="the metadata cannot be read"):
             MEMBERS[name](view)
 
 

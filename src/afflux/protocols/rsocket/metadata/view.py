@@ -42,7 +42,7 @@ class Entries:
         compact_len: "plain" to read what rsocket-swift writes.
 
     Every member raises:
-        Invalid: the metadata can not be read: raised in a handler, it answers INVALID (D-7).
+        Invalid: the metadata cannot be read: raised in a handler, it answers INVALID (D-7).
     """
 
     __slots__ = ("_compact_len", "_fault", "_found", "_rest")
@@ -123,7 +123,7 @@ class Entries:
 
     @property
     def trace(self) -> TraceContext | None:
-        """The W3C trace that the request belongs to; None also where it can not be read, as W3C wants it."""
+        """The W3C trace that the request belongs to; None also where it cannot be read, as W3C wants it."""
         value = self.get(TRACE_CONTEXT_MIME)
         try:
             return None if value is None else TraceContext.decode(value)
@@ -176,4 +176,4 @@ def route_of(metadata: bytes | None, metadata_mime: str = COMPOSITE_MIME, limit:
 
 
 def _unreadable(violation: Violation) -> Invalid:
-    return Invalid(f"the metadata can not be read: {violation.reason}", rule=violation.rule)
+    return Invalid(f"the metadata cannot be read: {violation.reason}", rule=violation.rule)
