@@ -230,6 +230,14 @@ def pong(cookie: int) -> PingAck:
     return PingAck(cookie=cookie)
 
 
+def free_id(play: Playbook) -> int:
+    """The lowest free id of a client: that of a request that is opened now."""
+    play.do(lambda engine: engine.open("request", b""))
+    said = play.sent.popleft()
+    assert isinstance(said, Data) and said.open
+    return said.session
+
+
 def owed(engine: Engine) -> dict[int | None, int]:
     """What the peer may still send, by the ids of the sessions whose request or response is not whole."""
     return {

@@ -25,7 +25,7 @@ from afflux.protocols.jmux.errors import SessionAborted, SessionLost
 from afflux.protocols.jmux.frames import Abort, Data
 from afflux.testing.world import World
 
-from .playbook import HELLO, WELCOME, Playbook, abort, client, data, failed, more, opening, ping, pong
+from .playbook import HELLO, WELCOME, Playbook, abort, client, data, failed, free_id, more, opening, ping, pong
 from .test_wire import HERE, Sessions, running, said, stub
 
 
@@ -51,7 +51,7 @@ def test_an_id_is_given_back_once() -> None:
     play << abort(detail="payload-too-large") << opening(b"q", eof=True)
     play >> data(b"a", eof=True, close=True) << ev.Items(2, [Payload(b"a")], True) << opening(b"q", eof=True)
     play >> data(b"b", eof=True, close=True) << ev.Items(3, [Payload(b"b")], True)
-    assert play.engine._sessions.live == 0
+    assert free_id(play) == 0
 
 
 def test_a_response_is_not_lost_with_its_acknowledgment() -> None:
@@ -62,7 +62,7 @@ def test_a_response_is_not_lost_with_its_acknowledgment() -> None:
     play.at(0).quiet().at(60) << abort()
     assert play.engine.session_id(1) is None
     assert play.engine.read(1) == b"swer"
-    assert not play.engine._sessions.by_stream
+    assert not play.engine.streams()
     assert play.engine._sessions.rations.spent == 0
 
 
@@ -72,7 +72,7 @@ def test_a_complete_response_survives_an_abort() -> None:
     play << Readable(1, 6, True) << failed(1, SessionAborted) << abort()
     assert not play.engine.takes(1)
     assert play.engine.read(1) == b"answer"
-    assert not play.engine._sessions.by_stream
+    assert not play.engine.streams()
 
 
 def test_a_complete_response_survives_a_stall() -> None:
@@ -81,7 +81,7 @@ def test_a_complete_response_survives_a_stall() -> None:
     play.at(60) << ev.Canceled(1, False) << abort(detail="session-stall")
     assert play.engine.read(1) == b"answer"
     play >> abort()
-    assert play.engine._sessions.live == 0
+    assert free_id(play) == 0
 
 
 def test_a_complete_answer_is_told_once() -> None:
@@ -103,7 +103,7 @@ async def test_what_is_left_unread_takes_no_room() -> None:
             assert await session.read(10) == b"x" * 10
             while not session.ended:
                 await asyncio.sleep(0)
-        assert not peer._driver.engine._sessions.by_stream  # type: ignore[attr-defined]  # it is one of Jmux
+        assert not peer._driver.engine.streams()
 
 
 def test_sync_what_is_left_unread_takes_no_room() -> None:
@@ -112,7 +112,7 @@ def test_sync_what_is_left_unread_takes_no_room() -> None:
             assert session.read(10) == b"x" * 10
             peer._driver.wait(lambda: session._inbox.ended, 10)
         assert not peer._driver.inboxes
-        assert not peer._driver.engine._sessions.by_stream  # type: ignore[attr-defined]  # it is one of Jmux
+        assert not peer._driver.engine.streams()
         with peer.session(b"q", finish=True, timeout=10) as session:
             assert session.read_all() == b"x" * 1000
         assert not peer._driver.inboxes
@@ -132,7 +132,7 @@ async def test_a_session_that_nobody_gets_is_given_up() -> None:
         with pytest.raises(asyncio.CancelledError):
             await asking
         assert not sessions
-        assert not peer._driver.engine._sessions.by_stream  # type: ignore[attr-defined]  # it is one of Jmux
+        assert not peer._driver.engine.streams()
 
 
 def test_sync_a_session_that_nobody_gets_is_given_up() -> None:
@@ -140,7 +140,7 @@ def test_sync_a_session_that_nobody_gets_is_given_up() -> None:
         with pytest.raises(TimeoutError):
             peer.session(b"x" * 100_000, timeout=0.01)
         assert not peer._driver.inboxes
-        assert not peer._driver.engine._sessions.by_stream  # type: ignore[attr-defined]  # it is one of Jmux
+        assert not peer._driver.engine.streams()
 
 
 # -- writers that wait ----------------------------------------------------------------------------------------

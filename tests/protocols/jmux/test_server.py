@@ -44,7 +44,7 @@ def test_a_request_and_its_response(mode: str) -> None:
     play << ev.Opened(1, "request", Payload(b"question"), 1, True)
     play.do(lambda engine: engine.send(1, [b"answer"], complete=True)) << data(b"answer", eof=True, close=True)
     play.do(lambda engine: engine.release(1)).do(lambda engine: engine.consumed(8))
-    assert not play.engine._sessions.by_stream
+    assert not play.engine.streams()
     assert not handlers(play)
     assert not play.engine._sessions.rations.spent
     play >> opening(b"again", eof=True) << ev.Opened(2, "request", Payload(b"again"), 1, True)
@@ -132,7 +132,7 @@ def test_a_conversation(mode: str) -> None:
     play.do(lambda engine: engine.write(1, b"b")) << data(b"b")
     play.do(lambda engine: engine.finish(1)) << data(eof=True, close=True)
     assert play.engine.read(1) == b"r"
-    assert not play.engine._sessions.by_stream
+    assert not play.engine.streams()
 
 
 def test_the_server_finishes_first(mode: str) -> None:
@@ -150,7 +150,7 @@ def test_the_rest_of_the_request_is_dropped(mode: str) -> None:
     play = talking(mode).do(lambda engine: engine.finish(1)) << data(eof=True)
     play.do(lambda engine: engine.release(1)) << CLOSE
     play >> (data(b"late"), abort())
-    assert not play.engine._sessions.by_stream
+    assert not play.engine.streams()
 
 
 def test_dropping_while_answering(mode: str) -> None:
