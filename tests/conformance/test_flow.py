@@ -219,7 +219,7 @@ def test_R_30_every_payload_that_is_sent_has_one(size: int) -> None:
     play = responder(mtu=64) >> frames.RequestStream(stream=1, initial_n=99) << ev.Opened
     play.engine.send(1, [bytes(size), Payload(b"", bytes(size))])
     play.engine.send(1, [bytes(size)] * 3, complete=True)
-    play._collect([])
+    play.collect([])
     assert play.sent
     assert [frame for frame in play.sent if not (frame.next or frame.complete)] == []  # type: ignore[attr-defined]
 

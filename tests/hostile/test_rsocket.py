@@ -259,7 +259,7 @@ def test_SI_06_our_ids_wrap_and_skip_the_busy_ones() -> None:
     sent = [play.engine.open("request", b"") for _ in range(3)]
     assert sent == [0x7FFFFFFD, 0x7FFFFFFF, 3]
     assert ids.wrapped
-    play._collect([])
+    play.collect([])
     play.sent.clear()
     play >> item(1) << ev.Items(1, [Payload(b"x")])
 
@@ -268,7 +268,7 @@ def test_SI_06_an_id_that_is_used_again_has_no_past() -> None:
     play = streaming(1).do(lambda engine: engine.cancel(1)) << frames.Cancel
     play.engine._streams._ids._next = 0x7FFFFFFF
     assert [play.engine.open("fire", b""), play.engine.open("stream", b"", credit=1)] == [0x7FFFFFFF, 1]
-    play._collect([])
+    play.collect([])
     play.sent.clear()
     play >> item(1, complete=True) << ev.Items(1, [Payload(b"x")], True)
     play >> item(1) << ignored(10, "SI-10")

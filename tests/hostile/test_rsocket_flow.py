@@ -499,7 +499,7 @@ def test_FL_02_errors_that_the_peer_makes_us_send_are_counted(how: str) -> None:
         play >> asked("channel") << ev.Opened
         if how == "order":
             play.engine.request(1, 2)
-            play._collect([])
+            play.collect([])
             play.sent.clear()
         play >> bad[how]
         assert any(isinstance(event, ev.Failed) for event in play.events)
@@ -508,7 +508,7 @@ def test_FL_02_errors_that_the_peer_makes_us_send_are_counted(how: str) -> None:
         play.engine.release(1)
     play >> asked("channel") << ev.Opened
     play.engine.request(1, 2 if how == "order" else 1)
-    play._collect([])
+    play.collect([])
     play.sent.clear()
     play >> bad[how]
     ends = [event for event in play.events if isinstance(event, ev.Failed)]

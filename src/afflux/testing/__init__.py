@@ -12,7 +12,21 @@ from __future__ import annotations
 from afflux.testing.faults import Faults, Plan
 from afflux.testing.loop import Deadlock, Livelock, VirtualLoop, run
 from afflux.testing.network import Link, Network
+from afflux.testing.playbook import Playbook
 from afflux.testing.proxy import Proxy, Relay
 from afflux.testing.world import World
 
-__all__ = ["Deadlock", "Faults", "Link", "Livelock", "Network", "Plan", "Proxy", "Relay", "VirtualLoop", "World", "run"]
+__all__ = [
+    "Deadlock",
+    "Faults",
+    "Link",
+    "Livelock",
+    "Network",
+    "Plan",
+    "Playbook",
+    "Proxy",
+    "Relay",
+    "VirtualLoop",
+    "World",
+    "run",
+]

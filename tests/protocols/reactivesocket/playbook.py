@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from afflux.core import events as ev
+from afflux.core.frame import Frame
 from afflux.core.limits import Limits
 from afflux.protocols.reactivesocket import Dialect, Engine, frames
 from tests.protocols.rsocket.playbook import Begins, Mode, closed, failed, ignored
@@ -18,17 +20,10 @@ class Playbook(RSocketPlaybook):
 
     engine: Engine  # type: ignore[assignment]  # one of the family
 
-    def _collect(self, events: list[ev.Event]) -> None:
-        told = list(ev.singly(events))
-        self.events.extend(told)
-        for event in told if self.begins else ():
-            if isinstance(event, ev.Opened | ev.SessionOpened):
-                self.engine.begin(event.stream)
-        data = b""
-        while chunk := self.engine.outgoing():
-            data += chunk
+    def decode(self, data: bytes) -> Iterator[Frame]:
+        """The frames, without their lengths."""
         for frame in frames.PREFIX.split(data):
-            self.sent.append(frames.decode(bytes(frame)))
+            yield frames.decode(bytes(frame))
 
 
 def raw(kind: int, flags: int = 0, stream: int = 0, body: bytes = b"") -> bytes:

@@ -668,7 +668,7 @@ def test_an_item_in_one_frame(verb: str, complete: bool) -> None:
     play = requester(limits=WHOLE)
     for large in (0, 1):
         stream: Any = play.engine.open(verb, b"", credit=0 if verb == "request" else 5)
-        play._collect([])
+        play.collect([])
         play.sent.clear()
         play >> frames.Response(stream=stream, complete=complete, data=bytes(WHOLE.payload_bytes + large))
         if large:

@@ -1,92 +1,59 @@
-"""Conversations with an engine, told line by line.
-
-    Playbook(responder()) >> frame      # the peer says
-                          << event      # the application hears, or
-                          << frame      # this side says
-
-Whatever an engine does must be expected: a line of the peer fails while something of the line before was not told.
-"""
+"""Conversations with an engine of RSocket, and the lines that they are made of."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any
 
 from afflux.core import events as ev
-from afflux.core.errors import Error
 from afflux.core.frame import Frame
 from afflux.core.limits import Limits
 from afflux.protocols.rsocket import Engine, frames
 from afflux.protocols.rsocket.resume import Sessions
+from afflux.testing.playbook import Begins, Mode, closed, failed, ignored
+from afflux.testing.playbook import Playbook as Conversation
 
-Mode = Literal["whole", "bytewise", "glued"]
+__all__ = [
+    "TOKEN",
+    "Begins",
+    "Mode",
+    "Playbook",
+    "closed",
+    "error",
+    "failed",
+    "ignored",
+    "newcomer",
+    "position",
+    "requester",
+    "responder",
+    "resumable_client",
+    "resumable_server",
+    "resume",
+    "resume_ok",
+    "setup",
+]
+
+
 TOKEN = bytes(range(16))
 "What the sessions of the resumable conversations are called."
 
 
-class Playbook:
-    """One engine and what it has said so far. ``mode`` is how the peer's bytes are cut."""
+class Playbook(Conversation[Engine]):
+    """A conversation with an engine of RSocket."""
 
-    begins = True
-    "Handlers begin at once, as those of a driver that has enough of them."
+    frame = Frame
 
-    def __init__(self, engine: Engine, mode: Mode = "whole") -> None:
-        self.engine = engine
-        self.mode = mode
-        self.now = 0.0
-        self.events: deque[ev.Event] = deque()
-        self.sent: deque[Frame] = deque()
-        self._collect([])
+    def encode(self, frame: Frame) -> bytes:
+        """A frame behind its length."""
+        return frame.encode(prefixed=True)
 
-    def __rshift__(self, said: Frame | bytes | tuple[Frame | bytes, ...]) -> Playbook:
-        """The peer says it."""
-        self.quiet()
-        lines = said if isinstance(said, tuple) else (said,)
-        data = b"".join(line if isinstance(line, bytes) else line.encode(prefixed=True) for line in lines)
-        step = 1 if self.mode == "bytewise" else max(1, len(data))
-        for start in range(0, len(data), step):
-            self._collect(self.engine.receive(data[start : start + step], self.now))
-        return self
-
-    def __lshift__(self, expected: ev.Event | Frame | type | tuple[type, dict[str, Any]]) -> Playbook:
-        """The next thing this side does: an event or frame, or a type of one (with some of its attributes)."""
-        kind = (
-            expected if isinstance(expected, type) else expected[0] if isinstance(expected, tuple) else type(expected)
-        )
-        queue: deque[Any] = self.sent if issubclass(kind, Frame) else self.events
-        if not queue:
-            raise AssertionError(f"expected {expected!r}, but nothing came; {self.state()}")
-        actual = queue.popleft()
-        if isinstance(expected, type):
-            same = isinstance(actual, expected)
-        elif isinstance(expected, tuple):
-            same = isinstance(actual, expected[0]) and all(look(actual, k) == v for k, v in expected[1].items())
-        else:
-            same = actual == expected
-        if not same:
-            raise AssertionError(f"expected {expected!r}\n     got {actual!r}; {self.state()}")
-        return self
-
-    def do(self, verb: Callable[[Engine], Any]) -> Playbook:
-        """The application does something."""
-        self.quiet()
-        result = verb(self.engine)
-        self._collect(result if isinstance(result, list) else [])
-        return self
-
-    def at(self, now: float) -> Playbook:
-        """Time passes."""
-        self.quiet()
-        self.now = now
-        self._collect(self.engine.tick(now))
-        return self
-
-    def eof(self) -> Playbook:
-        """The transport ends."""
-        self.quiet()
-        self._collect(self.engine.receive_eof(self.now))
-        return self
+    def decode(self, data: bytes) -> Iterator[Frame]:
+        """The frames, without their lengths."""
+        position = 0
+        while position < len(data):
+            end = position + 3 + int.from_bytes(data[position : position + 3], "big")
+            yield frames.decode(data, position + 3, end)
+            position = end
 
     def cut(self) -> Playbook:
         """The transport breaks, and the session outlives it."""
@@ -104,73 +71,15 @@ class Playbook:
             raise AssertionError(f"{event!r} does not ask for this session")
         newcomer.quiet()
         self.now = newcomer.now
-        self._collect(self.engine.resume(event.request, self.now))
-        self._collect(self.engine.receive(newcomer.engine.hand_over(), self.now))
+        self.collect(self.engine.resume(event.request, self.now))
+        self.collect(self.engine.receive(newcomer.engine.hand_over(), self.now))
         return self
-
-    def quiet(self) -> Playbook:
-        """Nothing is left untold."""
-        if self.events or self.sent:
-            raise AssertionError(f"not told: {self.state()}")
-        return self
-
-    def state(self) -> str:
-        """What is left."""
-        return f"events {list(self.events)!r}, frames {list(self.sent)!r}"
-
-    def _collect(self, events: list[ev.Event]) -> None:
-        told = list(ev.singly(events))
-        self.events.extend(told)
-        for event in told if self.begins else ():
-            if isinstance(event, ev.Opened | ev.SessionOpened):
-                self.engine.begin(event.stream)
-        data = b""
-        while chunk := self.engine.outgoing():
-            data += chunk
-        position = 0
-        while position < len(data):
-            end = position + 3 + int.from_bytes(data[position : position + 3], "big")
-            self.sent.append(frames.decode(data, position + 3, end))
-            position = end
-
-
-def look(value: Any, path: str) -> Any:
-    """The attribute of ``value`` at ``path``, dots included."""
-    for name in path.split("."):
-        value = type(value) if name == "type" else getattr(value, name)
-    return value
-
-
-def failed(stream: int, kind: type[Error], **attributes: Any) -> tuple[type, dict[str, Any]]:
-    """Expect a Failed event with an error of a type."""
-    expected = {"stream": stream, "error.type": kind}
-    return ev.Failed, expected | {f"error.{name}": value for name, value in attributes.items()}
-
-
-def closed(kind: type[Error], **attributes: Any) -> tuple[type, dict[str, Any]]:
-    """Expect Closed with an error of a type."""
-    return ev.Closed, {"error.type": kind} | {f"error.{name}": value for name, value in attributes.items()}
-
-
-class Begins(bytes):
-    """A text that begins so: behind a reason word stand the name and the value of its limit."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, bytes) and (bytes(other) == bytes(self) or other.startswith(bytes(self) + b": "))
-
-    def __hash__(self) -> int:
-        return bytes.__hash__(self)
 
 
 def error(stream: int, code: int, text: bytes | None = None) -> tuple[type, dict[str, Any]]:
     """Expect an ERROR frame."""
     wanted: dict[str, Any] = {"stream": stream, "code": code}
     return frames.ErrorFrame, wanted if text is None else wanted | {"data": Begins(text)}
-
-
-def ignored(price: int, rule: str | None = None) -> tuple[type, dict[str, Any]]:
-    """Expect a frame to be dropped and charged."""
-    return ev.Ignored, {"price": price} if rule is None else {"price": price, "rule": rule}
 
 
 def setup(**changes: Any) -> frames.Setup:

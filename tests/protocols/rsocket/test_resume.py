@@ -1532,7 +1532,7 @@ def filled(limits: Limits, items: int = 0, **options: Any) -> Playbook:
     play >> frames.RequestStream(stream=1, initial_n=10**6, data=b"") << ev.Opened
     for _ in range(items):
         play.engine.send(1, [bytes(64)])
-    play._collect([])
+    play.collect([])
     play.sent.clear()
     return play
 

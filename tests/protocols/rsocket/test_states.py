@@ -76,7 +76,7 @@ def channel(role: str, state: StreamState) -> Playbook:
 
 
 def forget(play: Playbook) -> None:
-    play._collect([])
+    play.collect([])
     play.events.clear()
     play.sent.clear()
 

@@ -475,7 +475,7 @@ def test_fragmented_items(mode: Mode, metadata: bytes | None) -> None:
     server = responder(mtu=64) >> frames.RequestStream(stream=1, initial_n=9, data=b"") << ev.Opened
     big = Payload(b"d" * 500, metadata)
     server.engine.send(1, [b"a", big, b"b", big], complete=True)
-    server._collect([])
+    server.collect([])
     client = stream_requester(mode, credit=9)
     parts = [frame for frame in server.sent if isinstance(frame, P)]
     assert [frame.complete for frame in parts].count(True) == 1
@@ -494,7 +494,7 @@ def test_fragments_of_different_streams_take_turns() -> None:
     for id in (1, 3):
         play.engine.send(id, [bytes(60_000), b"after"])
     assert play.engine.queued > 120_000
-    play._collect([])
+    play.collect([])
     order = [frame.stream for frame in play.sent]
     assert order == [1, 3, 1, 3, 1, 3, 1, 1, 3, 3]  # the last of each and what is behind it are one turn
     assert play.engine.queued == 0
@@ -665,7 +665,7 @@ def test_half_sent_payloads_are_given_up() -> None:
     play.engine.send(1, [bytes(4000)])
     play.engine.outgoing(1)
     play.engine.fail(1, Rejected("no"))
-    play._collect([])
+    play.collect([])
     play << error(1, 0x202)
     play.quiet()
     assert play.engine.queued == 0
@@ -708,7 +708,7 @@ def test_long_runs_are_cut_into_chunks() -> None:
     play = stream_responder(n=100_000)
     items = [bytes([n % 251]) * (n % 5 * 100) for n in range(2000)]
     play.engine.send(1, items)
-    play._collect([])
+    play.collect([])
     assert [frame.data for frame in play.sent if isinstance(frame, P)] == items
 
 

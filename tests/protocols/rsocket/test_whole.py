@@ -55,7 +55,7 @@ def test_an_item_in_one_frame_at_a_requester(verb: Any, payload: Payload, comple
     credit = 0 if verb == "request" else 5
     for large in (False, True):
         stream = play.engine.open(verb, b"", credit=credit)
-        play._collect([])
+        play.collect([])
         play.sent.clear()
         item = above(payload) if large else payload
         play >> frames.PayloadFrame(stream=stream, next=True, complete=complete, data=item.data, metadata=item.metadata)
@@ -70,7 +70,7 @@ def test_an_item_in_one_frame_at_a_requester(verb: Any, payload: Payload, comple
 def test_answers_asked_for_together() -> None:
     play = requester(limits=LIMITS)
     first, second, third = play.engine.ask([Payload(b"")] * 3)
-    play._collect([])
+    play.collect([])
     play.sent.clear()
     answers = [(first, bytes(MOST)), (second, bytes(MOST + 1)), (third, b"small")]
     play >> tuple(frames.PayloadFrame(stream=id, next=True, complete=True, data=data) for id, data in answers)
@@ -85,7 +85,7 @@ def test_a_run_of_items_with_one_too_large(columnar: bool) -> None:
     """The short ways take what is small, and what is not is looked at."""
     play = requester(limits=LIMITS)
     stream = play.engine.open("stream", b"", credit=9, columnar=columnar)
-    play._collect([])
+    play.collect([])
     play.sent.clear()
     sizes = (1, 1, MOST, MOST + 1)
     play >> tuple(frames.PayloadFrame(stream=stream, next=True, data=bytes(size)) for size in sizes)
