@@ -177,7 +177,7 @@ async def test_a_server_that_drains_does_not_wait_for_who_leaves_meanwhile() -> 
     asked = asyncio.ensure_future(peer.request(b"x"))
     await waits.entered.get()
     closing = asyncio.ensure_future(server.close(drain=True))
-    while not server._closing:
+    while not server._clients.closing:
         await asyncio.sleep(0)
     peer.cut()
     async with asyncio.timeout(10):

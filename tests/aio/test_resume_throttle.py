@@ -103,7 +103,7 @@ async def test_after_wrong_guesses_the_right_one_waits_too() -> None:
     clock = Clock()
     limits = LIMITS.replace(auth_failures=20)
     async with afflux.serve("tcp://127.0.0.1:0", Demo(), resume=True, limits=limits) as server:
-        server._guesses = ResumeThrottle(limits, clock=clock, sleep=clock.sleep)
+        server._clients.throttle = ResumeThrottle(limits, clock=clock, sleep=clock.sleep)
         async with afflux.connect(server.uri, resume=SOON, limits=LIMITS) as peer:
             await peer.request(b"1")
             for _ in range(20):
@@ -137,7 +137,7 @@ async def test_who_hangs_up_while_waiting_leaves_nothing_behind() -> None:
         writer.transport.abort()
         while server.connections:
             await asyncio.sleep(0)
-        assert not server._gate.admitted and not server._owners
+        assert not server._clients.gate.admitted and not server._clients._by_engine
 
 
 async def test_positions_that_do_not_fit_are_no_guess() -> None:

@@ -119,7 +119,7 @@ async def test_a_transport_that_only_the_client_knows_is_lost(place: Place) -> N
                 await silent.lost
             assert not silent.heard
             await turns(lambda: server.connections == (guest,))
-            assert server._gate.admitted == 1 and sum(server._gate.hosts.values()) == 1
+            assert server._clients.gate.admitted == 1 and sum(server._clients.gate.hosts.values()) == 1
 
 
 class Silent(asyncio.Protocol):
@@ -159,11 +159,11 @@ async def test_many_cuts_leave_nothing_behind(place: Place) -> None:
             await turns(lambda: len(asyncio.all_tasks()) <= tasks)
             await turns(lambda: open_files() <= files)
             assert drivers() <= before
-            assert server._gate.admitted == 1
-            assert sum(server._gate.hosts.values()) == 1
-            assert not server._gate.handshakes
-            assert len(server._owners) == 1
-    assert server._gate.admitted == 0 and not server._gate.hosts and not server._owners
+            assert server._clients.gate.admitted == 1
+            assert sum(server._clients.gate.hosts.values()) == 1
+            assert not server._clients.gate.handshakes
+            assert len(server._clients._by_engine) == 1
+    assert server._clients.gate.admitted == 0 and not server._clients.gate.hosts and not server._clients._by_engine
 
 
 async def test_a_blocking_client_goes_on(place: Place) -> None:
@@ -207,6 +207,10 @@ async def test_inside_a_web_framework() -> None:
             assert expected == 500
             assert (await peer.request(b"x")).data == b"x"
             await turns(lambda: len(app.server.connections) == 1)
-            assert app.server._gate.admitted == 1
+            assert app.server._clients.gate.admitted == 1
         await app.close()
-        assert not app.server._gate.admitted and not app.server._gate.hosts and not app.server._owners
+        assert (
+            not app.server._clients.gate.admitted
+            and not app.server._clients.gate.hosts
+            and not app.server._clients._by_engine
+        )

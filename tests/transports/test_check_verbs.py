@@ -234,11 +234,11 @@ async def test_the_oldest_half_handshake_makes_room(place: Place) -> None:
         strangers = []
         for count in (1, 2, 2):
             strangers.append(stranger(server.uri))
-            await turns_until(lambda: len(server._gate.handshakes) == count)  # noqa: B023
+            await turns_until(lambda: len(server._clients.gate.handshakes) == count)  # noqa: B023
             if len(strangers) < 3:
-                (*_, newest) = server._gate.handshakes
+                (*_, newest) = server._clients.gate.handshakes
         await asyncio.to_thread(ends, strangers[0])
-        assert newest in server._gate.handshakes
+        assert newest in server._clients.gate.handshakes
         async with place.connect(server.uri) as peer:
             assert (await peer.request(b"x")).data == b"x"
         for sock in strangers:

@@ -39,8 +39,8 @@ _MOST_WAITING = 256
 "Requests that may wait for a lease, when a client that wants to wait has no limit of its own for it."
 
 
-class _Home(Serving):
-    """What a client's connection tells: its handlers, and the one who keeps it connected."""
+class ClientHandlers(Serving):
+    """The handlers of a client, which also notify the keeper that keeps it connected."""
 
     keeper: Keeper | None = None
     again: Sequence[tuple[Opened, int]] = ()
@@ -128,26 +128,26 @@ class Connecting:
 
     async def _connect(self) -> Peer:
         plan = self._plan
-        home, driver = self._prepare(self._former())
-        peer = Peer(driver, home, plan.address.entry, str(plan.address))
+        handlers, driver = self._prepare(self._former())
+        peer = Peer(driver, handlers, plan.address.entry, str(plan.address))
         if plan.resume is not None or plan.reconnect is not None:
 
             async def renew() -> Driver:
-                home, driver = self._prepare()
-                home.keeper = peer.keeper
+                handlers, driver = self._prepare()
+                handlers.keeper = peer.keeper
                 try:
                     await self._join(driver, first=True)
                 except BaseException:
                     driver.abort()
                     raise
-                peer.renewed(driver, home)
+                peer.renewed(driver, handlers)
                 return driver
 
-            peer.keeper = home.keeper = Keeper(
+            peer.keeper = handlers.keeper = Keeper(
                 plan.limits, join=self._join, renew=renew, resume=plan.resume, reconnect=plan.reconnect
             )
         if driver.state.away and driver.saving is not None:
-            await self._go_on(peer, home, driver, driver.saving.record)
+            await self._go_on(peer, handlers, driver, driver.saving.record)
             return peer
         try:
             await self._join(driver, first=True)
@@ -158,7 +158,7 @@ class Connecting:
             raise
         return peer
 
-    def _prepare(self, former: Record | None = None) -> tuple[_Home, Driver]:
+    def _prepare(self, former: Record | None = None) -> tuple[ClientHandlers, Driver]:
         """An engine, its driver and its handlers, without a transport; those of a former process, if it left some."""
         plan = self._plan
         terms = plan.terms if plan.resume is None else replace(plan.terms, token=token_bytes(TOKEN_BYTES))
@@ -168,8 +168,8 @@ class Connecting:
             engine = plan.address.entry.make("client", terms, limits=plan.limits, decide=False, now=clock.now())
         else:
             engine = former.engine
-        home = _Home(verbs, extensions=plan.extensions)
-        driver = home.driver = Driver(engine, home, expects=plan.address.protocol)
+        handlers = ClientHandlers(verbs, extensions=plan.extensions)
+        driver = handlers.driver = Driver(engine, handlers, expects=plan.address.protocol)
         driver.leases.wait_s = plan.lease_wait
         if terms.leases:
             driver.leases.first = driver.state.loop.create_future()
@@ -182,7 +182,7 @@ class Connecting:
             replays = replays_of(plan.handler)
             where = self._where
             driver.keep(Record(self._store, engine, kind="client", address=where, asks=True, replays=replays))
-        return home, driver
+        return handlers, driver
 
     # -- a session that a former process has left -------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class Connecting:
         text = f"{store.path}: its session was left more than {plan.limits.resume_s:g} s ago"
         raise SetupRefused(f"{text}{_lost(record)}; connect again for a new one", rule="resume_s")
 
-    async def _go_on(self, peer: Peer, home: _Home, driver: Driver, record: Record) -> None:
+    async def _go_on(self, peer: Peer, handlers: ClientHandlers, driver: Driver, record: Record) -> None:
         """Bring a session back that a former process has left.
 
         Raises:
@@ -229,8 +229,8 @@ class Connecting:
             ConnectFailed: nobody is there; it stays in the file.
         """
         plan = self._plan
-        home.again = restart(record, "client")
-        home.back = back = driver.state.loop.create_future()
+        handlers.again = restart(record, "client")
+        handlers.back = back = driver.state.loop.create_future()
         peer.unfinished = unfinished_of(driver, record)
         try:
             async with asyncio.timeout(plan.timeout):

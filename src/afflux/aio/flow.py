@@ -202,8 +202,7 @@ class Inbound:
 
     async def writable(self) -> None:
         """Wait until a request may be queued, on the next connection if this one is over."""
-        self._driver = await self._driver.current()
-        await self._driver.calls.writable(self.asked)
+        self._driver = await self._driver.writable(self.asked)
 
     @property
     def driver(self) -> Driver:

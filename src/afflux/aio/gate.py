@@ -104,8 +104,12 @@ class Gate:
         self.admitted += 1
         self.hosts[host] += 1
 
-    def uncount(self, host: str) -> None:
-        """It is not any more."""
+    def uncount(self, peer: Peer) -> None:
+        """A peer is no connection any more. No-op: it was not counted."""
+        if not peer.counted:
+            return
+        peer.counted = False
+        host = peer.host
         self.admitted -= 1
         self.hosts[host] -= 1
         if not self.hosts[host]:

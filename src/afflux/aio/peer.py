@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from afflux.aio.channel import Channel
 from afflux.aio.driver import Driver
-from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream
+from afflux.aio.flow import DEFAULT_CREDIT, ItemStream
 from afflux.aio.keeper import Keeper
+from afflux.aio.opening import give_up, new_inbound, new_items
 from afflux.aio.sender import Source
 from afflux.aio.serving import Serving
 from afflux.aio.session import Session
 from afflux.aio.unfinished import Unfinished
 from afflux.calls import Cursor, Metadata, payload_for
-from afflux.core.autocredit import Kept, check_kept
+from afflux.core.autocredit import Kept
 from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Error, LocalProtocolError
-from afflux.core.events import Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 
@@ -43,7 +43,7 @@ def current_peer() -> Peer:
     return _current.get()
 
 
-class Peer:  # long: the five verbs, leases and the connection's life
+class Peer:
     """One connection, seen from this side; ``async with`` closes it. ``connect`` and ``serve`` make it.
 
     ``metadata=`` of a verb is bytes, which go as they are, or entries of composite metadata: one, such as
@@ -128,14 +128,14 @@ class Peer:  # long: the five verbs, leases and the connection's life
         """Send without an answer. Returns when it is queued, which waits for the transport's room."""
         payload = payload_for(self._driver.engine, data, metadata, route, cursor)
         self._protocol.check("fire")
-        driver = await self._writable(len(payload))
+        driver = await self._driver.writable(len(payload))
         driver.open("fire", payload)
         driver.output.flush_soon()
 
     async def push(self, metadata: bytes) -> None:
         """Send metadata about the connection. Returns when it is queued."""
         self._protocol.check("push")
-        driver = await self._writable()
+        driver = await self._driver.writable()
         driver.engine.push(metadata)
         driver.output.flush_soon()
 
@@ -155,7 +155,8 @@ class Peer:  # long: the five verbs, leases and the connection's life
                 that it follows the round trip and the consumer. Fewer are granted when items are large: all that waits
                 has to fit a quarter of ``connection_bytes``.
         """
-        return self._items("stream", payload_for(self._driver.engine, data, metadata, route, cursor), credit)
+        payload = payload_for(self._driver.engine, data, metadata, route, cursor)
+        return new_items(self._driver, self._protocol, "stream", payload, credit)
 
     def subscribe(
         self,
@@ -172,9 +173,8 @@ class Peer:  # long: the five verbs, leases and the connection's life
         Raises Unsupported where the protocol has no subscriptions.
         """
         self._protocol.require("subscribe")
-        return self._items(
-            self._protocol.subscribes, payload_for(self._driver.engine, publisher, metadata, route, cursor), credit
-        )
+        payload = payload_for(self._driver.engine, publisher, metadata, route, cursor)
+        return new_items(self._driver, self._protocol, self._protocol.subscribes, payload, credit)
 
     subscription = subscribe  # what ReactiveSocket calls it
 
@@ -194,7 +194,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
         """
         self._protocol.require("session")
         first = payload_of(data).data
-        driver = await self._writable(len(first))
+        driver = await self._driver.writable(len(first))
         engine = cast("ByteSessions", driver.engine.byte_sessions)
         session = Session(driver, engine.open_session(auto_ack=acknowledge, now=driver.state.now()))
         driver.output.flush_soon()
@@ -216,9 +216,9 @@ class Peer:  # long: the five verbs, leases and the connection's life
         ``cursor``. A source without items ends at once, and nothing is sent. What the source raises is raised to
         whoever takes the items, and the peer gets an error.
         """
-        inbound = self._inbound("channel", credit)
+        inbound = new_inbound(self._driver, self._protocol, "channel", credit)
         first = (metadata, route, cursor)
-        return Channel(inbound, source, first, lambda: _stop(inbound))
+        return Channel(inbound, source, first, lambda: give_up(inbound))
 
     # -- the connection -------------------------------------------------------------------------------------
 
@@ -286,7 +286,7 @@ class Peer:  # long: the five verbs, leases and the connection's life
             ConnectionClosed: there is no connection.
         """
         self._protocol.require("extensions")
-        driver = await self._writable()
+        driver = await self._driver.writable()
         cast("Extensions", driver.engine.extensions).extend(type, body, stream=stream, ignore=ignore)
         driver.output.flush_soon()
 
@@ -344,47 +344,6 @@ class Peer:  # long: the five verbs, leases and the connection's life
 
     def __repr__(self) -> str:
         return f"<Peer {self.uri}{' closed' if self.closed else ''}>"
-
-    # -- inside ---------------------------------------------------------------------------------------------
-
-    def _items(self, verb: Verb, payload: Payload, credit: Kept) -> ItemStream:
-        """The items of what is asked with ``payload``; it opens on first use."""
-        inbound = self._inbound(verb, credit)
-        inbound.asked = len(payload)
-
-        def opener(n: int) -> None:
-            driver = inbound.driver
-            driver.state.check()
-            credit = inbound.first_grant(n)
-            try:
-                stream = inbound.id = driver.open(verb, payload, credit)
-            except BaseException:
-                inbound.take_back(credit)
-                raise
-            driver.streams.inbounds[stream] = inbound
-            driver.output.flush_soon()
-
-        return ItemStream(inbound, opener=opener, stop=lambda: _stop(inbound))
-
-    def _inbound(self, verb: str, credit: Kept) -> Inbound:
-        check_kept(credit)
-        self._protocol.check(verb)
-        if self._driver.renew is None:
-            self._driver.state.check()
-        return Inbound(self._driver, credit)
-
-    async def _writable(self, size: int = 0) -> Driver:
-        """The connection to use, with room for a request of ``size`` bytes."""
-        driver = await self._driver.current()
-        await driver.calls.writable(size)
-        return driver
-
-
-def _stop(inbound: Inbound) -> None:
-    """Cancel a stream that this side has opened, if it is live."""
-    driver = inbound.driver
-    if inbound.id is not None and driver.streams.inbounds.pop(inbound.id, None) is not None:
-        driver.cancels.cancel(inbound.id)
 
 
 async def _within(future: asyncio.Future[None], seconds: float | None) -> bool:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["Session"]
 
 
-# long: what a handler or a client calls, and what the driver tells
 class Session:
     """One session, as ``peer.session()`` opens it or a handler's ``session`` method gets it.
 
