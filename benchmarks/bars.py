@@ -81,9 +81,9 @@ BARS: Final = (
 "Every bar, workload by workload."
 
 MISSING: Final = {
-    "bridge between two protocols": "there is no bridge yet",
-    "idle connections": "a measurement of its own: make bench-many",
-    "slow streams among fast ones, cost as work grows": "a measurement of its own: make bench-scale",
+    "bridge between two protocols": "not built yet",
+    "idle connections": "measured separately by make bench-many",
+    "slow streams among fast ones, cost as work grows": "measured separately by make bench-scale",
 }
 "What is aimed at and not measured here, and why."
 

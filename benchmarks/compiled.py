@@ -116,7 +116,7 @@ def workloads() -> dict[str, Callable[[], int]]:
         "stream 64 B": stream([bytes(64)] * 512),
         "stream 60 to 68 B": stream([bytes(60 + n % 9) for n in range(512)]),
         "stream 64 B, 28 B of metadata": stream([Payload(bytes(64), bytes(28))] * 512),
-        "request/response 64 B, 256 at once": request(256),
+        "request/response 64 B, 256 concurrent": request(256),
         "request/response 64 B, 1 at a time": request(1),
         "a stream of 3 items, 2 grants": channel(64),
     }

@@ -20,7 +20,7 @@ def rewritten(page: str, titles: dict[str, str], samples: dict[str, Any], verdic
     Raises:
         ValueError: the marks are not there.
     """
-    header = ["workload", "`auto`", "the best fixed window", "256, the default", "unbounded"]
+    header = ["workload", "`auto`", "best fixed window", "256, the default", "unbounded"]
     lines = [header, ["---", *("---:" for _ in header[1:])]]
     for name, by_setting in samples.items():
         best = max((one for one in by_setting if one != "auto"), key=lambda one: _median(by_setting[one], "score"))

@@ -137,7 +137,7 @@ def _at_once(found: Any) -> float | None:
 
 _BARS: Final = (
     _Bar(f"{_WHOLE:,} idle connections: MiB of the whole server", "connections", 400, 200, "most", _memory),
-    _Bar("streams at once on one connection, each item counted", "streams", _WHOLE, None, "least", _at_once),
+    _Bar("concurrent streams on one connection, each item counted", "streams", _WHOLE, None, "least", _at_once),
 )
 
 

@@ -20,18 +20,18 @@ PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "how-to" / "many
 
 
 _OF_CONNECTIONS: Final = (
-    ("memory of one that has done nothing, KiB", "fresh"),
-    ("memory of one that has had a request, KiB", "worked"),
+    ("memory per connection before its first request, KiB", "fresh"),
+    ("memory per connection after a request, KiB", "worked"),
     ("memory of the whole process, MiB", "total"),
-    ("CPU time to make one, µs", "connect"),
-    ("CPU time of an idle minute of all, s", "minute"),
+    ("CPU time per new connection, µs", "connect"),
+    ("CPU time of all connections per idle minute, s", "minute"),
 )
 _OF_STREAMS: Final = (
     ("memory of a stream that waits for credit, KiB", "memory"),
-    ("CPU time to open one, with its first item, µs", "open"),
-    ("CPU time of one more item on each, µs", "item"),
-    ("CPU time of the last item and the end of each, µs", "end"),
-    ("CPU time of a request beside them all, µs", "beside"),
+    ("CPU time to open a stream with its first item, µs", "open"),
+    ("CPU time per further item of each stream, µs", "item"),
+    ("CPU time per last item and end of a stream, µs", "end"),
+    ("CPU time per request with all streams open, µs", "beside"),
 )
 _TELLING: Final = 1000
 "Streams whose memory can be seen in that of a process."
@@ -112,7 +112,7 @@ def _connections(found: dict[str, Any], seconds: float) -> Table:
         for name, field in _OF_CONNECTIONS
         if seconds or field != "minute"
     ]
-    rows.append(["made in a second", *(words.short(one["per_second"]) for one in found.values())])
+    rows.append(["new connections per second", *(words.short(one["per_second"]) for one in found.values())])
     return Table(f"{n:,} connections; server + client", ["", *found], rows)
 
 
@@ -123,14 +123,14 @@ def _streams(loop: str, found: list[dict[str, Any]]) -> Table:
         for name, field in _OF_STREAMS
     ]
     heads = [f"{one['n']:,}" for one in found]
-    return Table(f"Streams at once on one connection, on {loop}; server + client", ["", *heads], rows)
+    return Table(f"Concurrent streams on one connection, on {loop}; server + client", ["", *heads], rows)
 
 
 def _workers(found: dict[str, Any]) -> Table:
     load = found["load"]
     title = (
-        f"Workers; {load['clients']} client processes beside them, {load['connections']} connections each,"
-        f" {found['at_once']} requests at once or one stream on each; medians of {load['runs']} runs"
+        f"Workers; {load['clients']} client processes, {load['connections']} connections each,"
+        f" {found['at_once']} concurrent requests or one stream on each; medians of {load['runs']} runs"
     )
     alone = {row["of"]: row["per_second"] for row in found["rates"] if row["workers"] == 1}
     rows = [
@@ -145,7 +145,14 @@ def _workers(found: dict[str, Any]) -> Table:
         ]
         for row in sorted(found["rates"], key=lambda row: (row["of"], row["workers"]))
     ]
-    heads = ["a second", "of one", "cores of workers", "cores of clients", "a CPU s of workers", "with a core each"]
+    heads = [
+        "per second",
+        "relative to one",
+        "cores of workers",
+        "cores of clients",
+        "per CPU s of workers",
+        "with one core each",
+    ]
     return Table(title, ["", *heads], rows)
 
 
@@ -153,7 +160,7 @@ def _spread(figures: dict[str, Any]) -> Iterator[str]:
     for row in figures["workers"].get("spread", ()):
         if row["workers"] > 1:
             yield (
-                f"Of {row['connections']} connections over {row['workers']} workers the busier one had"
+                f"With {row['connections']} connections over {row['workers']} workers, the busiest had"
                 f" {row['busiest']:.0%} (median) and {row['worst']:.0%} (at worst); {1 / row['workers']:.0%} is even"
             )
 

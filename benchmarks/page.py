@@ -33,10 +33,10 @@ def section(figures: dict[str, Any]) -> str:
         " ".join(_where(figures)),
         "### Targets",
         _targets(figures),
-        "### Where others are ahead",
+        "### Where others are faster",
         "\n".join(_ahead(figures)),
         f"### Throughput on {JUDGED}",
-        "Behind each peer: how many times its figure that of `afflux` is.",
+        "In parentheses: the ratio of `afflux`'s figure to that of the peer.",
         _by_peer(figures, JUDGED, _rate),
         f"### Throughput on {other}",
         _by_peer(figures, other, _rate),
@@ -44,7 +44,7 @@ def section(figures: dict[str, Any]) -> str:
         "CPU seconds of server + client for a million requests or items, for a GB (10⁹ bytes) where items are large.",
         _by_peer(figures, JUDGED, lambda workload, figure, _: words.cpu(workload, figure)),
         f"### Peak memory on {JUDGED}",
-        "MiB of server + client, everything included; a Python that does nothing has 10, a Node.js 40.",
+        "MiB of server + client in total; an idle Python process uses 10, an idle Node.js 40.",
         _by_peer(figures, JUDGED, lambda workload, figure, _: words.memory(figure)),
         "### Not run",
         "\n".join(f"- {line}" for line in figures["not_run"]),
@@ -76,7 +76,7 @@ def _targets(figures: dict[str, Any]) -> str:
                 _judged(lists),
             ]
         )
-    header = ["workload", "times", "bar", "ambition", "measured", "by CPU", "with lists"]
+    header = ["workload", "relative to", "bar", "ambition", "measured", "by CPU", "with lists"]
     return _table(header, [[_unbroken(cell) for cell in row] for row in rows])
 
 
@@ -109,7 +109,7 @@ def _ahead(figures: dict[str, Any]) -> Iterator[str]:
         most = max(skeleton)
         yield (
             f"- The skeleton in {len(skeleton)} of {len(figures['workloads'])} workloads, up to {words.times(most)}: "
-            "that is what credit, states and errors cost."
+            "the cost of credit, states and errors."
         )
 
 

@@ -223,7 +223,7 @@ def targets(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             what, small = f"payloads of {n / _MI:g} MiB {names[of]}", by[f"64 KiB {of}", n]
             ratio = row["per_second"] * n / (small["per_second"] * 0x10000)
             add(
-                f"{what}: MB/s, times that of 64 KiB",
+                f"{what}: MB/s relative to 64 KiB items",
                 "least",
                 0.5,
                 ratio,
@@ -232,19 +232,19 @@ def targets(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             add(f"{what}: memory of the larger end, in payloads", "most", 3, max(row["peak"].values()) / n)
         elif of.startswith("beside "):
             alone = by["beside", n]
-            what = f"{n} streams beside {_NAMES[of.partition(' ')[2]]}: share of their speed that they keep"
+            what = f"{n} streams next to {_NAMES[of.partition(' ')[2]]}: share of speed retained"
             add(what, "least", 0.95, row["per_second"] / alone["per_second"], alone["cpu_us"] / row["cpu_us"])
     for of in ("of items", "of streams"):
         grown = sorted((n, row) for (kind, n), row in by.items() if kind == of)
         (least, first), *_, (most, _) = grown
         slowest = min(row["per_second"] for _, row in grown)
         dearest = max(row["cpu_us"] for _, row in grown)
-        what = f"from {least:,} to {most:,} {of[3:]}: the slowest, times the first"
+        what = f"from {least:,} to {most:,} {of[3:]}: slowest relative to first"
         add(what, "least", 0.9, slowest / first["per_second"], first["cpu_us"] / dearest)
     return told
 
 
-_NAMES: Final = {"stalled": "one that nobody takes", "slow": "a slow handler", "big": "a large payload"}
+_NAMES: Final = {"stalled": "an unconsumed stream", "slow": "a slow handler", "big": "a large payload"}
 
 
 # -- the command --------------------------------------------------------------------------------------------------

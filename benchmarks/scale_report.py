@@ -14,6 +14,12 @@ __all__ = ["PAGE", "report", "rewritten", "section"]
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "scale.md"
 
 _MI = 1 << 20
+_NEIGHBOURS: Final = {
+    "": "alone",
+    "stalled": "next to an unconsumed stream",
+    "slow": "next to a slow handler",
+    "big": "next to a large payload",
+}
 
 Rows = list[list[str]]
 
@@ -50,7 +56,7 @@ def _tables(figures: dict[str, Any]) -> list[Rows]:
         judged.append(
             [entry["what"], words.target(entry, "bar"), words.short(entry["measured"]), cpu, entry["verdict"]]
         )
-    done = [["", "how many", "a second", "CPU µs, busier end", "peak MiB, server + client"]]
+    done = [["", "count", "per second", "CPU µs, busier end", "peak MiB, server + client"]]
     for row in figures["rows"]:
         of, n, rate = row["of"], f"{row['n']:,}", words.short(row["per_second"])
         if of in ("answer", "items"):
@@ -60,7 +66,7 @@ def _tables(figures: dict[str, Any]) -> list[Rows]:
             of, n = "64 KiB items, the same processes", f"{row['n'] // _MI} MiB"
             rate = f"{words.short(row['per_second'] * 0x10000 / 1e6)} MB"
         elif of.startswith("beside"):
-            of = f"1 KiB items, {of}" if of != "beside" else "1 KiB items, nobody beside"
+            of = f"1 KiB items, {_NEIGHBOURS[of.partition(' ')[2]]}"
         else:
             of = f"64 B items, by number {of}"
         peak = row["peak"]

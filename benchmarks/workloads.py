@@ -41,7 +41,7 @@ class Workload(NamedTuple):
     def title(self) -> str:
         """For people."""
         if self.kind == "request":
-            return f"request/response {_size(self.size)}, {self.concurrency} at once"
+            return f"request/response {_size(self.size)}, {self.concurrency} concurrent"
         if self.kind == "payload":
             return f"payload of {_size(self.size)}, fragmented"
         if self.kind == "session":

@@ -56,7 +56,7 @@ def test_the_command_runs_all_of_it_and_counts(tmp_path: Path, capsys: pytest.Ca
     ]
     assert {entry["verdict"] for entry in figures["targets"]} == {"not run"}  # a few are not many
     assert figures["versions"].keys() == {"Python", "afflux", "uvloop"}
-    for title in ("50 connections", "Streams at once", "Workers", "64 connections over 2 workers"):
+    for title in ("50 connections", "Concurrent streams", "Workers", "64 connections over 2 workers"):
         assert title in shown
 
 

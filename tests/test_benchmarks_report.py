@@ -100,8 +100,8 @@ def test_the_report_has_a_block_for_each_workload() -> None:
     assert "the process ended: it was tired: rsocket/asyncio request-1" in lines
     assert "rsocket-js, payload-16m, payload-256m: it does not send fragments" in lines
     assert "afflux-jmux, jeri, request-256: a connection has 128 sessions" in lines
-    assert "bridge between two protocols: there is no bridge yet" in lines
-    assert not any(line.startswith("request/response 64 B, 1 at once  median") for line in lines)
+    assert "bridge between two protocols: not built yet" in lines
+    assert not any(line.startswith("request/response 64 B, 1 concurrent  median") for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_the_page_says_where_others_are_ahead() -> None:
         }
     )
     text = page.section(made)
-    assert "- request/response 64 B, 1 at once: rsocket-js is × 3.00 as fast.\n" in text
+    assert "- request/response 64 B, 1 concurrent: rsocket-js is × 3.00 as fast.\n" in text
     assert "- The skeleton in 1 of 12 workloads, up to × 4.00:" in text
     assert len(re.findall(" as fast", text)) == 1
     assert "| 500 k/s" not in text

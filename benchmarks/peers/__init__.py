@@ -52,13 +52,13 @@ class Entry(NamedTuple):
     def why_not(self, workload: Workload) -> str | None:
         """Why it has no part in a workload; None if it has."""
         if workload.kind == "session" and not self.sessions:
-            return "only Jmux has sessions of bytes"
+            return "only Jmux has byte sessions"
         return self.lacks.get(workload.name) or self.lacks.get(workload.kind)
 
 
-_NO_ITEMS: Final = dict.fromkeys(("stream", "credit", "payload"), "Jmux has bytes, and no items")
+_NO_ITEMS: Final = dict.fromkeys(("stream", "credit", "payload"), "Jmux has bytes, not items")
 _NO_ROOM: Final = {"request-256": "a connection has 128 sessions"}
-_ONCE: Final = {"payload": "the large payloads are those of RSocket"}
+_ONCE: Final = {"payload": "large payloads are measured with RSocket only"}
 
 PEERS: Final = {
     "skeleton": Entry(
@@ -82,14 +82,14 @@ PEERS: Final = {
         "grpcio (its asyncio side) with plain bytes, client and server",
         loops=("asyncio",),
         extra="make bench",
-        lacks={"credit": "its flow control is HTTP/2's windows of bytes, for which no application can ask"},
+        lacks={"credit": "its flow control is HTTP/2's byte windows, which an application cannot request"},
     ),
     "afflux": Entry("afflux_aio", "afflux.aio.client", "item by item: async for, yield"),
     "afflux-batches": Entry(
         "afflux_batches",
         "afflux.aio.client",
         "lists of items: yield [...], stream.batches()",
-        lacks={"request": "a request has one answer, never a list", "payload": "an item fills a list by itself"},
+        lacks={"request": "a request has one answer, never a list", "payload": "each item would be a list of its own"},
     ),
     "afflux-sync": Entry(
         "afflux_sync",
@@ -104,7 +104,7 @@ PEERS: Final = {
         "afflux_rsio",
         "afflux.aio.client",
         "reactive-streams-io, item by item",
-        lacks={**_ONCE, "request": "it has subscriptions, and no requests"},
+        lacks={**_ONCE, "request": "it has subscriptions, not requests"},
     ),
     "afflux-jmux": Entry(
         "afflux_jmux", "afflux.aio.client", "Jmux: requests and sessions", lacks=_NO_ITEMS | _NO_ROOM, sessions=True
