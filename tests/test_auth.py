@@ -554,7 +554,7 @@ async def test_a_token_stands_for_its_principal() -> None:
 
 @pytest.mark.parametrize("tokens", ["", {"": 1}, {"token": None}, {"token": False}])
 def test_tokens_that_make_no_sense(tokens: Any) -> None:
-    with pytest.raises(ValueError, match="a token is not empty"):
+    with pytest.raises(ValueError, match="a token must not be empty"):
         verify_token(tokens)
 
 
@@ -621,7 +621,7 @@ def test_a_password_that_was_not_hashed_is_refused(text: str) -> None:
 
 
 def test_what_can_not_be_hashed() -> None:
-    with pytest.raises(ValueError, match="not empty"):
+    with pytest.raises(ValueError, match="must not be empty"):
         hash_password("")
     with pytest.raises(ValueError):
         hash_password("pw", costs=(3, 8, 1))
@@ -672,12 +672,12 @@ def test_a_file_holds_credentials(tmp_path: Path, data: str, credentials: Any) -
         ("", "no lines of credentials"),
         ("# bearer x\n", "no lines of credentials"),
         (f"bearer {SECRET}\nbearer {SECRET}\n", "2 lines of credentials"),
-        (SECRET, "line 1: wanted is"),
-        (f"\n\n{SECRET} {SECRET}", "line 3: wanted is"),
-        ("bearer", "line 1: wanted is"),
-        (f"bearer {SECRET} {SECRET}", "line 1: wanted is"),
-        (f"simple {SECRET}", "line 1: wanted is"),
-        (f"Bearer {SECRET}", "line 1: wanted is"),
+        (SECRET, "line 1: expected a line"),
+        (f"\n\n{SECRET} {SECRET}", "line 3: expected a line"),
+        ("bearer", "line 1: expected a line"),
+        (f"bearer {SECRET} {SECRET}", "line 1: expected a line"),
+        (f"simple {SECRET}", "line 1: expected a line"),
+        (f"Bearer {SECRET}", "line 1: expected a line"),
         (SECRET.encode() + b"\xff", "not UTF-8"),
         (b"bearer " + b"x" * (65537 - 7), "more than 65536 bytes"),
     ],

@@ -1,16 +1,16 @@
-"""``afflux.asgi.app``: the same server inside a web framework, on the WebSockets of an ASGI server.
+"""Serve a handler inside a web framework, on the WebSockets of an ASGI server.
 
 ::
 
     app = Starlette(routes=[Mount("/rs", afflux.asgi.app(handler))])      # uvicorn module:app
-    peer = await afflux.connect("ws://127.0.0.1:8000/rs/")     # the slash is the mount's
+    peer = await afflux.connect("ws://127.0.0.1:8000/rs/")     # Mount requires the slash
 
-What to know:
+Notes:
 
-1. TLS, the HTTP request and its limits, and the fragments of messages are the ASGI server's business. Give it
-   ``ws_max_size=`` (uvicorn): it buffers a message before afflux can refuse it.
-2. Back-pressure goes through: nothing is received while afflux takes nothing, and ``send`` is waited for.
-3. The clients are those of one server: limits count them together, however many WebSockets bring them.
+1. The ASGI server handles TLS, the HTTP request and its limits, and the fragments of messages. Set its
+   ``ws_max_size=`` (uvicorn), because it buffers a message before afflux can refuse it.
+2. Back-pressure is preserved: messages are received only when afflux accepts input, and ``send`` is awaited.
+3. Limits count the clients of all WebSockets of an application together.
 """
 
 from __future__ import annotations
@@ -61,38 +61,38 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class App:
-    """An ASGI application. Made by ``app``."""
+    """An ASGI application, created by ``app``."""
 
     def __init__(self, server: Server, protocol: str, path: str | None) -> None:
         self.server = server
-        "The server behind it: its connections, its limits. It listens nowhere."
+        "The server with its connections and limits. It does not listen."
         entry = PROTOCOLS[protocol]
         self._framing, self._subprotocol = entry.framing, entry.subprotocol
         self._path = path
 
     async def close(self, *, drain: bool | float = False) -> None:
-        """Close every connection and wait for the handlers. An ASGI server does so by itself where it tells this
-        application of its lifespan, which a mounted one is not."""
+        """Close every connection and wait for the handlers. The lifespan event of an ASGI server does so as well; a
+        mounted application does not receive it."""
         await self.server.close(drain=drain)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One WebSocket, one HTTP request (refused), or the lifespan of the ASGI server."""
+        """Handle a WebSocket, an HTTP request (refused), or the lifespan of the ASGI server."""
         if scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
         elif scope["type"] == "http":
-            status = 426 if self._here(scope) else 404
-            await _answer(send, "http", status, _WORDS[status])
+            status = 426 if self._serves_path(scope) else 404
+            await _answer(send, "http", status, _TEXTS[status])
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (await receive())["type"] != "websocket.connect":
             return
-        if not self._here(scope):
-            await _refuse(scope, send, 404, _WORDS[404])
+        if not self._serves_path(scope):
+            await _refuse(scope, send, 404, _TEXTS[404])
             return
-        said = [value.decode("latin-1") for name, value in scope.get("headers") or () if name == b"origin"]
-        if not comes_from(self.server.origins, said):
+        origins = [value.decode("latin-1") for name, value in scope.get("headers") or () if name == b"origin"]
+        if not comes_from(self.server.origins, origins):
             await _refuse(scope, send, 403, FOREIGN)
             return
         try:
@@ -110,8 +110,8 @@ class App:
         bridge = _Bridge(scope, send, self._framing, self.server.limits)
         await bridge.run(receiver, receive, subprotocol)
 
-    def _here(self, scope: Scope) -> bool:
-        """Whether the path is the one that is served; what comes before a mounted application does not count."""
+    def _serves_path(self, scope: Scope) -> bool:
+        """Whether the path is served; the prefix of a mounted application is ignored."""
         if self._path is None:
             return True
         path, root = str(scope["path"]), str(scope.get("root_path") or "")
@@ -142,19 +142,18 @@ def app(
     protocol: str = "rsocket",
     origins: Iterable[str] | None = None,
 ) -> App:
-    """An ASGI application that serves ``handler`` on WebSockets. Other HTTP requests get 426.
+    """Return an ASGI application that serves ``handler`` on WebSockets. Other HTTP requests get 426.
 
-    A client may offer the subprotocol ``rsocket``, or none; one that offers only others is refused (400).
+    A client may offer the subprotocol ``rsocket`` or none; a client that offers only others is refused (400).
 
     Args:
         handler, limits, on_setup, credit, lease, resume, extensions, origins: as for ``afflux.serve``.
-        path: the one path that is served, without what the application is mounted at; others get 404. None serves
-            whatever arrives.
+        path: the served path, without the prefix of a mounted application; others get 404. None serves all paths.
         protocol: the protocol's name, as in an address.
 
     Raises:
-        AddressError: there is no such protocol.
-        Unsupported: a protocol that is not built yet, or that lacks what is asked of it.
+        AddressError: the protocol is unknown.
+        Unsupported: the protocol does not support an argument.
     """
     address = Address(protocol=named(protocol).name, transport="mem", host="asgi")
     server = serve(
@@ -171,7 +170,7 @@ def app(
     return App(server, protocol, path)
 
 
-_WORDS = {
+_TEXTS = {
     404: "nothing is served at this path",
     426: "this is a WebSocket: connect to it with a WebSocket client",
 }
@@ -187,7 +186,7 @@ async def _answer(send: Send, kind: str, status: int, sentence: str) -> None:
 
 
 async def _refuse(scope: Scope, send: Send, status: int, sentence: str) -> None:
-    """Say why, where the ASGI server can: else it makes a 403 of a close."""
+    """Refuse a WebSocket with the reason if the ASGI server supports it; otherwise it converts a close to a 403."""
     if "websocket.http.response" in (scope.get("extensions") or {}):
         await _answer(send, "websocket.http", status, sentence)
     else:
@@ -206,54 +205,55 @@ def _uri(scope: Scope) -> str:
     return f"{scope.get('scheme', 'ws')}://{shown}{'' if port is None else f':{port}'}{scope['path']}"
 
 
-class _Bridge(asyncio.Transport):  # long: asyncio's contract for a transport, and two loops
-    """One WebSocket of the ASGI server as a transport."""
+class _Bridge(asyncio.Transport):
+    """A WebSocket of the ASGI server as an asyncio transport."""
 
     def __init__(self, scope: Scope, send: Send, framing: LengthPrefix | None, limits: Limits) -> None:
         super().__init__({"peername": scope.get("client"), "asgi.scope": scope})
-        self._loop = asyncio.get_running_loop()
         self._send = send
         self._framing = framing
         self._limits = limits
         self._protocol: Receiver
-        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._ended = asyncio.Event()
         self._error: Exception | None = None
         self._close = (NORMAL, "")
         self._finishing = False
-        self._deaf = False
-        # out
+        "True when no more frames are queued: the close follows them."
+        self._discarding = False
+        "True when further input is discarded."
+        # outbound
         self._frames: deque[bytes] = deque()
         self._size = 0
         self._high, self._low = limits.outbound_low_bytes, limits.outbound_low_bytes // 4
-        self._told_to_pause = False
-        self._something = asyncio.Event()
-        # in
+        self._paused = False
+        self._outbound = asyncio.Event()
+        # inbound
         self._messages: list[bytes] = []
-        self._waiting = 0
+        self._size_in = 0
         self._first = True
-        self._open = asyncio.Event()
-        self._open.set()
-        self._delivering = False
+        self._reading = asyncio.Event()
+        self._reading.set()
+        self._scheduled = False
 
     async def run(self, protocol: Receiver, receive: Receive, subprotocol: str | None) -> None:
-        """Be the transport of ``protocol`` until one side ends it."""
+        """Run as the transport of ``protocol`` until one side ends it."""
         self._protocol = protocol
         protocol.connection_made(self)
         tasks: list[asyncio.Task[None]] = []
         try:
-            tasks = [self._loop.create_task(work) for work in (self._write(subprotocol), self._read(receive))]
+            tasks = [asyncio.create_task(work) for work in (self._write(subprotocol), self._read(receive))]
             for task in tasks:
-                task.add_done_callback(self._over)
-            await self._ended
+                task.add_done_callback(self._task_done)
+            await self._ended.wait()
         finally:
-            self._deaf = self._finishing = True
-            self._end()
+            self._discarding = self._finishing = True
+            self._ended.set()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._protocol.connection_lost(self._error)
 
-    # -- what the driver calls: asyncio.Transport ---------------------------------------------------------------
+    # -- asyncio.Transport, called by the driver ----------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Queue whole frames."""
@@ -262,87 +262,87 @@ class _Bridge(asyncio.Transport):  # long: asyncio's contract for a transport, a
         frames = [bytes(data)] if self._framing is None else list(map(bytes, self._framing.split(bytes(data))))
         self._frames.extend(frames)
         self._size += sum(map(len, frames))
-        self._something.set()
-        if self._size > self._high and not self._told_to_pause:
-            self._told_to_pause = True
+        self._outbound.set()
+        if self._size > self._high and not self._paused:
+            self._paused = True
             self._protocol.pause_writing()
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Queue several pieces, which are whole frames together."""
+        """Queue several pieces that form whole frames together."""
         self.write(b"".join(list_of_data))
 
     def unsent(self) -> int:
-        """Bytes that the ASGI server has not taken."""
+        """Return the bytes that the ASGI server has not accepted."""
         return self._size
 
     get_write_buffer_size = unsent
-    "asyncio's name for it."
+    "The name in asyncio."
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """When to pause and to resume writing."""
+        """Set the marks at which writing is paused and resumed."""
         self._high = self._limits.outbound_low_bytes if high is None else high
         self._low = self._high // 4 if low is None else low
 
     def pause_reading(self) -> None:
-        """Receive nothing for now."""
-        self._open.clear()
+        """Pause receiving."""
+        self._reading.clear()
 
     def resume_reading(self) -> None:
-        """Receive what comes; what has come already is delivered in a later turn of the loop."""
-        self._open.set()
+        """Resume receiving; buffered messages are delivered in a later turn of the loop."""
+        self._reading.set()
         self._deliver_soon()
 
     def is_reading(self) -> bool:
-        """Whether it receives what comes."""
-        return self._open.is_set() and not self._deaf
+        """Whether messages are received."""
+        return self._reading.is_set() and not self._discarding
 
     def is_closing(self) -> bool:
-        """Whether it is closed, or about to be."""
-        return self._deaf
+        """Whether the transport is closed or closing."""
+        return self._discarding
 
     def can_write_eof(self) -> bool:
-        """Yes: a close is the end of what this side says."""
+        """Return True: a close ends this side's frames."""
         return True
 
     def write_eof(self) -> None:
-        """Close behind what is queued. The ASGI server waits for the peer's close."""
+        """Close after the queued frames. The ASGI server waits for the peer's close."""
         self._finishing = True
-        self._something.set()
+        self._outbound.set()
 
     def close(self) -> None:
-        """Close behind what is queued, and take nothing more."""
-        self._deaf = True
+        """Close after the queued frames, and discard further input."""
+        self._discarding = True
         self.write_eof()
 
     def abort(self) -> None:
-        """Give up what is queued. The ASGI server closes."""
-        self._deaf = self._finishing = True
+        """Drop the queued frames. The ASGI server closes."""
+        self._discarding = self._finishing = True
         self._drop()
-        self._end()
+        self._ended.set()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Another driver takes over."""
+        """Replace the driver."""
         self._protocol = cast("Receiver", protocol)
 
-    # -- out ----------------------------------------------------------------------------------------------------
+    # -- outbound -----------------------------------------------------------------------------------------------
 
     async def _write(self, subprotocol: str | None) -> None:
-        """Accept, send what is queued, then the close."""
+        """Accept the WebSocket, send the queued frames, then the close."""
         await self._send({"type": "websocket.accept", "subprotocol": subprotocol})
         for count in itertools.count(1):
             while not self._frames:
                 if self._finishing:
                     code, reason = self._close
                     await self._send({"type": "websocket.close", "code": code, "reason": reason})
-                    self._end()
+                    self._ended.set()
                     return
-                self._something.clear()
-                await self._something.wait()
+                self._outbound.clear()
+                await self._outbound.wait()
             frame = self._frames.popleft()
             await self._send({"type": "websocket.send", "bytes": frame})
             self._size -= len(frame)
-            if self._told_to_pause and self._size <= self._low:
-                self._told_to_pause = False
+            if self._paused and self._size <= self._low:
+                self._paused = False
                 self._protocol.resume_writing()
             if count % self._limits.loop_frames == 0:
                 await asyncio.sleep(0)
@@ -351,25 +351,25 @@ class _Bridge(asyncio.Transport):  # long: asyncio's contract for a transport, a
         self._frames.clear()
         self._size = 0
 
-    # -- in -----------------------------------------------------------------------------------------------------
+    # -- inbound ------------------------------------------------------------------------------------------------
 
     async def _read(self, receive: Receive) -> None:
-        """Receive while the driver takes something. The messages of one turn go up together."""
+        """Receive while reading is not paused. The messages of one turn of the loop are delivered together."""
         limits = self._limits
         while True:
-            await self._open.wait()
+            await self._reading.wait()
             message = await receive()
             if message["type"] == "websocket.disconnect":
                 await self._disconnected(message)
                 return
             if not self._take(message.get("bytes")):
                 return
-            if len(self._messages) >= limits.loop_frames or self._waiting >= limits.loop_bytes:
+            if len(self._messages) >= limits.loop_frames or self._size_in >= limits.loop_bytes:
                 self._deliver()
                 await asyncio.sleep(0)
 
     def _take(self, message: bytes | None) -> bool:
-        """One message; whether there may be more."""
+        """Buffer a message; return False after an error."""
         name = "first_frame_bytes" if self._first else "frame_bytes"
         if message is None:
             self._fail(UNSUPPORTED_DATA, text_message())
@@ -378,55 +378,49 @@ class _Bridge(asyncio.Transport):  # long: asyncio's contract for a transport, a
         else:
             self._first = False
             self._messages.append(message if self._framing is None else self._framing.join(message))
-            self._waiting += len(message)
+            self._size_in += len(message)
             self._deliver_soon()
             return True
         return False
 
     def _deliver_soon(self) -> None:
-        if not self._delivering:
-            self._delivering = True
-            self._loop.call_soon(self._deliver)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._deliver)
 
     def _deliver(self) -> None:
-        """One pass of the driver."""
-        self._delivering = False
-        if self._messages and self._open.is_set():
+        """Pass the buffered messages to the driver."""
+        self._scheduled = False
+        if self._messages and self._reading.is_set():
             data = b"".join(self._messages)
             self._messages.clear()
-            self._waiting = 0
-            if not self._deaf:
+            self._size_in = 0
+            if not self._discarding:
                 self._protocol.data_received(data)
 
     async def _disconnected(self, message: Message) -> None:
-        """The client closes, behind what it has sent."""
+        """Process the client's close after its messages."""
         while self._messages:
-            await self._open.wait()
+            await self._reading.wait()
             self._deliver()
         self._error = closed_with(message.get("code") or 1005, message.get("reason") or "")
-        if self._error is None and not self._deaf:
+        if self._error is None and not self._discarding:
             self._protocol.eof_received()
-        self._end()
+        self._ended.set()
 
     def _fail(self, code: int, error: Error) -> None:
-        """The client broke a rule: say so, and nothing else."""
+        """Close with an error, because the client broke a rule."""
         self._deliver()
         self._error = error
         self._close = (code, error.message)
-        self._deaf = self._finishing = True
+        self._discarding = self._finishing = True
         self._drop()
-        self._something.set()
+        self._outbound.set()
 
-    # -- the end ------------------------------------------------------------------------------------------------
-
-    def _end(self) -> None:
-        if not self._ended.done():
-            self._ended.set_result(None)
-
-    def _over(self, task: asyncio.Task[None]) -> None:
-        """A loop has ended. An OSError of the ASGI server means that the client is gone."""
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        """End after the failure of a task. An OSError of the ASGI server means that the client has disconnected."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._end()
+            self._ended.set()
             if not isinstance(error, OSError):
                 _log.error("afflux: the ASGI server failed", exc_info=error)

@@ -1,4 +1,4 @@
-"""Who may come in, and who may ask: credentials are checked at the SETUP, or at each request. No frames live here.
+"""Check credentials at the SETUP or at each request.
 
 ::
 
@@ -6,15 +6,14 @@
     async with afflux.serve(uri, handler, on_setup=afflux.auth.at_setup(check)) as server: ...
     async with afflux.connect(server.uri, setup=afflux.Bearer(token)) as peer: ...
 
-1. Nothing of a client's is served before its check has said yes. A check says yes by returning a principal: anything
-   but None and False. It says no with None, False or an exception; a check that fails says no.
-2. Whatever the reason, the peer is told the same: ``REFUSED`` and nothing more (AU-01). Reasons and secrets are in no
-   error and in no log.
-3. An address whose checks have failed ``limits.auth_failures`` times within a minute waits for its next answer until
-   that rate allows one more check. Who would have to wait beyond ``handshake_s`` is not checked, and told "auth-rate"
-   (AU-03). An address may have as many checks at once as it may still fail, so that trying at once gains nothing. Each
-   check that says yes allows one more at once, so that ten thousand clients of one address get in; one that says no
-   takes all of these away.
+1. A client is served only after its check has accepted it. A check accepts by returning a principal: any value but None
+   and False. None, False or an exception refuses.
+2. The peer always gets the same text, ``REFUSED`` (AU-01). Errors and logs contain no reasons and no secrets.
+3. An address whose checks have failed ``limits.auth_failures`` times within a minute waits until that rate permits
+   another check. A check that would wait beyond ``handshake_s`` is skipped, and the peer gets "auth-rate" (AU-03). An
+   address may have as many concurrent checks as it may still fail, so that parallel attempts gain nothing. Each check
+   that accepts permits one more concurrent check, so that ten thousand clients of one address can connect; a check that
+   refuses revokes all of these.
 """
 
 from __future__ import annotations
@@ -65,14 +64,14 @@ __all__ = [
 ]
 
 REFUSED: Final = "not authenticated"
-"What a peer is told that is refused, whatever the reason."
+"The text sent to a refused peer, for every reason."
 
 Check = Callable[[Authentication | None, Peer], Any]
-"""``check(credentials, peer)``, async or not: returns the principal, or None to refuse. The credentials are what the
-peer says, None where it says nothing; compare secrets with ``hmac.compare_digest``, never with ``==``."""
+"""``check(credentials, peer)``, async or not: returns the principal, or None to refuse. The credentials are None if the
+peer has sent none. Compare secrets with ``hmac.compare_digest``, never with ``==``."""
 
-_MOST_PROVED: Final = 256
-"Checks of one address at once, beyond those that may fail."
+_MOST_ACCEPTED: Final = 256
+"Concurrent checks of one address beyond those that may fail."
 
 _Sleep = Callable[[float], Awaitable[object]]
 
@@ -80,8 +79,8 @@ _principal: ContextVar[Any] = ContextVar("afflux_principal")
 
 
 def current_principal() -> Any:
-    """Who made the request that the running handler answers: what the check of the request returned, else that of its
-    connection (``peer.principal``); None when neither was checked.
+    """Return the principal of the request that the running handler answers: the result of the request's check, else of
+    its connection's check (``peer.principal``); None if neither was checked.
 
     Raises:
         LookupError: called outside of a handler.
@@ -99,15 +98,15 @@ def at_setup(
     clock: Callable[[], float] = monotonic,
     sleep: _Sleep = asyncio.sleep,
 ) -> OnSetup:
-    """Check each client once, when it connects: the ``on_setup`` of ``afflux.serve``.
+    """Return an ``on_setup`` for ``afflux.serve`` that checks each client when it connects.
 
-    Who is refused gets REJECTED_SETUP; who comes in has its principal as ``peer.principal``.
+    A refused client gets REJECTED_SETUP; the principal of an accepted one is ``peer.principal``.
 
     Args:
-        check: says who it is.
-        failures: what to count failures in, shared with other gates; an own one if None.
-        clock: monotonic seconds.
-        sleep: waits for so many of them.
+        check: returns the principal.
+        failures: counts failures, shared with other gates; a new counter if None.
+        clock: returns monotonic seconds.
+        sleep: waits for the given seconds.
     """
     gate = _Gate(check, failures, clock, sleep)
 
@@ -126,18 +125,18 @@ def per_request(
     clock: Callable[[], float] = monotonic,
     sleep: _Sleep = asyncio.sleep,
 ) -> object:
-    """A handler that checks the credentials in each request's own metadata before ``handler`` is entered.
+    """Return a handler that checks the credentials in each request's metadata before it calls ``handler``.
 
-    Who is refused gets REJECTED, a fire or a push no answer. The first item of a channel decides for all of it. In
-    ``handler``, :func:`current_principal` is what the check returned. Extension frames are no requests: gate the setup.
-    Where a protocol has no metadata (jmux, rsio) there are no credentials: a check can go by the peer's certificate.
+    A refused request gets REJECTED; a refused fire or push gets no answer. The credentials of a channel are in its
+    first item. In ``handler``, :func:`current_principal` returns the check's result. Extension frames are not requests:
+    check the setup. In protocols without metadata (jmux, rsio) a check can use the peer's certificate.
 
     Args:
         handler: any handler, or a Router.
-        check: says who it is.
-        failures: what to count failures in, shared with other gates; an own one if None.
-        clock: monotonic seconds.
-        sleep: waits for so many of them.
+        check: returns the principal.
+        failures: counts failures, shared with other gates; a new counter if None.
+        clock: returns monotonic seconds.
+        sleep: waits for the given seconds.
 
     Raises:
         TypeError: ``handler`` has no verbs.
@@ -149,7 +148,7 @@ def per_request(
 
 
 class _Gated:
-    """A handler behind a gate. It has exactly the verbs that the inner one has."""
+    """A handler that checks requests, with exactly the verbs of the inner handler."""
 
     element_size: Callable[[str], int]
 
@@ -161,7 +160,7 @@ class _Gated:
     def _caller(self, verb: str, inner: Callable[..., Any]) -> Callable[[Any], Awaitable[Any]]:
         async def call(argument: Any) -> Any:
             first = argument.first if verb == "channel" else argument
-            await self._admit(getattr(first, "metadata", None))  # a session has none: its peer's certificate may do
+            await self._admit(getattr(first, "metadata", None))  # a byte session has no metadata
             answer = inner(argument)
             return await answer if isawaitable(answer) else answer
 
@@ -185,20 +184,20 @@ class _Gated:
         _principal.set(await self._gate.admit(metadata, mime, peer))
 
 
-# How often.
+# Limits of concurrency and failures.
 
 
 @dataclass(slots=True)
-class _Busy:
-    """Checks of one address that are under way."""
+class _Running:
+    """The running checks of one address."""
 
     checks: int = 0
-    proved: int = 0
-    "How many checks in a row have said yes, 256 at most."
+    accepted: int = 0
+    "Consecutive checks that have accepted, at most 256."
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
 
     def wake(self, most: int) -> None:
-        """Let some of those who wait look again."""
+        """Wake up to ``most`` waiting checks."""
         while most > 0 and self.waiting:
             waiter = self.waiting.popleft()
             if not waiter.done():
@@ -207,38 +206,38 @@ class _Busy:
 
 
 class _Gate:
-    """One check, and how often it may fail."""
+    """A check with its limits."""
 
     def __init__(self, check: Check, failures: Failures | None, clock: Callable[[], float], sleep: _Sleep) -> None:
         self._check = check
         self._failures = Failures() if failures is None else failures
         self._clock = clock
         self._sleep = sleep
-        self._busy: dict[str, _Busy] = {}
+        self._running: dict[str, _Running] = {}
 
     async def admit(self, metadata: bytes | None, metadata_mime: str | None, peer: Peer) -> Any:
-        """The principal that metadata proves.
+        """Return the principal of the credentials in metadata.
 
         Raises:
-            Rejected: there is none, or this address has to wait too long.
+            Rejected: the check refuses, or the address would wait too long.
         """
         limits = peer.limits
         address = _address(peer.host)
-        busy = await self._turn(address, limits)
+        running = await self._enter(address, limits)
         principal = None
         try:
             principal = await self._checked(metadata, metadata_mime, peer)
         finally:
-            # A check that was canceled counts as well: else hanging up in time would make trying free.
+            # A canceled check counts as a failure, so that disconnecting early gains nothing.
             if principal is None:
                 self._failures.add(address, limits.auth_failures, self._clock())
-            self._leave(address, busy, principal is not None)
+            self._leave(address, running, principal is not None)
         if principal is None:
             raise Rejected(REFUSED)
         return principal
 
     async def _checked(self, metadata: bytes | None, metadata_mime: str | None, peer: Peer) -> Any:
-        """The principal, or None. What the check raises may hold secrets: only where it did is logged."""
+        """Return the principal, or None. An exception of the check may contain secrets, so only its place is logged."""
         try:
             found = entries(metadata, metadata_mime, limit=peer.limits.composite_entries)
             answer = self._check(found.credentials, peer)
@@ -246,69 +245,69 @@ class _Gate:
         except Error:
             return None
         except Exception as error:
-            peer._driver.state.log_failure(f"afflux: an authentication check raised {_where(error)}")
+            peer._driver.state.log_failure(f"afflux: an authentication check raised {_place(error)}")
             return None
         return None if principal is False else principal
 
-    async def _turn(self, address: str, limits: Limits) -> _Busy:
-        """Wait until one more check of an address may run, and count it.
+    async def _enter(self, address: str, limits: Limits) -> _Running:
+        """Wait until another check of an address may run, and count it.
 
         Raises:
-            Rejected: that takes too long. It is said late, too.
+            Rejected: that would take too long. It is raised after half of the remaining time.
         """
         failures, per_minute = self._failures, limits.auth_failures
         end = self._clock() + limits.handshake_s
         again = False
         while True:
             now = self._clock()
-            busy = self._busy.get(address) or _Busy()
+            running = self._running.get(address) or _Running()
             wait = failures.wait(address, per_minute, now)
-            alone = not busy.checks
-            at_once = failures.left(address, per_minute, now) + busy.proved
-            if not wait and (alone or at_once - busy.checks >= 1 - _GRAIN):
-                busy.checks += 1
-                self._busy[address] = busy
-                return busy
+            alone = not running.checks
+            most = failures.left(address, per_minute, now) + running.accepted
+            if not wait and (alone or most - running.checks >= 1 - _GRAIN):
+                running.checks += 1
+                self._running[address] = running
+                return running
             if now + wait > end:
                 await self._sleep((end - now) / 2)
                 raise Rejected(REASONS["auth_failures"], rule="auth_failures")
             if wait:
                 await self._sleep(wait)
             else:
-                await self._one_ends(address, busy, end - now, again)
+                await self._wait_for_end(address, running, end - now, again)
                 again = True
 
-    async def _one_ends(self, address: str, busy: _Busy, seconds: float, again: bool) -> None:
-        """Wait until a check of the same address ends; ``again``: ahead of those who have not waited yet."""
+    async def _wait_for_end(self, address: str, running: _Running, seconds: float, again: bool) -> None:
+        """Wait until a check of the same address ends; with ``again``, before those that have not waited yet."""
         waiter = asyncio.get_running_loop().create_future()
-        (busy.waiting.appendleft if again else busy.waiting.append)(waiter)
+        (running.waiting.appendleft if again else running.waiting.append)(waiter)
         try:
             async with asyncio.timeout(seconds):
                 await waiter
         except BaseException as error:
             if waiter.done() and not waiter.cancelled():
-                busy.wake(1)  # this turn is for the next
-            elif waiter in busy.waiting:
-                busy.waiting.remove(waiter)
-            self._forget(address, busy)
+                running.wake(1)  # pass the wake-up on
+            elif waiter in running.waiting:
+                running.waiting.remove(waiter)
+            self._discard(address, running)
             if isinstance(error, TimeoutError):
                 raise Rejected(REASONS["auth_failures"], rule="auth_failures") from None
             raise
 
-    def _leave(self, address: str, busy: _Busy, good: bool) -> None:
-        busy.checks -= 1
-        busy.proved = min(busy.proved + 1, _MOST_PROVED) if good else 0
-        # After a failure everyone has to look how long it takes now.
-        busy.wake(2 if good else len(busy.waiting))
-        self._forget(address, busy)
+    def _leave(self, address: str, running: _Running, accepted: bool) -> None:
+        running.checks -= 1
+        running.accepted = min(running.accepted + 1, _MOST_ACCEPTED) if accepted else 0
+        # After a failure, all waiting checks compute their delay again.
+        running.wake(2 if accepted else len(running.waiting))
+        self._discard(address, running)
 
-    def _forget(self, address: str, busy: _Busy) -> None:
-        if not busy.checks and not busy.waiting and self._busy.get(address) is busy:
-            self._busy.pop(address, None)
+    def _discard(self, address: str, running: _Running) -> None:
+        if not running.checks and not running.waiting and self._running.get(address) is running:
+            self._running.pop(address, None)
 
 
-def _where(error: BaseException) -> str:
-    """The kind of an error and the line that raised it, without its words."""
+def _place(error: BaseException) -> str:
+    """Return the type of an error and the line that raised it, without its text."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -320,9 +319,9 @@ def _where(error: BaseException) -> str:
 
 
 def verify_token(tokens: str | Mapping[str, Any]) -> Check:
-    """A check of ``afflux.Bearer``: one token, or several with the principal that each stands for.
+    """Return a check of ``afflux.Bearer``: one token, or several with a principal each.
 
-    The principal of a lone token is "bearer". All tokens are compared, in constant time.
+    The principal of a single token is "bearer". All tokens are compared, in constant time.
 
     Raises:
         ValueError: a token is empty, or its principal is None or False.
@@ -330,7 +329,7 @@ def verify_token(tokens: str | Mapping[str, Any]) -> Check:
     if isinstance(tokens, str):
         tokens = {tokens: "bearer"}
     if any(not token or principal is None or principal is False for token, principal in tokens.items()):
-        raise ValueError("a token is not empty, and stands for a principal that is not None and not False")
+        raise ValueError("a token must not be empty, and its principal must not be None or False")
     known = [(sha256(token.encode()).digest(), principal) for token, principal in tokens.items()]
 
     def check(credentials: Authentication | None, peer: Peer) -> Any:
@@ -347,10 +346,9 @@ def verify_token(tokens: str | Mapping[str, Any]) -> Check:
 
 
 def verify_password(users: Mapping[str, str]) -> Check:
-    """A check of ``afflux.Simple`` against what :func:`hash_password` made of each user's password.
+    """Return a check of ``afflux.Simple`` against the result of :func:`hash_password` for each user.
 
-    The principal is the user's name. An unknown user takes as long as a known one. Passwords are hashed in threads,
-    four at a time.
+    The principal is the user's name. An unknown user takes as long as a known one. At most four threads hash passwords.
 
     Raises:
         ValueError: a value was not made by ``hash_password``.
@@ -378,17 +376,17 @@ _COSTS: Final = (1 << 14, 8, 5)
 
 
 def hash_password(password: str, *, costs: tuple[int, int, int] = _COSTS) -> str:
-    """What to keep instead of a password: ``scrypt:N:R:P:SALT:KEY``, with a salt of its own each time.
+    """Return the text to store instead of a password: ``scrypt:N:R:P:SALT:KEY``, with a new salt each time.
 
     Args:
         password: the password.
-        costs: scrypt's n (a power of 2), r and p: what each guess costs, and each login.
+        costs: scrypt's n (a power of 2), r and p: the cost of each attempt and each login.
 
     Raises:
-        ValueError: the password is empty, or scrypt can not have these costs.
+        ValueError: the password is empty, or scrypt does not support these costs.
     """
     if not password:
-        raise ValueError("a password is not empty")
+        raise ValueError("a password must not be empty")
     salt = secrets.token_bytes(16)
     words = [*map(str, costs), *(b64encode(part).decode() for part in (salt, _derived(password, salt, costs)))]
     return ":".join(["scrypt", *words])
@@ -409,7 +407,7 @@ class _Hash:
 
     @classmethod
     def parsed(cls, name: str, text: str) -> _Hash:
-        """What ``hash_password`` wrote. Raises ValueError, without the text."""
+        """Parse the result of ``hash_password``. Raises ValueError, without the text."""
         found = re.fullmatch(r"scrypt:(\d{1,9}):(\d{1,4}):(\d{1,4}):([A-Za-z0-9+/=]+):([A-Za-z0-9+/=]+)", text)
         try:
             if found is not None:
@@ -419,54 +417,54 @@ class _Hash:
                     return cls((n, r, p), salt, key)
         except Base64Error:
             pass
-        raise ValueError(f"the password of {name!r} was not hashed: keep what afflux.auth.hash_password(…) returns")
+        raise ValueError(f"the password of {name!r} was not hashed: store the result of afflux.auth.hash_password(…)")
 
 
 # Credentials in a file.
 
 _FILE_BYTES = 0x10000
-_WANTED = "a line `bearer TOKEN` or `simple USER PASSWORD`"
+_EXPECTED = "expected a line `bearer TOKEN` or `simple USER PASSWORD`"
 
 
 class AuthFileError(Error, ValueError):
-    """A file of credentials that can not be used; the text says why, and never what is in it."""
+    """A file of credentials cannot be used. The text contains the reason and nothing of the file."""
 
 
 def read_file(path: str | os.PathLike[str]) -> Simple | Bearer:
-    """The credentials in a file: one line, ``bearer TOKEN`` or ``simple USER PASSWORD``.
+    """Read the credentials in a file: one line, ``bearer TOKEN`` or ``simple USER PASSWORD``.
 
-    Empty lines, and lines that begin with ``#``, are skipped. A password goes to the end of its line and may have
-    spaces inside; a user's name and a token have none. The text is UTF-8, 64 KiB at most. The file may be a pipe.
+    Empty lines and lines that begin with ``#`` are skipped. A password extends to the end of its line and may contain
+    spaces; a user's name and a token may not. The text is UTF-8, at most 64 KiB. The file may be a pipe.
 
     Raises:
-        AuthFileError: there is no such file, other users may read or write it, or it says something else.
+        AuthFileError: the file is missing, accessible to other users, or has other content.
     """
     try:
         with open(path, "rb") as file:
             _check_mode(path, os.fstat(file.fileno()))
             data = file.read(_FILE_BYTES + 1)
     except OSError as error:
-        raise AuthFileError(f"{os.fspath(path)}: {error.strerror or 'can not be read'}") from None
+        raise AuthFileError(f"{os.fspath(path)}: {error.strerror or 'cannot be read'}") from None
     if len(data) > _FILE_BYTES:
-        raise AuthFileError(f"{os.fspath(path)}: more than {_FILE_BYTES} bytes; wanted is {_WANTED}")
+        raise AuthFileError(f"{os.fspath(path)}: more than {_FILE_BYTES} bytes; {_EXPECTED}")
     try:
         lines = [line.strip(" \t\r") for line in str(data, "utf-8").split("\n")]
     except UnicodeDecodeError:
         raise AuthFileError(f"{os.fspath(path)}: not UTF-8 text") from None
     found = [(n, line) for n, line in enumerate(lines, 1) if line and not line.startswith("#")]
     if len(found) != 1:
-        raise AuthFileError(f"{os.fspath(path)}: {len(found) or 'no'} lines of credentials; wanted is {_WANTED}")
+        raise AuthFileError(f"{os.fspath(path)}: {len(found) or 'no'} lines of credentials; {_EXPECTED}")
     number, line = found[0]
     return _parsed(line, f"{os.fspath(path)}, line {number}")
 
 
 def _check_mode(path: str | os.PathLike[str], status: os.stat_result) -> None:
-    """A file of ours that others can read is a secret no more. One that is not ours is its owner's business."""
+    """Refuse a file of this user that other users may access. The files of other users are not checked."""
     exposed = stat.S_IMODE(status.st_mode) & (stat.S_IRWXG | stat.S_IRWXO)
     if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and exposed:
         mode = stat.S_IMODE(status.st_mode)
         name = os.fspath(path)
-        raise AuthFileError(f"{name}: others may use it (mode {mode:04o}), so it is no secret; run: chmod 600 {name}")
+        raise AuthFileError(f"{name}: other users may access it (mode {mode:04o}); run: chmod 600 {name}")
 
 
 def _parsed(line: str, place: str) -> Simple | Bearer:
@@ -475,4 +473,4 @@ def _parsed(line: str, place: str) -> Simple | Bearer:
         return Bearer(words[1])
     if words[0] == "simple" and len(words) == 3:
         return Simple(words[1], words[2])
-    raise AuthFileError(f"{place}: wanted is {_WANTED}")
+    raise AuthFileError(f"{place}: {_EXPECTED}")

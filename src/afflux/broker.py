@@ -1,8 +1,8 @@
-"""A broker: clients offer services, and others reach them through it. Rule numbers are RSocket's.
+"""Forward requests between clients that offer services and clients that use them. Rule numbers are RSocket's.
 
-Routes are ``protocols.rsocket.routes``', entries ``protocols.rsocket.metadata.broker``'s. What is forwarded is asked of
-the clients as any request is, so limits, credit and cancels hold on both sides: nothing is asked of a client that the
-requester has not asked for, but for the window of ``credit`` items.
+``protocols.rsocket.routes`` selects routes, ``protocols.rsocket.metadata.broker`` encodes the entries. Forwarded
+requests are ordinary requests, so limits, credit and cancels apply on both sides: beyond the demand of the requester,
+only the window of ``credit`` items is requested.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from afflux.protocols.rsocket.routes import Member, RouteTable
 __all__ = ["Address", "Broker", "Member", "RouteSetup", "RouteTable"]
 
 _Item = Payload | Exception | None
-"An item on its way, why there are no more, or None for the end in order."
+"An item, the error that ends the items, or None for their normal end."
 
 
 class Broker:
-    """What a broker answers: ``afflux.serve(uri, broker, on_setup=broker.on_setup)``.
+    """The handler of a broker: ``afflux.serve(uri, broker, on_setup=broker.on_setup)``.
 
     A client offers a service with a :class:`~afflux.broker.RouteSetup` in ``connect(setup=…)``, and answers with
-    ``handler=``. Anyone reaches it with an :class:`~afflux.broker.Address` in a request's metadata. Whoever may connect
-    may offer what it likes, also under the route id of another: decide in ``on_setup`` who may come in.
+    ``handler=``. Other clients reach it with an :class:`~afflux.broker.Address` in a request's metadata. Every client
+    may offer any service, even under the route id of another: restrict clients in ``on_setup``.
 
     Args:
-        on_setup: decides about each client before its routes count, as that of ``afflux.serve``.
-        routes: how many there may be, of 64 tags each; one client has one.
-        receivers: how many a multicast request may reach; one that would reach more is rejected.
-        credit: items of a forwarded stream or channel that may wait here, for each client.
-        unwrap: hand the receiver the metadata that is wrapped in the ADDRESS, if any, instead of the request's. The
-            published text has the receiver do it.
+        on_setup: accepts or refuses each client before its routes are registered, as for ``afflux.serve``.
+        routes: the most routes, of 64 tags each; a client has one route.
+        receivers: the most receivers of a multicast request; a request with more is rejected.
+        credit: items of a forwarded stream or channel that may be buffered for each client.
+        unwrap: send the receiver the metadata wrapped in the ADDRESS, if any, instead of the request's. In the
+            published text the receiver does it.
         address_metadata: ADDRESS has a list of metadata before its tags, as in the published text (D-9).
-        pick: chooses among the routes of a unicast request; the one that waited longest if None.
+        pick: selects a route of a unicast request; by default the least recently used.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class Broker:
         pick: Callable[[Sequence[Member[Peer]]], Member[Peer]] | None = None,
     ) -> None:
         if credit < 1:
-            raise ValueError(f"credit is the window of a forwarded stream: 1 or more, not {credit}")
+            raise ValueError(f"credit must be 1 or more, not {credit}")
         self.id = token_bytes(16)
         "The broker's id."
         self.table: RouteTable[Peer] = RouteTable(routes=routes, pick=pick)
-        "Who offers what."
+        "The services and their clients."
         self._decide = on_setup
         self._most = receivers
         self._credit = credit
@@ -80,13 +80,13 @@ class Broker:
         self._now = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # -- who is there ---------------------------------------------------------------------------------------
+    # -- clients --------------------------------------------------------------------------------------------
 
     async def on_setup(self, setup: Any, peer: Peer) -> None:
-        """For ``afflux.serve``: let a client in, and note what it offers. One that offers nothing may only ask.
+        """Accept a client and register its service, if it offers one. Pass it to ``afflux.serve``.
 
         Raises:
-            Invalid: it offers something that can not be read.
+            Invalid: the offer cannot be read.
             LimitExceeded: there are too many routes.
         """
         if self._decide is not None:
@@ -101,8 +101,8 @@ class Broker:
             self._spawn(older.target.close(reason="another connection has its route"))
 
     async def _watch(self, route_id: bytes, peer: Peer) -> None:
-        """A client that leaves is out of the table."""
-        await asyncio.shield(peer._driver.closed)  # its handlers may be ending still: they need no route
+        """Remove the route of a client when its connection closes."""
+        await asyncio.shield(peer._driver.closed)  # its handlers may still run: they need no route
         member = self.table.find(route_id)
         if member is not None and member.target is peer:
             self.table.remove(RouteRemove(self.id, route_id, self._time()))
@@ -110,33 +110,33 @@ class Broker:
     # -- the verbs ------------------------------------------------------------------------------------------
 
     async def fire(self, payload: Payload) -> None:
-        """Forward a fire, to all that match if it is multicast (R-64). One that is gone harms no other."""
+        """Forward a fire, to all receivers if it is multicast (R-64). A lost receiver does not affect the others."""
         sent = self._forwarded(payload)
         await asyncio.gather(*(peer.fire(sent) for peer in self._receivers(payload)), return_exceptions=True)
 
     async def request(self, payload: Payload) -> Payload:
-        """Forward a request. The first result answers, be it an error; the others are cancelled (R-65)."""
+        """Forward a request. The first result, even an error, is the answer; the others are canceled (R-65)."""
         sent = self._forwarded(payload)
         peers = self._receivers(payload)
         if len(peers) == 1:
-            with _leaving():
+            with _disconnects_cancel():
                 return await peers[0].request(sent)
         asked = [asyncio.ensure_future(peer.request(sent)) for peer in peers]
         try:
             done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-            with _leaving():
+            with _disconnects_cancel():
                 return next(one for one in asked if one in done).result()
         finally:
             await _end(asked)
 
     def stream(self, payload: Payload) -> AsyncIterator[Payload]:
-        """Forward a stream. The items of all that match come as one; an error of one cancels all (R-66)."""
+        """Forward a stream. The items of all receivers are merged; an error of one cancels all (R-66)."""
         sent = self._forwarded(payload)
         return _merged([peer.stream(sent, credit=self._credit) for peer in self._receivers(payload)])
 
     async def channel(self, items: ItemStream) -> AsyncIterator[Payload]:
-        """Forward a channel: each item goes to all that match, as fast as the slowest takes them; the answers come as
-        those of a stream do (R-66)."""
+        """Forward a channel: each item goes to all receivers, at the speed of the slowest; the answers are merged as
+        those of a stream (R-66)."""
         peers = self._receivers(items.first or Payload())
         ports = [_Port() for _ in peers]
         streams = [peer.channel(port, credit=self._credit) for peer, port in zip(peers, ports, strict=True)]
@@ -151,15 +151,15 @@ class Broker:
     # -- inside ---------------------------------------------------------------------------------------------
 
     def _receivers(self, payload: Payload) -> list[Peer]:
-        """Whom a request is for: one at least.
+        """Return the receivers of a request, at least one.
 
         Raises:
-            Invalid: its ADDRESS can not be read, or contradicts itself (R-60, R-68).
-            Rejected: it has none, or nobody has what it asks for.
+            Invalid: its ADDRESS cannot be read, or contradicts itself (R-60, R-68).
+            Rejected: it has no ADDRESS, or no route matches.
         """
         address = self._address(payload)
         if address is None:
-            raise Rejected("the request has no ADDRESS: a broker forwards, and answers nothing itself")
+            raise Rejected("the request has no ADDRESS; a broker only forwards requests")
         try:
             found = self.table.choose(address)
         except Violation as violation:
@@ -169,7 +169,7 @@ class Broker:
             wanted = ", ".join(f"{key}={value}" for key, value in address.tags)
             raise Rejected(f"no route has the tags {wanted[:200] or '(none)'}")
         if len(peers) > self._most:
-            raise Rejected(f"too-many-receivers: {len(peers)} routes match, and {self._most} may be asked at once")
+            raise Rejected(f"too-many-receivers: {len(peers)} routes match, at most {self._most} are allowed")
         return peers
 
     def _address(self, payload: Payload) -> Address | None:
@@ -178,7 +178,7 @@ class Broker:
         return found if isinstance(found, Address) else None
 
     def _frame(self, metadata: bytes | None, mime: str, peer: Peer, kind: type[BrokerFrame]) -> BrokerFrame | None:
-        """The first broker frame of a kind."""
+        """Return the first broker frame of a kind; None if there is none."""
         try:
             for name, value in entries(metadata, mime, limit=peer.limits.composite_entries):
                 if name in BROKER_MIMES:
@@ -186,23 +186,23 @@ class Broker:
                     if isinstance(frame, kind):
                         return frame
         except Violation as violation:
-            raise Invalid(f"the broker frame can not be read: {violation.reason}", rule=violation.rule) from None
+            raise Invalid(f"the broker frame cannot be read: {violation.reason}", rule=violation.rule) from None
         return None
 
     def _forwarded(self, payload: Payload) -> Payload:
-        """What the receiver gets. Neither the data nor what is wrapped changes (R-69)."""
+        """Return the payload for the receiver. Data and wrapped metadata are not changed (R-69)."""
         address = self._address(payload) if self._unwrap else None
         return payload if address is None or not address.wrapped else Payload(payload.data, address.wrapped)
 
     async def _unwrapped(self, items: ItemStream) -> AsyncIterator[Payload]:
-        """The items of a channel; the first one alone has an ADDRESS."""
+        """Yield the items of a channel, of which only the first has an ADDRESS."""
         first = True
         async for item in items:
             yield self._forwarded(item) if first else item
             first = False
 
     def _time(self) -> int:
-        """Milliseconds since 1970, never the same twice: what is later here is newer (R-62)."""
+        """Return milliseconds since 1970, strictly increasing: a later route is newer (R-62)."""
         self._now = max(self._now + 1, time_ns() // 1_000_000)
         return self._now
 
@@ -213,23 +213,23 @@ class Broker:
 
 
 @contextmanager
-def _leaving() -> Iterator[None]:
-    """A client that leaves in the middle: its requester hears that processing may have begun."""
+def _disconnects_cancel() -> Iterator[None]:
+    """Convert the disconnection of a receiver to Canceled, because processing may have begun."""
     try:
         yield
     except ConnectionClosed as error:
-        raise Canceled("the client that was asked has left: processing may have begun") from error
+        raise Canceled("the receiver has disconnected: processing may have begun") from error
 
 
 class _Port:
-    """One receiver's copy of what a channel sends: an item waits until the receiver takes it."""
+    """The copy of a channel's items for one receiver, with a buffer of one item."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[_Item] = asyncio.Queue(1)
         self._over = False
 
     async def put(self, item: _Item) -> None:
-        """One more item, why there are no more, or None for the end."""
+        """Add an item, the error that ends the items, or None for their normal end."""
         if not self._over:
             await self._queue.put(item)
 
@@ -246,19 +246,19 @@ class _Port:
         raise item
 
     async def aclose(self) -> None:
-        """The receiver takes no more; whoever waits to put something goes on."""
+        """Discard further items, so that ``put`` does not block."""
         self._over = True
         while not self._queue.empty():
             self._queue.get_nowait()
 
 
 async def _merged(streams: Sequence[ItemStream]) -> AsyncGenerator[Payload, None]:
-    """The items of all streams, as they come; an error ends all (R-66)."""
+    """Yield the items of all streams as they arrive; an error ends all (R-66)."""
     queue: asyncio.Queue[_Item] = asyncio.Queue(1)
     tasks: list[asyncio.Future[None]] = []
     try:
         if len(streams) == 1:
-            with _leaving():
+            with _disconnects_cancel():
                 async for item in streams[0]:
                     yield item
             return
@@ -271,10 +271,10 @@ async def _merged(streams: Sequence[ItemStream]) -> AsyncGenerator[Payload, None
             elif found is None:
                 left -= 1
             else:
-                with _leaving():
+                with _disconnects_cancel():
                     raise found
     finally:
-        for stream in streams:  # first, in case that what follows is canceled
+        for stream in streams:  # before the first await, which may be canceled
             with suppress(Error):
                 stream.cancel()
         await _end(tasks)
@@ -283,7 +283,7 @@ async def _merged(streams: Sequence[ItemStream]) -> AsyncGenerator[Payload, None
 
 
 async def _pour(source: AsyncIterator[Payload], *sinks: Callable[[_Item], Awaitable[None]]) -> None:
-    """Hand each item to all sinks, then why there are no more, or None for the end in order."""
+    """Pass each item to all sinks, then the error that ends the items, or None for their normal end."""
     last: Exception | None = None
     try:
         async for item in source:
@@ -296,7 +296,7 @@ async def _pour(source: AsyncIterator[Payload], *sinks: Callable[[_Item], Awaita
 
 
 async def _end(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    """Cancel what is not done, and wait for it; what it says now concerns nobody."""
+    """Cancel tasks and wait for their ends; their results are ignored."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
