@@ -38,7 +38,7 @@ def greedy() -> Engine:
 
 def publish(engine: Any) -> None:
     """The next of an answer without end."""
-    engine.write(1, bytes(4000))
+    engine.byte_sessions.write(1, bytes(4000))
 
 
 def _hoard(engine: Any) -> Iterator[bytes]:
@@ -78,7 +78,7 @@ def stalled() -> Iterator[None]:
     engine.receive(b"".join(opening(id=id, eof=True).encode() for id in range(127)), 0.0)
     yield
     for stream in range(1, 128):
-        engine.write(stream, bytes(SERVER.ration_bytes))
+        engine.byte_sessions.write(stream, bytes(SERVER.ration_bytes))
         assert not engine.credit(stream)
     while engine.outgoing():
         pass
@@ -89,24 +89,24 @@ def both_write_before_either_reads() -> Iterator[None]:
     """FC-19."""
     client = Engine("client", limits=SERVER)
     client.receive(WELCOME.encode(), 0.0)
-    client.open_session(b"", finish=False)
+    client.byte_sessions.open_session(b"", finish=False)
     other = server()
     other.receive(opening().encode(), 0.0)
     drained(client)
     yield
-    client.write(1, bytes(SERVER.ration_bytes))
-    other.write(1, bytes(SERVER.ration_bytes))
+    client.byte_sessions.write(1, bytes(SERVER.ration_bytes))
+    other.byte_sessions.write(1, bytes(SERVER.ration_bytes))
 
 
 def unanswered_aborts() -> Iterator[None]:
     """SI-22: every id leaks."""
     engine = Engine("client", limits=SERVER, ping_interval=0)
     engine.receive(WELCOME.encode(), 0.0)
-    streams = [engine.open_session(b"q", finish=True) for _ in range(128)]
+    streams = [engine.byte_sessions.open_session(b"q", finish=True) for _ in range(128)]
     drained(engine)
     yield
     for stream in streams:
-        engine.abort(stream)
+        engine.byte_sessions.abort(stream)
     drained(engine)
     engine.tick(29.0)
 

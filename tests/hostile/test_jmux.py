@@ -27,10 +27,10 @@ def test_FC_13_at_the_ration(count: int) -> None:
     said = data(bytes(SERVER.ration_bytes + count), open=True)
     if count > 0:
         play >> said.encode()[:4] << closed(RemoteProtocolError, rule="R-33") << ErrorMessage
-        assert not play.engine._sessions.by_stream
+        assert not play.engine.streams()
     else:
         (play >> said).forget()
-        assert len(play.engine.read(1)) == SERVER.ration_bytes + count
+        assert len(play.engine.byte_sessions.read(1)) == SERVER.ration_bytes + count
 
 
 def test_FC_18_when_memory_is_tight_nobody_is_taken_on() -> None:
@@ -53,15 +53,15 @@ def test_FC_18_when_memory_is_tight_nobody_is_taken_on() -> None:
 def test_SI_22_ids_that_leak_end_the_connection() -> None:
     """30 s for each, then Error; a call that would need an id meanwhile is told to go elsewhere."""
     play = client(limits=Limits.server(sessions=3), ping_interval=0)
-    streams = [play.engine.open_session(b"q", finish=True) for _ in range(3)]
+    streams = [play.engine.byte_sessions.open_session(b"q", finish=True) for _ in range(3)]
     play.forget()
     play.now = 10.0
     play.collect(play.engine.tick(10.0))
     for stream in streams:
-        play.engine.abort(stream)
+        play.engine.byte_sessions.abort(stream)
     play.forget()
     with pytest.raises(Exception, match="open another connection"):
-        play.engine.open_session(b"q")
+        play.engine.byte_sessions.open_session(b"q")
     play.at(10.0)
     play.at(39.9).quiet()
     play.at(40.0) << closed(RemoteProtocolError, message="abort-unanswered") << ErrorMessage
@@ -92,7 +92,7 @@ def test_FL_07_at_the_bucket(excess: int) -> None:
             assert not play.engine.closed
         play.engine.release(n + 1)
         play.forget()
-    assert len(play.engine._sessions.handlers) <= burst + excess  # type: ignore[union-attr] # it is a server
+    assert len(play.engine._role.handlers) <= burst + excess  # type: ignore[union-attr] # it is a server
 
 
 def test_FL_07_live_handlers_are_counted() -> None:
@@ -108,10 +108,10 @@ def test_FL_07_live_handlers_are_counted() -> None:
 def test_FC_19_both_sides_write_before_either_reads() -> None:
     """No deadlock, and no more than two rations between them."""
     near, far = client(), server()
-    near.engine.open_session(b"")
+    near.engine.byte_sessions.open_session(b"")
     far.engine.receive(near.engine.outgoing(), 0.0)
     for engine in (near.engine, far.engine):
-        engine.write(1, bytes(SERVER.ration_bytes))
+        engine.byte_sessions.write(1, bytes(SERVER.ration_bytes))
         assert not engine.credit(1)
     while to_far := near.engine.outgoing():
         far.engine.receive(to_far, 0.0)
@@ -119,7 +119,7 @@ def test_FC_19_both_sides_write_before_either_reads() -> None:
         near.engine.receive(to_near, 0.0)
     for engine in (near.engine, far.engine):
         assert engine.wants_read
-        assert len(engine.read(1)) == SERVER.ration_bytes
+        assert len(engine.byte_sessions.read(1)) == SERVER.ration_bytes
 
 
 class Calls:
@@ -139,7 +139,7 @@ class Calls:
         engine: Engine = end.engine  # type: ignore[assignment] # both are of Jmux
         how = self.dice.randrange(12)
         if how == 0:
-            engine.abort(event.stream, "not now", untouched=True)
+            engine.byte_sessions.abort(event.stream, "not now", untouched=True)
         elif how > 1:
             self.runs[int(event.payload.data)] += 1
             if how == 2:

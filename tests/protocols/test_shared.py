@@ -158,11 +158,11 @@ async def test_a_dialect_of_jmux_at_a_client() -> None:
             engine: Any = peer._driver.engine
             await peer.request(b"x")
             with pytest.raises(afflux.LocalProtocolError, match="noop_data"):
-                engine.no_operation(b"data")
+                engine.byte_sessions.no_operation(b"data")
         async with afflux.connect(f"{server.uri}?dialect=noop-data") as peer:
             await peer.request(b"x")
             engine = peer._driver.engine
-            engine.no_operation(b"data")
+            engine.byte_sessions.no_operation(b"data")
             assert (await peer.request(b"on")).data == b"on"
 
 

@@ -19,11 +19,12 @@ from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from afflux.core.credit import StreamStatus
+from afflux.core.errors import LimitExceeded, LocalProtocolError, Unsupported
 from afflux.core.events import Event, Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike
 
-__all__ = ["ByteSessions", "Engine", "Extensions", "Leases", "Resumption", "Scheduler"]
+__all__ = ["ByteSessions", "Defaults", "Engine", "Extensions", "Leases", "Resumption", "Scheduler"]
 
 
 class Engine(Protocol):
@@ -179,6 +180,50 @@ class Engine(Protocol):
         ``room`` is the number of bytes that the driver's transport and queue still accept, ``room(0)`` if None;
         ``now`` is the time.
         """
+
+
+class Defaults:
+    """Verbs that follow from the others, for engines that need nothing better."""
+
+    __slots__ = ()
+
+    def accept(self, now: float) -> list[Event]:
+        """The protocol has no decision at its beginning: raise LocalProtocolError."""
+        raise LocalProtocolError("there is nothing to decide in this protocol")
+
+    def refuse(self, reason: str, now: float, code: int | None = None) -> list[Event]:
+        """As ``accept``; ``close`` ends a connection."""
+        return self.accept(now)
+
+    def ask(self: Engine, payloads: Sequence[Payload]) -> list[int]:
+        """Open a request for each payload, fewer when a limit allows no more."""
+        streams: list[int] = []
+        for payload in payloads:
+            try:
+                streams.append(self.open("request", payload))
+            except LimitExceeded:
+                if not streams:
+                    raise
+                break
+        return streams
+
+    def answer(self: Engine, streams: Sequence[int], payloads: Sequence[Payload]) -> None:
+        """Send one answer for each request, and release it."""
+        for stream, payload in zip(streams, payloads, strict=True):
+            self.send(stream, [payload], complete=True)
+            self.release(stream)
+
+    def complete(self: Engine, stream: int) -> None:
+        """End this half: no more items."""
+        self.send(stream, [], complete=True)
+
+    def push(self, metadata: bytes) -> None:
+        """The protocol has no metadata: raise Unsupported."""
+        raise Unsupported("this protocol has no push: it sends no metadata")
+
+    def unsent(self, stream: int) -> bool:
+        """It is not known what was handed over of a stream."""
+        return False
 
 
 class Scheduler(Protocol):

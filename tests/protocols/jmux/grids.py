@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 # One line an input, one letter a state: the next state, "." where it stays, "!" where it is a violation.
-CONNECTION_LETTERS = {"S": "START", "W": "WAIT_HEADER", "O": "OPEN", "D": "DRAINING", "H": "HALF_CLOSED", "C": "CLOSED"}
+CONNECTION_LETTERS = {
+    "S": "START",
+    "W": "WAIT_HEADER",
+    "L": "LEAVING",
+    "O": "OPEN",
+    "D": "DRAINING",
+    "H": "HALF_CLOSED",
+    "C": "CLOSED",
+}
 CLIENT_GRID = """
-               S W O D C
-HEADER         ! O ! ! .
-BAD_HEADER     ! C ! ! .
-NO_OPERATION   ! ! . . .
-PING           ! ! . . .
-PING_ACK       ! ! . . .
-SHUTDOWN       ! ! C C .
-ERROR          ! ! C C .
-SESSION        ! ! . . .
-APP_START      W . . . .
-APP_DRAIN      . . D . .
-APP_CLOSE      . C C C .
-SESSIONS_ENDED . . . C .
-EOF            . C C C .
-SILENT         . C C C .
-IDLE           . . . . .
+               S W L O D C
+HEADER         ! O D ! ! .
+BAD_HEADER     ! C C ! ! .
+NO_OPERATION   ! ! ! . . .
+PING           ! ! ! . . .
+PING_ACK       ! ! ! . . .
+SHUTDOWN       ! ! ! C C .
+ERROR          ! ! ! C C .
+SESSION        ! ! ! . . .
+APP_START      W . . . . .
+APP_DRAIN      . L . D . .
+APP_CLOSE      . C C C C .
+SESSIONS_ENDED . . C . C .
+EOF            . C C C C .
+SILENT         . C C C C .
+IDLE           . . . . . .
 """
 SERVER_GRID = """
                W O D H C
@@ -95,4 +103,47 @@ APP_EOF_DROP       . E . C . . . .
 APP_DROP           . . E . . . . .
 APP_ABORT          . A E f . . . .
 APP_ACK            . . . . . . . .
+"""
+
+# The parts of a session.
+OUTBOUND_LETTERS = {
+    "N": "NEW",
+    "n": "NEW_HUNGRY",
+    "O": "OPEN",
+    "H": "HUNGRY",
+    "f": "NEW_FINISHED",
+    "F": "FINISHING",
+    "D": "DONE",
+}
+OUTBOUND_GRID = """
+          N n O H f F D
+HUNGER    n n H H . . .
+SATED     N N O O . . .
+FINISH    f f F F . . .
+LEFT      O H . . F . .
+LAST_LEFT . . . . D D .
+UNWANTED  D D D D D D .
+"""
+INBOUND_LETTERS = {"O": "OPEN", "U": "UNWANTED", "D": "DONE"}
+INBOUND_GRID = """
+         O U D
+UNWANTED U . .
+LAST     D D .
+"""
+ACK_LETTERS = {"N": "NONE", "W": "WANTED", "A": "ASKED", "O": "OVERDUE", "D": "DECLINED", "G": "GIVEN"}
+ACK_GRID = """
+        N W A O D G
+WANT    W . . . . .
+ASK     A A . . . .
+GIVE    . . G G G .
+MISS    . . O . . .
+DECLINE . . D . . .
+VOID    . N N N N N
+"""
+HANDLER_LETTERS = {"U": "UNKNOWN", "T": "TOLD", "B": "BEGUN", "R": "RETURNED"}
+HANDLER_GRID = """
+       U T B R
+TELL   T . . .
+BEGIN  . B . .
+RETURN . R R .
 """

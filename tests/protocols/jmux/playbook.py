@@ -17,6 +17,7 @@ from afflux.core import events as ev
 from afflux.core.errors import Error
 from afflux.core.limits import Limits
 from afflux.protocols.jmux import Engine, frames
+from afflux.protocols.jmux.byte_sessions import ByteSessions
 from afflux.protocols.jmux.frames import (
     HEADER_BYTES,
     Abort,
@@ -115,6 +116,10 @@ class Playbook:
         result = verb(self.engine)
         self.collect(result if isinstance(result, list) else [])
         return self
+
+    def on(self, verb: Callable[[ByteSessions], Any]) -> Playbook:
+        """The application does something with its sessions of bytes."""
+        return self.do(lambda engine: verb(engine.byte_sessions))
 
     def at(self, now: float) -> Playbook:
         """Time passes."""
@@ -241,7 +246,7 @@ def free_id(play: Playbook) -> int:
 def owed(engine: Engine) -> dict[int | None, int]:
     """What the peer may still send, by the ids of the sessions whose request or response is not whole."""
     return {
-        engine.session_id(status.stream): status.outstanding
+        engine.byte_sessions.session_id(status.stream): status.outstanding
         for status in engine.streams()
         if status.state in ("OPEN", "OUT_FIN")
     }

@@ -25,7 +25,7 @@ def asking(mode: str = "whole", **options: object) -> Playbook:
 
 def talking(mode: str = "whole", **options: object) -> Playbook:
     """Session 0 is open, its request is not finished."""
-    return client(mode, **options).do(lambda engine: engine.open_session(b"q")) << opening(b"q")  # type: ignore[arg-type] # options of an engine
+    return client(mode, **options).on(lambda s: s.open_session(b"q")) << opening(b"q")  # type: ignore[arg-type] # options of an engine
 
 
 # -- requests -------------------------------------------------------------------------------------------------
@@ -34,7 +34,7 @@ def talking(mode: str = "whole", **options: object) -> Playbook:
 def test_a_request_and_its_response(mode: str) -> None:
     play = asking(mode) >> (data(b"an"), data(b"sw"), data(b"er", eof=True, close=True))
     play << ev.Items(1, [Payload(b"answer")], True)
-    assert play.engine.session_id(1) is None
+    assert play.engine.byte_sessions.session_id(1) is None
     play.do(lambda engine: engine.consumed(6)).do(lambda engine: engine.open("request", b"")) << opening(eof=True)
     play >> data(eof=True, close=True) << ev.Items(2, [Payload(b"")], True)
 
@@ -88,7 +88,7 @@ def test_R_21_the_lowest_free_id(mode: str) -> None:
         play >> data(id=id, eof=True, close=True) << ev.Items
     play.do(lambda engine: engine.open("request", b"")) << opening(id=5, eof=True)
     play.do(lambda engine: engine.open("request", b"")) << opening(id=77, eof=True)
-    with pytest.raises(LimitExceeded, match="128 sessions are under way: open another connection"):
+    with pytest.raises(LimitExceeded, match="128 sessions are open: open another connection"):
         play.engine.open("request", b"")
 
 
@@ -96,11 +96,11 @@ def test_D_7_waiting_for_an_id() -> None:
     play = client(limits=TWO, max_wait_for_id=9)
     play.do(lambda engine: engine.ask([Payload(b"1"), Payload(b"2"), Payload(b"3")]) and None)
     play << opening(b"1", eof=True) << opening(b"2", id=1, eof=True)
-    assert play.engine.session_id(3) is None
+    assert play.engine.byte_sessions.session_id(3) is None
     with pytest.raises(LimitExceeded, match="3 sessions"):
         play.engine.open("request", b"")
     play >> data(id=1, eof=True, close=True) << ev.Items << opening(b"3", id=1, eof=True)
-    assert play.engine.session_id(3) == 1
+    assert play.engine.byte_sessions.session_id(3) == 1
 
 
 def test_D_7_no_id_in_time() -> None:
@@ -125,9 +125,9 @@ def test_giving_up_what_was_not_written() -> None:
 
 def test_waiting_begins_with_the_header() -> None:
     play = Playbook(Engine("client", limits=TWO, max_wait_for_id=9)).forget()
-    play.engine.open_session(now=1.0)
-    play.engine.open_session(b"x", finish=True)
-    play.engine.open_session()
+    play.engine.byte_sessions.open_session(now=1.0)
+    play.engine.byte_sessions.open_session(b"x", finish=True)
+    play.engine.byte_sessions.open_session()
     play >> WELCOME << ev.Established << ev.Granted(1, 32768) << ev.Granted(2, 32768) << ev.Granted(3, 32768)
     play << opening() << opening(b"x", id=1, eof=True)
     assert play.engine.credit(1) == 32768
@@ -138,11 +138,11 @@ def test_R_22_when_an_id_is_free() -> None:
     """The server has terminated and the client has finished, or both have terminated."""
     play = talking() >> data(b"a", eof=True) << Readable(1, 1, True)
     assert free_id(play) == 1
-    play.do(lambda engine: engine.finish(1)) << data(eof=True)
+    play.on(lambda s: s.finish(1)) << data(eof=True)
     assert free_id(play) == 2
     play >> CLOSE
     assert free_id(play) == 0
-    assert play.engine.read(1) == b"a"
+    assert play.engine.byte_sessions.read(1) == b"a"
 
 
 # -- sessions of bytes ----------------------------------------------------------------------------------------
@@ -150,28 +150,28 @@ def test_R_22_when_an_id_is_free() -> None:
 
 def test_a_conversation(mode: str) -> None:
     play = talking(mode)
-    play.do(lambda engine: engine.write(1, b"uestion")) << data(b"uestion")
+    play.on(lambda s: s.write(1, b"uestion")) << data(b"uestion")
     play >> data(b"an")
     play.events.clear()
-    assert play.engine.read(1, 1) == b"a"
+    assert play.engine.byte_sessions.read(1, 1) == b"a"
     play >> data(b"swer")
     play.events.clear()
-    assert play.engine.read(1) == b"nswer"
-    play.do(lambda engine: engine.finish(1)) << data(eof=True)
-    play.do(lambda engine: engine.finish(1)).quiet()
+    assert play.engine.byte_sessions.read(1) == b"nswer"
+    play.on(lambda s: s.finish(1)) << data(eof=True)
+    play.on(lambda s: s.finish(1)).quiet()
     play >> data(eof=True, close=True) << Readable(1, 0, True)
-    assert play.engine.read(1) == b""
+    assert play.engine.byte_sessions.read(1) == b""
 
 
 def test_a_session_that_says_nothing_first() -> None:
     """I-6: an empty Data open, if the application reads first."""
-    play = client().do(lambda engine: engine.open_session()) << opening()
+    play = client().on(lambda s: s.open_session()) << opening()
     play >> data(b"hello") << Readable(1, 5)
 
 
 def test_what_came_together_is_told_together() -> None:
     play = talking() >> (data(b"a"), data(b"b"), data(b"c", eof=True)) << Readable(1, 3, True)
-    assert play.engine.read(1) == b"abc"
+    assert play.engine.byte_sessions.read(1) == b"abc"
 
 
 def test_writing_within_the_ration() -> None:
@@ -179,37 +179,37 @@ def test_writing_within_the_ration() -> None:
     play = talking(ration=1)
     assert play.engine.credit(1) == 255
     with pytest.raises(LocalProtocolError, match="credit of 255"):
-        play.engine.write(1, b"x" * 256)
-    play.do(lambda engine: engine.write(1, b"x" * 255)) << data(b"x" * 255)
-    play.do(lambda engine: engine.finish(1)) << data(eof=True)
+        play.engine.byte_sessions.write(1, b"x" * 256)
+    play.on(lambda s: s.write(1, b"x" * 255)) << data(b"x" * 255)
+    play.on(lambda s: s.finish(1)) << data(eof=True)
     assert play.engine.credit(1) == 0
-    play.do(lambda engine: engine.write(1, b"x")).quiet()
+    play.on(lambda s: s.write(1, b"x")).quiet()
     assert play.engine.credit(99) == 0
-    play.do(lambda engine: engine.finish(99)).do(lambda engine: engine.abort(99)).do(lambda engine: engine.cancel(99))
+    play.on(lambda s: s.finish(99)).on(lambda s: s.abort(99)).do(lambda engine: engine.cancel(99))
 
 
 def test_nothing_follows_finish() -> None:
     engine = talking(ration=1).engine
     engine.send(1, [b"x" * 300], complete=True)
     with pytest.raises(LocalProtocolError, match="finished"):
-        engine.write(1, b"x")
+        engine.byte_sessions.write(1, b"x")
     with pytest.raises(LocalProtocolError, match="only a server"):
-        talking().engine.finish(1, ack=True)
+        talking().engine.byte_sessions.finish(1, ack=True)
 
 
 def test_R_27_the_server_does_not_want_the_rest(mode: str) -> None:
     play = talking(mode, ration=1).do(lambda engine: engine.send(1, [b"x" * 999])) << data(b"x" * 255)
     play >> data(b"a", eof=True) << Readable(1, 1, True)
     play >> CLOSE << ev.Canceled(1, False) << abort()
-    play.do(lambda engine: engine.write(1, b"dropped")).do(lambda engine: engine.finish(1)).quiet()
-    assert play.engine.read(1) == b"a"
+    play.on(lambda s: s.write(1, b"dropped")).on(lambda s: s.finish(1)).quiet()
+    assert play.engine.byte_sessions.read(1) == b"a"
 
 
 def test_R_27_at_once(mode: str) -> None:
     play = talking(mode) >> data(b"a", eof=True, close=True, ack=True)
     play << Readable(1, 1, True) << ev.Canceled(1, False) << abort()
-    assert play.engine.read(1) == b"a"
-    play.do(lambda engine: engine.acknowledge(1)).quiet()
+    assert play.engine.byte_sessions.read(1) == b"a"
+    play.on(lambda s: s.acknowledge(1)).quiet()
 
 
 @pytest.mark.parametrize("partial", [True, False])
@@ -237,15 +237,15 @@ def test_R_28_an_abort_behind_the_response() -> None:
 
 def test_R_29_crossing_aborts(mode: str) -> None:
     """R-29: they answer each other."""
-    play = talking(mode).do(lambda engine: engine.abort(1, "enough")) << abort(detail="enough")
+    play = talking(mode).on(lambda s: s.abort(1, "enough")) << abort(detail="enough")
     play >> abort(partial=True)
     assert free_id(play) == 0
-    play.do(lambda engine: engine.abort(1)).quiet()
+    play.on(lambda s: s.abort(1)).quiet()
 
 
 def test_SI_22_an_abort_is_not_answered() -> None:
     """SI-22, D-3: 30 s, then Error."""
-    play = talking(ping_interval=0).do(lambda engine: engine.abort(1)) << abort()
+    play = talking(ping_interval=0).on(lambda s: s.abort(1)) << abort()
     play.at(0).quiet()
     assert play.engine.deadline == 30
     play.at(29).quiet().at(30) << closed(RemoteProtocolError, message="abort-unanswered") << ErrorMessage
@@ -253,13 +253,13 @@ def test_SI_22_an_abort_is_not_answered() -> None:
 
 def test_D_15_the_ration_counts_after_an_abort(mode: str) -> None:
     """I-13."""
-    play = talking(mode).do(lambda engine: engine.abort(1)) << abort()
+    play = talking(mode).on(lambda s: s.abort(1)) << abort()
     play >> (data(b"x" * 32_767), data())
     play >> data(b"xx") << closed(RemoteProtocolError, rule="R-33") << ErrorMessage
 
 
 def test_draining_does_not_wait_for_the_answer_to_an_abort() -> None:
-    play = talking().do(lambda engine: engine.abort(1)) << abort()
+    play = talking().on(lambda s: s.abort(1)) << abort()
     play.do(lambda engine: engine.close(0.0, drain=True)) << ev.Closed(None)
 
 
@@ -269,9 +269,9 @@ def test_draining_does_not_wait_for_the_answer_to_an_abort() -> None:
 def test_R_43_a_response_that_was_read_is_acknowledged(mode: str) -> None:
     play = asking(mode) >> data(b"a", eof=True, close=True, ack=True) << ev.Items << ACK
     assert free_id(play) == 0
-    play = talking(mode).do(lambda engine: engine.finish(1)) << data(eof=True)
+    play = talking(mode).on(lambda s: s.finish(1)) << data(eof=True)
     play >> data(b"a", eof=True, ack=True) << Readable(1, 1, True)
-    assert play.engine.read(1) == b"a"
+    assert play.engine.byte_sessions.read(1) == b"a"
     play.do(lambda engine: None) << ACK
     play >> CLOSE
     assert free_id(play) == 0
@@ -281,14 +281,14 @@ def test_R_42_acknowledging_by_hand(mode: str) -> None:
     """R-42, R-23: once; the id is not used again before."""
     play = asking(mode, auto_ack=False) >> data(b"a", eof=True, close=True, ack=True) << ev.Items
     play.do(lambda engine: engine.open("request", b"")) << opening(id=1, eof=True)
-    play.do(lambda engine: engine.acknowledge(1)) << ACK
-    play.do(lambda engine: engine.acknowledge(1)).quiet()
+    play.on(lambda s: s.acknowledge(1)) << ACK
+    play.on(lambda s: s.acknowledge(1)).quiet()
     assert free_id(play) == 0
 
 
 def test_acknowledging_before_the_close(mode: str) -> None:
     play = asking(mode, auto_ack=False) >> data(b"a", eof=True, ack=True) << ev.Items
-    play.do(lambda engine: engine.acknowledge(1)) << ACK
+    play.on(lambda s: s.acknowledge(1)) << ACK
     play >> CLOSE
     assert free_id(play) == 0
 
@@ -296,19 +296,19 @@ def test_acknowledging_before_the_close(mode: str) -> None:
 def test_a_close_while_an_acknowledgement_is_owed(mode: str) -> None:
     play = asking(mode, auto_ack=False) >> (data(b"a", eof=True, ack=True), CLOSE) << ev.Items
     assert free_id(play) == 1
-    play.do(lambda engine: engine.acknowledge(1)) << ACK
+    play.on(lambda s: s.acknowledge(1)) << ACK
     assert free_id(play) == 0
 
 
 def test_what_nobody_asked_for_is_not_acknowledged() -> None:
     play = asking(auto_ack=False) >> data(b"a", eof=True) << ev.Items
-    play.do(lambda engine: engine.acknowledge(1)).quiet()
+    play.on(lambda s: s.acknowledge(1)).quiet()
 
 
 def test_ack_owed_and_the_application_aborts(mode: str) -> None:
     """I-12: Abort, which is a negative acknowledgement."""
     play = asking(mode, auto_ack=False) >> data(b"a", eof=True, close=True, ack=True) << ev.Items
-    play.do(lambda engine: engine.abort(1)) << abort()
+    play.on(lambda s: s.abort(1)) << abort()
     assert free_id(play) == 0
 
 
@@ -323,37 +323,37 @@ def test_an_acknowledgement_that_the_application_forgets() -> None:
 
 def complete() -> Playbook:
     """A session of bytes whose response was read and wants an acknowledgement: then its id is free."""
-    play = client(auto_ack=False, ping_interval=0).do(lambda engine: engine.open_session(b"q", finish=True))
+    play = client(auto_ack=False, ping_interval=0).on(lambda s: s.open_session(b"q", finish=True))
     play.forget() >> data(b"a", eof=True, close=True, ack=True) << ev.Readable(1, 1, True)
-    assert play.engine.read(1) == b"a"
+    assert play.engine.byte_sessions.read(1) == b"a"
     return play
 
 
 def test_leaving_without_an_acknowledgement_frees_the_id() -> None:
     """D-17: not after ``ack_s``; the application says that none will come."""
-    play = complete().do(lambda engine: engine.decline(1)) << abort()
-    assert play.engine.session_id(1) is None
-    play.do(lambda engine: engine.decline(1)).quiet()
-    play.do(lambda engine: engine.open_session(b"r")) << opening(b"r")
+    play = complete().on(lambda s: s.decline(1)) << abort()
+    assert play.engine.byte_sessions.session_id(1) is None
+    play.on(lambda s: s.decline(1)).quiet()
+    play.on(lambda s: s.open_session(b"r")) << opening(b"r")
 
 
 def test_leaving_after_an_acknowledgement_says_nothing() -> None:
-    play = complete().do(lambda engine: engine.acknowledge(1)) << ACK
-    play.do(lambda engine: engine.decline(1)).quiet()
-    play = client(auto_ack=False).do(lambda engine: engine.open_session(b"q")).forget()
-    play.do(lambda engine: engine.decline(1)).quiet()
-    server().do(lambda engine: engine.decline(1)).quiet()
+    play = complete().on(lambda s: s.acknowledge(1)) << ACK
+    play.on(lambda s: s.decline(1)).quiet()
+    play = client(auto_ack=False).on(lambda s: s.open_session(b"q")).forget()
+    play.on(lambda s: s.decline(1)).quiet()
+    server().on(lambda s: s.decline(1)).quiet()
 
 
 def test_leaving_before_the_request_has_left() -> None:
     """The server answers early: the rest of the request still goes, and then the word that nothing was processed."""
-    play = client(auto_ack=False, ration=1).do(lambda engine: engine.open_session(b"x" * 300, finish=True))
+    play = client(auto_ack=False, ration=1).on(lambda s: s.open_session(b"x" * 300, finish=True))
     play.forget() >> data(b"a", eof=True, ack=True) << ev.Readable(1, 1, True)
-    assert play.engine.read(1) == b"a"
-    play.do(lambda engine: engine.decline(1)).quiet()
+    assert play.engine.byte_sessions.read(1) == b"a"
+    play.on(lambda s: s.decline(1)).quiet()
     play >> more(256) << ev.Granted << data(b"x" * 44, eof=True) << abort()
     play >> abort()
-    assert play.engine.session_id(1) is None
+    assert play.engine.byte_sessions.session_id(1) is None
 
 
 def test_reading_before_the_ration_is_used_up_acknowledges_at_the_end() -> None:
@@ -403,19 +403,19 @@ def test_a_stall_is_over_with_the_next_increment() -> None:
 
 def test_own_endings_are_all_of_it() -> None:
     """A session whose response was read and whose request has left is forgotten."""
-    play = talking().do(lambda engine: engine.finish(1)) << data(eof=True)
+    play = talking().on(lambda s: s.finish(1)) << data(eof=True)
     play >> data(b"a", eof=True, close=True) << Readable
-    assert play.engine.read(1) == b"a"
+    assert play.engine.byte_sessions.read(1) == b"a"
     assert not play.engine.streams()
     assert not play.engine._sessions.rations.spent
 
 
 def test_giving_up_a_response_that_is_complete() -> None:
     """Nothing is said of a session that is over on the wire."""
-    play = talking().do(lambda engine: engine.finish(1)) << data(eof=True)
+    play = talking().on(lambda s: s.finish(1)) << data(eof=True)
     play >> data(b"a", eof=True, close=True) << Readable
-    play.do(lambda engine: engine.abort(1)).quiet()
-    assert play.engine.read(1) == b""
+    play.on(lambda s: s.abort(1)).quiet()
+    assert play.engine.byte_sessions.read(1) == b""
 
 
 def test_each_has_its_own_time() -> None:

@@ -53,15 +53,15 @@ def test_R_1_the_client_speaks_first_and_waits(mode: str) -> None:
 def test_R_2_the_server_waits_for_the_client(mode: str) -> None:
     play = Playbook(Engine("server"), mode).quiet()
     play >> HELLO << WELCOME << ev.Established(HELLO)
-    assert play.engine.first_ration == 32768
+    assert play.engine.byte_sessions.first_ration == 32768
     assert play.engine.header == HELLO
 
 
 def test_R_4_initial_rations() -> None:
     """R-4, HS-22: 0 is without end."""
-    assert client(ration=1).engine.first_ration == 256
-    assert client(ration=0).engine.first_ration is None
-    assert Engine("client").first_ration is None
+    assert client(ration=1).engine.byte_sessions.first_ration == 256
+    assert client(ration=0).engine.byte_sessions.first_ration is None
+    assert Engine("client").byte_sessions.first_ration is None
 
 
 @pytest.mark.parametrize(("bytes", "field"), [(256, 1), (0xFFFF00, 0xFFFF), (0x1000000, 0xFFFF)])
@@ -136,12 +136,12 @@ def test_NoOperation_is_bounded() -> None:
 
 def test_own_NoOperation() -> None:
     """I-10: with data only where it was asked for."""
-    play = client().do(lambda engine: engine.no_operation()) << NoOperation()
+    play = client().on(lambda s: s.no_operation()) << NoOperation()
     with pytest.raises(LocalProtocolError, match="noop_data"):
-        play.engine.no_operation(b"x")
-    client(noop_data=True).do(lambda engine: engine.no_operation(b"x")) << NoOperation(data=b"x")
+        play.engine.byte_sessions.no_operation(b"x")
+    client(noop_data=True).on(lambda s: s.no_operation(b"x")) << NoOperation(data=b"x")
     with pytest.raises(ConnectionClosed):
-        Engine("server").no_operation()
+        Engine("server").byte_sessions.no_operation()
 
 
 def test_R_13_every_ping_is_answered(mode: str) -> None:
@@ -164,7 +164,7 @@ def test_answers_that_nobody_reads_stop_the_reading() -> None:
     engine.tick(20.0)
     engine.receive(b"\x80", 50.0)
     assert engine.tick(60.0) == []
-    assert engine._heard == 60.0
+    assert engine._connection.liveness.heard == 60.0
     engine.outgoing()
     assert bool(engine.wants_read)
     assert engine.tick(61.0) == []
@@ -174,10 +174,10 @@ def test_answers_that_nobody_reads_stop_the_reading() -> None:
 def test_a_ping_waits_while_this_side_does_not_read() -> None:
     engine = server(limits=Limits.trusted(control_replies=3), ping_interval=5).engine
     engine.tick(5.0)
-    assert engine._pinged == 5.0
+    assert engine._connection.liveness.pinged == 5.0
     engine.receive(ping(1).encode() * 3, 6.0)
     engine.tick(50.0)
-    assert engine._pinged == 50.0
+    assert engine._connection.liveness.pinged == 50.0
 
 
 def test_R_14_an_answer_without_a_question(mode: str) -> None:
@@ -243,7 +243,7 @@ def test_the_idle_time_begins_with_the_last_session() -> None:
     play = server(ping_interval=0)
     play.now = 100.0
     play >> opening(eof=True)
-    play.forget().do(lambda engine: engine.finish(1)).forget()
+    play.forget().on(lambda s: s.finish(1)).forget()
     play.at(200).quiet()
     assert (play.engine.deadline or 0) >= 400
 
@@ -289,11 +289,11 @@ def test_JA_03_the_connection_is_lost() -> None:
 
 
 def test_3_5_what_is_complete_is_kept() -> None:
-    play = client().do(lambda engine: engine.open_session(b"q")) << opening(b"q")
+    play = client().on(lambda s: s.open_session(b"q")) << opening(b"q")
     play >> data(b"answer", eof=True) << Readable(1, 6, True)
     play.eof() << closed(ConnectionClosed)
-    assert play.engine.read(1) == b"answer"
-    assert play.engine.read(1) == b""
+    assert play.engine.byte_sessions.read(1) == b"answer"
+    assert play.engine.byte_sessions.read(1) == b""
 
 
 def test_3_5_what_was_never_written_is_safe() -> None:
@@ -360,18 +360,18 @@ def test_a_client_drains() -> None:
 def test_SL_03_the_client_ends_its_half() -> None:
     """SL-03, 3.2, I-2: the responses are finished, incomplete requests are over."""
     play = server() >> (opening(b"q", eof=True), opening(b"q", id=1), opening(b"q", id=2, eof=True))
-    play.forget().do(lambda engine: engine.finish(3)).forget()
+    play.forget().on(lambda s: s.finish(3)).forget()
     play.eof() << failed(2, SessionAborted) << abort(1, True, "the client has ended its half")
     assert play.engine.receive(b"xxxx", 0.0) == []
-    play.do(lambda engine: engine.write(1, b"answer")) << data(b"answer")
-    play.do(lambda engine: engine.finish(1)) << data(eof=True, close=True)
+    play.on(lambda s: s.write(1, b"answer")) << data(b"answer")
+    play.on(lambda s: s.finish(1)) << data(eof=True, close=True)
     play.at(0.0) << ev.Closed(None)
 
 
 def test_SL_03_nobody_can_go_on() -> None:
     """What waits for a ration that can not come has its time."""
     play = server(ration=1, ping_interval=0) >> opening(b"q", eof=True)
-    play.forget().do(lambda engine: engine.write(1, b"x" * 256)) << Data
+    play.forget().on(lambda s: s.write(1, b"x" * 256)) << Data
     play.eof().quiet()
     play.at(0.0).quiet()
     assert play.engine.deadline == 60
@@ -430,7 +430,7 @@ def test_ids_up_to_255() -> None:
     """I-14: JGDMS."""
     play = server(max_session_id=255) >> opening(id=255)
     assert not play.engine.closed
-    assert play.engine.session_id(1) == 255
+    assert play.engine.byte_sessions.session_id(1) == 255
 
 
 def test_words_are_bounded() -> None:

@@ -31,7 +31,7 @@ from .test_wire import HERE, Sessions, running, said, stub
 
 def talking(**options: Any) -> Playbook:
     """Session 0 is open, its request is not finished."""
-    return client(**options).do(lambda engine: engine.open_session(b"q")) << opening(b"q")
+    return client(**options).on(lambda s: s.open_session(b"q")) << opening(b"q")
 
 
 # -- responses that are complete ------------------------------------------------------------------------------
@@ -56,12 +56,12 @@ def test_an_id_is_given_back_once() -> None:
 
 def test_a_response_is_not_lost_with_its_acknowledgment() -> None:
     """ack_s: the server hears that nobody has processed it; who reads it late reads all of it."""
-    play = talking(ping_interval=0).do(lambda engine: engine.finish(1)) << data(eof=True)
+    play = talking(ping_interval=0).on(lambda s: s.finish(1)) << data(eof=True)
     play >> data(b"answer", eof=True, close=True, ack=True) << Readable(1, 6, True)
-    assert play.engine.read(1, 2) == b"an"
+    assert play.engine.byte_sessions.read(1, 2) == b"an"
     play.at(0).quiet().at(60) << abort()
-    assert play.engine.session_id(1) is None
-    assert play.engine.read(1) == b"swer"
+    assert play.engine.byte_sessions.session_id(1) is None
+    assert play.engine.byte_sessions.read(1) == b"swer"
     assert not play.engine.streams()
     assert play.engine._sessions.rations.spent == 0
 
@@ -70,8 +70,8 @@ def test_a_complete_response_survives_an_abort() -> None:
     """The server has finished, and gives up the rest of the request in the wrong way."""
     play = talking() >> (data(b"answer", eof=True), abort(partial=True))
     play << Readable(1, 6, True) << failed(1, SessionAborted) << abort()
-    assert not play.engine.takes(1)
-    assert play.engine.read(1) == b"answer"
+    assert not play.engine.byte_sessions.takes(1)
+    assert play.engine.byte_sessions.read(1) == b"answer"
     assert not play.engine.streams()
 
 
@@ -79,7 +79,7 @@ def test_a_complete_response_survives_a_stall() -> None:
     play = talking(ration=1, ping_interval=0).do(lambda engine: engine.send(1, [b"x" * 300])) << data(b"x" * 255)
     play >> data(b"answer", eof=True) << Readable(1, 6, True)
     play.at(60) << ev.Canceled(1, False) << abort(detail="session-stall")
-    assert play.engine.read(1) == b"answer"
+    assert play.engine.byte_sessions.read(1) == b"answer"
     play >> abort()
     assert free_id(play) == 0
 
@@ -150,30 +150,30 @@ def test_sync_a_session_that_nobody_gets_is_given_up() -> None:
 def test_a_writer_that_waits_for_ration(early: bool) -> None:
     """FC-17: nothing of it waits in the engine, and the peer's time runs all the same."""
     play = client(ration=1, ping_interval=0)
-    play.engine.open_session(b"x" * 256)
+    play.engine.byte_sessions.open_session(b"x" * 256)
     if early:
-        play.engine.starve(1, True)
+        play.engine.byte_sessions.starve(1, True)
     play.do(lambda engine: None) << opening(b"x" * 256)
-    play.do(lambda engine: engine.starve(1, True)).at(0).quiet().at(59).quiet()
+    play.on(lambda s: s.starve(1, True)).at(0).quiet().at(59).quiet()
     play.at(60) << failed(1, SessionAborted, message="session-stall") << abort(detail="session-stall")
-    play.do(lambda engine: engine.starve(1, False)).quiet()
+    play.on(lambda s: s.starve(1, False)).quiet()
 
 
 def test_a_writer_that_goes_away_or_goes_on() -> None:
-    play = client(ration=1, ping_interval=0).do(lambda engine: engine.open_session(b"x" * 256)) << opening(b"x" * 256)
-    play.do(lambda engine: engine.starve(1, True)).at(0).do(lambda engine: engine.starve(1, False)).at(100).quiet()
-    play.do(lambda engine: engine.starve(1, True)).at(100).quiet()
+    play = client(ration=1, ping_interval=0).on(lambda s: s.open_session(b"x" * 256)) << opening(b"x" * 256)
+    play.on(lambda s: s.starve(1, True)).at(0).on(lambda s: s.starve(1, False)).at(100).quiet()
+    play.on(lambda s: s.starve(1, True)).at(100).quiet()
     play >> more(5) << ev.Granted(1, 5)
     play.at(200).quiet()
     play.do(lambda engine: engine.send(1, [b"y" * 9])) << data(b"y" * 5)
-    play.do(lambda engine: engine.starve(1, False)).at(200).at(260) << failed(1, SessionAborted)
+    play.on(lambda s: s.starve(1, False)).at(200).at(260) << failed(1, SessionAborted)
     play << abort(detail="session-stall")
 
 
 def test_what_waits_for_an_id_starves_nobody() -> None:
     play = client(limits=Limits.tiny(sessions=1), ping_interval=0, max_wait_for_id=60)
-    play.do(lambda engine: engine.open_session(b"q")) << opening(b"q")
-    play.do(lambda engine: engine.open_session(b"w")).do(lambda engine: engine.starve(2, True)).at(30).quiet()
+    play.on(lambda s: s.open_session(b"q")) << opening(b"q")
+    play.on(lambda s: s.open_session(b"w")).on(lambda s: s.starve(2, True)).at(30).quiet()
 
 
 async def test_a_writer_hears_that_its_session_is_over() -> None:
@@ -388,7 +388,7 @@ def full_client(sessions: bool) -> Any:
     play = Playbook(Engine("client", max_wait_for_id=30)).forget() >> WELCOME
     for _ in range(140):
         if sessions:
-            play.engine.open_session(bytes(200_000))
+            play.engine.byte_sessions.open_session(bytes(200_000))
         else:
             play.engine.open("request", bytes(200_000))
     play.forget() >> tuple(data(bytes(20_000), id=id) for id in range(128))
@@ -463,7 +463,7 @@ LATE = 25.0
 
 
 def gives_up(near: Any, far: Any) -> None:
-    near.abort(1)
+    near.byte_sessions.abort(1)
 
 
 def writes_too_much(near: Any, far: Any) -> None:
@@ -475,7 +475,7 @@ def opens_one_too_many(near: Any, far: Any) -> None:
 
 
 def wants_an_acknowledgement(near: Any, far: Any) -> None:
-    far.finish(1, ack=True)
+    far.byte_sessions.finish(1, ack=True)
 
 
 @pytest.mark.parametrize(
@@ -497,7 +497,7 @@ def test_a_time_begins_when_the_application_acts(act: Callable[[Any, Any], None]
     link = world.join(near, far, on_client=lambda end, event: heard.append((world.now, type(event))))
     link.server._react = link.client._react
     world.run()
-    near.open_session(b"q")
+    near.byte_sessions.open_session(b"q")
     world.run()
     heard.clear()
     link.dark = True

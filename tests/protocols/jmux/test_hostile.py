@@ -85,23 +85,23 @@ class Pair:
         if wish < 2:
             self.move(engine, size)
         elif wish == 2 and len(streams) < 5:
-            engine.open_session(b"x" * size)
+            engine.byte_sessions.open_session(b"x" * size)
         elif wish == 4 and len(streams) < 5:
             engine.open("request", b"x" * size)
-        elif wish in (3, 6) and engine.takes(stream):
-            engine.write(stream, b"x" * min(size, engine.credit(stream)))
+        elif wish in (3, 6) and engine.byte_sessions.takes(stream):
+            engine.byte_sessions.write(stream, b"x" * min(size, engine.credit(stream)))
         elif wish in (5, 8) and streams:
-            engine.read(stream, size)
+            engine.byte_sessions.read(stream, size)
         elif wish == 7 and streams:
-            engine.finish(stream, ack=bool(which & 1), drop=bool(which & 2))
+            engine.byte_sessions.finish(stream, ack=bool(which & 1), drop=bool(which & 2))
             engine.release(stream)
         elif wish == 10 and streams:
-            engine.finish(stream)
+            engine.byte_sessions.finish(stream)
         elif wish in (9, 11) and streams and size > 500:
-            engine.abort(stream, "enough")
+            engine.byte_sessions.abort(stream, "enough")
             engine.release(stream)
         elif streams:
-            engine.acknowledge(stream)
+            engine.byte_sessions.acknowledge(stream)
 
 
 @settings(max_examples=150, deadline=None)
@@ -120,20 +120,20 @@ def test_two_engines_never_break_a_rule(wishes: list[tuple[int, int, int]], draw
         for engine in (pair.near, pair.far):
             pair.move(engine, 1 << 16)
             for stream in list(engine._sessions.by_stream):
-                engine.read(stream)
-                engine.finish(stream)
+                engine.byte_sessions.read(stream)
+                engine.byte_sessions.finish(stream)
                 engine.release(stream)
-                engine.acknowledge(stream)
+                engine.byte_sessions.acknowledge(stream)
             engine.consumed(1 << 30)
     for engine in (pair.near, pair.far):
         for stream in list(engine._sessions.by_stream):
-            engine.abort(stream)
+            engine.byte_sessions.abort(stream)
             engine.release(stream)
     for _ in range(10):
         pair.move(pair.near, 1 << 16)
         pair.move(pair.far, 1 << 16)
-    assert pair.near._sessions.live == 0
-    assert pair.far._sessions.live == 0
+    assert pair.near.byte_sessions.ids_in_use == 0
+    assert pair.far.byte_sessions.ids_in_use == 0
     assert pair.near._sessions.rations.spent == 0
     assert all(
         session is None or session.state in (SessionState.CLOSED, SessionState.ABORTED_FIN)

@@ -34,11 +34,11 @@ def test_FC_13_the_first_byte_over_the_ration(size: int) -> None:
     play >> head
     if size == 256:
         play >> b"x" * 256 << SessionOpened(1) << Readable(1, 256)
-        assert play.engine.read(1, 1)
+        assert play.engine.byte_sessions.read(1, 1)
         play >> data(b"xxxx").encode()[:4]
     play << closed(RemoteProtocolError, rule="R-33") if size == 257 else play << ev.Failed << ev.Closed
     play << ErrorMessage
-    assert size == 256 or not play.engine._sessions.by_stream
+    assert size == 256 or not play.engine.streams()
 
 
 def test_R_32_each_session_has_its_own(mode: str) -> None:
@@ -51,17 +51,17 @@ def test_R_37_a_reader_gets_more(mode: str) -> None:
     """R-37, R-38: refilled when half of it or less is there, up to the initial value."""
     play = server(mode, SMALL) >> opening(b"x" * 128)
     play.forget()
-    assert len(play.engine.read(1, 1)) == 1
+    assert len(play.engine.byte_sessions.read(1, 1)) == 1
     play.forget()
     play >> data(b"x" * (play.engine.streams()[0].outstanding))
     play.forget()
-    assert len(play.engine.read(1)) == 255
+    assert len(play.engine.byte_sessions.read(1)) == 255
     play.do(lambda engine: None) << IncrementRation.of(0, 256)
 
 
 def test_R_38_not_before_half_is_used() -> None:
     play = talking()
-    assert play.engine.read(1) == b"q"
+    assert play.engine.byte_sessions.read(1) == b"q"
     play.do(lambda engine: None).quiet()
 
 
@@ -70,18 +70,18 @@ def test_an_unread_session_gets_nothing() -> None:
     play = talking() >> data(b"x" * 32_767) << Readable(1, 32_767)
     play.quiet()
     assert play.engine.streams()[0].outstanding == 0
-    assert play.engine.read(1, 100) and play.engine.read(1, 20_000)
+    assert play.engine.byte_sessions.read(1, 100) and play.engine.byte_sessions.read(1, 20_000)
     play.do(lambda engine: None) << IncrementRation.of(0, 20_100)
 
 
 def test_the_ration_grows_for_who_keeps_up() -> None:
     """ration_max_bytes: twice as much each time that it was used up and read."""
-    play = client().do(lambda engine: engine.open_session()) << opening()
+    play = client().on(lambda s: s.open_session()) << opening()
     owed = 32_768
     seen = []
     for _ in range(8):
         play.engine.receive(b"".join(data(b"x" * 16_384).encode() for _ in range(owed // 16_384)), 0.0)
-        assert len(play.engine.read(1)) == owed
+        assert len(play.engine.byte_sessions.read(1)) == owed
         play.collect([])
         owed = sum(message.size for message in play.sent if isinstance(message, IncrementRation))
         seen.append(owed)
@@ -89,19 +89,19 @@ def test_the_ration_grows_for_who_keeps_up() -> None:
     assert seen == [65_536, 131_072, 262_144, 262_144, 262_144, 262_144, 262_144, 262_144]
     assert play.engine._sessions.rations.spent == 262_144 - 32_768
     play >> data(eof=True)
-    play.forget().do(lambda engine: engine.abort(1)).forget()
+    play.forget().on(lambda s: s.abort(1)).forget()
     assert play.engine._sessions.rations.spent == 0
 
 
 def test_growth_stops_when_memory_is_tight() -> None:
     limits = Limits.tiny(sessions=1, ration_bytes=4096, ration_max_bytes=1 << 20)
-    play = client(limits=limits).do(lambda engine: engine.open_session()) << opening()
+    play = client(limits=limits).on(lambda s: s.open_session()) << opening()
     for _ in range(12):
         owed = play.engine.streams()[0].outstanding
         while owed:
             play.forget() >> data(b"x" * min(owed, 60_000))
             owed -= min(owed, 60_000)
-        play.forget().engine.read(1)
+        play.forget().engine.byte_sessions.read(1)
         play.forget()
     assert play.engine._sessions.rations.spent <= play.engine._sessions.rations.purse
     assert 65_536 <= play.engine.streams()[0].outstanding <= limits.connection_bytes
@@ -110,7 +110,7 @@ def test_growth_stops_when_memory_is_tight() -> None:
 def test_R_39_no_increment_after_the_end() -> None:
     """R-39: neither after the peer's eof nor after own termination."""
     play = talking() >> data(b"x" * 32_767, eof=True) << Readable(1, 32_767, True)
-    assert len(play.engine.read(1)) == 32_768
+    assert len(play.engine.byte_sessions.read(1)) == 32_768
     play.do(lambda engine: None).quiet()
 
 
@@ -132,7 +132,7 @@ def test_payloads_that_wait_count() -> None:
     count = 0
     while not play.engine._sessions.rations.overdrawn:
         play.forget() >> opening(b"x" * 16_384, eof=True) << ev.Opened
-        play.do(lambda engine: engine.finish(engine._sessions._numbers)).forget()
+        play.on(lambda s: s.finish(play.engine._sessions._numbers)).forget()
         play.engine.release(play.engine._sessions._numbers)
         count += 1
     assert count == 9
@@ -146,14 +146,14 @@ def test_responses_that_were_not_read_count() -> None:
     play = client(limits=limits)
     with pytest.raises(LimitExceeded, match="not read"):
         while True:
-            play.do(lambda engine: engine.open_session(finish=True)).forget()
+            play.on(lambda s: s.open_session(finish=True)).forget()
             play >> data(b"x" * 16_384, eof=True, close=True)
             play.forget()
     streams = list(play.engine._sessions.by_stream)
     assert len(streams) == 9
     for stream in streams:
-        assert len(play.engine.read(stream, 384)) == 384
-        assert len(play.engine.read(stream)) == 16_000
+        assert len(play.engine.byte_sessions.read(stream, 384)) == 384
+        assert len(play.engine.byte_sessions.read(stream)) == 16_000
     assert play.engine._sessions.rations.spent == 0
 
 
@@ -196,7 +196,7 @@ def test_R_41_fragments_may_be_larger() -> None:
 
 def test_R_36_without_end(mode: str) -> None:
     """R-36, HS-22: increments are ignored, whatever they are."""
-    play = client(mode, ration=0).do(lambda engine: engine.open_session(b"q")) << opening(b"q")
+    play = client(mode, ration=0).on(lambda s: s.open_session(b"q")) << opening(b"q")
     before = play.engine.credit(1)
     play >> (more(0xFFFF, shift=7),) * 3
     assert play.engine.credit(1) == before > 1 << 60
@@ -204,13 +204,13 @@ def test_R_36_without_end(mode: str) -> None:
 
 def test_R_35_FC_14_too_much(mode: str) -> None:
     """R-35, FC-14: above 0x7FFFFFFF; ignored messages are not looked at (D-9)."""
-    play = client(mode, ration=0xFFFF).do(lambda engine: engine.open_session(b"q")) << opening(b"q")
+    play = client(mode, ration=0xFFFF).on(lambda s: s.open_session(b"q")) << opening(b"q")
     left = 0x7FFFFFFF - (0xFFFF00 - 1)
     for size, shift in ((0xFFFF, 7), ((left >> 14) - 0xFFFF, 7), (left & 0x3FFF, 0)):
         play >> more(size, shift=shift) << ev.Granted
     assert play.engine.credit(1) == 0x7FFFFFFF
     play >> more(1) << ev.Failed << closed(RemoteProtocolError, rule="R-35") << ErrorMessage
-    play = client(mode).do(lambda engine: engine.open_session(b"q", finish=True)) << opening(b"q", eof=True)
+    play = client(mode).on(lambda s: s.open_session(b"q", finish=True)) << opening(b"q", eof=True)
     play >> (more(0xFFFF, shift=7),) * 4
 
 
@@ -219,13 +219,13 @@ def test_R_16_empty_messages_cost_something() -> None:
     play = talking(limits=Limits.tiny())
     play >> (data(),) * 1024 << ignored(1, "R-12")
     play >> (more(0),) * 1024 << ignored(1, "R-12")
-    play.do(lambda engine: engine.finish(1, drop=True)) << data(eof=True, close=True)
+    play.on(lambda s: s.finish(1, drop=True)) << data(eof=True, close=True)
     play >> (data(),) * 1024 << ignored(1, "R-12")
     play >> (more(7),) * 1024 << ignored(1, "R-12")
 
 
 def test_granted_is_told() -> None:
-    play = talking(ration=1).do(lambda engine: engine.write(1, b"x" * 256)) << data(b"x" * 256)
+    play = talking(ration=1).on(lambda s: s.write(1, b"x" * 256)) << data(b"x" * 256)
     play >> more(5) << ev.Granted(1, 5)
     assert play.engine.credit(1) == 5
 
@@ -255,29 +255,29 @@ def test_what_is_written_at_a_time() -> None:
 def test_chunks_of_any_size(mode: str) -> None:
     """A Data is filled from several writes, and one write goes to several Data."""
     play = client(mode, fragment=10, ration=1)
-    stream = play.engine.open_session()
+    stream = play.engine.byte_sessions.open_session()
     play.engine.send(stream, [b"abc", b"defg", b"", b"h" * 20])
-    play.do(lambda engine: engine.finish(stream))
+    play.on(lambda s: s.finish(stream))
     play << opening(b"abcdefghhh") << data(b"h" * 10) << data(b"h" * 7, eof=True)
 
 
 def test_what_limits_a_session() -> None:
     play = client(ration=1)
-    stream = play.engine.open_session(b"x" * 300)
+    stream = play.engine.byte_sessions.open_session(b"x" * 300)
     [status] = play.engine.streams()
     assert (status.stream, status.verb, status.requester, status.unit) == (stream, "session", True, Unit.BYTES)
     assert (status.credit, status.sent, status.queued, status.reason) == (256, 0, 300, None)
     assert play.engine.streams(room=0)[0].reason == "transport"
-    play.do(lambda engine: engine.takes(stream)) << opening(b"x" * 256)
+    play.on(lambda s: s.takes(stream)) << opening(b"x" * 256)
     [status] = play.engine.streams()
     assert (status.credit, status.sent, status.queued, status.reason) == (0, 256, 44, "peer")
     play >> IncrementRation.of(0, 256) << data(b"x" * 44)
-    play.forget().do(lambda engine: engine.finish(stream)) << data(eof=True)
+    play.forget().on(lambda s: s.finish(stream)) << data(eof=True)
     [status] = play.engine.streams()
     assert (status.state, status.outstanding, status.reason) == ("OUT_FIN", status.granted, "producer")
     waiting = client(ration=1, limits=Limits.server(sessions=1), max_wait_for_id=9)
     for _ in range(2):
-        waiting.engine.open_session(b"x")
+        waiting.engine.byte_sessions.open_session(b"x")
     assert [status.reason for status in waiting.engine.streams()] == [None, "peer"]
 
 
@@ -321,7 +321,7 @@ def test_127_sessions_stall_and_one_flows() -> None:
 
     exchange()
     for _ in range(127):
-        stream = near.open_session()
+        stream = near.byte_sessions.open_session()
         near.send(stream, [b"x" * 64_000])
     exchange()
     for stream in range(1, 128):
@@ -329,23 +329,23 @@ def test_127_sessions_stall_and_one_flows() -> None:
     exchange()
     assert near._out.pending == far._out.pending == 127 * (64_000 - 32_768)
     assert near.queued == far.queued == 0
-    live = near.open_session()
+    live = near.byte_sessions.open_session()
     exchange()
     sent = {near: 0, far: 0}
     got = {near: 0, far: 0}
     for _ in range(1000):
         for engine in (near, far):
             size = min(engine.credit(live), (1 << 20) - sent[engine])
-            engine.write(live, b"z" * size)
+            engine.byte_sessions.write(live, b"z" * size)
             sent[engine] += size
         exchange()
         for engine in (near, far):
-            got[engine] += len(engine.read(live))
+            got[engine] += len(engine.byte_sessions.read(live))
     assert sent == got == {near: 1 << 20, far: 1 << 20}
     assert not near.closed and not far.closed
     assert near._out.pending == 127 * (64_000 - 32_768)
-    near.finish(live)
-    far.finish(live)
+    near.byte_sessions.finish(live)
+    far.byte_sessions.finish(live)
     exchange()
     assert any(isinstance(event, Readable) and event.stream == live and event.complete for event in told[near])
 
@@ -360,7 +360,7 @@ def test_FC_17_the_stalled_ones_are_given_up() -> None:
     play.forget().at(60)
     play << failed(1, SessionAborted, message="session-stall") << failed(2, SessionAborted)
     play << abort(0, True, "session-stall") << abort(1, True, "session-stall")
-    play.do(lambda engine: engine.write(3, b"go on")) << data(b"go on", id=2)
+    play.on(lambda s: s.write(3, b"go on")) << data(b"go on", id=2)
 
 
 def test_a_stall_is_counted_from_its_beginning() -> None:

@@ -30,9 +30,9 @@ def talking(mode: str = "whole", eof: bool = False, **options: object) -> Playbo
 
 def handlers(play: Playbook) -> set[int]:
     """The sessions whose handler has not returned."""
-    sessions = play.engine._sessions
-    assert isinstance(sessions, ServerSessions)
-    return sessions.handlers
+    role = play.engine._role
+    assert isinstance(role, ServerSessions)
+    return role.handlers
 
 
 # -- requests -------------------------------------------------------------------------------------------------
@@ -64,9 +64,9 @@ def test_JA_06_a_handler_that_fails(mode: str) -> None:
 
 def test_R_30_a_request_that_nobody_has_seen(mode: str) -> None:
     """R-30, I-9: p=0 only when nothing was processed."""
-    play = talking(mode).do(lambda engine: engine.abort(1, "no", untouched=True)) << abort(detail="no")
+    play = talking(mode).on(lambda s: s.abort(1, "no", untouched=True)) << abort(detail="no")
     play >> data(b"late", eof=True)
-    play.do(lambda engine: engine.abort(1)).quiet()
+    play.on(lambda s: s.abort(1)).quiet()
 
 
 def test_a_request_that_is_too_large(mode: str) -> None:
@@ -83,7 +83,7 @@ def test_too_many_streams() -> None:
     play = server(limits=Limits.tiny(streams=1)) >> opening(eof=True) << SessionOpened(1) << Readable(1, 0, True)
     play >> opening(id=1, eof=True) << ignored(1, "REJECTED") << abort(1, False, "too-many-streams")
     play >> opening(id=1, eof=True) << ignored(1, "REJECTED") << abort(1, False, "too-many-streams")
-    play.do(lambda engine: engine.finish(1)) << data(eof=True, close=True)
+    play.on(lambda s: s.finish(1)) << data(eof=True, close=True)
     play.do(lambda engine: engine.release(1)) >> opening(id=2, eof=True) << SessionOpened << Readable
 
 
@@ -126,28 +126,28 @@ def test_FL_07_opening_and_aborting() -> None:
 
 def test_a_conversation(mode: str) -> None:
     play = talking(mode)
-    assert play.engine.read(1) == b"q"
-    play.do(lambda engine: engine.write(1, b"a")) << data(b"a")
+    assert play.engine.byte_sessions.read(1) == b"q"
+    play.on(lambda s: s.write(1, b"a")) << data(b"a")
     play >> data(b"r", eof=True) << Readable(1, 1, True)
-    play.do(lambda engine: engine.write(1, b"b")) << data(b"b")
-    play.do(lambda engine: engine.finish(1)) << data(eof=True, close=True)
-    assert play.engine.read(1) == b"r"
+    play.on(lambda s: s.write(1, b"b")) << data(b"b")
+    play.on(lambda s: s.finish(1)) << data(eof=True, close=True)
+    assert play.engine.byte_sessions.read(1) == b"r"
     assert not play.engine.streams()
 
 
 def test_the_server_finishes_first(mode: str) -> None:
     """3.4: OUT_FIN, then Close answers the client's eof."""
-    play = talking(mode).do(lambda engine: engine.finish(1)) << data(eof=True)
+    play = talking(mode).on(lambda s: s.finish(1)) << data(eof=True)
     play >> data(b"x", eof=True) << Readable(1, 1, True) << CLOSE
-    assert play.engine.read(1) == b"qx"
+    assert play.engine.byte_sessions.read(1) == b"qx"
 
 
 def test_the_rest_of_the_request_is_dropped(mode: str) -> None:
     """CLOSED_EARLY: with close at once, or later."""
-    play = talking(mode).do(lambda engine: engine.finish(1, drop=True)) << data(eof=True, close=True)
+    play = talking(mode).on(lambda s: s.finish(1, drop=True)) << data(eof=True, close=True)
     play >> (data(b"late"), more(9), data(eof=True))
     play >> opening(id=0) << SessionOpened(2)
-    play = talking(mode).do(lambda engine: engine.finish(1)) << data(eof=True)
+    play = talking(mode).on(lambda s: s.finish(1)) << data(eof=True)
     play.do(lambda engine: engine.release(1)) << CLOSE
     play >> (data(b"late"), abort())
     assert not play.engine.streams()
@@ -157,18 +157,18 @@ def test_dropping_while_answering(mode: str) -> None:
     """cancel: the inbound half alone."""
     play = talking(mode).do(lambda engine: engine.cancel(1)).quiet()
     play >> data(b"more")
-    play.do(lambda engine: engine.write(1, b"a")) << data(b"a")
-    play.do(lambda engine: engine.finish(1)) << data(eof=True, close=True)
+    play.on(lambda s: s.write(1, b"a")) << data(b"a")
+    play.on(lambda s: s.finish(1)) << data(eof=True, close=True)
 
 
 def test_aborting_after_finishing_is_a_close() -> None:
     """I-7, 3.4: the client keeps the response."""
-    talking().do(lambda engine: engine.finish(1)).forget().do(lambda engine: engine.abort(1)) << CLOSE
+    talking().on(lambda s: s.finish(1)).forget().on(lambda s: s.abort(1)) << CLOSE
 
 
 def test_R_28_the_client_aborts(mode: str) -> None:
     play = talking(mode) >> abort(detail="enough") << failed(1, Canceled, message="enough") << abort(partial=True)
-    play.do(lambda engine: engine.write(1, b"x")).do(lambda engine: engine.release(1)).quiet()
+    play.on(lambda s: s.write(1, b"x")).do(lambda engine: engine.release(1)).quiet()
     play >> opening() << SessionOpened(2)
 
 
@@ -179,32 +179,32 @@ def test_R_28_before_a_handler_knows(mode: str) -> None:
 
 
 def test_R_29_crossing_aborts(mode: str) -> None:
-    play = talking(mode).do(lambda engine: engine.abort(1)) << abort(partial=True)
+    play = talking(mode).on(lambda s: s.abort(1)) << abort(partial=True)
     play >> (data(b"late"), abort())
     play >> opening() << SessionOpened(2)
 
 
 def test_SI_23_opened_again_too_early(mode: str) -> None:
     """SI-23: before the client's own eof or Abort."""
-    play = talking(mode).do(lambda engine: engine.abort(1)) << abort(partial=True)
+    play = talking(mode).on(lambda s: s.abort(1)) << abort(partial=True)
     play >> opening() << closed(RemoteProtocolError, rule="R-19") << ErrorMessage
 
 
 def test_SI_19_what_crosses_a_close(mode: str) -> None:
     """SI-19, D-8: late messages cost nothing but what is empty."""
-    play = talking(mode).do(lambda engine: engine.finish(1, ack=True, drop=True))
+    play = talking(mode).on(lambda s: s.finish(1, ack=True, drop=True))
     play << data(eof=True, close=True, ack=True)
     play >> (data(b"late"), more(5), data(), ACK) << Acknowledged(1, True)
     play >> data(b"late", eof=True)
 
 
 def test_SI_22_a_close_is_not_answered() -> None:
-    play = talking(ping_interval=0).do(lambda engine: engine.finish(1, drop=True)) << data(eof=True, close=True)
+    play = talking(ping_interval=0).on(lambda s: s.finish(1, drop=True)) << data(eof=True, close=True)
     play.at(0).at(29).quiet().at(30) << closed(RemoteProtocolError, message="abort-unanswered") << ErrorMessage
 
 
 def test_SI_22_one_that_is() -> None:
-    play = talking(ping_interval=0).do(lambda engine: engine.finish(1, drop=True)) << data(eof=True, close=True)
+    play = talking(ping_interval=0).on(lambda s: s.finish(1, drop=True)) << data(eof=True, close=True)
     play.at(0) >> data(eof=True)
     play.at(100).quiet()
 
@@ -215,7 +215,7 @@ def test_SI_22_one_that_is() -> None:
 def acking(mode: str = "whole", **options: object) -> Playbook:
     """The response was finished, and an Acknowledgment asked for."""
     play = asked(mode, **options).do(lambda engine: engine.send(1, [b"a"]))
-    return play.forget().do(lambda engine: engine.finish(1, ack=True)) << data(eof=True, close=True, ack=True)
+    return play.forget().on(lambda s: s.finish(1, ack=True)) << data(eof=True, close=True, ack=True)
 
 
 def test_R_44_acknowledged(mode: str) -> None:
@@ -247,7 +247,7 @@ def test_R_42_an_acknowledgement_that_must_not_be(how: str, mode: str) -> None:
     if how == "twice":
         play = (acking(mode) >> ACK) << Acknowledged(1, True)
     elif how == "unasked":
-        play = asked(mode).do(lambda engine: engine.finish(1)) << data(eof=True, close=True)
+        play = asked(mode).on(lambda s: s.finish(1)) << data(eof=True, close=True)
     else:
         play = asked(mode)
     play >> ACK
@@ -257,7 +257,7 @@ def test_R_42_an_acknowledgement_that_must_not_be(how: str, mode: str) -> None:
 
 def test_an_early_acknowledgement_of_an_open_request() -> None:
     """OUT_FIN: the response is there before the request has ended."""
-    play = talking().do(lambda engine: engine.finish(1, ack=True)) << data(eof=True, ack=True)
+    play = talking().on(lambda s: s.finish(1, ack=True)) << data(eof=True, ack=True)
     play >> ACK << Acknowledged(1, True)
 
 
@@ -329,7 +329,7 @@ def test_FC_17_a_session_without_increments() -> None:
 
 
 def test_closing_with_one_that_is_over() -> None:
-    play = asked().do(lambda engine: engine.finish(1)) << data(eof=True, close=True)
+    play = asked().on(lambda s: s.finish(1)) << data(eof=True, close=True)
     play >> opening(b"r", id=1, eof=True) << ev.Opened
     play.do(lambda engine: engine.close(0.0)) << failed(2, SessionAborted) << ev.Closed << abort(1, True, "closed")
 

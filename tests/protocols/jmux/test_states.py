@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from afflux.core.limits import Limits
 from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.frames import JmuxFrame, NoOperation
-from afflux.protocols.jmux.session import Session
-from afflux.protocols.jmux.sessions import Sessions, numbered
 from afflux.protocols.jmux.states import (
     CLIENT,
     CLIENT_SESSION,
@@ -59,17 +56,17 @@ SAID: dict[SessionInput, JmuxFrame] = {
     _N.ACKNOWLEDGMENT: ACK,
 }
 CLIENT_WISHES: dict[SessionInput, Callable[[Engine], Any]] = {
-    _N.APP_DATA: lambda engine: engine.write(1, b"x"),
-    _N.APP_EOF: lambda engine: engine.finish(1),
-    _N.APP_ABORT: lambda engine: engine.abort(1),
-    _N.APP_ACK: lambda engine: engine.acknowledge(1),
+    _N.APP_DATA: lambda engine: engine.byte_sessions.write(1, b"x"),
+    _N.APP_EOF: lambda engine: engine.byte_sessions.finish(1),
+    _N.APP_ABORT: lambda engine: engine.byte_sessions.abort(1),
+    _N.APP_ACK: lambda engine: engine.byte_sessions.acknowledge(1),
 }
 SERVER_WISHES: dict[SessionInput, Callable[[Engine], Any]] = {
-    _N.APP_DATA: lambda engine: engine.write(1, b"x"),
-    _N.APP_EOF: lambda engine: engine.finish(1),
-    _N.APP_EOF_DROP: lambda engine: engine.finish(1, drop=True),
+    _N.APP_DATA: lambda engine: engine.byte_sessions.write(1, b"x"),
+    _N.APP_EOF: lambda engine: engine.byte_sessions.finish(1),
+    _N.APP_EOF_DROP: lambda engine: engine.byte_sessions.finish(1, drop=True),
     _N.APP_DROP: lambda engine: engine.cancel(1),
-    _N.APP_ABORT: lambda engine: engine.abort(1),
+    _N.APP_ABORT: lambda engine: engine.byte_sessions.abort(1),
 }
 
 
@@ -77,15 +74,15 @@ def client_session(state: SessionState) -> Playbook:
     """A client whose id 0 is in ``state``."""
     play = client(auto_ack=False)
     if state is not _T.FREE:
-        play.do(lambda engine: engine.open_session(b"q")).forget()
+        play.on(lambda s: s.open_session(b"q")).forget()
     if state in (_T.OUT_FIN, _T.BOTH_FIN, _T.ACK_DUE):
-        play.do(lambda engine: engine.finish(1)).forget()
+        play.on(lambda s: s.finish(1)).forget()
     if state in (_T.IN_FIN, _T.BOTH_FIN):
         (play >> data(b"a", eof=True, ack=True)).forget()
     if state is _T.ACK_DUE:
         (play >> data(b"a", eof=True, close=True, ack=True)).forget()
     if state is _T.ABORTED:
-        play.do(lambda engine: engine.abort(1)).forget()
+        play.on(lambda s: s.abort(1)).forget()
     return play
 
 
@@ -96,11 +93,11 @@ def server_session(state: SessionState) -> Playbook:
         ended = state in (_T.IN_FIN, _T.CLOSED, _T.ABORTED_FIN)
         (play >> opening(b"q", eof=ended)).forget()
     if state in (_T.OUT_FIN, _T.CLOSED):
-        play.do(lambda engine: engine.finish(1, ack=True)).forget()
+        play.on(lambda s: s.finish(1, ack=True)).forget()
     if state is _T.CLOSED_EARLY:
-        play.do(lambda engine: engine.finish(1, ack=True, drop=True)).forget()
+        play.on(lambda s: s.finish(1, ack=True, drop=True)).forget()
     if state in (_T.ABORTED, _T.ABORTED_FIN):
-        play.do(lambda engine: engine.abort(1)).forget()
+        play.on(lambda s: s.abort(1)).forget()
     return play
 
 
@@ -179,12 +176,14 @@ ELSEWHERE = {
 
 def connection(role: str, state: ConnectionState) -> Playbook:
     """An end in ``state``, with a live session so that draining goes on."""
-    if state is _S.WAIT_HEADER:
+    if state in (_S.WAIT_HEADER, _S.LEAVING):
         play = Playbook(Engine(role)).forget()  # type: ignore[arg-type] # one of two
-        return play.do(lambda engine: engine.open_session(b"q")) if role == "client" else play
+        if role == "client":
+            play.on(lambda s: s.open_session(b"q"))
+        return play.do(lambda engine: engine.close(0.0, drain=True)) if state is _S.LEAVING else play
     play = client() if role == "client" else server()
     if role == "client":
-        play.do(lambda engine: engine.open_session(b"q")).forget()
+        play.on(lambda s: s.open_session(b"q")).forget()
     else:
         (play >> opening(b"q", eof=True)).forget()
     if state is _S.DRAINING:
@@ -204,14 +203,14 @@ def test_the_engine_keeps_to_the_table_of_connections(role: str, input: Connecti
         if state is _S.START:
             continue  # no engine stays there
         play = connection(role, state)
-        assert play.engine._state is state
+        assert play.engine._shared.state is state
         step = table.step(state, input)
         wanted = step.next
-        if state is _S.WAIT_HEADER and input < _I.SHUTDOWN and input is not _I.HEADER:
+        if state in (_S.WAIT_HEADER, _S.LEAVING) and input < _I.SHUTDOWN and input is not _I.HEADER:
             wanted = _S.CLOSED  # whatever it is, it is no header
         if input is _I.SILENT:
             play.engine.tick(25.0)  # a Ping, if it is time for one
-            if play.engine._pinged is None and state is not _S.WAIT_HEADER:
+            if play.engine._connection.liveness.pinged is None and state not in (_S.WAIT_HEADER, _S.LEAVING):
                 continue
             play.engine.tick(play.engine.deadline or 0.0)
         elif input in VERBS:
@@ -220,7 +219,7 @@ def test_the_engine_keeps_to_the_table_of_connections(role: str, input: Connecti
             play.engine.receive(conn_said(role, input) or b"", 0.0)
         if step.action is ConnectionAction.VIOLATION:
             wanted = _S.CLOSED
-        assert play.engine._state is wanted, (state, input)
+        assert play.engine._shared.state is wanted, (state, input)
         assert play.engine.closed is (wanted is _S.CLOSED)
 
 
@@ -259,20 +258,3 @@ def test_what_a_first_byte_means(client: bool, first: int) -> None:
 
 def test_D_12_lenient() -> None:
     assert inputs_from(True, lenient_partial=True)[0x22] is SessionInput.ABORT
-
-
-def test_what_the_roles_fill_in() -> None:
-    """What is common to both roles is nothing without one of them."""
-    actions = numbered({})
-    both = Sessions(CLIENT_SESSION, Limits.tiny(), 127, 1024, lambda price, stream, rule, reason: None, actions, True)
-    session = Session(1, True, 0, 0)
-    for missing in (
-        lambda: both.opened(0),
-        lambda: both.deliver(session, b""),
-        lambda: both.refuse(session, "", ""),
-        lambda: both.leave(session, True),
-        lambda: both.due(session),
-        lambda: actions[0](both, session, 0, 0, b""),
-    ):
-        with pytest.raises(NotImplementedError):
-            missing()

@@ -10,6 +10,7 @@ from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.protocols.jmux import Engine, frames
 from afflux.protocols.jmux.frames import ConnectionHeader, IncrementRation, JmuxFrame
+from afflux.protocols.jmux.halves import ACKNOWLEDGEMENT, HANDLER, INBOUND, OUTBOUND
 from afflux.protocols.jmux.states import (
     CLIENT,
     CLIENT_SESSION,
@@ -114,6 +115,10 @@ WIRE = Wire(
         (SERVER, grids.SERVER_GRID, grids.CONNECTION_LETTERS),
         (CLIENT_SESSION, grids.CLIENT_SESSION_GRID, grids.SESSION_LETTERS),
         (SERVER_SESSION, grids.SERVER_SESSION_GRID, grids.SESSION_LETTERS),
+        (OUTBOUND, grids.OUTBOUND_GRID, grids.OUTBOUND_LETTERS),
+        (INBOUND, grids.INBOUND_GRID, grids.INBOUND_LETTERS),
+        (ACKNOWLEDGEMENT, grids.ACK_GRID, grids.ACK_LETTERS),
+        (HANDLER, grids.HANDLER_GRID, grids.HANDLER_LETTERS),
     ),
     fatal=(ConnectionAction.VIOLATION, SessionAction.VIOLATION),
     vectors=Vectors(

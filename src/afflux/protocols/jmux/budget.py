@@ -28,7 +28,7 @@ or fewer or smaller rations: the slack is C - ``payload_bytes`` - (``sessions`` 
 from __future__ import annotations
 
 from afflux.core.limits import Limits
-from afflux.protocols.jmux.session import Session
+from afflux.protocols.jmux.session import SOON, Account, Session
 
 __all__ = ["LARGEST_RATION", "MOST_OFFERED", "PATIENCE_S", "Rations"]
 
@@ -53,6 +53,7 @@ class Rations:
         "_goal",
         "_growing",
         "_most",
+        "_passed",
         "assembles",
         "changed",
         "delivered",
@@ -82,6 +83,8 @@ class Rations:
         "Something is different: ``grants`` may find more than the last time."
         self._growing: dict[Session, None] = {}
         "Sessions that are told whole and have got more than the initial ration."
+        self._passed: set[Session] = set()
+        "Those of them that stand still, and for which the others do not wait any more."
         self.waiting: dict[Session, None] = {}
         "Those that have asked for more and not got it, in order."
 
@@ -95,30 +98,36 @@ class Rations:
     def refill(self, session: Session) -> int:
         """A session of bytes was read: how much to add to its ration now. 0 while more than half of it is left or waits
         to be read, else up to the target (R-37, R-38)."""
-        have = session.to_receive.available + session.unread
-        if 2 * have > session.target:
+        ration, account = session.to_receive, session.account
+        have = ration.available + session.unread
+        target = self.initial if account is None else account.target
+        if 2 * have > target:
             return 0
         allowance = self.purse - self._comforts - self._goal if self.assembles else self.purse
         if self.blocked or self.spent > allowance:
-            session.target = self.initial
+            target = self.initial
         elif not session.unread:
-            target = min(2 * session.target, max(self._most, session.target))
-            if self.spent + target - session.target <= allowance:
-                session.target = target
-        more = max(0, session.target - have)
-        self._hold(session, have + more - self.initial if have + more > self.initial else 0)
-        session.to_receive.add(more)
+            larger = min(2 * target, max(self._most, target))
+            if self.spent + larger - target <= allowance:
+                target = larger
+        more = max(0, target - have)
+        extra = max(0, have + more - self.initial)
+        if extra or account is not None or target > self.initial:
+            self._account(session).target = target
+            self._hold(session, extra)
+        ration.add(more)
         return more
 
     # -- sessions that are told whole ---------------------------------------------------------------------------
 
-    def ask(self, session: Session) -> None:
-        """More of a payload has come: let the session wait for more ration if half of it is used (R-37, R-38)."""
-        session.passed = False
-        if (
-            2 * session.to_receive.available <= session.target
-            and session.to_receive.available + session.unread < self.largest
-        ):
+    def ask(self, session: Session, moved: float | None) -> None:
+        """More of a payload has come, at ``moved`` if it was worth it: let the session wait for more ration if half of
+        it is used (R-37, R-38)."""
+        account, ration = self._account(session), session.to_receive
+        if moved is not None:
+            account.moved = moved
+        self._passed.discard(session)
+        if 2 * ration.available <= account.target and ration.available + session.unread < self.largest:
             self.waiting[session] = None
             self.changed = True
 
@@ -132,55 +141,59 @@ class Rations:
         self.changed = False
         given: list[tuple[Session, int]] = []
         blocked = False
-        top = max((session for session in self._growing if not session.passed), key=_extra, default=None)
+        top = max((session for session in self._growing if session not in self._passed), key=_extra, default=None)
         for session in list(self.waiting):
             if blocked and session is not top:
                 continue
-            more = self._fitting(session)
+            more = self._fitting(session, self._account(session))
             if not more:
                 blocked = blocked or not session.to_receive.available
                 continue
             given.append((session, more))
-            session.to_receive.add(more)
-            session.extra += more
-            self.spent += more
-            self._growing[session] = None
+            self._give(session, more)
             del self.waiting[session]
         return given
 
-    def _fitting(self, session: Session) -> int:
+    def _give(self, session: Session, more: int) -> None:
+        account = self._account(session)
+        account.extra += more
+        account.moved = SOON
+        session.to_receive.add(more)
+        self.spent += more
+        self._growing[session] = None
+
+    def _fitting(self, session: Session, account: Account) -> int:
         """How much of what a session wants it can get; 0 for too little to be of use."""
         active = passed = top = 0
         for other in self._growing:
-            if other.passed:
-                passed += other.extra
+            extra = _extra(other)
+            if other in self._passed:
+                passed += extra
             elif other is not session:
-                active += other.extra
-                top = max(top, other.extra)
+                active += extra
+                top = max(top, extra)
+        own, ration = account.extra, session.to_receive.available
         purse = self.purse - self._comforts
-        rest = purse - passed - (self.spent - self.delivered - passed - active - session.extra)
+        rest = purse - passed - (self.spent - self.delivered - passed - active - own)
         tight = rest < self._goal
         slack = max(0, rest) // 2 if tight else rest - self._goal
-        free = purse - self.spent
-        leads = active <= (0 if tight else slack) or session.extra >= top
-        if session.to_receive.available and not (session.extra and leads) and (active or passed or session.extra):
+        leads = active <= (0 if tight else slack) or own >= top
+        if ration and not (own and leads) and (active or passed or own):
             return 0  # it can wait until it has to get more
-        target = min(2 * session.target, max(self._most, session.target))
-        if not session.extra:
-            target = min(target, max(session.to_receive.available + _WORTH_IT, session.to_receive.available + slack))
-        wanted = min(
-            target - session.to_receive.available, self.largest - session.to_receive.available - session.unread
-        )
-        if passed:  # who knows how many more will stand still: begin with little
-            wanted = min(wanted, max(self.initial // 4, session.extra))
-        more = min(wanted, free)
+        target = min(2 * account.target, max(self._most, account.target))
+        if not own:
+            target = min(target, max(ration + _WORTH_IT, ration + slack))
+        wanted = min(target - ration, self.largest - ration - session.unread)
+        if passed:  # more of them may stand still: begin with little
+            wanted = min(wanted, max(self.initial // 4, own))
+        more = min(wanted, purse - self.spent)
         if not leads:
-            more = min(more, slack - (active + session.extra - top))
+            more = min(more, slack - (active + own - top))
             if tight:
-                more = min(more, self.initial // 2 - session.extra)
+                more = min(more, self.initial // 2 - own)
         if more < min(wanted, _WORTH_IT):
             return 0
-        session.target = max(session.target, target)
+        account.target = max(account.target, target)
         return more
 
     def pass_over(self, now: float) -> bool:
@@ -188,30 +201,43 @@ class Rations:
         found = [
             session
             for session in self._growing
-            if session.to_receive.available and not session.passed and now >= session.moved + PATIENCE_S
+            if session.to_receive.available and session not in self._passed and self._still(session, now, PATIENCE_S)
         ]
         for session in found:
-            session.passed = self.changed = True
+            self._passed.add(session)
+            self.changed = True
             self.waiting.pop(session, None)
         return bool(found)
 
     def comfort(self, now: float, seconds: float) -> list[Session]:
-        """A byte more for each who has waited for so long: its peer shall not give it up."""
+        """A byte more for each that has waited for so long, so that its peer does not give it up."""
         found = [
-            session for session in self.waiting if not session.to_receive.available and now >= session.moved + seconds
+            session
+            for session in self.waiting
+            if not session.to_receive.available and self._still(session, now, seconds)
         ]
         found = found[: max(0, self.purse - self.spent)]
         for session in found:
-            session.to_receive.add(1)
-            session.extra += 1
-            self.spent += 1
-            self._growing[session] = None
+            self._give(session, 1)
+            self._account(session).moved = now
         return found
 
-    def stuck(self) -> list[Session]:
-        """Whom to end when nothing moves any more: who stands still with most, else the newest of those who wait."""
-        standing = sorted((session for session in self._growing if session.passed), key=_extra)
-        return (standing or sorted(self.waiting, key=_number))[-1:]
+    def stuck(self) -> list[tuple[Session, str]]:
+        """Which session to end when nothing moves any more, and why: the one that stands still with most, else the
+        newest of those that wait."""
+        standing = sorted((session for session in self._growing if session in self._passed), key=_extra)
+        if standing:
+            return [(standing[-1], "session-stall")]
+        return [(session, "buffer-full") for session in sorted(self.waiting, key=_number)[-1:]]
+
+    def _still(self, session: Session, now: float, seconds: float) -> bool:
+        return now >= self._account(session).moved + seconds
+
+    def _account(self, session: Session) -> Account:
+        account = session.account
+        if account is None:
+            account = session.account = Account(self.initial)
+        return account
 
     def deliver(self, session: Session, size: int) -> None:
         """A whole payload was handed over."""
@@ -224,37 +250,44 @@ class Rations:
         size = min(size, self.delivered)
         self.delivered -= size
         self.spent -= size
-        self.changed = True
+        self.changed = self.changed or bool(self.waiting)
 
     # -- endings ------------------------------------------------------------------------------------------------
 
     def left_over(self, session: Session) -> None:
         """The reservation goes to another: what is still unread is paid for."""
-        self._hold(session, session.unread)
+        if session.inbox or session.account is not None:
+            self._hold(session, session.unread)
 
     def shrink(self, session: Session) -> None:
         """Some of what is left was read, and nothing more will come."""
-        self._hold(session, min(session.extra, session.unread))
+        if session.account is not None:
+            self._hold(session, min(session.account.extra, session.unread))
 
     def release(self, session: Session) -> None:
         """Nothing of it is left."""
-        self._hold(session, 0)
-        self.waiting.pop(session, None)
-        self._growing.pop(session, None)
+        if session.account is not None:
+            self._hold(session, 0)
+            self.waiting.pop(session, None)
+            self._growing.pop(session, None)
+            self._passed.discard(session)
 
     def let_go(self) -> None:
         """The connection is over."""
         self.waiting.clear()
         self._growing.clear()
+        self._passed.clear()
 
     def _hold(self, session: Session, extra: int) -> None:
+        """Enter what a session holds beyond its initial ration; a session without an account has held nothing."""
+        account = self._account(session)
         self.changed = True
-        self.spent += extra - session.extra
-        session.extra = extra
+        self.spent += extra - account.extra
+        account.extra = extra
 
 
 def _extra(session: Session) -> int:
-    return session.extra
+    return 0 if session.account is None else session.account.extra
 
 
 def _number(session: Session) -> int:

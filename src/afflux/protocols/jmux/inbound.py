@@ -1,4 +1,4 @@
-"""The pass over received bytes: from a block of bytes to messages. What they mean is connection.py's and sessions.py's.
+"""Parse received bytes into messages. What they mean is decided in connection.py and the modules of the two roles.
 
 A connection header is judged at its first wrong byte (R-3, D-1), a message by its four header bytes, before its
 data is there (R-9, R-10, R-11): what is refused is never waited for. Nothing waits here for an application (R-40).
@@ -12,9 +12,11 @@ from afflux.core.alike import MANY, alike
 from afflux.core.buffer import ReceiveBuffer
 from afflux.core.errors import Violation
 from afflux.protocols.jmux import frames
+from afflux.protocols.jmux.client_messages import ClientMessages
 from afflux.protocols.jmux.errors import violation
-from afflux.protocols.jmux.sessions import Sessions
-from afflux.protocols.jmux.states import ConnectionInput, SessionInput, inputs_from
+from afflux.protocols.jmux.server_messages import ServerMessages
+from afflux.protocols.jmux.shared import Shared
+from afflux.protocols.jmux.states import ConnectionInput, ConnectionState, SessionInput, inputs_from
 
 __all__ = ["Inbound", "wrong_header"]
 
@@ -24,14 +26,17 @@ _PINGS = (ConnectionInput.PING, ConnectionInput.PING_ACK)
 _WITHOUT_VALUE = (SessionInput.CLOSE, SessionInput.ACKNOWLEDGMENT)
 _WITHOUT_DATA = (*_WITHOUT_VALUE, SessionInput.INCREMENT)
 _DATA = SessionInput.DATA
+_BEFORE = (ConnectionState.START, ConnectionState.WAIT_HEADER, ConnectionState.LEAVING)
+_OVER = (ConnectionState.CLOSED, ConnectionState.HALF_CLOSED)
+"The connection has ended, or the peer's half: what still comes is dropped."
 _TOLERATED = 0x01
 "A flag in byte 7 of a client's header that the Java original calls negotiate."
 
 Treat = Callable[[ConnectionInput, int, bytes], None]
 
 
-def _nobody(input: ConnectionInput, value: int, data: bytes) -> None:
-    """Who hears of what comes after the end."""
+def _nothing(input: ConnectionInput, value: int, data: bytes) -> None:
+    """Takes the place of the callback after the end."""
 
 
 def wrong_header(data: bytes, client: bool) -> str:
@@ -59,37 +64,43 @@ class Inbound:
         "_from_client",
         "_inputs",
         "_last_id",
-        "_sessions",
+        "_messages",
+        "_shared",
         "_treat",
         "buffer",
-        "established",
         "incomplete_since",
-        "over",
     )
 
     def __init__(
-        self, from_client: bool, sessions: Sessions, treat: Treat, largest_id: int, lenient_partial: bool
+        self,
+        shared: Shared,
+        messages: ClientMessages | ServerMessages,
+        treat: Treat,
+        largest_id: int,
+        lenient_partial: bool,
     ) -> None:
+        from_client = isinstance(messages, ServerMessages)
+        self._shared = shared
         self.buffer = ReceiveBuffer(2 * _LARGEST)
         "Bytes that are not a whole message yet."
         self._from_client = from_client
         self._inputs = inputs_from(from_client, lenient_partial)
-        self._sessions = sessions
+        self._messages = messages
         self._treat = treat
         self._last_id = largest_id
-        self.established = False
-        "The header has come."
-        self.over = False
-        "The connection has ended, or the peer's half: drop the rest."
         self.incomplete_since: float | None = None
         "When the unfinished message at the end began to arrive."
 
     def close(self) -> None:
         """Nothing more is taken."""
-        self.over = True
-        self._treat = _nobody  # whoever heard of it holds this object: no garbage collector shall be needed
+        self._treat = _nothing  # its owner has this object: no garbage collector shall be needed
         self.incomplete_since = None
         self.buffer.clear()
+
+    def hold(self, now: float) -> None:
+        """This side did not read until ``now``: the unfinished message is not late."""
+        if self.incomplete_since is not None:
+            self.incomplete_since = now
 
     def receive(self, data: bytes | memoryview, now: float) -> None:
         """Take received bytes and treat every message that is whole by now.
@@ -101,7 +112,7 @@ class Inbound:
         if block is None:
             return
         position, need = self._parse(block)
-        if self.over:
+        if self._shared.state in _OVER:
             return
         if position == len(block):
             self.incomplete_since = None
@@ -113,28 +124,29 @@ class Inbound:
     def _parse(self, block: bytes) -> tuple[int, int]:
         """Treat whole messages. How far that went, and how many bytes the next one has."""
         position = 0
-        if not self.established:
+        shared = self._shared
+        if shared.state in _BEFORE:
             position = self._header(block)
             if not position:
                 return 0, len(block) + 1
         end, unpack, inputs = len(block), frames.UNPACK, self._inputs
-        sessions = self._sessions
-        while end - position >= 4 and not self.over:
+        messages = self._messages
+        while end - position >= 4 and shared.state not in _OVER:
             first, id, value = unpack(block, position)
             input = inputs[first]
             if isinstance(input, SessionInput):
                 self._check_session(input, id, value)
-                step = sessions.judge(input, id, first, value)
+                step = messages.judge(input, id, first, value)
                 stop = position + 4 if input in _WITHOUT_DATA else position + 4 + value
                 if stop > end:
                     return position, stop - position
                 data = block[position + 4 : stop]
-                if input is _DATA and end - stop >= MANY * (4 + value) and (more := sessions.alike(step, id, value)):
+                if input is _DATA and end - stop >= MANY * (4 + value) and (more := messages.alike(step, id, value)):
                     count = alike(block, position, end, 4 + value, more, 4)
                     if count:  # fragments of one session in a row: one step
                         stop = position + count * (4 + value)
                         data = b"".join([block[at + 4 : at + 4 + value] for at in range(position, stop, 4 + value)])
-                sessions.act(step, input, id, first, value, data)
+                messages.act(step, id, first, value, data)
             elif isinstance(input, tuple):
                 raise violation(input[1], input[0])
             else:
@@ -152,7 +164,6 @@ class Inbound:
         if wrong := wrong_header(block[: frames.HEADER_BYTES], self._from_client):
             self._treat(_BAD_HEADER, 0, wrong.encode())  # it raises
         elif len(block) >= frames.HEADER_BYTES:
-            self.established = True
             self._treat(_HEADER, int.from_bytes(block[5:7], "big") * frames.STEPS_256, block[: frames.HEADER_BYTES])
             return frames.HEADER_BYTES
         return 0
@@ -166,6 +177,6 @@ class Inbound:
     def late(self, now: float, seconds: float) -> Violation | None:
         """A message that has been under way for too long (FR-05)."""
         since = self.incomplete_since
-        if since is None or not self.established or now < since + seconds:
+        if since is None or now < since + seconds:
             return None
         return violation("frame-timeout", "frame_s")

@@ -1,4 +1,6 @@
-"""What waits to be written, and whose turn it is. What a session may say is decided in client.py and server.py.
+"""Queue what waits to be written, and choose which session sends next.
+
+What a session may send is decided in client.py and server.py.
 
 1. Connection messages, Abort, Close, Acknowledgment and IncrementRation go first, in their order.
 2. Sessions with something to send stand in a ring. A turn is worth 16 KiB; output is cut into Data of at most
@@ -10,12 +12,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
 from afflux.core.credit import SATURATED
 from afflux.protocols.jmux.frames import data_head
+from afflux.protocols.jmux.halves import FINISHED, UNWRITTEN, OutboundState
 from afflux.protocols.jmux.session import Session
 
 __all__ = ["INFINITE", "SHARE", "Outbound"]
@@ -23,16 +26,18 @@ __all__ = ["INFINITE", "SHARE", "Outbound"]
 SHARE = 0x4000
 "Bytes that a turn is worth."
 INFINITE = SATURATED
-"An outbound ration without end: it is never decremented, and increments are ignored (R-36)."
+"An outbound ration without end: it is never used up, and increments are ignored (R-36)."
+
+_HUNGRY = (OutboundState.HUNGRY, OutboundState.NEW_HUNGRY)
 
 Stuck = Callable[[Session], None]
-"Hears that a session has bytes and no ration for any."
+"Called for a session that has bytes, or an application that waits, and no ration."
 Flags = Callable[[Session, bool], int]
-"Makes the step of a session's next Data (True: the last) and says which flags it has."
+"Makes the step of a session's next Data (True: the last) and returns the flags of the message."
 
 
-def _nobody(*said: Any) -> Any:
-    """Who hears of sessions after the end."""
+def _nothing(*arguments: Any) -> Any:
+    """Takes the place of the callbacks after the end."""
 
 
 class Outbound:
@@ -54,7 +59,7 @@ class Outbound:
         self.flags = flags
         self._stuck = stuck
         self._control = bytearray()  # many small messages: as objects they would be ten times as large
-        self._ring: deque[Session] = deque()
+        self._ring: OrderedDict[Session, None] = OrderedDict()
         self.ready = 0
         "Bytes of sessions that may leave now."
         self.pending = 0
@@ -62,17 +67,17 @@ class Outbound:
 
     @property
     def replies(self) -> int:
-        """Messages that are no Data, if they are short: a long one counts for several."""
+        """Messages that are not Data, if they are short: a long one counts for several."""
         return len(self._control) // 4
 
     @property
     def control_size(self) -> int:
-        """Bytes of messages that are no Data."""
+        """Bytes of messages that are not Data."""
         return len(self._control)
 
     @property
     def size(self) -> int:
-        """Bytes that take would hand over now."""
+        """Bytes that take would return now."""
         return len(self._control) + self.ready + 4 * len(self._ring)
 
     def control(self, message: bytes) -> None:
@@ -80,39 +85,45 @@ class Outbound:
         self._control += message
 
     def put(self, session: Session, data: bytes) -> None:
-        """Let a session's bytes wait; ``look`` says that it may have something to send now."""
-        session.put(data)
+        """Queue a session's bytes, one at least. Call ``look`` then."""
+        if session.chunks is None:
+            session.chunks = deque((data,))
+        else:
+            session.chunks.append(data)
+        session.waiting += len(data)
         self.pending += len(data)
 
     def look(self, session: Session) -> None:
         """Put a session into the ring if it can send something."""
-        sendable = min(session.waiting, session.to_send.available)
+        ration = session.to_send.available
+        sendable = min(session.waiting, ration)
         self.ready += sendable - session.ready
         session.ready = sendable
-        due = sendable or not session.written or (session.finishing and not session.waiting and not session.out_done)
-        if due and not session.in_ring:
-            session.in_ring = True
-            self._ring.append(session)
-        elif not due and (session.waiting or (session.hungry and not session.to_send.available)):
+        state = session.outbound
+        if sendable or state in UNWRITTEN or (not session.waiting and state in FINISHED):
+            self._ring.setdefault(session)
+        else:
+            self._starve(session)
+
+    def _starve(self, session: Session) -> None:
+        if session.waiting or (not session.to_send.available and session.outbound in _HUNGRY):
             self._stuck(session)
 
     def drop(self, session: Session) -> None:
-        """Forget all that a session still wanted to send."""
+        """Forget everything that a session has queued."""
         self.ready -= session.ready
         self.pending -= session.waiting
         session.ready = 0
         session.clear()
-        if session.in_ring:
-            session.in_ring = False
-            self._ring.remove(session)
+        self._ring.pop(session, None)
 
     def let_go(self) -> None:
-        """No session will say anything more; what is about the connection can still leave."""
-        self.flags = self._stuck = _nobody
+        """No session sends anything more; messages about the connection can still leave."""
+        self.flags = self._stuck = _nothing
 
     def take(self, limit: int) -> bytes:
         """Bytes to write now, about ``limit`` at most: one message more, if there is any. They may end in the middle of
-        one that is no Data; the rest of it goes before all else."""
+        one that is not Data; the rest of it goes before everything else."""
         chunks: list[bytes | memoryview] = []
         left, control, ring = limit, self._control, self._ring
         if control:
@@ -120,34 +131,30 @@ class Outbound:
             del control[:limit]
             left -= len(chunks[0])
         while ring and left > 0:
-            session = ring[0]
+            session = next(iter(ring))
             left -= self._turn(session, min(left, SHARE), chunks)
-            if session.in_ring:
-                ring.rotate(-1)
+            if session in ring:
+                ring.move_to_end(session)
         return b"".join(chunks)
 
     def _turn(self, session: Session, share: int, chunks: list[bytes | memoryview]) -> int:
-        """One turn of a session: Data of about ``share`` bytes. It leaves the ring when it has nothing more to say."""
-        taken = self._run(session, share, chunks) if session.written else 0
+        """One turn of a session: Data of about ``share`` bytes. It leaves the ring when it has nothing more to send."""
+        credit, fragment = session.to_send, self.fragment
+        taken = self._run(session, share, chunks) if session.ready > 2 * fragment else 0
         while True:
-            size = min(session.waiting, session.to_send.available, self.fragment)
-            last = session.finishing and size == session.waiting
+            size = min(session.waiting, credit.available, fragment)
+            last = size == session.waiting and session.outbound in FINISHED
             at = len(chunks)
             chunks.append(b"")
             session.take(size, chunks)
-            session.ready -= size
-            self.ready -= size
-            self.pending -= size
-            session.to_send.spend(size)
+            self._left(session, size)
             id = session.id
             # The step may end the session, and give its id to another.
             chunks[at] = data_head(self.flags(session, last), id, size)
             taken += size + 4
             if last or not session.ready:
-                session.in_ring = False
-                self._ring.popleft()
-                if session.waiting or (session.hungry and not session.to_send.available):
-                    self._stuck(session)
+                self._ring.pop(session, None)
+                self._starve(session)
                 return taken
             if taken >= share:
                 return taken
@@ -157,7 +164,7 @@ class Outbound:
         what one at a time costs)."""
         fragment = self.fragment
         count = min(session.ready - 1, share - fragment) // fragment
-        if count < 2:
+        if count < 2 or session.outbound in UNWRITTEN:
             return 0
         size = count * fragment
         parts: list[bytes | memoryview] = []
@@ -165,8 +172,15 @@ class Outbound:
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         head = data_head(0, session.id, fragment)
         chunks.append(head.join([b"", *[data[at : at + fragment] for at in range(0, size, fragment)]]))
+        self._left(session, size)
+        return size + 4 * count
+
+    def _left(self, session: Session, size: int) -> None:
+        """Bytes of a session have left."""
         session.ready -= size
         self.ready -= size
         self.pending -= size
-        session.to_send.spend(size)
-        return size + 4 * count
+        credit = session.to_send
+        if credit.available != INFINITE:
+            credit.available -= size
+        credit.used += size

@@ -1,120 +1,108 @@
-"""What is known of one session. What happens to it is decided in sessions.py, client.py and server.py."""
+"""Describe one session: its states, its credit in both directions, its queue and its clocks.
+
+What happens to a session is decided in client.py and server.py, and in the tables of states.py and halves.py.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 
 from afflux.core.credit import Credit
+from afflux.protocols.jmux.halves import (
+    ACKNOWLEDGEMENT,
+    HANDLER,
+    INBOUND,
+    OUTBOUND,
+    AckAction,
+    AckInput,
+    AckState,
+    HalfAction,
+    HandlerInput,
+    HandlerState,
+    InboundInput,
+    InboundState,
+    OutboundInput,
+    OutboundState,
+)
 from afflux.protocols.jmux.states import SessionState
 
-__all__ = ["SOON", "Session"]
+__all__ = ["SOON", "Account", "Session"]
 
 SOON = -1.0
-"A time that is still to be filled in: verbs do not know what time it is, the next look of the engine does."
+"A time that is still to be filled in: verbs do not know the time, the engine's next pass does."
+
+_FREE = SessionState.FREE
+_NEW, _WANTED, _NO_ACK, _UNKNOWN = OutboundState.NEW, InboundState.OPEN, AckState.NONE, HandlerState.UNKNOWN
+
+
+class Account:
+    """What a session has in the books of budget.py; a session within its initial ration has none."""
+
+    __slots__ = ("extra", "moved", "target")
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        "What the inbound ration is filled up to."
+        self.extra = 0
+        "Bytes that the session may hold beyond the initial ration, or that are left of it."
+        self.moved = 0.0
+        "When it last got ration or Data, if it is delivered whole."
 
 
 class Session:
-    """One session, from its opening until nobody can say anything about it any more."""
+    """One session, from its opening until neither side can say anything about it any more."""
 
     __slots__ = (
-        "ack_asked",
-        "ack_given",
+        "account",
+        "ack",
         "ack_since",
-        "ack_told",
-        "ack_wanted",
         "auto_ack",
         "blocked",
         "chunks",
-        "declined",
-        "dropping",
-        "entered",
-        "extra",
-        "finishing",
-        "hungry",
+        "handler",
         "id",
-        "in_done",
-        "in_ring",
+        "inbound",
         "inbox",
-        "moved",
         "offset",
-        "out_done",
-        "over",
-        "passed",
+        "outbound",
         "ready",
         "since",
         "state",
         "stream",
-        "target",
         "to_receive",
         "to_send",
         "waiting",
         "whole",
-        "written",
     )
 
-    # long: a line for each of its fields, and what it is
     def __init__(self, stream: int, whole: bool, outbound: int, inbound: int) -> None:
         self.stream = stream
-        "Its number at this engine: it never comes twice, as ids do."
+        "Its number at this engine, which is never used twice."
         self.id = -1
-        "Its id on the wire; below 0 while it waits for one, and at a client again when it has given it back."
-        self.state = SessionState.FREE
+        "Its id on the wire; below 0 while it waits for one."
+        self.state = _FREE
         self.whole = whole
-        "The application is told of it when the request or the response is whole."
-        # What this side sends.
+        "The application gets the request or the response when it is whole."
+        self.auto_ack = True
+        "Client: acknowledge the response when it was read to its end."
+        self.outbound = _NEW
         self.to_send = Credit(outbound)
         "The outbound ration."
         self.chunks: deque[bytes | memoryview] | None = None
         self.offset = 0
-        "Bytes of the first chunk that are gone."
+        "Bytes of the first chunk that have left."
         self.waiting = 0
-        "Bytes in ``chunks`` that are not gone."
+        "Bytes in ``chunks`` that have not left."
         self.ready = 0
         "How many of them the ration allows, as far as outbound.py has counted."
-        self.in_ring = False
-        self.hungry = False
-        "The application has more to write than the ration allows, and waits."
-        self.finishing = False
-        "The application has finished: eof goes with the last byte."
-        self.ack_wanted = False
-        "Server: ask for an Acknowledgment with eof."
-        self.written = False
-        "Its first message has left: from now on nobody knows what the server has seen of it."
-        self.out_done = False
-        "Nothing more can be sent: eof has left, or nobody wants it."
-        # What it receives.
+        self.inbound = _WANTED
         self.to_receive = Credit(inbound)
         "The inbound ration."
-        self.target = inbound
-        "What the inbound ration is filled up to."
-        self.extra = 0
-        "Bytes that it may hold beyond the initial ration, or that are left of it: in the books of budget.py."
-        self.moved = 0.0
-        "When it last got ration or Data, if it is told whole."
-        self.passed = False
-        "It stands still, and others do not wait for it any more: see budget.py."
         self.inbox: bytearray | None = None
-        "What has arrived and was not read; of a session that is told whole, its payload so far."
-        self.in_done = False
-        "The peer's eof has come."
-        self.dropping = False
-        "Server: nobody wants the rest of the request."
-        # What the application knows.
-        self.entered = False
-        "The application knows it: a handler may run, and may have done something."
-        self.over = False
-        "It has failed, or the application has given it up."
-        # Acknowledgement, and times.
-        self.auto_ack = True
-        "Client: give it when the response was read to its end."
-        self.ack_asked = False
-        "The server's ackRequired has been sent, or has come."
-        self.ack_given = False
-        "The Acknowledgment has come, or has been sent."
-        self.ack_told = False
-        "Server: the application knows what became of it."
-        self.declined = False
-        "Client: the application has left without giving it; the server hears that when the request has left."
+        "What has arrived and was not read; of a session that is delivered whole, its payload so far."
+        self.account: Account | None = None
+        self.ack = _NO_ACK
+        self.handler = _UNKNOWN
         self.since: float | None = None
         "When the peer last did what the session waits for; None when it waits for nothing."
         self.blocked: float | None = None
@@ -127,20 +115,34 @@ class Session:
         """Bytes in the inbox."""
         return len(self.inbox) if self.inbox else 0
 
-    @property
-    def ack_owed(self) -> bool:
-        """An Acknowledgment was asked for and has not been given."""
-        return self.ack_asked and not self.ack_given
+    def out(self, input: OutboundInput) -> HalfAction:
+        """Make a step of the outbound half."""
+        self.outbound, action, _ = OUTBOUND.steps[self.outbound][input]
+        return action
 
-    def put(self, data: bytes) -> None:
-        """Let bytes wait for their turn."""
-        if not data:
-            return
-        if self.chunks is None:
-            self.chunks = deque((data,))
-        else:
-            self.chunks.append(data)
-        self.waiting += len(data)
+    def receive(self, input: InboundInput) -> None:
+        """Make a step of the inbound half."""
+        self.inbound = INBOUND.steps[self.inbound][input].next
+
+    def acknowledge(self, input: AckInput) -> AckAction:
+        """Make a step of the acknowledgement."""
+        self.ack, action, _ = ACKNOWLEDGEMENT.steps[self.ack][input]
+        return action
+
+    def handle(self, input: HandlerInput) -> None:
+        """Make a step of the handler."""
+        self.handler = HANDLER.steps[self.handler][input].next
+
+    def start_clocks(self, now: float) -> None:
+        """Clocks that were started since the last pass start ``now``."""
+        if self.since == SOON:
+            self.since = now
+        if self.blocked == SOON:
+            self.blocked = now
+        if self.ack_since == SOON:
+            self.ack_since = now
+        if self.account is not None and self.account.moved == SOON:
+            self.account.moved = now
 
     def take(self, size: int, into: list[bytes | memoryview]) -> None:
         """Move the next ``size`` bytes, which are there, to the end of ``into``."""
@@ -162,6 +164,6 @@ class Session:
                 return
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Forget what is queued."""
         self.chunks = None
         self.offset = self.waiting = 0

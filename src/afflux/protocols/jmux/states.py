@@ -40,6 +40,8 @@ class ConnectionState(IntEnum):
     HALF_CLOSED = 4
     "The client has ended its half; the server finishes its responses."
     CLOSED = 5
+    LEAVING = 6
+    "A client drains, and the server's header has not come."
 
 
 class ConnectionInput(IntEnum):
@@ -85,10 +87,15 @@ class ConnectionAction(IntEnum):
     SESSION = 11
     DRAIN = 12
     SHUT_DOWN = 13
-    "The application closes."
+    "A server closes: Shutdown, or an Abort for each session that may have been processed."
     FINISH = 14
+    "All sessions have ended: Shutdown, then close."
     HALF_CLOSE = 15
     LOSE = 16
+    LEAVE = 17
+    "All sessions have ended: close without a message."
+    CLOSE = 18
+    "The application closes, and the peer need not know why."
 
 
 _S, _I, _A = ConnectionState, ConnectionInput, ConnectionAction
@@ -99,16 +106,14 @@ _LOCAL = (_I.APP_START, _I.APP_DRAIN, _I.APP_CLOSE, _I.SESSIONS_ENDED, _I.EOF, _
 _COMMON = [
     Row(_S.WAIT_HEADER, _I.BAD_HEADER, _A.BREAK_OFF, _S.CLOSED, "R-3"),
     Row(_S.WAIT_HEADER, (_I.SILENT, _I.EOF), _A.LOSE, _S.CLOSED, "R-8"),
-    Row(_S.WAIT_HEADER, _I.APP_CLOSE, _A.SHUT_DOWN, _S.CLOSED, "3.1"),
+    Row(_S.WAIT_HEADER, _I.APP_CLOSE, _A.CLOSE, _S.CLOSED, "3.1"),
     Row(_BOTH, _I.NO_OPERATION, _A.SKIP, same, "R-12"),
     Row(_BOTH, _I.PING, _A.ANSWER_PING, same, "R-13"),  # also right behind the header
     Row(_BOTH, _I.PING_ACK, _A.PEER_ALIVE, same, "R-14"),
     Row(_BOTH, _I.ERROR, _A.PEER_FAILED, _S.CLOSED, "R-7"),
     Row(_BOTH, _I.SESSION, _A.SESSION, same, "3.1"),
     Row(_BOTH, _I.SILENT, _A.LOSE, _S.CLOSED, "D-3"),
-    Row(_BOTH, _I.APP_CLOSE, _A.SHUT_DOWN, _S.CLOSED, "3.1"),
     Row(_S.OPEN, _I.APP_DRAIN, _A.DRAIN, _S.DRAINING, "3.1"),
-    Row(_S.DRAINING, _I.SESSIONS_ENDED, _A.FINISH, _S.CLOSED, "3.1"),
     Row(_S.DRAINING, (_I.APP_DRAIN, _I.APP_START, _I.IDLE), _A.NOTHING, same, "3.1"),
     Row(_S.OPEN, (_I.SESSIONS_ENDED, _I.APP_START), _A.NOTHING, same, "3.1"),
     Row(_S.WAIT_HEADER, (_I.APP_START, _I.SESSIONS_ENDED, _I.IDLE), _A.NOTHING, same, "3.1"),
@@ -117,14 +122,21 @@ _COMMON = [
 
 CLIENT = Table(
     "connection, client",
-    states=(_S.START, _S.WAIT_HEADER, _S.OPEN, _S.DRAINING, _S.CLOSED),
+    states=(_S.START, _S.WAIT_HEADER, _S.LEAVING, _S.OPEN, _S.DRAINING, _S.CLOSED),
     inputs=ConnectionInput,
     start=_S.START,
     rows=[
         Row(_S.START, _I.APP_START, _A.SEND_HEADER, _S.WAIT_HEADER, "R-1"),
         Row(_S.START, _LOCAL[1:], _A.NOTHING, same, "R-1"),
         Row(_S.WAIT_HEADER, _I.HEADER, _A.ESTABLISH, _S.OPEN, "R-4"),
-        Row(_S.WAIT_HEADER, _I.APP_DRAIN, _A.DRAIN, same, "3.1"),
+        Row(_S.WAIT_HEADER, _I.APP_DRAIN, _A.DRAIN, _S.LEAVING, "3.1"),
+        Row(_S.LEAVING, _I.HEADER, _A.ESTABLISH, _S.DRAINING, "R-4"),
+        Row(_S.LEAVING, _I.BAD_HEADER, _A.BREAK_OFF, _S.CLOSED, "R-3"),
+        Row(_S.LEAVING, (_I.SILENT, _I.EOF), _A.LOSE, _S.CLOSED, "R-8"),
+        Row(_S.LEAVING, (_I.APP_CLOSE, _I.SESSIONS_ENDED), _A.CLOSE, _S.CLOSED, "3.1"),
+        Row(_S.LEAVING, (_I.APP_START, _I.APP_DRAIN, _I.IDLE), _A.NOTHING, same, "3.1"),
+        Row(_BOTH, _I.APP_CLOSE, _A.CLOSE, _S.CLOSED, "3.1"),
+        Row(_S.DRAINING, _I.SESSIONS_ENDED, _A.LEAVE, _S.CLOSED, "3.1"),
         Row(_BOTH, _I.SHUTDOWN, _A.PEER_SHUT_DOWN, _S.CLOSED, "R-7"),
         Row(_BOTH, _I.EOF, _A.LOSE, _S.CLOSED, "3.1"),
         Row(_S.OPEN, _I.IDLE, _A.NOTHING, same, "3.1"),
@@ -141,13 +153,15 @@ SERVER = Table(
     start=_S.WAIT_HEADER,
     rows=[
         Row(_S.WAIT_HEADER, _I.HEADER, _A.ANSWER_HEADER, _S.OPEN, "R-2"),
-        Row(_S.WAIT_HEADER, _I.APP_DRAIN, _A.SHUT_DOWN, _S.CLOSED, "3.2"),
+        Row(_S.WAIT_HEADER, _I.APP_DRAIN, _A.CLOSE, _S.CLOSED, "3.2"),
+        Row(_BOTH, _I.APP_CLOSE, _A.SHUT_DOWN, _S.CLOSED, "3.2"),
+        Row(_S.DRAINING, _I.SESSIONS_ENDED, _A.FINISH, _S.CLOSED, "3.2"),
         Row(_BOTH, _I.SHUTDOWN, _A.VIOLATION, same, "R-31"),
         Row(_BOTH, _I.EOF, _A.HALF_CLOSE, _S.HALF_CLOSED, "3.2"),
         Row(_S.OPEN, _I.IDLE, _A.SHUT_DOWN, _S.CLOSED, "D-3"),
         Row(_S.HALF_CLOSED, _WIRE, _A.NOTHING, same, "3.2"),
         Row(_S.HALF_CLOSED, (_I.APP_START, _I.APP_DRAIN, _I.IDLE), _A.NOTHING, same, "3.2"),
-        Row(_S.HALF_CLOSED, _I.SESSIONS_ENDED, _A.FINISH, _S.CLOSED, "3.2"),
+        Row(_S.HALF_CLOSED, _I.SESSIONS_ENDED, _A.LEAVE, _S.CLOSED, "3.2"),
         Row(_S.HALF_CLOSED, (_I.EOF, _I.SILENT), _A.LOSE, _S.CLOSED, "3.2"),
         Row(_S.HALF_CLOSED, _I.APP_CLOSE, _A.SHUT_DOWN, _S.CLOSED, "3.2"),
         *_COMMON,

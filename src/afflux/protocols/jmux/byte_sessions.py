@@ -1,0 +1,152 @@
+"""Offer sessions of bytes: the verbs of Jmux beside those of every engine.
+
+A session carries bytes in both directions at a time. Streams in events and verbs are numbers of the engine, which are
+never used twice, while the ids on the wire are (``session_id``).
+"""
+
+from __future__ import annotations
+
+from afflux.core.errors import ConnectionClosed, LocalProtocolError, Unsupported
+from afflux.protocols.jmux.client import ClientSessions
+from afflux.protocols.jmux.frames import NoOperation
+from afflux.protocols.jmux.halves import FINISHED, OutboundState
+from afflux.protocols.jmux.outbound import INFINITE
+from afflux.protocols.jmux.server import ServerSessions
+from afflux.protocols.jmux.session import Session
+from afflux.protocols.jmux.states import ConnectionState
+
+__all__ = ["ByteSessions"]
+
+_S = ConnectionState
+_WRITTEN = (*FINISHED, OutboundState.DONE)
+"The application writes nothing more."
+
+
+class ByteSessions:
+    """The sessions of one engine; see core.engine.ByteSessions."""
+
+    __slots__ = ("_noop_data", "_role", "_sessions")
+
+    def __init__(self, role: ClientSessions | ServerSessions, noop_data: bool) -> None:
+        self._role = role
+        self._sessions = role.sessions
+        self._noop_data = noop_data
+
+    def new(self, whole: bool, now: float | None) -> Session:
+        """Open a session; see ``open_session``. ``whole``: its response is delivered whole."""
+        role, shared = self._role, self._role.shared
+        if not isinstance(role, ClientSessions):
+            raise Unsupported("only the client of a jmux connection opens sessions")
+        if shared.state not in (_S.WAIT_HEADER, _S.OPEN):
+            state = "draining" if shared.state is _S.LEAVING else shared.state.name.lower()
+            raise ConnectionClosed.unsent(f"no session can be opened: the connection is {state}")
+        if now is not None:
+            shared.at(now)
+        return role.open(whole)
+
+    def open_session(
+        self, data: bytes = b"", *, finish: bool = False, auto_ack: bool | None = None, now: float | None = None
+    ) -> int:
+        """Open a session of bytes and return its number; ``data`` are its first, which may be none (I-6);
+        ``finish`` says that they are all.
+        ``auto_ack`` is that of the engine if None.
+        ``credit`` says how many more may be written, Granted when there are more, Readable when some have come.
+
+        Raises:
+            NoSession: no session can be opened now; open another connection (R-21).
+        """
+        session = self.new(False, now)
+        if auto_ack is not None:
+            session.auto_ack = auto_ack
+        if data or finish:
+            self._sessions.write(session.stream, data, within=False, last=finish)
+        return session.stream
+
+    def session_id(self, stream: int) -> int | None:
+        """The id that a session has on the wire; None while it waits for one, and for one that is over."""
+        session = self._sessions.by_stream.get(stream)
+        return session.id if session is not None and self._sessions.holds_id(session) else None
+
+    @property
+    def ids_in_use(self) -> int:
+        """How many ids are in use: of sessions that this side has not ended, and at a client also of those whose end
+        the server has not answered."""
+        return self._sessions.live
+
+    @property
+    def first_ration(self) -> int | None:
+        """What the peer lets this side send on each new session; None before its header has come, or without end."""
+        ration = self._sessions.first_ration
+        return ration if 0 < ration < INFINITE else None
+
+    def credit(self, stream: int) -> int:
+        """How many bytes may be written now."""
+        session = self._writable(stream)
+        return 0 if session is None else self._sessions.credit(session)
+
+    def takes(self, stream: int) -> bool:
+        """Whether what is written on a session may still reach the peer."""
+        return self._writable(stream) is not None
+
+    def _writable(self, stream: int) -> Session | None:
+        session = self._sessions.by_stream.get(stream)
+        return None if session is None or session.outbound in _WRITTEN else session
+
+    def starve(self, stream: int, waits: bool) -> None:
+        """The application waits for credit, or does not any more: the peer's time runs while it does."""
+        session = self._writable(stream)
+        if session is not None:
+            self._sessions.hunger(session, waits)
+
+    def write(self, stream: int, data: bytes) -> None:
+        """Send bytes of a session. What nobody wants any more is dropped without a word (R-27).
+
+        Raises:
+            LocalProtocolError: more than ``credit(stream)``, or the session was finished.
+        """
+        self._sessions.write(stream, data, within=True)
+
+    def finish(self, stream: int, *, ack: bool = False, drop: bool = False) -> None:
+        """No more bytes. A server may ask for an acknowledgement of the response (``ack``: then comes Acknowledged),
+        and drop the rest of the request (``drop``)."""
+        session = self._writable(stream)
+        if session is not None:
+            self._role.finish(session, ack, drop)
+
+    def read(self, stream: int, limit: int | None = None) -> bytes:
+        """Take bytes that have arrived, all of them or at most ``limit``. That lets the peer send more."""
+        return self._role.read(stream, limit)
+
+    def abort(self, stream: int, detail: str = "", *, untouched: bool = False) -> None:
+        """End a session in both directions; no event follows. A server says that the request may have been processed,
+        unless the application was never told of it, or vouches with ``untouched`` that no handler has seen it."""
+        session = self._sessions.by_stream.get(stream)
+        if session is not None:
+            self._role.abort(session, detail, untouched)
+
+    def acknowledge(self, stream: int) -> None:
+        """The response was processed (client, made with ``auto_ack=False``): tell the server, if it asked."""
+        session = self._sessions.by_stream.get(stream)
+        if session is not None:
+            self._role.acknowledge(session)
+
+    def decline(self, stream: int) -> None:
+        """The application is done with a session that is over in both directions: if the server waits for an
+        Acknowledgment, it will not come."""
+        session = self._sessions.by_stream.get(stream)
+        if session is not None:
+            self._role.decline(session)
+
+    def no_operation(self, data: bytes = b"") -> None:
+        """Send NoOperation, which the peer skips (R-12).
+
+        Raises:
+            LocalProtocolError: with data, and the engine was made without ``noop_data``.
+            ConnectionClosed: the connection is not open.
+        """
+        if data and not self._noop_data:
+            raise LocalProtocolError("NoOperation with data makes some peers fail: see noop_data", rule="R-12")
+        state = self._role.shared.state
+        if state not in (_S.OPEN, _S.DRAINING):
+            raise ConnectionClosed(f"nothing can be sent: the connection is {state.name.lower()}")
+        self._sessions.out.control(NoOperation(data=data).encode())

@@ -1,0 +1,172 @@
+"""Keep what arrives on sessions until the application reads it, and let the peer send more when it did.
+
+Nothing here waits for an application: what was not read stays in its inbox, within its ration (R-40). What may be
+granted is decided in budget.py.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from afflux.core.events import Readable
+from afflux.protocols.jmux.budget import PATIENCE_S, Rations
+from afflux.protocols.jmux.frames import increments
+from afflux.protocols.jmux.halves import InboundInput, InboundState
+from afflux.protocols.jmux.outbound import Outbound
+from afflux.protocols.jmux.session import SOON, Session
+from afflux.protocols.jmux.shared import Shared
+
+__all__ = ["EMPTY", "TOO_LARGE", "Inboxes"]
+
+EMPTY = 4
+"What a message costs that means nothing: its header, counted as NoOperation."
+TOO_LARGE = "payload-too-large"
+_OPEN, _LAST = InboundState.OPEN, InboundInput.LAST
+
+
+class Inboxes:
+    """What has arrived on the sessions of one connection and was not read."""
+
+    __slots__ = ("_fed", "_out", "_patience", "_shared", "rations", "unread")
+
+    def __init__(self, shared: Shared, out: Outbound, rations: Rations) -> None:
+        self._shared = shared
+        self._out = out
+        self.rations = rations
+        self.unread = 0
+        "Bytes in the inboxes of all sessions."
+        self._patience = inf
+        "When to look whether sessions that wait for ration wait for one that stands still."
+        self._fed = 0.0
+        "When a session that is delivered whole last got something."
+
+    def arrive(self, session: Session, data: bytes, last: bool) -> bytes | str | None:
+        """Take bytes of a session (R-34); ``last`` with eof. Return the payload when a session that is delivered whole
+        is complete, or a text: why what arrives cannot be kept."""
+        size, credit = len(data), session.to_receive
+        credit.available -= size
+        credit.used += size
+        wanted = session.inbound is _OPEN
+        if last:
+            session.receive(_LAST)
+        if session.since is not None:
+            session.since = self._shared.now
+        if not data and not last:
+            self._shared.waste(EMPTY)  # R-16, D-6: allowed, and no more
+        elif not wanted:
+            return None
+        elif session.whole:
+            return self._assemble(session, data, last)
+        else:
+            self._keep(session, data)
+            self._report(session, size, last)
+        return None
+
+    def _keep(self, session: Session, data: bytes) -> None:
+        self.unread += len(data)
+        if session.inbox is None:
+            session.inbox = bytearray(data)
+        else:
+            session.inbox += data
+
+    def _report(self, session: Session, size: int, last: bool) -> None:
+        """Readable: one event for what came in a row."""
+        events = self._shared.events
+        before = events[-1] if events else None
+        if isinstance(before, Readable) and before.stream == session.stream:
+            size += before.size
+            events.pop()
+        events.append(Readable(session.stream, size, last))
+
+    def _assemble(self, session: Session, data: bytes, last: bool) -> bytes | str | None:
+        """A session that is delivered whole has got more."""
+        inbox, rations = session.inbox, self.rations
+        size = len(data) if inbox is None else len(inbox) + len(data)
+        if size > self._shared.limits.payload_bytes or (size >= rations.largest and not last):
+            return TOO_LARGE
+        if not last:
+            self._keep(session, data)
+            worth = len(data) > 1
+            if worth:
+                self._fed = self._shared.now
+            rations.ask(session, self._shared.now if worth else None)
+            return None
+        if inbox:
+            self.unread -= len(inbox)
+            inbox += data
+            data = bytes(inbox)
+        session.inbox = None
+        rations.deliver(session, size)
+        return data
+
+    def read(self, session: Session, inbox: bytearray, limit: int | None, refills: bool) -> bytes:
+        """Take what has arrived, at most ``limit`` bytes; ``refills``: let the peer send more, if it is time for that
+        (R-37, R-38)."""
+        size = len(inbox) if limit is None else min(limit, len(inbox))
+        data = bytes(inbox[:size])
+        del inbox[:size]
+        self.unread -= size
+        if not refills:
+            self.rations.shrink(session)
+        elif more := self.rations.refill(session):
+            self._out.control(increments(session.id, more))
+        return data
+
+    def discard(self, session: Session, data: bytes) -> None:
+        """What comes after this side has ended the session counts, and is not looked at (D-15, I-13, SI-19)."""
+        session.to_receive.spend(len(data))
+        if not data:
+            self._shared.waste(EMPTY)
+
+    def close(self, session: Session) -> None:
+        """Nobody will read what is there, or what comes."""
+        self.unread -= session.unread
+        session.inbox = None
+        self.rations.release(session)
+
+    # -- sessions that wait for ration ----------------------------------------------------------------------
+
+    def give(self) -> None:
+        """Before writing: let those send more that have asked for it, as far as memory allows."""
+        for session, more in self.rations.grants():
+            self._out.control(increments(session.id, more))
+            self._fed = self._shared.now
+            self._shared.soon(session, PATIENCE_S)
+        if not self.rations.blocked:
+            self._patience = inf
+        elif self._patience == inf:
+            self._patience = SOON
+
+    def start_patience(self, now: float) -> None:
+        """Sessions that wait for ration since the last pass wait since ``now``."""
+        if self._patience == SOON:
+            self._patience = now + PATIENCE_S
+
+    @property
+    def fresh(self) -> bool:
+        """Whether a session has begun to wait since the last pass."""
+        return self._patience == SOON
+
+    @property
+    def due_at(self) -> float:
+        """When ``lose_patience`` is wanted; what is fresh has not begun."""
+        return inf if self._patience == SOON else self._patience
+
+    def lose_patience(self) -> list[tuple[Session, str]]:
+        """Let no session wait any longer for one that stands still. Return those to end, and why."""
+        shared = self._shared
+        if shared.now < self._patience:
+            return []
+        stall = shared.limits.session_stall_s
+        self._patience = shared.now + PATIENCE_S
+        for session in self.rations.comfort(shared.now, stall / 4):
+            self._out.control(increments(session.id, 1))
+        if self.rations.pass_over(shared.now) or shared.now < self._fed + stall:
+            return []
+        self._fed = shared.now
+        return self.rations.stuck()
+
+    def let_go(self) -> None:
+        """The connection is over. What has come can still be read."""
+        self._patience = inf
+        self.rations.let_go()
