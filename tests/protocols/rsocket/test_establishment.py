@@ -278,6 +278,16 @@ def test_resume_after_setup_ends_it() -> None:
     responder() >> resume << closed(RemoteProtocolError, rule="R-48") << error(0, 0x101)
 
 
+@pytest.mark.parametrize(("code", "processed"), [(0x001, False), (0x003, False), (0x101, True)])
+def test_only_a_refusal_of_the_setup_says_that_nothing_was_processed(code: int, processed: bool) -> None:
+    """A server that closes may have begun with a request before it has sent anything."""
+    play = Playbook(Engine("client")) << frames.Setup
+    play.do(lambda engine: engine.open("request", b"")) << frames.RequestResponse
+    play >> frames.ErrorFrame(stream=0, code=code, data=b"closed")
+    play << failed(1, SetupRefused, code=code, may_have_been_processed=processed)
+    play << closed(SetupRefused, code=code)
+
+
 def test_client_is_refused(mode: Mode) -> None:
     play = Playbook(Engine("client"), mode) << frames.Setup
     play.do(lambda engine: engine.open("request", b"x")) << frames.RequestResponse(stream=1, data=b"x")

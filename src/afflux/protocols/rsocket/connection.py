@@ -400,7 +400,8 @@ class Connection:
     def _setup_failed(self, frame: ErrorFrame) -> None:
         error = self._codes.error_for(frame.code, frame.data, 0, self.limits)
         refused = SetupRefused(error.message, code=frame.code, stream=0, rule="R-14")
-        refused.may_have_been_processed = False  # nothing is served before SETUP is accepted
+        # nothing is served before SETUP is accepted. Another code may end a connection that has been.
+        refused.may_have_been_processed = not isinstance(error, SetupRefused)
         self._end(refused)
 
     # -- connection frames ----------------------------------------------------------------------------------
