@@ -1,13 +1,12 @@
-"""Compile the inner rings with mypyc: ``python tools/compiled.py FOLDER`` puts what belongs into the wheel there.
+"""Compile the inner rings with mypyc: ``python tools/compiled.py FOLDER`` writes the files for the wheel to FOLDER.
 
-Without FOLDER it only says what is missing to compile with.
-``hatch_build.py`` runs it when a wheel is built with ``AFFLUX_MYPYC=1``. The source is that of the pure build and is
-not touched: it is copied, the codecs of the frames are written down beside it, and all modules of the inner rings but
-those of ``INTERPRETED`` are compiled together, so that they call each other directly. Only mypy and setuptools are
-needed.
+Without FOLDER it only reports which tool is missing. ``hatch_build.py`` runs it when a wheel is built with
+``AFFLUX_MYPYC=1``. The source is copied and not modified: the frame codecs are written to files of the copy, and all
+modules of the inner rings except those of ``INTERPRETED`` are compiled together, so that they call each other directly.
+Requires only mypy and setuptools.
 
-A new package in these rings needs no word here: its codecs and its modules are found. A module that mypyc refuses stays
-as it is, with a line on stderr; tests/test_build.py asks for a row in ``INTERPRETED`` then.
+A new package in these rings is found automatically. A module that mypyc cannot compile stays interpreted, with a line
+on stderr; tests/test_build.py then requires a row in ``INTERPRETED``.
 """
 
 import os
@@ -25,61 +24,61 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 RINGS = ("core", "protocols")
-"The folders of afflux that are compiled, with all that is in them, but for the modules below."
+"The folders of afflux that are compiled, except for the modules below."
 
 DECLARING = "frames.py"
-"Modules of this name declare frames. Their codecs are written down as ``_codecs.py`` beside them, and compiled."
+"Modules of this name declare frames. Their codecs are written to ``_codecs.py`` in the same folder and compiled."
 
 INTERPRETED = {
-    "core/dissect": "text for people",
+    "core/dissect": "formats text",
     "core/engine": "declares the contract and does nothing",
-    "core/errors": "one of them is an ImportError, which mypyc can not inherit from; applications inherit from them",
-    "core/fields": "writes source when a frame is declared",
-    "core/frame": "makes the classes of the frames",
-    "core/limits": "made from its rows when it is imported, in a way that mypyc does not know",
-    "core/machine": "generic data classes, which mypyc does not know",
-    "core/pages": "once for each large payload",
+    "core/errors": "one of them is an ImportError, which mypyc cannot inherit from; applications inherit from them",
+    "core/fields": "generates source when a frame is declared",
+    "core/frame": "creates the classes of the frames",
+    "core/limits": "generated from its rows at import, in a way that mypyc does not support",
+    "core/machine": "generic data classes, which mypyc does not support",
+    "core/pages": "runs once per large payload",
     "core/payload": "applications put bytearrays and memoryviews into it, which mypyc refuses as bytes",
-    "core/reference": "text for people",
-    "core/terms": "nothing but data, made once for each connection",
-    "*/codes": "asked when something fails",
-    "*/dissector": "text for people",
-    "*/entry": "once for each connection",
+    "core/reference": "formats text",
+    "core/terms": "data only, created once per connection",
+    "*/codes": "used only for errors",
+    "*/dissector": "formats text",
+    "*/entry": "runs once per connection",
     "*/errors": "applications catch them, and inherit from them",
-    "*/frames": "the declarations; what they become is in _codecs",
+    "*/frames": "declarations; the generated code is in _codecs",
     "*/states": "the tables",
-    "protocols/rsio/kinds": "data classes with slots, which mypyc does not know; elements do not come this way",
-    "protocols/rsocket/cursor": "data classes with constants, which mypyc does not know",
-    "protocols/rsocket/establishment": "once for each connection",
+    "protocols/rsio/kinds": "data classes with slots, which mypyc does not know; not used for elements",
+    "protocols/rsocket/cursor": "data classes with constants, which mypyc does not support",
+    "protocols/rsocket/establishment": "runs once per connection",
     "protocols/rsocket/lease": "applications inherit from the policies",
-    "protocols/rsocket/metadata/authentication": "data classes with constants, which mypyc does not know",
-    "protocols/rsocket/metadata/broker": "data classes with constants, which mypyc does not know",
-    "protocols/rsocket/metadata/composite": "says itself what is no entry, better than mypyc does",
-    "protocols/rsocket/metadata/tracing": "data classes with constants, which mypyc does not know",
-    "protocols/rsocket/metadata/types": "data classes with constants, which mypyc does not know",
-    "protocols/rsocket/routes": "generic data classes, which mypyc does not know",
-    "protocols/rsocket/snapshot": "once for each session that is written down",
+    "protocols/rsocket/metadata/authentication": "data classes with constants, which mypyc does not support",
+    "protocols/rsocket/metadata/broker": "data classes with constants, which mypyc does not support",
+    "protocols/rsocket/metadata/composite": "has better errors for invalid entries than mypyc",
+    "protocols/rsocket/metadata/tracing": "data classes with constants, which mypyc does not support",
+    "protocols/rsocket/metadata/types": "data classes with constants, which mypyc does not support",
+    "protocols/rsocket/routes": "generic data classes, which mypyc does not support",
+    "protocols/rsocket/snapshot": "runs once per stored session",
 }
-"Modules that stay as they are, each with the reason; ``*`` is any package."
+"Modules that stay interpreted, each with the reason; ``*`` is any package."
 
 REFUSED = re.compile(r"^(afflux/\S+\.py):\d+: error: (.*)", re.MULTILINE)
-"What mypyc says of a module that it can not compile."
+"The message of mypyc for a module that it cannot compile."
 
 
 def compiled(source: Path) -> list[str]:
-    """The files to compile, as they are called in ``source``."""
+    """Return the files to compile, relative to ``source``."""
     found = [path.relative_to(source) for ring in RINGS for path in sorted((source / "afflux" / ring).rglob("*.py"))]
     return [str(path) for path in found if path.stem != "__init__" and reason_of(path) is None]
 
 
 def reason_of(path: Path) -> str | None:
-    """Why a module, such as ``afflux/core/errors.py``, stays as it is; None when it is compiled."""
+    """Return why a module, such as ``afflux/core/errors.py``, stays interpreted; None if it is compiled."""
     name = path.with_suffix("").relative_to("afflux")
     return next((reason for pattern, reason in INTERPRETED.items() if name.match(pattern)), None)
 
 
 def write_codecs(source: Path, folder: Path) -> None:
-    """Write the codecs of the frames that are declared in a copy of the source, for the compiler and for the wheel."""
+    """Write the frame codecs to a copy of the source for the compiler, and to the folder for the wheel."""
     sys.path.insert(0, str(source))
     from afflux.core.frame import Frame, codecs_module
 
@@ -94,7 +93,7 @@ def write_codecs(source: Path, folder: Path) -> None:
 
 
 def compile_in(source: Path, folder: Path, *refused: str) -> None:
-    """Compile the modules in a copy of the source, but for those refused; the extensions go to the folder."""
+    """Compile the modules in a copy of the source, except those refused; write the extensions to the folder."""
     from mypyc.build import mypycify
     from setuptools import setup
 
@@ -107,7 +106,7 @@ def compile_in(source: Path, folder: Path, *refused: str) -> None:
 
 
 def missing() -> str:
-    """What is not there to compile with, in words; "" when all is."""
+    """Return which tool is missing, as text; "" if none is."""
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
     if shutil.which(compiler) is None:
         return f"there is no C compiler ({compiler})"
@@ -118,11 +117,11 @@ def missing() -> str:
 
 
 def make(folder: Path) -> None:
-    """Do all of it. What goes wrong is said in the last line of stderr."""
+    """Run all steps. The last line of stderr is the error."""
     with tempfile.TemporaryDirectory(prefix="afflux-mypyc-") as source:
         places = (source, str(folder.resolve()))
         shutil.copytree(ROOT / "src" / "afflux", Path(source, "afflux"), ignore=shutil.ignore_patterns("__pycache__"))
-        # In processes of their own: the first imports the copy, the second ends the process when mypyc finds an error.
+        # In separate processes: the first imports the copy, and mypyc ends the second at an error.
         for step in STEPS:
             refused: list[str] = []
             while (told := run(step, *places, *refused)) is not None:
@@ -130,12 +129,12 @@ def make(folder: Path) -> None:
                 if not why:
                     sys.stderr.write(told)
                     raise SystemExit(f"{step} failed")
-                sys.stderr.writelines(f"{file} stays as it is: {reason}\n" for file, reason in why.items())
+                sys.stderr.writelines(f"{file} is not compiled: {reason}\n" for file, reason in why.items())
                 refused += why
 
 
 def run(step: str, *words: str) -> str | None:
-    """Do a step in a process of its own: what it says when it fails, else None."""
+    """Run a step in a separate process; return its output if it fails, otherwise None."""
     done = subprocess.run([sys.executable, __file__, step, *words], text=True, capture_output=True, check=False)
     return done.stdout + done.stderr if done.returncode else None
 

