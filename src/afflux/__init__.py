@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from afflux.aio.session import Session
     from afflux.broker import Broker
     from afflux.calls import compose, entries, reply
+    from afflux.core.credit import StreamStatus
     from afflux.core.limits import Limits
     from afflux.middleware import Call, Middleware, wrap
     from afflux.protocols.rsocket.lease import FixedLease, Lease, RateLease
@@ -105,6 +106,7 @@ __all__ = [
     "Session",
     "SetupRefused",
     "Simple",
+    "StreamStatus",
     "Subscriber",
     "Subscription",
     "Tls",
@@ -155,6 +157,7 @@ _LATER = {
     "Server": "afflux.aio.server",
     "Session": "afflux.aio.session",
     "Simple": "afflux.protocols.rsocket.metadata",
+    "StreamStatus": "afflux.core.credit",
     "Subscriber": "afflux.reactive.contracts",
     "Subscription": "afflux.reactive.contracts",
     "Tls": "afflux.transports.security",

@@ -169,7 +169,7 @@ class Connecting:
         else:
             engine = former.engine
         handlers = ClientHandlers(verbs, extensions=plan.extensions)
-        driver = handlers.driver = Driver(engine, handlers, expects=plan.address.protocol)
+        driver = handlers.slots.driver = Driver(engine, handlers, expects=plan.address.protocol)
         driver.leases.wait_s = plan.lease_wait
         if terms.leases:
             driver.leases.first = driver.state.loop.create_future()

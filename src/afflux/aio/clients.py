@@ -95,7 +95,7 @@ class Clients:
             return
         driver = newcomer.driver
         if owner.former and self.on_setup is not None:
-            newcomer.deciding = driver.tasks.spawn(owner.decide_again(newcomer, event), newcomer.context.copy())
+            newcomer.deciding = driver.tasks.spawn(owner.decide_again(newcomer, event), newcomer.slots.context.copy())
             return
         try:
             events = event.session.resumption.resume(event.request, driver.state.now())

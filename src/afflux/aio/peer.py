@@ -16,9 +16,11 @@ from afflux.aio.opening import give_up, new_inbound, new_items
 from afflux.aio.sender import Source
 from afflux.aio.serving import Serving
 from afflux.aio.session import Session
+from afflux.aio.statuses import statuses
 from afflux.aio.unfinished import Unfinished
 from afflux.calls import Cursor, Metadata, payload_for
 from afflux.core.autocredit import Kept
+from afflux.core.credit import StreamStatus
 from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Error, LocalProtocolError
 from afflux.core.limits import Limits
@@ -72,13 +74,13 @@ class Peer:
         "What a former process had asked for and not brought to its end, at a client with ``store``; by stream id."
         self.store: Store | None = None
         "The file that the session is kept in, at a client; it is closed with the connection."
-        serving.context.run(_current.set, self)
+        serving.slots.context.run(_current.set, self)
 
     def renewed(self, driver: Driver, serving: Serving) -> None:
         """The keeper has made a new connection."""
         self._driver = driver
         self._serving = serving
-        serving.context.run(_current.set, self)
+        serving.slots.context.run(_current.set, self)
 
     # -- the five verbs -------------------------------------------------------------------------------------
 
@@ -248,6 +250,11 @@ class Peer:
         """Lose the transport without a word, as when somebody pulls the plug: to try what survives that."""
         if (transport := self._driver.state.transport) is not None:
             transport.abort()
+
+    def streams(self) -> list[StreamStatus]:
+        """The live streams of both sides: state, credit, and the reason why each stands still. Requests that wait for a
+        lease have the number 0."""
+        return statuses(self._driver, self._serving)
 
     @property
     def lease(self) -> Lease | None:

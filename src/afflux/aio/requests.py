@@ -73,6 +73,11 @@ class Requests:
             self._fires_queued += 1
             self.queue.extend((("fire", stream, payload),))
 
+    @property
+    def waiting(self) -> set[int]:
+        """The streams that wait for a handler."""
+        return {one[1] for one in (*self.queue.items, *self._fires)}
+
     def begin(self) -> None:
         """Run requests that wait, unless no handler may begin."""
         if not self._working and ((self.queue.items and not self._held) or self._may_fire()):

@@ -91,6 +91,10 @@ class Room:
             first = True  # one that was woken stays first
         state.check()
 
+    def delays(self, sender: Sender | None) -> bool:
+        """Whether a producer waits for room."""
+        return sender in self.waiting_for_room or sender in self.waiting_for_large_slot
+
     def collect(self) -> None:
         """Before a write: queue what producers have produced in this turn."""
         state = self._state

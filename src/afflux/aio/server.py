@@ -259,7 +259,7 @@ class Server:
     def _connection(self, engine: Engine, uri: str) -> ServerConnection:
         """The connection of an engine."""
         connection = ServerConnection(self._verbs, credit=self._credit, extensions=self._extras.extensions)
-        connection.driver = driver = Driver(engine, connection, expects=self._address.protocol)
+        connection.slots.driver = driver = Driver(engine, connection, expects=self._address.protocol)
         driver.pump.answers = True
         connection.peer = Peer(driver, connection, self._address.entry, uri)
         self._clients.add(connection)

@@ -40,7 +40,7 @@ class ServerConnection(Serving):
             self.driver.saving.record.about = plain(self.certificate)
         self.clients.established(self.peer)
         if self.clients.on_setup is not None:
-            self.deciding = self.driver.tasks.spawn(self._decide(event.setup), self.context.copy())
+            self.deciding = self.driver.tasks.spawn(self._decide(event.setup), self.slots.context.copy())
 
     def suspended(self, event: Suspended) -> None:
         """The client's transport is gone; its session waits."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextvars import Context
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -48,9 +47,10 @@ class Serving(Owner):
         credit: Kept = DEFAULT_CREDIT,
         extensions: Mapping[int, Extension] | None = None,
     ) -> None:
-        self._slots = Slots(verbs, self)
-        self._requests = Requests(self._slots)
-        self._producers = Producers(self._slots, credit)
+        self.slots = Slots(verbs, self)
+        "The handlers at work, their driver and their context."
+        self._requests = Requests(self.slots)
+        self._producers = Producers(self.slots, credit)
         self._extensions = {} if extensions is None else extensions
         self._cancels: Bucket | None = None
         self._sessions: dict[int, Session] = {}
@@ -60,23 +60,19 @@ class Serving(Owner):
     @property
     def driver(self) -> Driver:
         """The connection."""
-        return self._slots.driver
-
-    @driver.setter
-    def driver(self, driver: Driver) -> None:
-        self._slots.driver = driver
+        return self.slots.driver
 
     @property
-    def context(self) -> Context:
-        """Every handler starts with a copy of it."""
-        return self._slots.context
+    def waiting(self) -> set[int]:
+        """The streams that wait for a handler."""
+        return self._requests.waiting | {one[1] for one in self._producers.queue.items}
 
     # -- requests -----------------------------------------------------------------------------------------------
 
     def opened(self, event: Opened) -> None:
         """The peer sent a request."""
         verb = event.verb
-        if verb not in self._slots.verbs:
+        if verb not in self.slots.verbs:
             self._refuse_verb(event)
             return
         if verb == "request":
@@ -89,9 +85,9 @@ class Serving(Owner):
 
     def requested(self, event: RequestsEvent) -> None:
         """The peer sent several requests together."""
-        if "request" in self._slots.verbs:
+        if "request" in self.slots.verbs:
             self._requests.add(zip(repeat("request"), event.streams, event.payloads, strict=False))
-            self._slots.driver.requested = True
+            self.slots.driver.requested = True
         else:
             super().requested(event)
 
@@ -122,13 +118,13 @@ class Serving(Owner):
 
     def task_ended(self, stream: int, task: asyncio.Task[Any]) -> None:
         """A task that was spawned for a stream has ended. One that was canceled before it began has run nothing."""
-        running = self._slots.running.get(stream)
+        running = self.slots.running.get(stream)
         if running is not None and running[1] is task:
-            self._slots.returned(stream)
+            self.slots.returned(stream)
 
     def canceled(self, stream: int) -> None:
         """The peer canceled a request: its handler ends, at its next wait."""
-        slots, queues = self._slots, (self._requests.queue, self._producers.queue)
+        slots, queues = self.slots, (self._requests.queue, self._producers.queue)
         running = slots.running.get(stream)
         if running is not None:
             self.driver.tasks.cancel(running[1])
@@ -153,23 +149,23 @@ class Serving(Owner):
 
     def failed(self, sender: Sender, error: Exception) -> None:
         """An item that a handler has produced cannot be sent: report it to the peer, and end the handler."""
-        running = self._slots.running.get(sender.id)
+        running = self.slots.running.get(sender.id)
         if running is not None and not sender.over:
-            self._slots.fail(sender.id, error)
+            self.slots.fail(sender.id, error)
             sender.stop()
             self.driver.tasks.cancel(running[1])
 
     def _refuse_verb(self, event: Opened) -> None:
-        there = ", ".join(verb for verb in self._slots.verbs if verb != "push") or "nothing"
+        there = ", ".join(verb for verb in self.slots.verbs if verb != "push") or "nothing"
         self.driver.input.consumed(len(event.payload), 1)
-        self._slots.turn_away(event.stream, Rejected(f'no handler for "{event.verb}"; handled here: {there}'))
+        self.slots.turn_away(event.stream, Rejected(f'no handler for "{event.verb}"; handled here: {there}'))
         self.driver.engine.release(event.stream)
 
     # -- the end ------------------------------------------------------------------------------------------------
 
     def ended(self) -> None:
         """The connection is over: handlers end, except those of fires, which the peer cannot repeat."""
-        slots = self._slots
+        slots = self.slots
         self._producers.queue.stop()
         self._producers.queue.clear()
         self._requests.end()
@@ -182,7 +178,7 @@ class Serving(Owner):
 
     def left(self) -> None:
         """No handler will run any more."""
-        self._slots.leave()
+        self.slots.leave()
 
     async def fired(self) -> None:
         """Wait until all fires that came have been handled."""
@@ -203,30 +199,30 @@ class Serving(Owner):
         """The peer opened a session: its handler reads and writes it. A session that it leaves open is finished."""
         driver, stream = self.driver, event.stream
         session = self._sessions[stream] = Session(driver, stream)
-        task = driver.tasks.spawn(self._serve_session(session), self.context.copy())
-        self._slots.begin("session", stream, task)
+        task = driver.tasks.spawn(self._serve_session(session), self.slots.context.copy())
+        self.slots.begin("session", stream, task)
         task.add_done_callback(lambda task: self._left_session(stream))
 
     async def _serve_session(self, session: Session) -> None:
         try:
-            await awaited(self._slots.verbs["session"](session))
+            await awaited(self.slots.verbs["session"](session))
             session.finish()
         except BaseException as error:
             if session.error is None:
-                self._slots.fail(session.stream, error)
+                self.slots.fail(session.stream, error)
             if not isinstance(error, Exception):
                 raise
 
     def _left_session(self, stream: int) -> None:
         self._sessions.pop(stream, None)
         self.driver.streams.sessions.pop(stream, None)
-        self._slots.returned(stream)
+        self.slots.returned(stream)
 
     # -- push and extensions --------------------------------------------------------------------------------
 
     def pushed(self, event: Pushed) -> None:
         """Metadata came."""
-        if (push := self._slots.verbs.get("push")) is not None:
+        if (push := self.slots.verbs.get("push")) is not None:
             self._call(partial(push, event.metadata))
 
     def extended(self, event: Extended) -> None:
@@ -234,5 +230,5 @@ class Serving(Owner):
         self._call(partial(self._extensions[event.type], event.stream, event.body))
 
     def _call(self, call: Callable[[], Any]) -> None:
-        self._in_turn = self._in_turn or CallsInTurn(self._slots)
+        self._in_turn = self._in_turn or CallsInTurn(self.slots)
         self._in_turn.add(call)

@@ -18,6 +18,7 @@ import typer
 
 from afflux.cli.exits import INTERRUPTED, usage
 from afflux.cli.inputs import duration
+from afflux.cli.streams import on_report_signal, report
 from afflux.core.errors import ApplicationError
 
 __all__ = ["GRACE", "Lines", "listen_for_signals", "serve"]
@@ -70,7 +71,8 @@ def serve(
     ] = 1,
     worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
 ) -> None:
-    """Serve one address. Prints `ready URI` when it listens; SIGINT and SIGTERM drain and stop it."""
+    """Serve one address. Prints `ready URI` when it listens. SIGINT and SIGTERM drain and stop it; SIGUSR1 prints the
+    live streams of every connection to stderr, and what each waits for."""
     if sum((demo, handler is not None, file is not None)) != 1:
         usage("serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH")
     terms = _terms(lease, resume, store, auth_file)
@@ -260,6 +262,7 @@ async def _serve(
             handler = await stack.enter_async_context(Journalled(handler, journal))
         server = await stack.enter_async_context(afflux.serve(uri, handler, reuse_port=worker is not None, **terms))
         _spare_collector()
+        on_report_signal(lambda: report(server))
         if worker is None:
             sys.stdout.write(f"ready {server.uri}\n")
             sys.stdout.flush()

@@ -7,8 +7,9 @@
 3. The first worker starts alone, so that a common error is reported once. ``ready`` is printed when all workers listen.
 4. A worker that exits is replaced after a delay that grows while workers fail early. When ``MOST_TRIES`` workers in a
    row of one slot exit before they listen, the command ends.
-5. The first signal is passed to all workers, which drain concurrently. Workers that outlive ``GRACE`` plus ``LATE_S``
-   are killed.
+5. SIGUSR1 is passed to all workers that listen: each prints its live streams.
+6. Any other signal is passed to all workers once, which drain concurrently. Workers that outlive ``GRACE`` plus
+   ``LATE_S`` are killed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from afflux.cli.exits import FAILED, USAGE, usage
+from afflux.cli.streams import on_report_signal
 from afflux.retry.backoff import Backoff
 from afflux.transports.address import parse
 from afflux.transports.tcp import require_sharing, reserved
@@ -125,6 +127,8 @@ class _Crew:
         self._slots: list[asyncio.Task[None]] = []
         self._alive: dict[asyncio.subprocess.Process, socket.socket] = {}
         "Running workers, each with the parent's end of its socket pair, which stays open while the worker runs."
+        self._ready: set[asyncio.subprocess.Process] = set()
+        "Workers that listen."
 
     async def run(self) -> signal.Signals:
         """Run until the first signal, or until a slot fails for good (typer.Exit)."""
@@ -133,6 +137,7 @@ class _Crew:
         stopped: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
         stopped.add_done_callback(lambda _: self._changed.set())
         listen_for_signals(stopped)
+        on_report_signal(self._report)
         try:
             await self._work(stopped)
             await self._stop()
@@ -145,6 +150,11 @@ class _Crew:
                 with suppress(ProcessLookupError):
                     process.kill()
         return stopped.result()
+
+    def _report(self) -> None:
+        for process in self._ready:  # another one would be ended by the signal
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGUSR1)
 
     async def _work(self, stopped: asyncio.Future[signal.Signals]) -> None:
         for wanted in (1, self._count):
@@ -207,6 +217,8 @@ class _Crew:
         try:
             await asyncio.wait((said, ended), return_when=asyncio.FIRST_COMPLETED)
             listened = monotonic() if said.done() and said.result() else None
+            if listened is not None:
+                self._ready.add(process)
             if listened is not None and not counted:
                 self._uri = said.result().decode()
                 self._listening += 1
@@ -216,6 +228,7 @@ class _Crew:
             said.cancel()
             ended.cancel()
         self._alive.pop(process).close()
+        self._ready.discard(process)
         return _Life(listened, code, f"worker {process.pid} {_ended(code)}")
 
     async def _start(self) -> asyncio.subprocess.Process:

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from time import monotonic
 from typing import Any
 
 from afflux.core.bucket import Bucket
+from afflux.core.credit import StreamStatus
 from afflux.core.engine import Engine, Leases
 from afflux.core.errors import Canceled as CanceledError
 from afflux.core.errors import Error, LeaseExpired, LimitExceeded, Rejected
@@ -195,6 +197,15 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
                     raise LimitExceeded(_JAM, rule="connection_bytes")
                 self.turn(monotonic() if more else until)
         return done()
+
+    def statuses(self) -> list[StreamStatus]:
+        """The live streams. A stream whose items wait here to be consumed waits for the application."""
+        found = self.engine.streams(room=self.room(), now=monotonic())
+        unread = {stream for stream, inbox in self.inboxes.items() if inbox.arrived}
+        return [
+            replace(one, reason="application") if one.stream in unread and one.reason == "producer" else one
+            for one in found
+        ]
 
     def tell(self, events: list[Event]) -> None:
         """Events go to those whom they concern."""

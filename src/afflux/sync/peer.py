@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from afflux.calls import Cursor, Metadata, payload_for
 from afflux.core.autocredit import Kept, check_kept
+from afflux.core.credit import StreamStatus
 from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Canceled, Error
 from afflux.core.events import Verb
@@ -225,6 +226,10 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
     def suspended(self) -> bool:
         """Whether the session has lost its link; the next verb brings it back."""
         return self._driver.away
+
+    def streams(self) -> list[StreamStatus]:
+        """The live streams: state, credit, and the reason why each stands still."""
+        return self._driver.statuses()
 
     @property
     def lease(self) -> Lease | None:

@@ -1,0 +1,93 @@
+"""SIGUSR1 to ``afflux serve``: the live streams of every connection, and what each waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import afflux
+from afflux import Limits
+from afflux.protocols.rsocket import frames
+from afflux.transports.address import parse
+from tests.cli.running import Server
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this system has no SIGUSR1")
+
+HANDLER = """
+import asyncio
+
+class Stands:
+    async def request(self, payload):
+        await asyncio.Event().wait()
+
+    async def stream(self, payload):
+        yield b"first"
+        if payload.data == b"silent":
+            await asyncio.Event().wait()
+        while True:
+            yield bytes(1000)
+"""
+SLOTS = Limits.server().streams
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_with_a_handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "stands.py").write_text(HANDLER)
+    monkeypatch.chdir(tmp_path)
+
+
+@contextmanager
+def deaf(uri: str) -> Iterator[None]:
+    """A client that requests an endless stream and reads nothing."""
+    address = parse(uri)
+    with socket.create_connection((address.host, address.port)) as sock:
+        request = frames.RequestStream(stream=1, initial_n=0x7FFFFFFF, data=b"endless")
+        sock.sendall(frames.Setup().encode(prefixed=True) + request.encode(prefixed=True))
+        yield
+
+
+async def reported(server: Server, lines: int) -> list[list[str]]:
+    """The words of each line that the server prints at SIGUSR1."""
+    errors = server.process.stderr
+    assert errors is not None
+    server.process.send_signal(signal.SIGUSR1)
+    return [(await asyncio.wait_for(asyncio.to_thread(errors.readline), 30)).split() for _ in range(lines)]
+
+
+async def test_what_each_stream_waits_for() -> None:
+    with Server("--handler", "stands:Stands") as server, deaf(server.uri):
+        async with afflux.connect(server.uri, limits=Limits.server(streams=SLOTS + 10)) as peer:
+            silent, starved = peer.stream(b"silent"), peer.stream(b"endless", credit=0)
+            await anext(silent)
+            starved.request(5)
+            assert len([await anext(starved) for _ in range(5)]) == 5
+            requests = [asyncio.ensure_future(peer.request(b"")) for _ in range(SLOTS + 1)]
+            await asyncio.sleep(0.5)
+            assert {one.reason for one in peer.streams()} == {"producer", "application"}
+            head, *lines = await reported(server, 1 + 2 + 2 + 3 + SLOTS + 1)
+            for request in requests:
+                request.cancel()
+            starved.cancel()
+            silent.cancel()
+    assert " ".join(head[-5:]) == f"2 connections, {SLOTS + 4} live streams"
+    streams = [words for words in lines if words[0].isdigit()]
+    assert len(streams) == SLOTS + 4
+    reasons = ("local", "peer", "transport", "producer")
+    waiting = {reason: [words[1] for words in streams if words[-1] == reason] for reason in reasons}
+    assert waiting["local"] == ["request"]
+    assert waiting["peer"] == ["stream"]
+    assert waiting["transport"] == ["stream"]
+    assert sorted(waiting["producer"]) == ["request"] * SLOTS + ["stream"]
+
+
+async def test_every_worker_reports() -> None:
+    with Server("--handler", "stands:Stands", "--workers", "2") as server:
+        report = await reported(server, 2)
+    assert [" ".join(words[-5:]) for words in report] == ["0 connections, 0 live streams"] * 2
+    assert len({words[2] for words in report}) == 2
