@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import afflux
@@ -114,7 +113,7 @@ class End(asyncio.Protocol):
     """One end of a link: writes down what it is told."""
 
     def __init__(self) -> None:
-        self.engine = SimpleNamespace(limits=Limits.server())  # transports of messages look there
+        self.limits = Limits.server()
         self.transport: asyncio.Transport
         self.told: list[str] = []
         "made, eof, lost."

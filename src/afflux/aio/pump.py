@@ -96,6 +96,8 @@ class Pump(Receiver):
         """The peer has ended its half: that is the end of the connection (SL-03), unless its engine has more to say."""
         state = self.state
         self.output.heard_end = True
+        if state.left:
+            return False
         state.run(state.engine.receive_eof, state.now())
         transport = state.transport
         return transport is not None and not state.engine.closed and transport.can_write_eof()
@@ -103,6 +105,8 @@ class Pump(Receiver):
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is gone. A transport that knows the reason passes an afflux error."""
         state = self.state
+        if state.left:  # it was aborted before it had this transport
+            return
         if isinstance(exc, Error) and not state.over and not state.resumable:
             state.lost = True
             state.driver.end(exc)
@@ -121,7 +125,8 @@ class Pump(Receiver):
     def pause_writing(self) -> None:
         """The transport has buffered enough: requests wait."""
         self.output.blocked = True
-        self.state.driver.calls.batch_budget = 0
+        if not self.state.left:
+            self.state.driver.calls.batch_budget = 0
         self.input.check()
 
     def resume_writing(self) -> None:
