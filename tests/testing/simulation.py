@@ -155,7 +155,7 @@ class Simulation:
                 "delay": random.choice((0.0, 0.001, 0.05, 0.3)),
                 "jitter": random.choice((0.0, 0.0, 0.2)),
                 "rate": random.choice((None, None, 20_000.0)),
-                "slices": random.choice((0, 0, 12 if self.small else 100, 300)),
+                "slices": random.choice((0, 0, 15 if self.small else 200, 500)),
             }
             for _ in range(2)
         ]
@@ -350,7 +350,7 @@ class Simulation:
         ledger = self.ledgers[number] = Ledger(
             number,
             verb,
-            items=1 if verb in ("request", "session") else random.choice((0, 1, 5, 40)),
+            items=1 if verb in ("request", "session") else random.choice((0, 1, 5, 30)),
             size=random.choice((12, 30) if self.small else (12, 30, 300, 2000)),
             fails=verb not in ("fire", "push") and random.random() < 0.2,
             slow=random.choice((0.0, 0.0, 0.2, 8.0)),
