@@ -1,6 +1,6 @@
-"""The ruler: the same work done by this library and by its peers, in one run, each end a process of its own.
+"""Benchmarks: run the same work with afflux and its peers in one run, with each end in a process.
 
-Run it with ``python -m benchmarks``. Workloads are in workloads.py, contenders in peers/, processes in pairs.py and
-child.py, the order of a run in runner.py, what is aimed at in bars.py, what came of it in figures.py. That is shown on
-the terminal by report.py, in the documentation by page.py and picture.py. No figure ever fails a test.
+Run with ``python -m benchmarks``. workloads.py defines the workloads, peers/ the contenders, pairs.py and child.py the
+processes, runner.py the order of a run, bars.py the targets, figures.py the results. report.py prints them, page.py and
+picture.py write them to the documentation. No figure ever fails a test.
 """

@@ -1,4 +1,4 @@
-"""The command line of the ruler: ``python -m benchmarks``. What is run is runner.py's, what is shown report.py's."""
+"""Parse the command line of ``python -m benchmarks``, run the benchmarks and write the results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; 0 when all that is installed could be measured, 1 when something broke, 2 for what can not be asked."""
+    """Run; return 0 if everything installed could be measured, 1 if something failed, 2 for wrong usage."""
     asked = _parser().parse_args(arguments)
     if asked.draw:
         return _publish(json.loads(RESULTS.read_text()))
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _publish(figures: dict[str, Any]) -> int:
-    """Make the page and the picture anew."""
+    """Regenerate the page and the picture."""
     PAGE.write_text(rewritten(PAGE.read_text(), figures))
     try:
         picture = draw(figures)
@@ -71,13 +71,19 @@ def _publish(figures: dict[str, Any]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="The same work by us and by our peers.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Run the same work with afflux and its peers."
+    )
     add = parser.add_argument
     add("--runs", type=int, metavar="N", help="alternating runs of everything (5; 3 with --quick)")
-    add("--quick", action="store_true", help="short measurements, for a first look")
-    add("--smoke", action="store_true", help="a little of everything once: does it run, is the count right?")
-    add("--seconds", type=float, metavar="S", help="about how long one measurement takes (0.5; 0.2 with --quick)")
-    add("--patience", type=float, default=60.0, metavar="S", help="give a measurement up after so long (60)")
+    add("--quick", action="store_true", help="short measurements, for a first impression")
+    add(
+        "--smoke",
+        action="store_true",
+        help="run a little of everything once, to check that it runs and counts correctly",
+    )
+    add("--seconds", type=float, metavar="S", help="approximate duration of one measurement (0.5; 0.2 with --quick)")
+    add("--patience", type=float, default=60.0, metavar="S", help="abandon a measurement after this time (60)")
     add("--only", nargs="+", metavar="WORKLOAD", help=f"some of: {' '.join(workload.name for workload in WORKLOADS)}")
     add("--peers", nargs="+", choices=list(PEERS), default=list(PEERS), metavar="PEER", help=f"of {' '.join(PEERS)}")
     add(
@@ -86,16 +92,23 @@ def _parser() -> argparse.ArgumentParser:
         choices=LOOPS,
         default=LOOPS,
         metavar="LOOP",
-        help=f"some of: {' '.join(LOOPS)}; who has neither runs on what it has",
+        help=f"some of: {' '.join(LOOPS)}; others run on their own loop",
     )
-    add("--out", type=Path, metavar="FILE", help="where the figures go, not into benchmarks/results.json and the docs")
-    add("--note", metavar="TEXT", help="a remark that stands with the figures, such as what else was going on")
-    add("--draw", action="store_true", help="measure nothing: make the docs' tables and picture of results.json")
+    add(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="write the figures here, instead of benchmarks/results.json and the docs",
+    )
+    add("--note", metavar="TEXT", help="a remark for the figures, such as other load on the machine")
+    add(
+        "--draw", action="store_true", help="measure nothing: regenerate the docs' tables and picture from results.json"
+    )
     return parser
 
 
 def _tell(line: str) -> None:
-    """Progress: in place on a terminal, elsewhere a line for each workload of each contender."""
+    """Print progress: in place on a terminal, elsewhere one line per workload and contender."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
     elif line:

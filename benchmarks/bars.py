@@ -1,8 +1,8 @@
-"""What is aimed at: for each workload whom to stand beside, and how many times as fast. Nothing is measured here.
+"""Define the targets: for each workload the peer to compare with and the required ratio.
 
-A bar is what has to be reached, an ambition what would be fine. Both are ratios of medians of one run under uvloop. A
-test never asserts them: what a machine is busy with decides too. ``by_cpu`` is less touched by that: the ratio of the
-CPU times of the busier end, which throughput would have if each end had a core to itself. It is told, not judged.
+A bar is a required ratio, an ambition a desired one. Both are ratios of medians of one run under uvloop. Tests never
+assert them, because they depend on the machine's load. ``by_cpu`` depends on it less: it is the ratio of the CPU times
+of the busier end, the throughput ratio if each end had a core of its own. It is reported but not judged.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ __all__ = ["BARS", "JUDGED", "MISSING", "OURSELVES", "Bar", "targets"]
 
 OURSELVES: Final = "afflux"
 JUDGED: Final = "uvloop"
-"The loop on which a ratio is judged; those of the other loops stand beside it."
+"The loop on which ratios are judged; the other loops are also reported."
 _LISTS: Final = "afflux-batches"
-"Told as well where it has a part: the same with lists of items."
+"Also reported where supported: the same with lists of items."
 
 
 class Bar(NamedTuple):
-    """One sentence of the targets."""
+    """One target."""
 
     workload: str
     beside: str
-    "The peer; this library itself for a comparison with another workload."
+    "The peer; afflux itself for a comparison with another workload."
     bar: float | None = None
-    "The ratio that has to be reached."
+    "The required ratio."
     ambition: float | None = None
-    "The ratio that would be fine."
+    "The desired ratio."
     ours: str = OURSELVES
-    "Who is judged."
+    "The contender that is judged."
     other: str = ""
-    "The other workload, when it is not the same one."
+    "The other workload, if it differs."
     measure: Literal["items", "bytes", "memory"] = "items"
-    """``items``: items a second, times theirs. ``bytes``: bytes a second, times theirs. ``memory``: what the larger of
-    both processes took beyond what it had when idle, in payloads; at most, not at least."""
+    """``items``: items per second, relative to the peer. ``bytes``: bytes per second, relative to the peer. ``memory``:
+    memory of the larger process above its idle memory, in payloads; a maximum, not a minimum."""
 
     @property
     def words(self) -> str:
-        """With what it is compared, for people."""
+        """The description of what it is compared with."""
         if self.measure == "memory":
             return "the payload, in memory"
         if self.other:
@@ -78,18 +78,18 @@ BARS: Final = (
     Bar("request-64", "jeri", bar=2, ambition=4, ours="afflux-jmux"),
     Bar("session-1m", "jeri", bar=3, ambition=10, ours="afflux-jmux"),
 )
-"Every bar, workload by workload."
+"Every bar, by workload."
 
 MISSING: Final = {
     "bridge between two protocols": "not built yet",
     "idle connections": "measured separately by make bench-many",
     "slow streams among fast ones, cost as work grows": "measured separately by make bench-scale",
 }
-"What is aimed at and not measured here, and why."
+"Targets that are not measured here, with the reason."
 
 
 def targets(figures: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each bar with what came of it: ratios by loop and a verdict, of us and, where they have a part, of lists."""
+    """Return each bar with its result: ratios by loop and a verdict, for afflux and, where supported, for lists."""
     workloads = {workload["name"]: workload for workload in figures["workloads"]}
     told = []
     for bar in BARS:
@@ -113,7 +113,7 @@ def _of_lists(bar: Bar) -> Bar:
 
 
 def _came(bar: Bar, workloads: dict[str, Any]) -> dict[str, Any]:
-    """Ratios by loop, what they would be by the CPU time alone, and the verdict."""
+    """Return the ratios by loop, the ratios by CPU time, and the verdict."""
     ratios, by_cpu = {}, {}
     for loop in LOOPS:
         ours, theirs = _both(bar, workloads, loop)
@@ -128,7 +128,7 @@ def _came(bar: Bar, workloads: dict[str, Any]) -> dict[str, Any]:
 
 
 def _both(bar: Bar, workloads: dict[str, Any], loop: str) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """The figures of both on one loop; a peer that has only one of its own is taken on that."""
+    """Return the figures of both on one loop; a peer with a single loop is compared on that one."""
     ours = workloads[bar.workload]["contenders"].get(f"{bar.ours}/{loop}")
     loops = PEERS[bar.beside].loops
     there = workloads.get(bar.other or bar.workload, {"contenders": {}})["contenders"]

@@ -1,10 +1,10 @@
-"""One end of a measurement, as a process: ``python -m benchmarks.child server|client PEER LOOP SETTINGS [PORT]``.
+"""Run one end of a measurement as a process: ``python -m benchmarks.child server|client PEER LOOP SETTINGS [PORT]``.
 
-It reads commands from standard input, a JSON object a line, and answers each with one line; the end of its input is
-its end. Before that it says one line of its own: what it has used when it listens (with its port) or is connected.
-Then a server's answer to anything is what it has used so far. A client does the work that the command names and
-answers what it counted, how long that took and what it has used. SETTINGS is "large" when payloads may be large, or
-"default". peers/js/child.js and peers/jeri/Child.java speak the same.
+Reads commands from standard input, one JSON object per line, and answers each with one line; exits at the end of its
+input. First it prints one line with its resource usage, once it listens (with its port) or is connected. A server
+answers every command with its resource usage so far. A client does the work of the command and answers with its counts,
+the duration and its resource usage. SETTINGS is "large" if payloads may be large, or "default". peers/js/child.js and
+peers/jeri/Child.java implement the same protocol.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> int:
-    """Be a server or a client until the input ends."""
+    """Run a server or a client until the input ends."""
     match arguments:
         case ["server", peer, loop, settings]:
             with asyncio.Runner(loop_factory=loop_factory(loop)) as runner:
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
 
 
 async def _serve(peer: str, large: bool) -> None:
-    """Listen, and tell what it costs whenever a line comes."""
+    """Listen, and report resource usage for each line."""
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
     descriptor = sys.stdin.fileno()
@@ -61,7 +61,7 @@ async def _serve(peer: str, large: bool) -> None:
 
 
 def _work(client: Client) -> None:
-    """Do what each line asks for."""
+    """Do the work of each line."""
     _say(_used())
     for line in sys.stdin:
         command: dict[str, Any] = json.loads(line)
@@ -79,12 +79,12 @@ def _work(client: Client) -> None:
 
 
 def _used() -> dict[str, float]:
-    """CPU seconds of this process, user and system, and the most memory it had at once, in bytes."""
+    """Return CPU seconds of this process, user and system, and its peak memory in bytes."""
     return {"cpu": time.process_time(), "peak": _peak()}
 
 
 def _peak() -> int:
-    """The high-water mark of resident memory. Not ``ru_maxrss`` where we can help it: exec inherits the parent's."""
+    """Return the peak resident memory. Not ``ru_maxrss`` if avoidable, because exec inherits the parent's."""
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -1,9 +1,9 @@
-"""What compiling gives: ``python -m benchmarks.compiled [PURE] [COMPILED]``, after ``make compiled``.
+"""Measure the effect of compiling: ``python -m benchmarks.compiled [PURE] [COMPILED]``, after ``make compiled``.
 
-Two engines in one process, coupled in memory: no socket, no loop, no task. So it shows the part that is compiled and
-nothing else; what is left of it between two processes is told by ``PYTHONPATH=build/compiled/site python -m
-benchmarks``. PURE and COMPILED are the folders in which ``afflux`` is; each run is a process of its own, in turns.
-A figure is CPU time for an item at both ends together, in nanoseconds: the median of the runs.
+Two engines in one process are connected in memory, without socket, loop or task, so only the compiled part is measured.
+For the effect between two processes run ``PYTHONPATH=build/compiled/site python -m benchmarks``. PURE and COMPILED are
+the folders that contain ``afflux``; runs alternate, each in a process. A figure is the CPU time per item of both ends
+together, in nanoseconds: the median of the runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECONDS = 0.3
 
 
 class Ends:
-    """A client's engine and a server's, and the bytes between them."""
+    """A client's and a server's engine, connected in memory."""
 
     def __init__(self) -> None:
         from afflux.core.payload import Payload
@@ -39,7 +39,7 @@ class Ends:
         self.carry(self.server, self.client)
 
     def carry(self, sender: Any, receiver: Any) -> list[Any]:
-        """Move what is queued, in reads of up to 64 KiB, and tell what it means."""
+        """Move queued bytes, in reads of up to 64 KiB, and return the events."""
         events: list[Any] = []
         while data := sender.outgoing():
             events += receiver.receive(data, 0.0)
@@ -47,7 +47,7 @@ class Ends:
 
 
 def stream(items: list[Any]) -> Callable[[], int]:
-    """Send these items on one stream, again and again; each is looked at when it has come."""
+    """Send these items on one stream repeatedly, and process each on arrival."""
     ends = Ends()
     id = ends.client.open("stream", b"", credit=0x7FFFFFFF)
     ends.carry(ends.client, ends.server)
@@ -66,7 +66,7 @@ def stream(items: list[Any]) -> Callable[[], int]:
 
 
 def request(at_once: int) -> Callable[[], int]:
-    """So many requests of 64 bytes, and their answers, as a driver does it."""
+    """Send requests of 64 bytes and their answers, like a driver."""
     from afflux.core.events import singly
     from afflux.core.payload import Payload
 
@@ -85,7 +85,7 @@ def request(at_once: int) -> Callable[[], int]:
 
 
 def channel(at_once: int) -> Callable[[], int]:
-    """Open so many streams of three items, each with a grant in between: frames of every kind."""
+    """Open streams of three items, each with a further grant: frames of every kind."""
     ends = Ends()
 
     def turn() -> int:
@@ -109,7 +109,7 @@ def channel(at_once: int) -> Callable[[], int]:
 
 
 def workloads() -> dict[str, Callable[[], int]]:
-    """Everything that is measured, by name."""
+    """All measurements, by name."""
     from afflux.core.payload import Payload
 
     return {
@@ -123,7 +123,7 @@ def workloads() -> dict[str, Callable[[], int]]:
 
 
 def measured(turn: Callable[[], int]) -> float:
-    """CPU time of one item, in nanoseconds."""
+    """Return the CPU time of one item, in nanoseconds."""
     turn()
     count, spent, start = 0, 0.0, time.process_time()
     while spent < SECONDS:
@@ -133,7 +133,7 @@ def measured(turn: Callable[[], int]) -> float:
 
 
 def run(folder: Path) -> dict[str, float]:
-    """All of it once, with the afflux of a folder."""
+    """Run all measurements once, with the afflux of a folder."""
     words = [sys.executable, __file__, "--once"]
     env = os.environ | {"PYTHONPATH": str(folder.resolve())}
     done = subprocess.run(words, env=env, stdout=subprocess.PIPE, text=True, check=True)
@@ -142,7 +142,7 @@ def run(folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure by turns and print the table."""
+    """Measure alternately and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compiled")
     parser.add_argument("folders", nargs="*", type=Path, default=[PURE, COMPILED], metavar="FOLDER")
     parser.add_argument("--runs", type=int, default=5, metavar="N", help="runs of each, in turns (5)")

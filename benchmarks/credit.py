@@ -1,23 +1,23 @@
-"""The arena of credit: fixed windows and an adaptive one, on six workloads. ``python -m benchmarks.credit``.
+"""Compare fixed windows and the adaptive one on six workloads: ``python -m benchmarks.credit``.
 
-Each measurement is three fresh processes: a server, a client, and between them a way with a delay and a bandwidth
-(credit_link.py), unless the workload is on loopback. The client consumes for some seconds from the moment it asks, so
-that the time to find a good window counts.
+Each measurement uses three fresh processes: a server, a client, and between them a link with a latency and a bandwidth
+(credit_link.py), except for workloads on loopback. The client consumes for some seconds from its request on, so the
+time to find a good window counts.
 
-**The score** was fixed before the first measurement. Throughput alone is won by unbounded credit. But a window is
-there to bound what waits between a producer and its consumer: memory, and how old an item is when it is taken. By
-Little's law these two are one: items that wait = items a second × mean age. So the score is
+**The score** was defined before the first measurement. Unbounded credit maximizes throughput alone. But a window exists
+to bound what waits between a producer and its consumer: memory, and the age of an item when it is consumed. By Little's
+law these two are equivalent: waiting items = items per second × mean age. The score is therefore
 
-    score = items a second × (1 ms / (1 ms + mean age)) ** (1/4)
+    score = items per second × (1 ms / (1 ms + mean age)) ** (1/4)
 
-It is in items a second, discounted by age: an item that is sixteen times as old has to come with twice the throughput.
-Under a millisecond, what two event loops need for a turn, age costs next to nothing. It is the "generalised power" of
-queueing theory (throughput ** 4 / delay), under its fourth root so that losing 5 % means about 5 % of throughput.
-``--weights`` shows what other exponents would have said; 0 is throughput alone.
+It is in items per second, discounted by age: an item that is sixteen times as old must come with twice the throughput.
+Ages below a millisecond, a turn of two event loops, hardly count. It is the "generalised power" of queueing theory
+(throughput ** 4 / delay) under its fourth root, so that losing 5 % means about 5 % of throughput. ``--weights`` shows
+the result with other exponents; 0 is throughput alone.
 
 **The rule**: the adaptive window beats a fixed one on a workload if the ratio of the medians of their scores is above
-1.02; from there to 0.95 it is a draw; below it loses. It has to beat every fixed window on four
-workloads at least, and lose to none.
+1.02; from there to 0.95 it is a draw; below it loses. It must beat every fixed window on at least four workloads, and
+lose to none.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SETTINGS: Final[dict[str, int | str]] = {
     "unbounded": 0x7FFFFFFF,
     "auto": "auto",
 }
-"What ``credit=`` may be, by its name in the tables."
+"Values of ``credit=``, by name in the tables."
 
 WIN, LOSS = 1.02, 0.95
 _KEPT = ("rate", "age", "age_p99", "score", "peak")
@@ -55,16 +55,16 @@ WEIGHT = 0.25
 
 
 class Workload(NamedTuple):
-    """One way and its consumers."""
+    """One link and its consumers."""
 
     name: str
     title: str
     streams: list[dict[str, Any]]
-    "For each stream the sizes of its items in turn, and its pace: (seconds, seconds an item) in turn."
+    "For each stream the sizes of its items in rotation, and its pace: (seconds, seconds per item) in rotation."
     rtt_ms: float = 0.0
-    "0 is loopback, without a way between."
+    "0 is loopback, without a link."
     rate: float = 0.0
-    "Bytes a second."
+    "Bytes per second."
 
 
 def _one(size: int, pace: float = 0.0) -> list[dict[str, Any]]:
@@ -88,7 +88,7 @@ WORKLOADS: Final = (
         20e6,
     ),
 )
-"The six, in the order of the tables."
+"The six workloads, in the order of the tables."
 
 
 def _source(size: int, burst: int, every: float) -> list[dict[str, Any]]:
@@ -102,37 +102,37 @@ OTHERS: Final = (
     Workload("quick", "5 ms, 50 MB/s, 512 B, fast consumer", _one(512), 5, 50e6),
     Workload("many", "20 ms, 20 MB/s, 32 streams of 1 KiB, fast consumers", _one(1024) * 32, 20, 20e6),
 )
-"Not part of the rule, and not looked at while the adaptive window was made: is it good at more than the six?"
+"Workloads outside of the rule, not used while the adaptive window was designed."
 
 
 def score(rate: float, age: float, weight: float = WEIGHT) -> float:
-    """Items a second, discounted by the mean age in seconds."""
+    """Return items per second, discounted by the mean age in seconds."""
     return rate * (0.001 / (0.001 + age)) ** weight
 
 
 class Process:
-    """One of the three."""
+    """One of the three processes."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def hear(self) -> dict[str, Any]:
-        """Its next line."""
+        """Return its next line."""
         if self._process.stdout is None:
             raise RuntimeError("no output")
         line = await self._process.stdout.readline()
         if not line:
-            raise RuntimeError("a process of the arena ended without a word; its errors are above")
+            raise RuntimeError("a process of the benchmark ended without output; its errors are above")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
     def say(self, command: dict[str, Any]) -> None:
-        """Tell it something."""
+        """Send it a command."""
         if self._process.stdin is not None:
             self._process.stdin.write(json.dumps(command).encode() + b"\n")
 
     async def end(self) -> None:
-        """It is not needed any more; nothing waits for what is still on its way."""
+        """Kill it without waiting for data in flight."""
         with suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
@@ -147,11 +147,11 @@ async def _start(*arguments: str) -> Process:
 
 
 async def measure(workload: Workload, setting: str, seconds: float, *, trace: bool = False) -> dict[str, Any]:
-    """One measurement, in fresh processes.
+    """Run one measurement, in fresh processes.
 
     Raises:
-        RuntimeError: a process broke.
-        TimeoutError: it took much longer than asked for.
+        RuntimeError: a process failed.
+        TimeoutError: it took much longer than requested.
     """
     processes: list[Process] = []
     try:
@@ -175,7 +175,7 @@ async def measure(workload: Workload, setting: str, seconds: float, *, trace: bo
 
 
 async def quiet() -> None:
-    """Wait until the machine has rested for a moment, with half of its processors idle; not for ever."""
+    """Wait, for a limited time, until half of the processors are idle."""
     for _ in range(_RESTS):
         before = _processors()
         await asyncio.sleep(_REST_S)
@@ -185,7 +185,7 @@ async def quiet() -> None:
 
 
 def _processors() -> tuple[int, int]:
-    """Ticks in which all processors were idle, and all ticks, since the machine was started."""
+    """Return the idle ticks and all ticks of all processors since boot."""
     ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return ticks[3] + ticks[4], sum(ticks)
 
@@ -193,7 +193,7 @@ def _processors() -> tuple[int, int]:
 async def run(
     workloads: Sequence[Workload], settings: Sequence[str], runs: int, seconds: float, rest: bool
 ) -> dict[str, Any]:
-    """Everything, in rounds; settings take turns in another order each round."""
+    """Run all measurements in rounds, in a different order in each round."""
     samples: dict[str, dict[str, list[dict[str, Any]]]] = {one.name: {s: [] for s in settings} for one in workloads}
     for workload in workloads:
         for round in range(runs):
@@ -213,7 +213,7 @@ async def run(
 
 
 def ratios(samples: dict[str, Any], workload: str, setting: str, weight: float = WEIGHT) -> float:
-    """The adaptive window's median score by that of ``setting``."""
+    """Return the median score of the adaptive window relative to that of ``setting``."""
     by_setting = samples[workload]
     mine, other = (
         median(score(one["rate"], one["age"], weight) for one in by_setting[which]) for which in ("auto", setting)
@@ -222,7 +222,7 @@ def ratios(samples: dict[str, Any], workload: str, setting: str, weight: float =
 
 
 def tables(samples: dict[str, Any], weight: float = WEIGHT) -> str:
-    """The matrix: throughput, age and score of each setting on each workload, and what the rule says."""
+    """Return the matrix: throughput, age and score of each setting on each workload, and the verdict."""
     lines = []
     titles = {one.name: one.title for one in (*WORKLOADS, *OTHERS)}
     for name, by_setting in samples.items():
@@ -243,7 +243,7 @@ def tables(samples: dict[str, Any], weight: float = WEIGHT) -> str:
 
 
 def verdict(samples: dict[str, Any], weight: float = WEIGHT) -> list[str]:
-    """What the rule says, in words."""
+    """Return the verdict of the rule as text."""
     won, lost = [], []
     for name, by_setting in samples.items():
         fixed = {setting: ratios(samples, name, setting, weight) for setting in by_setting if setting != "auto"}
@@ -266,13 +266,13 @@ def verdict(samples: dict[str, Any], weight: float = WEIGHT) -> list[str]:
 
 
 def page_of(page: str, samples: dict[str, Any]) -> str:
-    """The page about credit with these figures; of the six workloads only."""
+    """Return the credit page with these figures, of the six workloads only."""
     six = {one.name: samples[one.name] for one in WORKLOADS if one.name in samples}
     return rewritten(page, {one.name: one.title for one in WORKLOADS}, six, verdict(six)[:2])
 
 
 def _as_text(samples: dict[str, Any]) -> str:
-    """One line for each measurement, with what is looked at again."""
+    """Serialize the results, one line per measurement."""
     lines = []
     for name, by_setting in samples.items():
         settings = []
@@ -284,7 +284,7 @@ def _as_text(samples: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.credit", description=__doc__.split("\n\n")[0])
     add = parser.add_argument
     names = [one.name for one in (*WORKLOADS, *OTHERS)]
@@ -295,12 +295,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add(
         "--rest",
         action="store_true",
-        help="before each measurement wait, 15 s at most, for a machine that rests (Linux)",
+        help="before each measurement wait up to 15 s for an idle machine (Linux)",
     )
     add("--weights", action="store_true", help="also with other exponents of the age")
     add("--read", type=Path, metavar="FILE", help="measure nothing; show this file again")
     add("--page", action="store_true", help="write the table of docs/credit.md")
-    add("--out", type=Path, metavar="FILE", help="where the figures go; those of other workloads in it stay")
+    add(
+        "--out", type=Path, metavar="FILE", help="write the figures here; figures of other workloads in the file remain"
+    )
     asked = parser.parse_args(arguments)
     if not asked.read:
         chosen = [one for one in (*WORKLOADS, *OTHERS) if one.name in asked.only]

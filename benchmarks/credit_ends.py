@@ -1,8 +1,8 @@
-"""The two ends of the credit arena, each a process: ``python -m benchmarks.credit_ends server|client [PORT]``.
+"""Run an end of the credit benchmark as a process: ``python -m benchmarks.credit_ends server|client [PORT]``.
 
-The server's handler makes items as fast as it may, and writes into each the moment at which it was made. The client
-takes them for some seconds, some consumers slowly, and says how many came and how old they were when the application
-got them. Both read the same monotonic clock: they run on one machine. What is measured is credit.py's.
+The server's handler produces items as fast as it may, and writes the time of production into each. The client consumes
+them for some seconds, some consumers slowly, and reports their number and their age on arrival at the application. Both
+read the same monotonic clock, on one machine. See credit.py for the measurements.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from afflux.aio.flow import ItemStream
 __all__ = ["main"]
 
 _STAMP = 8
-"Bytes of an item that say when it was made."
+"Bytes of an item that contain its production time."
 _SOME = 8
-"The age of one in so many is kept for the percentile; the mean is of all."
+"One in this many ages is stored for the percentile; the mean includes all."
 
 
 class Handler:
-    """A source that never ends."""
+    """An endless source."""
 
     async def stream(self, payload: afflux.Payload) -> AsyncIterator[bytes]:
-        """Items of the sizes that are asked for, over and over; after each ``burst`` of them a pause."""
+        """Yield items of the requested sizes in rotation, with a pause after each ``burst``."""
         asked = json.loads(payload.data)
         pads = [bytes(size - _STAMP) for size in asked["sizes"]]
         now = time.monotonic_ns
@@ -48,7 +48,7 @@ class Handler:
 
 
 class Consumer:
-    """Takes one stream. ``pace`` is a list of (seconds, seconds an item), over and over."""
+    """Consume one stream. ``pace`` is a list of (seconds, seconds per item), in rotation."""
 
     def __init__(self, stream: ItemStream, pace: list[list[float]], trace: bool) -> None:
         self._stream = stream
@@ -58,11 +58,11 @@ class Consumer:
         self.age = 0.0
         "Of all items, in seconds."
         self.ages = array("d")
-        "Of some."
+        "Of a sample."
         self.sizes: list[tuple[float, int, int]] | None = [] if trace else None
 
     async def run(self, start: float, end: float) -> None:
-        """Take items until ``end``."""
+        """Consume items until ``end``."""
         clock = time.monotonic_ns
         phases = _phases(self._pace, start, end)
         until, delay = next(phases)
@@ -91,7 +91,7 @@ class Consumer:
 
 
 def _phases(pace: list[list[float]], start: float, end: float) -> Any:
-    """When each phase ends, and the seconds an item in it."""
+    """Yield the end of each phase, and its seconds per item."""
     at = start
     while True:
         for seconds, delay in pace:
@@ -125,7 +125,7 @@ async def _client(port: int) -> None:
         if command.get("trace"):
             answer["trace"] = [one.sizes for one in consumers]
         print(json.dumps(answer), flush=True)
-        sys.stdin.readline()  # the way and the server are ended first: nobody waits for what is under way
+        sys.stdin.readline()  # the link and the server are stopped first: no one waits for data in flight
 
 
 async def _server() -> None:
@@ -144,7 +144,7 @@ def _peak() -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Be one of the two."""
+    """Run one of the two ends."""
     match arguments:
         case ["server"]:
             asyncio.run(_server())

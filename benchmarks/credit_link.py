@@ -1,12 +1,12 @@
-"""A long way, as a process of its own: what goes through takes half a round trip, and no more than fits the wire.
+"""Simulate a long link as a process, with a latency and a bandwidth.
 
-``python -m benchmarks.credit_link PORT RTT_MS BYTES_PER_S`` listens on a free port of loopback, says it, and passes
-each connection on to PORT. It ends with its input. Real TCP on both sides; nothing is lost and nothing is reordered.
+``python -m benchmarks.credit_link PORT RTT_MS BYTES_PER_S`` listens on a free loopback port, prints it, and forwards
+each connection to PORT. It exits at the end of its input. Both sides are real TCP; nothing is lost or reordered.
 
-1. Each direction is a wire: bytes leave one after the other at BYTES_PER_S, and arrive half a round trip later.
-2. Before the wire stands a router whose buffer holds one round trip of the wire, as the classical rule has it. When it
-   is full we stop reading, and TCP tells the sender: what else it sends waits in its own socket.
-3. Who does not read what arrives holds the wire up, as a receiver's closed TCP window does.
+1. Each direction is a wire: bytes leave in sequence at BYTES_PER_S, and arrive half a round trip later.
+2. In front of the wire is a router whose buffer is one round trip of the wire, the classical rule. When it is full,
+   reading stops, and TCP makes the sender buffer further bytes in its own socket.
+3. A receiver that does not read blocks the wire, like a closed TCP window.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import cast
 __all__ = ["Link", "main", "serve"]
 
 _SLICE_S = 0.001
-"Bytes are passed on in slices of so much of the wire's time."
+"Bytes are forwarded in slices of this time on the wire."
 _SOCKET_BYTES = 0x10000
-"What the socket behind the router takes beside it; the kernel would grow it to many round trips."
+"Socket buffer behind the router; the kernel would enlarge it to many round trips."
 _SEGMENT_BYTES = 1448
-"As on a real way. On loopback a segment would be as large as that buffer, and TCP would wait a second now and then."
+"Segment size of a real link. On loopback a segment would fill that buffer, and TCP would sometimes wait for a second."
 
 
 class Wire:
-    """One direction: when which bytes arrive. Time is an argument."""
+    """One direction: computes when bytes arrive. Time is an argument."""
 
     def __init__(self, delay: float, rate: float) -> None:
         self._delay = delay
@@ -41,31 +41,31 @@ class Wire:
         self._under_way: deque[tuple[float, bytes]] = deque()
 
     def put(self, data: bytes, now: float) -> None:
-        """The sender hands bytes over."""
+        """Accept bytes from the sender."""
         for start in range(0, len(data), self._slice):
             piece = data[start : start + self._slice]
             self._free_at = max(self._free_at, now) + len(piece) / self._rate
             self._under_way.append((self._free_at + self._delay, piece))
 
     def take(self, now: float) -> bytes:
-        """What has arrived."""
+        """Return bytes that have arrived."""
         arrived = []
         while self._under_way and self._under_way[0][0] <= now:
             arrived.append(self._under_way.popleft()[1])
         return b"".join(arrived)
 
     def due(self) -> float | None:
-        """When the next bytes arrive; None when none are under way."""
+        """Return when the next bytes arrive; None if none are in flight."""
         return self._under_way[0][0] if self._under_way else None
 
     def full_until(self, now: float) -> float | None:
-        """When the router has room again; None when it has."""
+        """Return when the router has room again; None if it has room."""
         waiting = (self._free_at - now) * self._rate - self._router
         return now + waiting / self._rate + _SLICE_S if waiting > 0 else None
 
 
 class Side(asyncio.Protocol):
-    """One connection of the two; what it reads goes over ``wire`` to ``other``."""
+    """One connection of the two; its input goes over ``wire`` to ``other``."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -92,18 +92,18 @@ class Side(asyncio.Protocol):
             self._loop.call_at(then, self._read_on)
 
     def pause_writing(self) -> None:
-        """The other end does not read: what arrives for it has to wait."""
+        """The other end does not read: arriving bytes must wait."""
         if self.other is not None:
             self.other._held = True
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """The other end reads again."""
         if self.other is not None:
             self.other._held = False
             self.other._deliver()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The end travels behind the last bytes."""
+        """Send the end of the stream after the last bytes."""
         self._ended = True
         self._deliver()
 
@@ -117,7 +117,7 @@ class Side(asyncio.Protocol):
                 self._loop.call_later(_SLICE_S, self._read_on)
 
     def _deliver(self) -> None:
-        """Pass on what has arrived, and come back for the rest."""
+        """Forward what has arrived, and schedule the rest."""
         out = self.other.transport if self.other is not None else None
         if self._held or out is None:
             return
@@ -135,7 +135,7 @@ class Side(asyncio.Protocol):
 
 
 class Link:
-    """Where the far side is, and how far."""
+    """The address of the far side, and its distance."""
 
     def __init__(self, port: int, rtt: float, rate: float) -> None:
         self._port = port
@@ -144,7 +144,7 @@ class Link:
         self._dialling: set[asyncio.Task[None]] = set()
 
     def near(self) -> Side:
-        """A client connects: connect to the server for it."""
+        """Connect to the server for a new client."""
         near, far = (Side(Wire(self._rtt / 2, self._rate)) for _ in range(2))
         near.other, far.other = far, near
         task = asyncio.get_running_loop().create_task(self._dial(far))
@@ -165,7 +165,7 @@ class Link:
 
 
 async def serve(port: int, rtt: float, rate: float, said: Callable[[int], None], ended: asyncio.Future[None]) -> None:
-    """Pass connections on to ``port`` until ``ended``; ``said`` hears where we listen."""
+    """Forward connections to ``port`` until ``ended``; call ``said`` with the listening port."""
     link = Link(port, rtt, rate)
     server = await asyncio.get_running_loop().create_server(link.near, "127.0.0.1", 0)
     said(server.sockets[0].getsockname()[1])
@@ -189,7 +189,7 @@ async def _until_input_ends(port: int, rtt: float, rate: float) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Be a link until the input ends."""
+    """Run a link until the input ends."""
     if len(arguments) != 3:
         print("usage: python -m benchmarks.credit_link PORT RTT_MS BYTES_PER_S", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""The part of docs/credit.md that is made of ``credit.json``: the adaptive window beside the fixed ones."""
+"""Generate the table of docs/credit.md from ``credit.json``: the adaptive window compared with fixed ones."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "credit.md"
 
 
 def rewritten(page: str, titles: dict[str, str], samples: dict[str, Any], verdict: list[str]) -> str:
-    """The page with its table made anew; ``verdict`` is what the rule says.
+    """Return the page with a new table; ``verdict`` is the result of the rule.
 
     Raises:
-        ValueError: the marks are not there.
+        ValueError: the marks are missing.
     """
     header = ["workload", "`auto`", "best fixed window", "256, the default", "unbounded"]
     lines = [header, ["---", *("---:" for _ in header[1:])]]

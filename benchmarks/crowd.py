@@ -1,9 +1,8 @@
-"""One end of a measurement of many: ``python -m benchmarks.crowd server|client LOOP N [URI ...]``.
+"""Run one end of a many-connections measurement: ``python -m benchmarks.crowd server|client LOOP N [URI ...]``.
 
-``N`` is how many connections, or streams on one connection, there will be. It reads commands from standard input, a
-JSON object a line, and answers each with one line; the end of its input is its end. A server says first where it
-listens. A client does what the command names, and says what it has counted. All answers say what the process has used
-since the last one.
+``N`` is the number of connections, or of streams on one connection. Reads commands from standard input, one JSON object
+per line, and answers each with one line; exits at the end of its input. A server first prints its addresses. A client
+executes the command and reports its counts. All answers include the resource usage since the previous one.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from benchmarks.peers.base import loop_factory
 __all__ = ["PORTS", "main", "room"]
 
 PORTS = 20_000
-"Connections from one address to another: the system has no more ports for them than about 28,000."
+"Connections between two addresses: the system has only about 28,000 ports."
 
 _AT_ONCE = 64
-"Connections that are being made at the same time."
+"Connections that are opened concurrently."
 _SPARE = 64
-"Descriptors that a process needs beside its connections."
+"Descriptors that a process needs in addition to its connections."
 
 
 def main(arguments: list[str]) -> int:
-    """Be a server or a client until the input ends."""
+    """Run a server or a client until the input ends."""
     match arguments:
         case ["server", loop, n]:
             work = _serve(int(n))
@@ -50,7 +49,7 @@ def main(arguments: list[str]) -> int:
 
 
 def room(wanted: int) -> int:
-    """Raise the limit of descriptors as far as it goes; say how many connections fit under it."""
+    """Raise the limit of descriptors as far as possible; return how many connections fit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         hard = max(hard, wanted + _SPARE)
@@ -62,7 +61,7 @@ def room(wanted: int) -> int:
 
 
 def _limits(n: int) -> afflux.Limits:
-    """The defaults, but for the few that would stand in the way of so many."""
+    """Return the default limits, except those that would prevent so many connections."""
     return afflux.Limits.server(
         connections=max(10_000, n),
         connections_per_address=None,
@@ -73,7 +72,7 @@ def _limits(n: int) -> afflux.Limits:
 
 
 class _Responder:
-    """Answers requests; a stream has as many items as its request says."""
+    """Answer requests; a stream has as many items as its request says."""
 
     async def request(self, payload: afflux.Payload) -> afflux.Payload:
         return payload
@@ -84,7 +83,7 @@ class _Responder:
 
 
 async def _serve(n: int) -> None:
-    """Listen at as many addresses as the clients need, and tell what it costs whenever a line comes."""
+    """Listen on as many addresses as the clients need, and report resource usage for each line."""
     async with AsyncExitStack() as stack:
         servers = [
             await stack.enter_async_context(afflux.serve(f"tcp://127.0.0.{number}:0", _Responder(), limits=_limits(n)))
@@ -97,7 +96,7 @@ async def _serve(n: int) -> None:
 
 
 async def _work(n: int, uris: list[str]) -> None:
-    """Do what each line asks for."""
+    """Execute each line."""
     crowd = _Crowd(uris, _limits(n))
     meter = _Meter()
     async for command in _commands():
@@ -107,7 +106,7 @@ async def _work(n: int, uris: list[str]) -> None:
 
 
 class _Crowd:
-    """The client's connections and streams. Every method says how many answers, items or ends it has counted."""
+    """The client's connections and streams. Every method returns its count of answers, items or ends."""
 
     def __init__(self, uris: list[str], limits: afflux.Limits) -> None:
         self._uris = uris
@@ -116,11 +115,11 @@ class _Crowd:
         self._streams: list[afflux.ItemStream] = []
 
     async def do_nothing(self) -> int:
-        """Say what was used."""
+        """Return the resource usage."""
         return 0
 
     async def do_connect(self, n: int, keepalive: float) -> int:
-        """Make ``n`` connections more, and see that the last of them is heard."""
+        """Open ``n`` more connections, and check that the last one is served."""
 
         async def one(number: int) -> None:
             uri = self._uris[number // PORTS]
@@ -130,7 +129,7 @@ class _Crowd:
         return n if (await self._peers[-1].request(b"x")).data == b"x" else 0
 
     async def do_request(self, rounds: int) -> int:
-        """One request after the other, ``rounds`` of them on every connection."""
+        """Send ``rounds`` requests in sequence on every connection."""
         answers = 0
 
         async def one(number: int) -> None:
@@ -143,17 +142,17 @@ class _Crowd:
         return answers
 
     async def do_open(self, n: int, items: int) -> int:
-        """Open ``n`` streams more on the first connection, each of ``items`` items, and take the first of each."""
+        """Open ``n`` more streams of ``items`` items on the first connection, and consume the first item of each."""
         peer, first = self._peers[0], len(self._streams)
         self._streams += [peer.stream(b"%d" % items, credit=0) for _ in range(n)]
         return await self._take(self._streams[first:])
 
     async def do_items(self) -> int:
-        """One item of each stream."""
+        """Consume one item of each stream."""
         return await self._take(self._streams)
 
     async def do_end(self) -> int:
-        """The last item of each stream, and its end behind it."""
+        """Consume the last item of each stream, and its end."""
         ended = await self._take(self._streams)
         for stream in self._streams:
             ended -= len([item async for item in stream])
@@ -166,12 +165,12 @@ class _Crowd:
         return sum([len((await anext(stream)).data) == 64 for stream in streams])
 
     async def close(self) -> None:
-        """End every connection."""
+        """Close every connection."""
         await asyncio.gather(*(peer.close() for peer in self._peers))
 
 
 async def _in_turns(one: Callable[[int], Awaitable[None]], n: int) -> None:
-    """Do something for each number below ``n``, a few at a time."""
+    """Run a coroutine for each number below ``n``, a few concurrently."""
 
     async def some(numbers: Iterator[int]) -> None:
         for number in numbers:
@@ -184,7 +183,7 @@ async def _in_turns(one: Callable[[int], Awaitable[None]], n: int) -> None:
 
 
 async def _commands() -> AsyncIterator[dict[str, Any]]:
-    """The lines of standard input."""
+    """Yield the lines of standard input."""
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
@@ -197,13 +196,13 @@ async def _commands() -> AsyncIterator[dict[str, Any]]:
 
 
 class _Meter:
-    """What this process uses."""
+    """The resource usage of this process."""
 
     def __init__(self) -> None:
         self._cpu, self._time = time.process_time(), time.perf_counter()
 
     def used(self) -> dict[str, float]:
-        """CPU seconds, user and system, and seconds since the last call; resident memory now, in bytes."""
+        """Return CPU seconds, user and system, and seconds since the last call; current resident memory in bytes."""
         answer = {"cpu": time.process_time() - self._cpu, "s": time.perf_counter() - self._time}
         gc.collect()
         with open("/proc/self/statm") as file:

@@ -1,7 +1,7 @@
-"""What came of a run, as it stands in ``results.json``: all that is shown is made of this. Nothing is shown here.
+"""Compute the content of ``results.json``, from which everything else is generated.
 
-Every figure is the median of its runs; a ratio is the ratio of two medians. CPU and memory are of each process, server
-and client. In ``cpu_s_per_million`` a million is of requests or items; in ``cpu_s_per_gb`` a GB is of data (10^9).
+Every figure is the median of its runs; a ratio is the ratio of two medians. CPU and memory are per process, server and
+client. ``cpu_s_per_million`` refers to a million requests or items, ``cpu_s_per_gb`` to a GB of data (10^9).
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from benchmarks.workloads import Workload
 __all__ = ["RESULTS", "as_text", "figures_of", "machine"]
 
 RESULTS = Path(__file__).resolve().parent / "results.json"
-"The figures that the documentation shows."
+"The figures of the documentation."
 
 _TELLING = ("MALLOC_", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONDEVMODE", "PYTHONASYNCIODEBUG")
-"Settings that change the figures. Paths of the machine are nobody's business."
+"Environment settings that change the figures. Paths are not recorded."
 
 _SIDES = ("server", "client")
 _MIB = 0x100000
 
 
 def figures_of(plan: Plan, results: Results, about: dict[str, Any]) -> dict[str, Any]:
-    """Everything."""
+    """Return all figures."""
     figures = {
         **about,
         "runs": plan.runs,
@@ -94,7 +94,7 @@ def _figure(workload: Workload, contender: Contender, samples: list[Sample], res
 
 
 def _ratios(workload: Workload, contender: Contender, rate: float, results: Results) -> dict[str, float]:
-    """How many times its figure ours is: on its own loop, or on each of ours when it is the only one that it has."""
+    """Return the ratio of afflux's figure to this one, on the same loop or on each of afflux's loops."""
     alone = len(PEERS[contender.peer].loops) == 1 if contender.peer in PEERS else False
     loops = LOOPS if alone else (contender.loop,)
     ratios = {}
@@ -128,7 +128,7 @@ def _not_run(plan: Plan, results: Results) -> Iterator[str]:
 
 
 def machine(plan: Plan) -> dict[str, Any]:
-    """Where and when, and with what."""
+    """Return the machine, the date and the versions."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu": _cpu(),
@@ -164,6 +164,6 @@ def _versions(plan: Plan) -> dict[str, str]:
 
 
 def as_text(figures: dict[str, Any]) -> str:
-    """The figures as JSON; a row of small things is on one line."""
+    """Serialize the figures as JSON, with small objects on one line."""
     text = json.dumps(figures, indent=1)
     return re.sub(r"[\[{][^\[\]{}]{,400}[\]}]", lambda found: re.sub(r"\n +", " ", found[0]), text) + "\n"

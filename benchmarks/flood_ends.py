@@ -1,7 +1,7 @@
-"""The two clients of a flood, as processes: ``python -m benchmarks.flood_ends honest WIRE PORT`` echoes until its input
+"""Run a client of a flood as a process: ``python -m benchmarks.flood_ends honest WIRE PORT`` echoes until its input
 ends, and ``… attack FLOOD PORT SECONDS ATTACKERS`` runs one flood from several threads. Both answer with one JSON line.
 
-Bytes are made by hand, sockets are plain. What a flood is measured by is in floods.py.
+The bytes are handcrafted and the sockets are plain. See floods.py for the measurements.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MIMES = bytes((len(_COMPOSITE),)) + _COMPOSITE + b"\x12application/binary"
 SETUP = _rsocket(0, 1, struct.pack("!HHII", 1, 0, 20_000, 90_000) + _MIMES)
 _OLD_SETUP = _old(0, 1, struct.pack("!III", 0, 500, 30_000) + b"\x01a\x01a")
 _GREEDY = b"Jmux\x01\x00\x00\x00"
-"A Jmux client that lets the server send without end."
+"A Jmux client header that allows the server unbounded sending."
 _PATIENT = b"Jmux\x01\x00\x80\x00"
 _HELLO = b"\x01\x00\x00"
 _SLOW = b"\xfe\x00\x00\x05\x04slow"
@@ -78,17 +78,17 @@ Lines = Callable[[], Iterator[bytes]]
 
 @dataclass(frozen=True)
 class Flood:
-    """What an attacker writes, again and again."""
+    """What an attacker writes repeatedly."""
 
     wire: str
     what: str
     says: Lines
     reads: bool = False
-    "Whether it takes what the server answers."
+    "Whether the attacker reads the server's answers."
     sockets: int = 1
-    "Connections of one attacker at once."
+    "Concurrent connections of one attacker."
     lives: int = 0
-    "Messages after which a connection is reset and made anew; 0: as long as the server lets it."
+    "Messages after which a connection is reset and reopened; 0: as long as the server allows."
 
 
 def _endless(first: bytes, each: Callable[[int], bytes]) -> Lines:
@@ -193,15 +193,15 @@ FLOODS: dict[str, Flood] = {
         ),
     ),
 }
-"Name to flood."
+"Floods by name."
 
 
 # -- the attackers ------------------------------------------------------------------------------------------------
 
 
 class Attacker(threading.Thread):
-    """One thread with one or more connections; it begins anew whenever the server ends one, until its time has come:
-    ``until`` of 0 stops it."""
+    """One thread with one or more connections; reopens connections that the server closes, until it ends. ``until``
+    of 0 stops it."""
 
     def __init__(self, flood: Flood, port: int, until: float) -> None:
         super().__init__(daemon=True)
@@ -249,7 +249,7 @@ class _Link:
         self.sock.setblocking(False)
 
     def step(self, attacker: Attacker) -> bool:
-        """Write what goes; False when the connection is over."""
+        """Write as much as possible; return False if the connection has ended."""
         self.moved = False
         try:
             if not self.left:
@@ -268,7 +268,7 @@ class _Link:
         return self._heard() and not (self.flood.lives and self.said > self.flood.lives)
 
     def _heard(self) -> bool:
-        """Read, or look whether the server has ended the connection without reading more than that takes."""
+        """Read, or check for the server's close without reading more than necessary."""
         try:
             data = self.sock.recv(65_536) if self.flood.reads else self.sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -278,7 +278,7 @@ class _Link:
         return bool(data)
 
     def close(self) -> None:
-        """A reset."""
+        """Reset the connection."""
         try:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         except OSError:
@@ -303,7 +303,7 @@ def _attack(name: str, port: int, seconds: float, attackers: int) -> dict[str, A
 
 
 class _Honest:
-    """One connection that echoes 100 bytes at a time. A request that is not answered rightly ends the process."""
+    """One connection that echoes 100 bytes at a time. A wrong or missing answer ends the process."""
 
     def __init__(self, wire: str, port: int) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port))
@@ -317,7 +317,7 @@ class _Honest:
         self.sizes: dict[int, int] = {}
 
     def exactly(self, size: int) -> bytes:
-        """So many bytes."""
+        """Read exactly this number of bytes."""
         data = self.file.read(size)
         if len(data) < size:
             raise EOFError("the server has ended the honest connection")
@@ -352,7 +352,7 @@ class _Honest:
                 raise EOFError(f"message {first:#x}: {self.exactly(number)!r}")
 
     def _rsio(self, number: int, data: bytes) -> bytes:
-        """A subscription of one element of 100 bytes."""
+        """Subscribe to one element of 100 bytes."""
         self.sock.sendall(_subscribe(number, b"count:1:100", 1))
         element = b""
         while True:
@@ -382,7 +382,7 @@ class _Honest:
 
 
 def _honest(wire: str, port: int) -> None:
-    """Echo, and tell the times of each stretch between two lines of the input."""
+    """Echo, and report the times between two input lines."""
     client, times = _Honest(wire, port), list[float]()
     for number in count():
         data = b"%d" % number
@@ -414,7 +414,7 @@ def _say(answer: dict[str, Any]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Be one of the two."""
+    """Run one of the two clients."""
     match arguments:
         case ["honest", wire, port]:
             _honest(wire, int(port))

@@ -1,6 +1,6 @@
-"""The handler of the servers that are flooded: the demo responder, with large answers beside it.
+"""The handler of flooded servers: the demo responder plus large answers.
 
-Requests "at once" and "later" are answered by 4 MiB, the latter by a handler that awaits something first.
+Requests "at once" and "later" are answered by 4 MiB, the latter by a handler that first awaits.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _SIZE = 4 << 20
 
 
 class Handler(Responder):
-    """What ``afflux serve --handler`` runs."""
+    """The handler for ``afflux serve --handler``."""
 
     async def request(self, payload: Payload) -> Payload:
-        """A large answer, or what the demo responder answers."""
+        """Return a large answer, or that of the demo responder."""
         if payload.data == b"at once":
             return Payload(b"." * _SIZE)
         if payload.data == b"later":

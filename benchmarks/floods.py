@@ -1,9 +1,9 @@
-"""The command line of floods: ``python -m benchmarks.floods``. What floods cost a server, beside one honest client.
+"""Measure what floods cost a server and an honest client: ``python -m benchmarks.floods``.
 
-Each flood has a server process of its own (``afflux serve`` with default limits), a process of several attackers, and
-an honest client that echoes all the while in a third. Memory is the server's resident memory from ``/proc``: its peak
-and what is left after the attackers have gone, above what it was with the honest client alone. The bar: an attacker
-costs no more than ``connection_bytes`` and a tenth; nothing the honest client asks stays unanswered.
+Each flood has its own server process (``afflux serve`` with default limits), a process with several attackers, and a
+third process with an honest client that echoes throughout. Memory is the server's resident memory from ``/proc``: its
+peak, and the rest after the attackers have left, above the memory with the honest client alone. The bar: an attacker
+costs at most ``connection_bytes`` and a tenth, and every request of the honest client is answered.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from benchmarks.runner import Plan
 __all__ = ["RESULTS", "figures_of", "main", "measure", "report"]
 
 RESULTS: Final = Path(__file__).resolve().parent / "floods.json"
-"The figures of the last whole run."
+"The figures of the last complete run."
 
 _ROOT = Path(__file__).resolve().parent.parent
 _MI = 1 << 20
 _OVER = 1.1
-"What an attacker may cost, in connection_bytes."
+"Maximum cost of an attacker, in connection_bytes."
 _AFTER = 1.0
-"Seconds without attackers, until memory is looked at again."
+"Seconds without attackers before memory is read again."
 _STEP = 0.02
-"Seconds between two looks at the server's memory."
+"Seconds between two readings of the server's memory."
 
 
 class _Process:
-    """A process that is told lines and answers with lines."""
+    """A process that answers lines with lines."""
 
     def __init__(self, *words: str) -> None:
         pipe = subprocess.PIPE
@@ -50,7 +50,7 @@ class _Process:
         )
 
     def hear(self) -> str:
-        """The next line.
+        """Return the next line.
 
         Raises:
             Failure: the process has ended.
@@ -61,7 +61,7 @@ class _Process:
         raise Failure(f"{self.popen.args}: {self.popen.communicate()[1][-500:]}")
 
     def ask(self) -> dict[str, Any]:
-        """What it has found since it was asked last."""
+        """Return its findings since the last call."""
         assert self.popen.stdin is not None
         try:
             self.popen.stdin.write("\n")
@@ -72,7 +72,7 @@ class _Process:
         return answer
 
     def end(self) -> None:
-        """Take it away."""
+        """Stop the process."""
         self.popen.kill()
         self.popen.communicate()
 
@@ -87,7 +87,7 @@ def _started(*words: str) -> Iterator[_Process]:
 
 
 def measure(name: str, seconds: float, attackers: int) -> dict[str, Any]:
-    """One flood.
+    """Run one flood.
 
     Raises:
         Failure: the server has ended, or the honest client was not served.
@@ -138,7 +138,7 @@ def measure(name: str, seconds: float, attackers: int) -> dict[str, Any]:
 
 
 def _resident(process: _Process) -> int:
-    """Bytes of the process that are in memory."""
+    """Return the resident memory of a process in bytes."""
     try:
         pages = Path(f"/proc/{process.popen.pid}/statm").read_text().split()[1]
     except (OSError, IndexError):
@@ -151,7 +151,7 @@ def _round(times: dict[str, Any]) -> dict[str, float]:
 
 
 def figures_of(found: dict[str, dict[str, Any]], seconds: float, attackers: int) -> dict[str, Any]:
-    """All of it, ready for JSON, with the worst flood and whether each stays below its bar."""
+    """Return all results for JSON, with the worst flood and whether each is below its bar."""
     if not found:
         return {"floods": {}}
     bar = round(Limits.server().connection_bytes * _OVER / _MI, 1)
@@ -172,7 +172,7 @@ def figures_of(found: dict[str, dict[str, Any]], seconds: float, attackers: int)
 
 
 def report(figures: dict[str, Any]) -> str:
-    """A table for a terminal."""
+    """Return a table for a terminal."""
     header = (
         "flood",
         "wire",
@@ -213,7 +213,7 @@ def report(figures: dict[str, Any]) -> str:
 
 
 def run(names: Sequence[str], seconds: float, attackers: int, told: Callable[[str], None]) -> dict[str, Any]:
-    """Several floods, one after the other."""
+    """Run several floods in sequence."""
     found: dict[str, dict[str, Any]] = {}
     failed: dict[str, str] = {}
     for name in names:
@@ -227,12 +227,14 @@ def run(names: Sequence[str], seconds: float, attackers: int, told: Callable[[st
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, show, and write the figures of a whole run."""
+    """Measure, print, and write the figures of a complete run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.floods", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=tuple(FLOODS), default=tuple(FLOODS), metavar="FLOOD")
-    parser.add_argument("--seconds", type=float, default=3.0, help="how long each flood goes on")
-    parser.add_argument("--attackers", type=int, default=4, help="connections that flood at the same time")
-    parser.add_argument("--out", type=Path, default=None, help="where the figures go; floods.json for a whole run")
+    parser.add_argument("--seconds", type=float, default=3.0, help="duration of each flood")
+    parser.add_argument("--attackers", type=int, default=4, help="concurrent attackers")
+    parser.add_argument(
+        "--out", type=Path, default=None, help="write the figures here; default for a complete run: floods.json"
+    )
     asked = parser.parse_args(arguments)
     figures = run(asked.only, asked.seconds, asked.attackers, lambda text: print(text, file=sys.stderr))
     if figures["floods"]:

@@ -1,8 +1,8 @@
-"""What is measured of a crowd: connections that do nothing, streams on one connection. The command is many.py's.
+"""Measure idle connections, and many streams on one connection. See many.py for the command.
 
-Server and client are two processes on loopback, crowd.py's; this one tells them what to do. Memory is what is resident
-(``/proc``), above what each process had before; what the kernel keeps for its sockets is not in it. CPU time is user
-and system. A count that is wrong, or a connection that is missing, is a failure.
+Server and client are two processes on loopback (crowd.py), controlled by this one. Memory is resident memory
+(``/proc``) above that of each process before; kernel memory of sockets is not included. CPU time is user and system. A
+wrong count or a missing connection is a failure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KI, _MI = 1024, 1024 * 1024
 _ITEMS = 6
 "Items of each stream."
 _REQUESTS = 1000
-"Requests beside open streams: what one event costs."
+"Requests with open streams: the cost of one event."
 
 
 class Cost(NamedTuple):
@@ -36,12 +36,12 @@ class Cost(NamedTuple):
     client: float
 
     def times(self, factor: float) -> Cost:
-        """In another unit, or for each of many."""
+        """Return it in another unit, or divided by a count."""
         return Cost(self.server * factor, self.client * factor)
 
 
 class Used(NamedTuple):
-    """What one end has used for a step, and holds behind it."""
+    """The resource usage of one end for a step."""
 
     cpu: float
     "Seconds, user and system."
@@ -51,35 +51,35 @@ class Used(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What came of one command."""
+    """The result of one command."""
 
     server: Used
     client: Used
     seconds: float
     connections: int
-    "How many the server has."
+    "Connections of the server."
 
     def cpu(self, n: int) -> Cost:
         """CPU time for each of ``n``, in microseconds."""
         return Cost(self.server.cpu, self.client.cpu).times(1e6 / n)
 
     def memory(self, before: Step, n: int) -> Cost:
-        """What each of ``n`` takes, in KiB: memory is compared with what there was before them."""
+        """Memory of each of ``n`` in KiB, above that of the time before."""
         return Cost(self.server.rss - before.server.rss, self.client.rss - before.client.rss).times(1 / n / _KI)
 
 
 @dataclass(slots=True)
 class Ends:
-    """A server and a client, spoken to in turn."""
+    """A server and a client, controlled alternately."""
 
     server: End
     client: End
 
     async def do(self, what: str, expected: int = 0, **arguments: Any) -> Step:
-        """Let the client do something.
+        """Send the client a command.
 
         Raises:
-            Failure: the client has not counted what was expected.
+            Failure: the client's count is wrong.
         """
         client = await self.client.ask({"do": what, "with": arguments})
         server = await self.server.ask({})
@@ -92,7 +92,7 @@ class Ends:
 
 @asynccontextmanager
 async def ends(loop: str, n: int) -> AsyncIterator[Ends]:
-    """Fresh processes; both have ended after the context."""
+    """Start fresh processes; both have ended after the context."""
     with tempfile.TemporaryFile() as server_errors, tempfile.TemporaryFile() as client_errors:
         started = [server := await _start(["server", loop, str(n)], server_errors)]
         try:
@@ -117,28 +117,28 @@ async def _start(arguments: list[str], errors: IO[bytes]) -> End:
 
 @dataclass(slots=True, kw_only=True)
 class Idle:
-    """What ``n`` connections have cost."""
+    """The cost of ``n`` connections."""
 
     n: int
     per_second: float
-    "Connections made in a second."
+    "Connections opened per second."
     connect: Cost
-    "CPU time of making one, in microseconds."
+    "CPU time per new connection, in microseconds."
     fresh: Cost
-    "Memory of one that has done nothing, in KiB."
+    "Memory per connection before its first request, in KiB."
     minute: Cost
-    "CPU seconds of a minute in which nothing happens but keepalives, of all of them."
+    "CPU seconds of all connections in a minute with keepalives only."
     worked: Cost
-    "Memory of one that has had a request, in KiB."
+    "Memory per connection after a request, in KiB."
     total: Cost
     "Resident memory of the whole process, in MiB."
 
 
 async def connections(loop: str, n: int, seconds: float, keepalive: float) -> Idle:
-    """``n`` connections: made, left alone for ``seconds``, and asked once each.
+    """Open ``n`` connections, leave them idle for ``seconds``, and send one request on each.
 
     Raises:
-        Failure: one of them was lost, or something was not counted.
+        Failure: a connection was lost, or a count is wrong.
     """
     async with ends(loop, n) as both:
         await both.do("connect", 1, n=1, keepalive=keepalive)  # what is done once: imports, the first buffers
@@ -166,27 +166,27 @@ async def connections(loop: str, n: int, seconds: float, keepalive: float) -> Id
 
 @dataclass(slots=True, kw_only=True)
 class Open:
-    """What ``n`` streams of one connection have cost. CPU time is in microseconds."""
+    """The cost of ``n`` streams on one connection. CPU time is in microseconds."""
 
     n: int
     open: Cost
-    "Opening one, with its first item."
+    "Opening a stream, with its first item."
     memory: Cost
-    "Memory of one that waits for credit, in KiB."
+    "Memory per stream that waits for credit, in KiB."
     beside: Cost
-    "A request and its answer, while they are all open."
+    "A request and its answer, with all streams open."
     item: Cost
-    "A grant of one, and the item, on each in turn."
+    "A grant of one and the item, for each stream."
     end: Cost
-    "The same with the end behind it."
+    "The same, with the end of the stream."
 
 
 async def streams(loop: str, n: int, rounds: int) -> Open:
-    """``n`` streams at once on one connection: opened, an item on each, and another, and their ends; medians of some
+    """Open ``n`` concurrent streams on one connection, consume two further items of each and the end; medians of some
     rounds.
 
     Raises:
-        Failure: something was not counted.
+        Failure: a count is wrong.
     """
     async with ends(loop, n) as both:
         await both.do("connect", 1, n=1, keepalive=20.0)

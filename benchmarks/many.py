@@ -1,7 +1,7 @@
-"""The command line of many: ``python -m benchmarks.many``. 10,000 connections that do nothing, 10,000 streams on one
-connection, several workers. What is measured is py's and workers.py's, what is shown many_report.py's.
+"""Measure many connections and streams: ``python -m benchmarks.many``. 10,000 idle connections, 10,000 streams on one
+connection, several workers. See idle.py and workers.py for the measurements, many_report.py for the output.
 
-Bars are about memory and about being able to at all. CPU time and workers have none: they are told.
+Bars apply to memory and to feasibility. CPU time and workers are reported without bars.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ from benchmarks.workers import AT_ONCE, SPREAD, Compared, Load, compare
 __all__ = ["RESULTS", "Asked", "figures_of", "main", "measure", "targets"]
 
 RESULTS: Final = Path(__file__).resolve().parent / "many.json"
-"The figures that the documentation shows."
+"The figures of the documentation."
 
 PARTS: Final = ("connections", "streams", "workers")
 _WHOLE: Final = 10_000
-"What the bars are about."
+"The size to which the bars apply."
 
 
 @dataclass(slots=True, kw_only=True)
 class Asked:
-    """What to run."""
+    """The parts to run."""
 
     parts: Sequence[str] = PARTS
     loops: Sequence[str] = LOOPS
     connections: int = _WHOLE
     streams: Sequence[int] = (100, 1000, _WHOLE)
-    "How many at once, one after the other."
+    "Concurrent streams, in sequence."
     rounds: int = 3
     "Of streams."
     seconds: float = 20.0
-    "How long nothing happens: one keepalive of each connection."
+    "Duration of the idle phase: one keepalive of each connection."
     keepalive: float = 20.0
     workers: Sequence[int] = (1, 2)
     load: Load = field(default_factory=Load)
     not_run: list[str] = field(default_factory=list)
-    "What is left out, and why."
+    "Return which parts are omitted, and why."
 
 
 async def measure(asked: Asked, told: Callable[[str], None]) -> dict[str, Any]:
-    """What came of it, part by part: ready for JSON. Parts that were not asked for are empty.
+    """Return the results of each part for JSON. Parts that were not requested are empty.
 
     Raises:
-        Failure: something was lost, or not counted.
+        Failure: a connection was lost, or a count is wrong.
     """
     found: dict[str, Any] = {part: {} for part in PARTS}
     for loop in asked.loops:
@@ -79,7 +79,7 @@ async def measure(asked: Asked, told: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Both ends by name, and no more digits than mean something."""
+    """Return both ends by name, rounded to meaningful digits."""
     return {
         name: {end: round(cost, 3) for end, cost in value._asdict().items()}
         if isinstance(value, Cost)
@@ -115,7 +115,7 @@ def _workers(found: Compared, load: Load) -> dict[str, Any]:
 
 
 class _Bar(NamedTuple):
-    """One sentence of the targets."""
+    """One target."""
 
     what: str
     part: str
@@ -123,7 +123,7 @@ class _Bar(NamedTuple):
     ambition: float | None
     at: Literal["least", "most"]
     of: Callable[[Any], float | None]
-    "What was measured, of that part's figures on one loop; None if it was of something less."
+    "Extracts the measured value from the figures of one loop; None if the run was smaller."
 
 
 def _memory(found: Any) -> float | None:
@@ -142,7 +142,7 @@ _BARS: Final = (
 
 
 def targets(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each bar, with what came of it by loop and a verdict."""
+    """Return each bar with its values by loop and a verdict."""
     told = []
     for bar in _BARS:
         there = {loop: value for loop, one in found[bar.part].items() if (value := bar.of(one)) is not None}
@@ -171,7 +171,7 @@ def _verdict(bar: _Bar, value: float | None) -> str:
 
 
 def figures_of(asked: Asked, found: dict[str, Any], note: str | None = None) -> dict[str, Any]:
-    """Everything."""
+    """Return all figures."""
     contenders = [Contender(OURSELVES, loop) for loop in asked.loops]
     about = machine(Plan(contenders=contenders, workloads=(), runs=asked.load.runs, seconds=0.0, patience=0.0))
     del about["versions"]["rsocket"], about["versions"]["grpcio"]  # no peer has a part in this
@@ -183,12 +183,12 @@ def figures_of(asked: Asked, found: dict[str, Any], note: str | None = None) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; 0 when all that was asked for could be measured, and whatever the verdicts are."""
+    """Run; return 0 if everything requested could be measured, whatever the verdicts."""
     words = _parser().parse_args(arguments)
     if words.draw:
         return _publish(json.loads(RESULTS.read_text(encoding="utf-8")))
     if not Path("/proc/self/statm").exists():
-        print("memory and CPU time are read from /proc, which is not here", file=sys.stderr)
+        print("memory and CPU time are read from /proc, which this system does not have", file=sys.stderr)
         return 1
     asked = _asked(words)
     figures = figures_of(asked, {part: {} for part in PARTS}, words.note)  # the load is that of before
@@ -213,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _asked(words: argparse.Namespace) -> Asked:
-    """What the command line asks for, as far as open files allow."""
+    """Return the plan of the command line, within the limit of open files."""
     asked = Asked(parts=words.only, loops=words.loops, connections=words.connections, streams=_counts(words.streams))
     asked.seconds, asked.keepalive, asked.workers = words.seconds, words.keepalive, words.workers
     if words.smoke:
@@ -232,7 +232,7 @@ def _counts(most: int) -> list[int]:
 
 
 def _publish(figures: dict[str, Any]) -> int:
-    """Make the page anew."""
+    """Regenerate the page."""
     PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), figures), encoding="utf-8")
     print("\nbenchmarks/many.json and docs/how-to/many.md tell the same", file=sys.stderr)
     return 0
@@ -243,20 +243,20 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART", help=f"some of: {' '.join(PARTS)}")
     add("--connections", type=int, default=_WHOLE, metavar="N", help="connections of one client process (10,000)")
-    add("--streams", type=int, default=_WHOLE, metavar="N", help="the most streams on one connection (10,000)")
-    add("--seconds", type=float, default=20.0, metavar="S", help="how long nothing happens (20: one keepalive)")
+    add("--streams", type=int, default=_WHOLE, metavar="N", help="maximum streams on one connection (10,000)")
+    add("--seconds", type=float, default=20.0, metavar="S", help="duration of the idle phase (20: one keepalive)")
     add("--keepalive", type=float, default=20.0, metavar="S", help="seconds between keepalives (20)")
-    add("--workers", type=int, nargs="+", default=[1, 2], metavar="N", help="how many, one after the other (1 2)")
+    add("--workers", type=int, nargs="+", default=[1, 2], metavar="N", help="numbers of workers, in sequence (1 2)")
     add("--loops", nargs="+", choices=LOOPS, default=list(LOOPS), metavar="LOOP", help=f"some of: {' '.join(LOOPS)}")
-    add("--smoke", action="store_true", help="50 of each, and a moment of load: does it run, is all counted?")
-    add("--out", type=Path, metavar="FILE", help="where the figures go, not into benchmarks/many.json and the docs")
-    add("--note", metavar="TEXT", help="a remark that stands with the figures, such as what else was going on")
-    add("--draw", action="store_true", help="measure nothing: make the docs' tables of benchmarks/many.json")
+    add("--smoke", action="store_true", help="50 of each and a short load, to check that it runs and counts correctly")
+    add("--out", type=Path, metavar="FILE", help="write the figures here, instead of benchmarks/many.json and the docs")
+    add("--note", metavar="TEXT", help="a remark for the figures, such as other load on the machine")
+    add("--draw", action="store_true", help="measure nothing: regenerate the docs' tables from benchmarks/many.json")
     return parser
 
 
 def _tell(line: str) -> None:
-    """Progress, in place on a terminal."""
+    """Print progress in place on a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 

@@ -1,7 +1,4 @@
-"""How the figures of many.py are shown: on the terminal, and in the part of docs/how-to/many.md that is made of them.
-
-Nothing is measured or judged here. The same rows make both.
-"""
+"""Render the figures of many.py on the terminal and in docs/how-to/many.md, from the same rows."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ _OF_STREAMS: Final = (
     ("CPU time per request with all streams open, µs", "beside"),
 )
 _TELLING: Final = 1000
-"Streams whose memory can be seen in that of a process."
+"Minimum number of streams whose memory is visible in that of a process."
 _KINDS: Final = {"request": "requests", "stream": "items"}
 
 
@@ -47,7 +44,7 @@ class Table(NamedTuple):
 
 
 def report(figures: dict[str, Any]) -> str:
-    """All of it, for a terminal."""
+    """Return the report for a terminal."""
     parts = [" ".join([f"{_where(figures)}.", *words.doubts(figures)])]
     parts += [f"{one.title}\n{table(one.header, one.rows)}" for one in _tables(figures)]
     parts += [f"{spread}." for spread in _spread(figures)]
@@ -57,16 +54,16 @@ def report(figures: dict[str, Any]) -> str:
 
 
 def rewritten(page: str, figures: dict[str, Any]) -> str:
-    """The page with its part made anew.
+    """Return the page with a new section.
 
     Raises:
-        ValueError: the marks are not there.
+        ValueError: the marks are missing.
     """
     return between(page, "benchmarks/many.json", "make bench-many", section(figures))
 
 
 def section(figures: dict[str, Any]) -> str:
-    """All of it, for the page."""
+    """Return the section for the page."""
     parts = [" ".join([f"{_where(figures)}.", *words.doubts(figures)])]
     for one in _tables(figures):
         parts += [f"**{one.title}**", _markdown(one)]

@@ -1,5 +1,4 @@
-"""The part of a page that is made of measured figures: it stands between two marks, which name the file and the
-command."""
+"""Replace the generated section of a page: it is between two marks, which name the file and the command."""
 
 from __future__ import annotations
 
@@ -7,10 +6,10 @@ __all__ = ["between"]
 
 
 def between(page: str, source: str, command: str, section: str) -> str:
-    """The page with ``section`` between its marks.
+    """Return the page with ``section`` between its marks.
 
     Raises:
-        ValueError: the marks are not there.
+        ValueError: the marks are missing.
     """
     first, last = f"<!-- made of {source} by {command}: begin -->\n", "<!-- end -->\n"
     before, begin, rest = page.partition(first)

@@ -1,4 +1,4 @@
-"""The part of docs/benchmarks.md that is made of ``results.json``: between two marks, the same for the same figures."""
+"""Generate the section of docs/benchmarks.md from ``results.json``, deterministically."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 
 
 def rewritten(page: str, figures: dict[str, Any]) -> str:
-    """The page with its part made anew.
+    """Return the page with a new section.
 
     Raises:
-        ValueError: the marks are not there.
+        ValueError: the marks are missing.
     """
     return between(page, "benchmarks/results.json", "make bench", section(figures))
 
 
 def section(figures: dict[str, Any]) -> str:
-    """Where it was measured, the targets, where others are ahead, and every figure."""
+    """Return the environment, the targets, the workloads in which others are faster, and every figure."""
     other = next(loop for loop in LOOPS if loop != JUDGED)
     parts = [
         " ".join(_where(figures)),
@@ -81,7 +81,7 @@ def _targets(figures: dict[str, Any]) -> str:
 
 
 def _unbroken(cell: str) -> str:
-    """A sign stays on the line of its figure, however narrow the column."""
+    """Keep a sign and its figure on one line, however narrow the column."""
     return re.sub("([≥≤×]) ", "\\1\u00a0", cell)
 
 
@@ -92,7 +92,7 @@ def _judged(came: dict[str, Any]) -> str:
 
 
 def _ahead(figures: dict[str, Any]) -> Iterator[str]:
-    """Every peer that did more than we on the judged loop; the skeleton, which is no peer, is one line."""
+    """List every peer that was faster than afflux on the judged loop; the skeleton, not a peer, is one line."""
     peers, skeleton = [], []
     for workload in figures["workloads"]:
         for name, figure in workload["contenders"].items():
@@ -114,7 +114,7 @@ def _ahead(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _by_peer(figures: dict[str, Any], loop: str, cell: Callable[[Any, Any, float | None], str]) -> str:
-    """A row for each workload, a column for each peer that ran on this loop, or on the only one it has."""
+    """Return a row per workload, and a column per peer that ran on this loop or has only one."""
     columns = {}
     ours_first = sorted(PEERS.items(), key=lambda item: not item[0].startswith(OURSELVES))
     for peer, entry in ours_first:

@@ -1,4 +1,4 @@
-"""A server process and a client process, and the conversation with both. What they are told is the runner's."""
+"""Start a server process and a client process, and communicate with both. See runner.py for the commands."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["End", "Failure", "Pair", "Sample", "pair", "start"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 _GRACE_S = 1.0
-"What a process may take to end when its input has ended."
+"Seconds that a process may take to exit after the end of its input."
 
 
 class Failure(Exception):
-    """A measurement that can not be used, with the reason for the report."""
+    """An unusable measurement, with the reason for the report."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,40 +36,40 @@ class Sample:
     seconds: float
     "Wall time, from the first call to the last item counted."
     client_cpu: float
-    "CPU seconds of the client process meanwhile."
+    "CPU seconds of the client process during that time."
     server_cpu: float
-    "The same of the server process."
+    "CPU seconds of the server process during that time."
     client_peak: int
-    "The most memory the client process has had by then, in bytes."
+    "Peak memory of the client process so far, in bytes."
     server_peak: int
-    "The same of the server process."
+    "Peak memory of the server process so far, in bytes."
     client_idle: int = 0
-    "The most memory the client process had when it was connected, before it did anything."
+    "Peak memory of the client process when connected, before any work."
     server_idle: int = 0
-    "The same of the server process, when it listened."
+    "Peak memory of the server process when listening."
 
     @property
     def rate(self) -> float:
-        """Requests or items a second."""
+        """Requests or items per second."""
         return self.amount / self.seconds
 
     def as_dict(self) -> dict[str, float]:
-        """For the results."""
+        """Return the sample for the results."""
         return {name: round(value, 6) for name, value in asdict(self).items()}
 
 
 class End:
-    """One process, spoken to in lines of JSON."""
+    """One process that communicates in lines of JSON."""
 
     def __init__(self, process: asyncio.subprocess.Process, errors: IO[bytes]) -> None:
         self._process = process
         self._errors = errors
 
     async def hear(self) -> dict[str, Any]:
-        """The next line that it says.
+        """Return its next line.
 
         Raises:
-            Failure: it said nothing and ended; the last line of its errors says why.
+            Failure: it exited without a line; the text is the last line of its errors.
         """
         if self._process.stdout is None:
             raise Failure("the process has no output")
@@ -80,13 +80,13 @@ class End:
         return answer
 
     async def ask(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Say one line and hear the answer."""
+        """Send one line and return the answer."""
         if self._process.stdin is not None:
             self._process.stdin.write(json.dumps(command).encode() + b"\n")
         return await self.hear()
 
     async def end(self) -> None:
-        """End its input, and the process with it."""
+        """Close its input, which ends the process."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -97,7 +97,7 @@ class End:
             await self._process.wait()
 
     def _last_words(self) -> str:
-        """The last line that says something: groups of exceptions end with rules and with how many more there are."""
+        """Return the last informative line: exception groups end with rulers and counts."""
         self._errors.seek(0)
         lines = [line.strip(" |+-") for line in self._errors.read().decode(errors="replace").splitlines()]
         telling = (line[:200] for line in reversed(lines) if line.strip(".") and not line.endswith("more exceptions"))
@@ -105,7 +105,7 @@ class End:
 
 
 class Pair:
-    """A client connected to its server. Made by ``pair``."""
+    """A client connected to its server. Created by ``pair``."""
 
     def __init__(self, server: End, client: End, idle: tuple[int, int]) -> None:
         self._server = server
@@ -113,10 +113,10 @@ class Pair:
         self._idle = idle
 
     async def measure(self, workload: Workload, amount: int) -> Sample:
-        """Do so much of a workload.
+        """Run an amount of a workload.
 
         Raises:
-            Failure: it broke, or what arrived is not exactly what was asked for.
+            Failure: it failed, or what arrived is not exactly what was requested.
         """
         before = await self._server.ask({})
         client = await self._client.ask(workload.command(amount))
@@ -139,10 +139,10 @@ class Pair:
 
 @asynccontextmanager
 async def pair(contender: Contender, large: bool = False) -> AsyncIterator[Pair]:
-    """Fresh processes for one contender; both have ended after the context. ``large``: so may payloads be.
+    """Start fresh processes for one contender; both have ended after the context. ``large``: allow large payloads.
 
     Raises:
-        Failure: one of them did not come up.
+        Failure: one of them did not start.
     """
     with tempfile.TemporaryFile() as server_errors, tempfile.TemporaryFile() as client_errors:
         settings = "large" if large else "default"
@@ -159,7 +159,7 @@ async def pair(contender: Contender, large: bool = False) -> AsyncIterator[Pair]
 
 
 async def start(command: list[str], errors: IO[bytes]) -> End:
-    """A process that listens to what it is told; it belongs to the caller, who ends it."""
+    """Start a process that reads commands; the caller must end it."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=errors, cwd=_ROOT)
     return End(process, errors)

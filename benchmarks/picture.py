@@ -1,8 +1,8 @@
-"""The picture of ``results.json``: an SVG that is legible on light and dark pages. Nothing is measured or judged here.
+"""Draw ``results.json`` as an SVG that is legible on light and dark pages.
 
-A panel for each workload, a row for each contender: a bar on a logarithmic scale, then the figure itself, how many
-times it ours is, the CPU seconds of both processes and their peak memory. What it was drawn from is told in its
-``desc`` as a digest, so that a test sees whether it belongs to the figures.
+Each workload is a panel, each contender a row: a bar on a logarithmic scale, its figure, afflux's ratio to it, the CPU
+seconds of both processes and their peak memory. ``desc`` contains a digest of the figures, by which a test checks that
+the picture matches them.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _ROWS: Final = {
     "rsocket": ("rsocket, PyPI", "#94a3b8"),
     "skeleton": ("(skeleton)", "#d6dce5"),
 }
-"Who is shown, from top to bottom: name and colour."
+"The contenders from top to bottom: name and colour."
 
 _TEXT, _FAINT, _LINE, _PAPER = "#0f172a", "#64748b", "#e2e8f0", "#ffffff"
 _DARK: Final = {_TEXT: "#e2e8f0", _FAINT: "#9aa8bc", _LINE: "#334155", _PAPER: "#0f172a", "#d6dce5": "#475569"}
-"What becomes of colours where the reader's system is dark. The paper goes with them, so either is legible anywhere."
+"Colours in dark mode. The background changes with them, so the picture is legible either way."
 
 _WIDTH, _ROW, _FONT = 472, 17, 11.5
 _BAR: Final = (112, 216)
-"Where bars begin and end: clear of the longest name, and of the widest figure, in fonts that are wider than ours."
+"Horizontal range of the bars, clear of the longest name and the widest figure, even in wider fonts."
 _COLUMNS: Final = {"rate": 298, "times": 356, "cpu": 416, "memory": _WIDTH}
-"Where the figures end."
+"Right edge of the figures."
 _TITLE: Final = {
     "fontSize": 17,
     "subtitleFontSize": _FONT,
@@ -67,7 +67,7 @@ _SETTINGS: Final = {
 
 
 def panels(figures: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is drawn: title, rows and scale of each workload."""
+    """Return what is drawn: title, rows and scale of each workload."""
     drawn = []
     for workload in figures["workloads"]:
         if rows := list(_rows(workload)):
@@ -100,13 +100,13 @@ def _rows(workload: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def digest(figures: dict[str, Any]) -> str:
-    """What tells whether a picture belongs to the figures."""
+    """Return the digest by which a picture is matched to its figures."""
     shown = [panels(figures), *(figures[name] for name in ("cpu", "cores", "runs", "date"))]
     return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
 
 
 def draw(figures: dict[str, Any]) -> str:
-    """The SVG.
+    """Return the SVG.
 
     Raises:
         ImportError: altair or vl-convert-python is not installed.
@@ -124,7 +124,7 @@ def draw(figures: dict[str, Any]) -> str:
 
 
 def _notes(alt: Any, figures: dict[str, Any]) -> Any:
-    """What the columns mean, and where it was measured."""
+    """Draw the legend of the columns, and the environment."""
     lines = [
         f"{OURSELVES} ×: how many times that figure {OURSELVES} reaches, item by item",
         "CPU s/M, s/GB: seconds for a million items or a GB, both processes",
@@ -141,7 +141,7 @@ def _notes(alt: Any, figures: dict[str, Any]) -> Any:
 
 
 def _panel(alt: Any, panel: dict[str, Any]) -> Any:
-    """One workload."""
+    """Draw one workload."""
     low, high = panel["scale"]
     scale = alt.Scale(type="log", domain=[low, high], range=list(_BAR), nice=False)
     names = [row["name"] for row in panel["rows"]]
@@ -169,7 +169,7 @@ def _panel(alt: Any, panel: dict[str, Any]) -> Any:
 
 
 def _finished(svg: str, figures: dict[str, Any]) -> str:
-    """With paper, the colours of the dark, and what it was drawn from."""
+    """Add the background, the dark colours and the digest."""
     opening, rest = re.sub(r"\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}", svg).split(">", 1)
     night = "".join(f'[{part}="{day}"]{{{part}:{dark}}}' for day, dark in _DARK.items() for part in ("fill", "stroke"))
     about = escape(f"{len(figures['workloads'])} workloads, measured on {figures['date'][:10]}")

@@ -1,7 +1,4 @@
-"""What the terminal is told: a block for each workload, what became of the targets, what did not run.
-
-It is made of the figures of figures.py. Nothing is measured or judged here.
-"""
+"""Print the figures on a terminal: one block per workload, the targets, and what did not run."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ __all__ = ["not_run", "report", "table"]
 
 
 def report(figures: dict[str, Any]) -> str:
-    """All of it."""
+    """Return the complete report."""
     parts = ["\n".join(_heading(figures))]
     parts += [_block(workload, figures["runs"]) for workload in figures["workloads"] if workload["contenders"]]
     if any(entry["ratios"] for entry in figures["targets"]):
@@ -27,7 +24,7 @@ def report(figures: dict[str, Any]) -> str:
 
 
 def not_run(figures: dict[str, Any]) -> str:
-    """What was not measured, and why."""
+    """Return what was not measured, and why."""
     lines = ["not run, or not to the end (* after a figure: fewer runs)", *figures["not_run"]]
     return "\n  ".join(lines) + "\n"
 
@@ -43,7 +40,7 @@ def _heading(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _block(workload: dict[str, Any], runs: int) -> str:
-    """Who did a workload: throughput, what it cost, and how many times its throughput ours is on each loop."""
+    """Return the block of a workload: throughput, cost, and afflux's ratio on each loop."""
     unit = "GB" if workload["in_bytes"] else "million"
     over = [f"{OURSELVES} on {loop}, over it" for loop in LOOPS]
     header = [workload["title"], "median", f"CPU s a {unit}, server+client", "peak MiB, server+client", *over]
@@ -64,7 +61,7 @@ def _block(workload: dict[str, Any], runs: int) -> str:
 
 
 def _targets(figures: dict[str, Any]) -> str:
-    """Each bar, what was measured, and whether it is met."""
+    """Return each bar, its measured ratio and verdict."""
     titles = {workload["name"]: workload["title"] for workload in figures["workloads"]}
     other = next(loop for loop in LOOPS if loop != JUDGED)
     header = [
@@ -101,7 +98,7 @@ def _targets(figures: dict[str, Any]) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need; the first is text, the others are figures."""
+    """Format columns to their widths; the first is text, the others are figures."""
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
     lines = []
     for row in (header, ["-" * width for width in widths], *rows):

@@ -1,11 +1,11 @@
-"""The order of a run: rounds of every workload by every contender in turn. Processes are pairs.py's, words report.py's.
+"""Run every workload with every contender, in alternating rounds.
 
-1. Each measurement has a fresh server and a fresh client process, warmed up by a tenth of the work, and by as many
-   seconds of it as a compiler needs that works while the program runs (``Entry.warm_s``).
-2. Contenders take turns within a workload, in another order each round: what else the machine does meets them all.
-3. The amount of work is found once for each contender and workload, so that it takes about ``seconds``; every round
-   then does the same amount.
-4. A measurement that takes longer than ``patience`` is given up, and so are all further ones of the same kind.
+1. Each measurement has a fresh server and a fresh client process, warmed up by a tenth of the work, and by the seconds
+   that a just-in-time compiler needs (``Entry.warm_s``).
+2. Contenders alternate within a workload, in a different order in each round, so that other load affects them alike.
+3. The amount of work is determined once for each contender and workload, so that it takes about ``seconds``; every
+   round then does the same amount.
+4. A measurement that takes longer than ``patience`` is abandoned, and further ones of the same kind are skipped.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ class Plan:
     workloads: Sequence[Workload]
     runs: int
     seconds: float
-    "About how long one measurement takes."
+    "Approximate duration of one measurement."
     patience: float
-    "Seconds after which one is given up."
+    "Seconds after which a measurement is abandoned."
 
 
 @dataclass(slots=True)
 class Results:
-    """What came of it."""
+    """The results of a run."""
 
     samples: dict[tuple[str, Contender], list[Sample]] = field(default_factory=dict)
-    "By name of the workload and contender."
+    "By workload name and contender."
     failures: dict[tuple[str, Contender], str] = field(default_factory=dict)
-    "Why something has no samples, or fewer."
+    "Reasons for missing samples."
     absent: dict[Contender, str] = field(default_factory=dict)
-    "Who could not run at all, and why."
+    "Contenders that could not run, and why."
 
 
 async def measure_all(plan: Plan, told: Callable[[str], None]) -> Results:
-    """Run the plan; ``told`` hears of each step."""
+    """Run the plan; ``told`` is called for each step."""
     results = Results()
     contenders = _present(plan.contenders, results)
     amounts: dict[tuple[str, Contender], int] = {}
@@ -69,14 +69,14 @@ async def measure_all(plan: Plan, told: Callable[[str], None]) -> Results:
                         sample = await processes.measure(workload, amounts[key])
                         results.samples.setdefault(key, []).append(sample)
                 except TimeoutError:
-                    results.failures[key] = f"given up after {plan.patience:.0f} s"
+                    results.failures[key] = f"abandoned after {plan.patience:.0f} s"
                 except Failure as failure:
                     results.failures[key] = str(failure)
     return results
 
 
 async def smoke_all(plan: Plan, told: Callable[[str], None]) -> Results:
-    """Do a little of everything once, with as few processes as can be: does it run, is the count right?"""
+    """Run a little of everything once with few processes, to check that it runs and counts correctly."""
     results = Results()
     for contender in _present(plan.contenders, results):
         able = [workload for workload in plan.workloads if PEERS[contender.peer].why_not(workload) is None]
@@ -94,7 +94,7 @@ async def _smoke(
     results: Results,
     told: Callable[[str], None],
 ) -> None:
-    """One pair of processes, several workloads."""
+    """Run several workloads in one pair of processes."""
     workload = workloads[0]
     try:
         async with asyncio.timeout(patience), pair(contender, large) as processes:
@@ -102,7 +102,7 @@ async def _smoke(
                 told(f"{workload.title}: {contender}")
                 results.samples[workload.name, contender] = [await processes.measure(workload, workload.smoke)]
     except TimeoutError:
-        results.failures[workload.name, contender] = f"given up after {patience:.0f} s"
+        results.failures[workload.name, contender] = f"abandoned after {patience:.0f} s"
     except Failure as failure:
         results.failures[workload.name, contender] = str(failure)
 
@@ -118,7 +118,7 @@ def _present(contenders: Sequence[Contender], results: Results) -> list[Contende
 
 
 def _turned(contenders: list[Contender], round: int) -> list[Contender]:
-    """Another one goes first in each round, and every other round goes backwards."""
+    """Return the order of a round: rotated, and reversed in every other round."""
     if not contenders:
         return []
     first = round % len(contenders)
@@ -127,7 +127,7 @@ def _turned(contenders: list[Contender], round: int) -> list[Contender]:
 
 
 async def _warm_up(processes: Pair, workload: Workload, plan: Plan, warm_s: float, amount: int | None) -> int:
-    """Work until a good part of the time has gone by, and ``warm_s`` at least; say how much work fills the time."""
+    """Run until a large part of the time has passed, at least ``warm_s``; return how much work fills the time."""
     least, most = workload.least, _MOST_BYTES // workload.size
     first = await processes.measure(workload, least)  # what is done once: imports, the first buffers
     worked, tried = first.seconds, least if amount is None else max(least, amount // 10)

@@ -1,9 +1,9 @@
-"""What size and number cost: ``python -m benchmarks.scale``. Large payloads, streams beside others, work that grows.
+"""Measure large payloads, neighbouring streams and growing work: ``python -m benchmarks.scale``.
 
-Server and client are two processes on loopback, scale_child.py's; what they do is scale_work.py's, and how the figures
-are shown is scale_report.py's. Every round does everything once, in another order each time; a figure is the median of
-its rounds, and a ratio that of two medians. Memory is what a fresh process held at most above what it had before, in
-payloads. Everything is counted by the application that receives it: a wrong count is a failure, and no figure.
+Server and client are two processes on loopback (scale_child.py); scale_work.py defines the work and scale_report.py the
+output. Every round measures everything once, in alternating order; a figure is the median of its rounds, and a ratio
+that of two medians. Memory is the peak of a fresh process above its initial memory, in payloads. The receiving
+application counts everything: a wrong count is a failure, not a figure.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from benchmarks.scale_report import PAGE, report, rewritten
 __all__ = ["RESULTS", "Asked", "figures_of", "main", "measure", "targets"]
 
 RESULTS: Final = Path(__file__).resolve().parent / "scale.json"
-"The figures that the documentation shows."
+"The figures of the documentation."
 
 _MI = 1 << 20
 _FAST = 64
-"Streams beside another one."
+"Number of streams next to another one."
 OTHERS: Final = ("stalled", "slow", "big")
 
 
@@ -48,9 +48,9 @@ class Asked:
     runs: int = 5
     payloads: Sequence[int] = (16 * _MI, 256 * _MI)
     bytes: int = 512 * _MI
-    "Of 64 KiB items, and of large payloads, in one measurement; one payload at least."
+    "Bytes of 64 KiB items and of large payloads in one measurement; at least one payload."
     big: int = 256 * _MI
-    "The payload beside fast streams."
+    "Bytes of the payload next to fast streams."
     beside: int = 500_000
     "Items of fast streams in one measurement."
     items: Sequence[int] = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -63,11 +63,11 @@ class Sample(NamedTuple):
     """One measurement."""
 
     rate: float
-    "Items a second."
+    "Items per second."
     cpu: float
-    "CPU seconds an item, of the busier end."
+    "CPU seconds per item, of the busier end."
     server: float
-    "Bytes of memory at most, above what there was."
+    "Peak memory in bytes above the initial memory."
     client: float
 
 
@@ -78,7 +78,7 @@ class Ends:
         self._server, self._client = server, client
 
     async def do(self, what: str, size: int, expected: int | None = None, times: int = 1, **given: Any) -> Sample:
-        """Do one piece of work so many times, and say what it came to in all.
+        """Run one kind of work ``n`` times and return the totals.
 
         Raises:
             Failure: the count is wrong.
@@ -99,7 +99,7 @@ class Ends:
 
 @asynccontextmanager
 async def ends(loop: str, payload: int, streams: int) -> AsyncIterator[Ends]:
-    """Fresh processes; both have ended after the context."""
+    """Start fresh processes; both have ended after the context."""
 
     def command(role: str, *more: object) -> list[str]:
         return [sys.executable, "-m", "benchmarks.scale_child", role, loop, str(payload), str(streams), *map(str, more)]
@@ -119,14 +119,14 @@ async def ends(loop: str, payload: int, streams: int) -> AsyncIterator[Ends]:
 
 Key = tuple[str, int]
 Samples = dict[Key, list[Sample]]
-"By what was done, and how large or how many it was."
+"By kind of work, and size or number."
 
 
 async def measure(asked: Asked, told: Callable[[str], None]) -> Samples:
-    """Run it.
+    """Run everything.
 
     Raises:
-        Failure: something broke, or was not counted.
+        Failure: something failed, or a count is wrong.
     """
     found: Samples = {}
     for run in range(asked.runs):
@@ -143,7 +143,7 @@ async def measure(asked: Asked, told: Callable[[str], None]) -> Samples:
 
 
 async def _big(asked: Asked, size: int, back: int, found: Samples) -> None:
-    """Large payloads beside 64 KiB items: the same processes for both speeds, fresh ones where memory counts."""
+    """Compare large payloads with 64 KiB items: the same processes for both speeds, fresh ones where memory counts."""
     n, small = max(1, asked.bytes // size), max(1, asked.bytes // 0x10000)
     for what in ("answer", "items")[::back]:
         async with ends(asked.loop, size, _FAST) as both:
@@ -155,7 +155,7 @@ async def _big(asked: Asked, size: int, back: int, found: Samples) -> None:
 
 
 async def _beside(asked: Asked, run: int, found: Samples) -> None:
-    """The same 64 streams alone, and beside each of the others."""
+    """Measure the same 64 streams alone, and next to each of the others."""
     others = ("", *OTHERS)
     async with ends(asked.loop, asked.big, 2 * _FAST) as both:
         n = asked.beside
@@ -168,7 +168,7 @@ async def _beside(asked: Asked, run: int, found: Samples) -> None:
 
 
 async def _growth(asked: Asked, back: int, found: Samples) -> None:
-    """One stream of more and more items, and the same items of more and more streams."""
+    """Measure one stream with more and more items, and the same items in more and more streams."""
     most = max(asked.streams)
     async with ends(asked.loop, _MI, most) as both:
         await both.do("items", 64, min(asked.items), n=min(asked.items), times=5)
@@ -184,7 +184,7 @@ async def _growth(asked: Asked, back: int, found: Samples) -> None:
 
 
 def figures_of(asked: Asked, found: Samples, note: str | None = None) -> dict[str, Any]:
-    """Everything, ready for JSON."""
+    """Return all figures for JSON."""
     plan = Plan(contenders=[Contender(OURSELVES, asked.loop)], workloads=(), runs=asked.runs, seconds=0, patience=0)
     about = machine(plan)
     del about["versions"]["rsocket"], about["versions"]["grpcio"]  # no peer has a part in this
@@ -204,7 +204,7 @@ def figures_of(asked: Asked, found: Samples, note: str | None = None) -> dict[st
 
 
 def targets(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each bar, what was measured, the same by CPU time (what it would be if each end had a core to itself), and a
+    """Return each bar with its value, the value by CPU time (as if each end had a core of its own), and a
     verdict."""
     by = {(row["of"], row["n"]): row for row in rows}
     told: list[dict[str, Any]] = []
@@ -251,7 +251,7 @@ _NAMES: Final = {"stalled": "an unconsumed stream", "slow": "a slow handler", "b
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; 0 when all could be measured, and whatever the verdicts are."""
+    """Run; return 0 if everything could be measured, whatever the verdicts."""
     words = _parser().parse_args(arguments)
     if words.draw:
         return _publish(json.loads(RESULTS.read_text(encoding="utf-8")))
@@ -289,25 +289,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _publish(figures: dict[str, Any]) -> int:
-    """Make the page anew."""
+    """Regenerate the page."""
     PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), figures), encoding="utf-8")
     print("\nbenchmarks/scale.json and docs/scale.md tell the same", file=sys.stderr)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description="What size and number cost.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.scale", description="Measure the cost of size and number."
+    )
     add = parser.add_argument
     add("--runs", type=int, default=5, metavar="N", help="alternating runs of everything (5)")
-    add("--smoke", action="store_true", help="everything tiny, once: does it run, is all counted?")
-    add("--out", type=Path, metavar="FILE", help="where the figures go, not into benchmarks/scale.json and the docs")
-    add("--note", metavar="TEXT", help="a remark that stands with the figures, such as what else was going on")
-    add("--draw", action="store_true", help="measure nothing: make the docs' tables of benchmarks/scale.json")
+    add(
+        "--smoke",
+        action="store_true",
+        help="run everything once at a tiny size, to check that it runs and counts correctly",
+    )
+    add(
+        "--out", type=Path, metavar="FILE", help="write the figures here, instead of benchmarks/scale.json and the docs"
+    )
+    add("--note", metavar="TEXT", help="a remark for the figures, such as other load on the machine")
+    add("--draw", action="store_true", help="measure nothing: regenerate the docs' tables from benchmarks/scale.json")
     return parser
 
 
 def _tell(line: str) -> None:
-    """Progress, in place on a terminal."""
+    """Print progress in place on a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 

@@ -1,8 +1,8 @@
-"""One end of a measurement: ``python -m benchmarks.scale_child server|client LOOP PAYLOAD STREAMS [PORT]``.
+"""Run one end of a measurement: ``python -m benchmarks.scale_child server|client LOOP PAYLOAD STREAMS [PORT]``.
 
-It reads commands from standard input, a JSON object a line, and answers each with one line; the end of its input is
-its end. A server says its port first. ``mark`` notes what the process has used so far; ``used`` says what it has used
-since, and the most memory that it held above that. Anything else is work for a client.
+Reads commands from standard input, one JSON object per line, and answers each with one line; exits at the end of its
+input. A server first prints its port. ``mark`` records the resource usage so far; ``used`` returns the usage since then
+and the peak memory above it. Any other command is work for a client.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _PROC = Path("/proc/self")
 
 
 class Meter:
-    """What this process uses."""
+    """The resource usage of this process."""
 
     def __init__(self) -> None:
         self.mark()
 
     def mark(self) -> dict[str, float]:
-        """Count from here."""
+        """Start counting."""
         gc.collect()
         try:
             (_PROC / "clear_refs").write_text("5")  # the high-water mark of memory begins anew
@@ -44,12 +44,12 @@ class Meter:
         return {}
 
     def used(self) -> dict[str, float]:
-        """CPU seconds, user and system, and bytes of memory above what there was at the mark."""
+        """Return CPU seconds, user and system, and bytes of memory above the mark."""
         return {"cpu": time.process_time() - self._cpu, "peak": max(0, _peak() - self._memory)}
 
 
 def main(arguments: list[str]) -> int:
-    """Be a server or a client until the input ends."""
+    """Run a server or a client until the input ends."""
     match arguments:
         case ["server", loop, payload, streams]:
             with asyncio.Runner(loop_factory=loop_factory(loop)) as runner:
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
 
 
 def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
-    """How to make an event loop: "asyncio" or "uvloop"."""
+    """Return the event loop factory: "asyncio" or "uvloop"."""
     if name == "uvloop":
         return cast("Callable[[], asyncio.AbstractEventLoop]", import_module(name).new_event_loop)
     return asyncio.new_event_loop
@@ -107,7 +107,7 @@ def _work(client: AsyncWork | SyncWork) -> None:
 
 
 def _peak() -> int:
-    """The high-water mark of resident memory. Not ``ru_maxrss`` where we can help it: exec inherits the parent's."""
+    """Return the peak resident memory. Not ``ru_maxrss`` if avoidable, because exec inherits the parent's."""
     if found := _memory("VmHWM:"):
         return found
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

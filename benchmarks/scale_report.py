@@ -1,4 +1,4 @@
-"""How the figures of scale.py are shown: on the terminal, and in docs/scale.md. The same rows make both."""
+"""Render the figures of scale.py on the terminal and in docs/scale.md, from the same rows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Spark reading a journalled stream: rows and MB a second into nothing and into Parquet, and without Spark.
+"""Measure Spark reading a journalled stream: rows and MB per second, discarded and into Parquet, and without Spark.
 
 ``python -m benchmarks.spark_source`` starts a server process with a journal on loopback, fills it once, and reads it
-several times each way, alternating; medians count. Rows are counted by Spark (the offsets are summed up once, to know
-that all of them came). ``--out`` writes the figures as JSON.
+several times each way, alternating; medians count. Spark counts the rows (the offsets are summed once, to check that
+all rows arrived). ``--out`` writes the figures as JSON.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Any
 __all__ = ["main"]
 
 SIZE = 128
-"Bytes of data an item has."
+"Bytes of data per item."
 BAR = 1_000_000
-"Rows a second that the way into nothing has to reach."
+"Rows per second that reading without writing must reach."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; 1 when the bar was missed."""
+    """Measure; return 1 if the bar was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_source")
     parser.add_argument("--rows", type=int, default=4_000_000, help="items in the stream (4,000,000)")
     parser.add_argument("--runs", type=int, default=5, help="alternating runs of each way (5)")
@@ -89,7 +89,7 @@ def _measure(uri: str, directory: Path, rows: int, runs: int, partitions: int) -
 
 
 def _pull(given: dict[str, str], rows: int) -> None:
-    """The same reading and the same batches, here."""
+    """Read the same stream in the same batches, without Spark."""
     import pyarrow as pa
 
     from afflux.spark.arrow import Batches

@@ -1,11 +1,11 @@
-"""What ``afflux serve --workers`` gives. Real commands, real clients, one machine. The command is many.py's.
+"""Measure ``afflux serve --workers`` with real commands and clients on one machine. See many.py for the command.
 
-This module is a client's process too: ``python -m benchmarks.workers URI request|stream CONNECTIONS SECONDS``.
+This module is also the client process: ``python -m benchmarks.workers URI request|stream CONNECTIONS SECONDS``.
 
-The same load, from the same client processes, on servers of one and of several workers, in turn. Clients take their
-share of the same cores: on a small machine a second worker gets what they leave, and no more. So beside the rate stands
-the CPU time of servers and clients, and what it makes of a second of the server's: that figure falls when sharing
-itself costs something. And how evenly the system spreads connections is counted, because nobody else does.
+The same client processes run the same load on servers with one and with several workers, alternating. Clients use a
+share of the same cores, so on a small machine a second worker gains only what they leave. The CPU time of servers and
+clients is therefore reported too, and the work per CPU second of the server: it would fall if sharing itself cost
+something. The distribution of connections among workers is counted as well.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ KINDS: Final[tuple[Kind, ...]] = ("request", "stream")
 _ROOT = Path(__file__).resolve().parent.parent
 _SIZE = 64
 AT_ONCE = 16
-"Requests under way on each connection."
+"Requests in flight on each connection."
 SPREAD = 64
-"Connections, for counting how they are spread."
+"Connections for counting their distribution."
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Responder:
-    """What is served: requests are echoed, or told who serves; a stream has no end."""
+    """The handler: echoes requests, or returns the process id; a stream is endless."""
 
     async def request(self, payload: afflux.Payload) -> afflux.Payload | str:
-        """Echo; ``b"who"`` is answered with the process's id."""
+        """Echo; answer ``b"who"`` with the process id."""
         return str(os.getpid()) if payload.data == b"who" else payload
 
     async def stream(self, payload: afflux.Payload) -> AsyncIterator[list[bytes]]:
-        """Items of 64 bytes, until the client has enough."""
+        """Yield items of 64 bytes until the client stops."""
         items = [bytes(_SIZE)] * 64
         while True:
             yield items
@@ -77,47 +77,47 @@ class Served(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What came of some seconds of load."""
+    """The result of some seconds of load."""
 
     rate: float
-    "Requests or items a second."
+    "Requests or items per second."
     server: float
-    "CPU seconds of all workers in a second."
+    "CPU seconds of all workers per second."
     clients: float
-    "The same of the clients."
+    "CPU seconds of the clients per second."
 
     @property
     def worth(self) -> float:
-        """Requests or items for a second of the workers' CPU time."""
+        """Requests or items per second of the workers' CPU time."""
         return self.rate / self.server if self.server else 0.0
 
 
 class Load(NamedTuple):
-    """How much is asked of a server, and how often."""
+    """The load on a server."""
 
     runs: int = 5
     "Alternating runs of everything."
     seconds: float = 2.0
-    "How long each load lasts."
+    "Duration of each load."
     clients: int = 2
     "Client processes."
     connections: int = 16
-    "Connections of each of them."
+    "Connections of each client process."
     rounds: int = 9
-    "How often the spreading is counted."
+    "Number of times the distribution is counted."
 
 
 class Compared(NamedTuple):
-    """What came of it all."""
+    """All results."""
 
     samples: dict[tuple[Kind, int], list[Sample]]
-    "By what was asked for, and how many workers."
+    "By interaction and number of workers."
     shares: dict[int, list[float]]
-    "By how many workers: see ``spread``."
+    "By number of workers: see ``spread``."
 
 
 async def compare(counts: Sequence[int], load: Load, told: Callable[[str], None]) -> Compared:
-    """The same load on servers of so many workers, in turn.
+    """Run the same load on servers with each number of workers, alternating.
 
     Raises:
         Failure: a server or a client has failed.
@@ -137,10 +137,10 @@ async def compare(counts: Sequence[int], load: Load, told: Callable[[str], None]
 
 @asynccontextmanager
 async def served(workers: int) -> AsyncIterator[Served]:
-    """``afflux serve``, with so many workers; it has ended after the context.
+    """Run ``afflux serve`` with this number of workers; it has ended after the context.
 
     Raises:
-        Failure: it did not come up.
+        Failure: it did not start.
     """
     command = ["serve", "tcp://127.0.0.1:0", "--handler", "benchmarks.workers:Responder", f"--workers={workers}"]
     process = await asyncio.create_subprocess_exec(
@@ -160,20 +160,20 @@ async def served(workers: int) -> AsyncIterator[Served]:
 
 
 async def _who(uri: str, connections: int) -> Counter[int]:
-    """Open connections, all at once; how many of them each process has."""
+    """Open connections concurrently; return how many each process has."""
     async with AsyncExitStack() as stack:
         peers = [await stack.enter_async_context(afflux.connect(uri)) for _ in range(connections)]
         return Counter([int((await peer.request(b"who")).data) for peer in peers])
 
 
 async def spread(server: Served, rounds: int, connections: int) -> list[float]:
-    """The share of the busiest worker, for each of some crowds of connections, in order of size."""
+    """Return the share of the busiest worker for each set of connections, sorted."""
     shares = [max((await _who(server.uri, connections)).values()) / connections for _ in range(rounds)]
     return sorted(shares)
 
 
 async def measure(server: Served, kind: Kind, clients: int, connections: int, seconds: float) -> Sample:
-    """The load of some client processes, with so many connections each, for so long.
+    """Run the load of some client processes, with ``connections`` each.
 
     Raises:
         Failure: a client has failed.
@@ -210,7 +210,7 @@ async def _client(uri: str, kind: Kind, connections: int, seconds: float) -> Asy
 
 
 def _cpu(processes: Sequence[int]) -> float:
-    """CPU seconds, user and system, that processes have used so far."""
+    """Return the CPU seconds, user and system, that processes have used so far."""
     total = 0
     for process in processes:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
@@ -222,7 +222,7 @@ def _cpu(processes: Sequence[int]) -> float:
 
 
 async def _load(uri: str, kind: Kind, connections: int, seconds: float) -> None:
-    """Connect and say so; work when a line comes, and say what was done."""
+    """Connect and report it; work when a line arrives, and report the result."""
     async with AsyncExitStack() as stack:
         peers = [await stack.enter_async_context(afflux.connect(uri)) for _ in range(connections)]
         for peer in peers:

@@ -1,4 +1,4 @@
-"""What is done: the workloads, and how much of each. Who does it, and how it is measured, is elsewhere."""
+"""Define the workloads."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any, Final, Literal, NamedTuple
 __all__ = ["LARGE_BYTES", "REQUEST_BYTES", "UNBOUNDED", "WORKLOADS", "Kind", "Workload"]
 
 Kind = Literal["request", "stream", "credit", "payload", "session"]
-"""``request``: request/response. ``stream``: one stream, all credit at once. ``credit``: one stream within a window.
-``payload``: a stream of items so large that RSocket has to send them in fragments. ``session``: a session of bytes,
-whose peer says all that it has heard; only Jmux has them."""
+"""``request``: request/response. ``stream``: one stream, all credit granted together. ``credit``: one stream with a
+window. ``payload``: a stream of items so large that RSocket must fragment them. ``session``: a byte session that is
+echoed in full; only Jmux has them."""
 
 UNBOUNDED: Final = 0x7FFFFFFF
-"The most credit that one frame grants: as good as no limit."
+"The maximum credit of one frame: effectively unbounded."
 
 REQUEST_BYTES: Final = 64
-"Bytes in a request, and in its answer."
+"Bytes of a request and its answer."
 
 LARGE_BYTES: Final = 0x20000000
-"What the limits of both ends allow a payload to have, for the workloads that need it."
+"Maximum payload size allowed by both ends, for the workloads that need it."
 
 _MIB = 0x100000
 
@@ -29,17 +29,17 @@ class Workload(NamedTuple):
     name: str
     kind: Kind
     concurrency: int = 1
-    "Requests at once."
+    "Concurrent requests."
     size: int = REQUEST_BYTES
-    "Bytes in each item."
+    "Bytes per item."
     credit: int = UNBOUNDED
-    "Items kept granted."
+    "The window in items."
     smoke: int = 300
-    "How much is enough to see that it runs, and is counted right."
+    "Amount that suffices to check that it runs and counts correctly."
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The title in tables."""
         if self.kind == "request":
             return f"request/response {_size(self.size)}, {self.concurrency} concurrent"
         if self.kind == "payload":
@@ -51,7 +51,7 @@ class Workload(NamedTuple):
 
     @property
     def in_bytes(self) -> bool:
-        """Large items: told in MB/s (10^6), not in items."""
+        """Large items, reported in MB/s (10^6) instead of items."""
         return self.size >= 0x10000
 
     @property
@@ -61,11 +61,11 @@ class Workload(NamedTuple):
 
     @property
     def least(self) -> int:
-        """Work enough for a first look at the rate: a few turns of all requests, or some megabytes."""
+        """The amount of work for a first estimate of the rate: a few turns of all requests, or some megabytes."""
         return max(2, min(32, 64 * _MIB // self.size), 2 * self.concurrency)
 
     def command(self, amount: int) -> dict[str, Any]:
-        """What a client process is told to do."""
+        """Return the command for a client process."""
         if self.kind == "request":
             return {"do": "request", "n": amount, "concurrency": self.concurrency}
         if self.kind == "session":

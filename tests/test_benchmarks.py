@@ -74,7 +74,7 @@ async def test_a_wrong_count_is_no_measurement() -> None:
 
 async def test_a_process_that_breaks_says_why() -> None:
     async with pair(Contender("skeleton", "asyncio")) as processes:
-        with pytest.raises(Failure, match="the process ended: ConnectionError: the server went away"):
+        with pytest.raises(Failure, match="the process ended: ConnectionError: the server disconnected"):
             await processes.measure(WORKLOADS[3]._replace(size=0), 5)
 
 
@@ -83,7 +83,7 @@ async def test_too_slow_is_given_up() -> None:
     hasty = plan(contender)
     hasty.patience = 0.0
     results = await measure_all(hasty, quiet)
-    assert set(results.failures.values()) == {"given up after 0 s"}
+    assert set(results.failures.values()) == {"abandoned after 0 s"}
     assert results.samples == {}
 
 
@@ -130,7 +130,7 @@ def test_without_grpcio_the_reason_says_what_installs_it(monkeypatch: pytest.Mon
 def test_without_node_the_reason_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     reason = node.installed(tmp_path)
-    assert reason == "there is no node here: install Node.js 18 or newer (Debian: apt-get install nodejs npm)"
+    assert reason == "node not found: install Node.js 18 or newer (Debian: apt-get install nodejs npm)"
 
 
 def test_without_the_java_original_the_reason_says_where_to_name_it(
@@ -140,14 +140,14 @@ def test_without_the_java_original_the_reason_says_where_to_name_it(
         (tmp_path / tool).touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv(java.RIVER, raising=False)
-    told = "Apache River is not here: name its jars (jsk-platform, jsk-lib; from Maven Central) in AFFLUX_RIVER"
+    told = "Apache River not found: put its jars (jsk-platform, jsk-lib; from Maven Central) in AFFLUX_RIVER"
     assert Contender("jeri", "java").why_not() == told
 
 
 def test_without_java_the_reason_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv(java.RIVER, str(tmp_path / "a.jar"))
-    told = "there is no java here: install a JDK, 11 or newer (Debian: apt-get install default-jdk-headless)"
+    told = "java not found: install a JDK, 11 or newer (Debian: apt-get install default-jdk-headless)"
     assert Contender("jeri", "java").why_not() == told
 
 
@@ -170,7 +170,7 @@ def test_when_npm_can_not_install_the_reason_says_so(monkeypatch: pytest.MonkeyP
     reason = node.installed(home)
     assert reason is not None
     assert reason.startswith("npm ci in js/ failed (npm error")
-    assert reason.endswith("is the npm registry within reach?")
+    assert reason.endswith("is the npm registry reachable?")
 
 
 def test_the_lock_file_names_no_registry() -> None:

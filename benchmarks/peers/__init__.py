@@ -1,8 +1,7 @@
-"""The contenders: a file for each peer, all with the interface of base.py, js/ for the one on Node and jeri/ for
-the one on Java. Nothing is measured here.
+"""List the contenders: one module per peer with the interface of base.py, js/ for Node.js, jeri/ for Java.
 
-A contender is a peer on an event loop. A peer that can not run here says why (``why_not``), and so does one that has
-no way to do a workload (``Entry.lacks``).
+A contender is a peer on an event loop. ``why_not`` returns why a peer cannot run here, and ``Entry.lacks`` why it does
+not support a workload.
 """
 
 from __future__ import annotations
@@ -20,37 +19,37 @@ from benchmarks.workloads import Workload
 __all__ = ["CONTENDERS", "JAVA", "LOOPS", "NODE", "PEERS", "Contender", "Entry", "chosen", "load"]
 
 LOOPS: Final = ("asyncio", "uvloop")
-"Event loops of Python. A blocking client has none; there it is the server's."
+"Event loops of Python. For a blocking client it is the server's loop."
 
 NODE: Final = "node"
 "The event loop of JavaScript."
 
 JAVA: Final = "java"
-"The selector and the threads of the Java original."
+"The selector and threads of the Java original."
 
 
 class Entry(NamedTuple):
     """What is known of a peer without importing it."""
 
     module: str
-    "Where it is, inside this package; empty for those that are no Python."
+    "Its module inside this package; empty for peers not in Python."
     imports: str
-    "The module that must be there."
+    "The module that it requires."
     about: str
     "One line for the report."
     loops: tuple[str, ...] = LOOPS
-    "The event loops that it runs on."
+    "The event loops on which it runs."
     extra: str = "make setup"
     "What installs the module."
     warm_s: float = 0.0
-    "Seconds of work before it is as fast as it gets: what compiles while it runs needs them."
+    "Seconds of warm-up, for just-in-time compilers."
     lacks: Mapping[str, str] = {}
-    "Why it has no part in something: the reason, by name or by kind of a workload."
+    "Reasons for unsupported workloads, by name or by kind of workload."
     sessions: bool = False
-    "It has sessions of bytes."
+    "Whether it has byte sessions."
 
     def why_not(self, workload: Workload) -> str | None:
-        """Why it has no part in a workload; None if it has."""
+        """Return why it does not support a workload; None if it does."""
         if workload.kind == "session" and not self.sessions:
             return "only Jmux has byte sessions"
         return self.lacks.get(workload.name) or self.lacks.get(workload.kind)
@@ -132,7 +131,7 @@ class Contender(NamedTuple):
         return f"{self.peer}/{self.loop}"
 
     def why_not(self) -> str | None:
-        """Why it can not run on this machine, and what would change that; None if it can. May install from npm."""
+        """Return why it cannot run on this machine, and the remedy; None if it can. May install from npm."""
         if self.loop == NODE:
             return node.why_not()
         if self.loop == JAVA:
@@ -148,7 +147,7 @@ class Contender(NamedTuple):
         return None
 
     def command(self, role: str, *arguments: str) -> list[str]:
-        """What starts one end of it: ``role`` is server or client."""
+        """Return the command of one end: ``role`` is server or client."""
         if self.loop == NODE:
             return ["node", str(node.HOME / "child.js"), role, *arguments]
         if self.loop == JAVA:
@@ -162,7 +161,7 @@ CONTENDERS: Final = tuple(
 
 
 def chosen(peers: Iterable[str], loops: Iterable[str]) -> list[Contender]:
-    """The contenders of these peers on these loops; a peer that has none of them runs on what it has."""
+    """Return the contenders of these peers on these loops; peers with other loops run on their own."""
     wanted = set(loops)
     return [
         one for one in CONTENDERS if one.peer in peers and (one.loop in wanted or not wanted & {*PEERS[one.peer].loops})
@@ -173,7 +172,7 @@ def load(name: str) -> Peer:
     """Import a peer.
 
     Raises:
-        KeyError: there is none of this name.
-        ImportError: what it measures is not installed.
+        KeyError: the name is unknown.
+        ImportError: the peer is not installed.
     """
     return cast("Peer", import_module(f"benchmarks.peers.{PEERS[name].module}"))

@@ -1,4 +1,4 @@
-"""afflux under asyncio as most people will write it: ``await peer.request``, ``async for``, ``yield``."""
+"""afflux with asyncio in its most common use: ``await peer.request``, ``async for``, ``yield``."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["Client", "Handler", "limits", "serve", "serving"]
 
 
 def limits(large: bool) -> afflux.Limits | None:
-    """The default, or those of trusted links with room for one large payload."""
+    """Return the default limits, or those of trusted links with room for one large payload."""
     if not large:
         return None
     return afflux.Limits.trusted(payload_bytes=LARGE_BYTES, connection_bytes=2 * LARGE_BYTES)
 
 
 class Handler:
-    """Echoes requests; streams what is asked for, item by item."""
+    """Echo requests; stream the requested items one by one."""
 
     async def request(self, payload: afflux.Payload) -> afflux.Payload:
-        """The same data."""
+        """Return the same data."""
         return payload
 
     async def stream(self, payload: afflux.Payload) -> AsyncIterator[bytes]:
-        """One item at a time."""
+        """Yield one item at a time."""
         count, size = asked(payload.data)
         item = item_of(size)
         for _ in range(count):
@@ -37,7 +37,7 @@ class Handler:
 
 @asynccontextmanager
 async def serving(uri: str, large: bool) -> AsyncIterator[int]:
-    """The server at an address; gives its port."""
+    """Run the server at an address; yield its port."""
     async with afflux.serve(uri, Handler(), limits=limits(large)) as server:
         yield int(server.uri.rpartition(":")[2])
 
@@ -51,7 +51,7 @@ class Client(AsyncClient):
     """See base.Client."""
 
     scheme = "tcp"
-    "What its address begins with."
+    "The prefix of its address."
 
     async def open(self, port: int, large: bool) -> None:
         """Connect."""

@@ -1,4 +1,4 @@
-"""afflux under asyncio on its fast path: a handler that yields lists of items, a client that takes batches."""
+"""afflux with asyncio on its fast path: a handler that yields lists of items, a client that consumes batches."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Client", "serve"]
 
 LIST_ITEMS = 256
 LIST_BYTES = 0x10000
-"Items in a list: so many, or so many bytes, whichever is less."
+"Maximum items and bytes of a list."
 
 
 class Handler:
-    """Streams what is asked for, a list at a time."""
+    """Stream the requested items in lists."""
 
     async def stream(self, payload: afflux.Payload) -> AsyncIterator[list[bytes]]:
-        """Lists of items; each counts for itself."""
+        """Yield lists of items; each item counts separately."""
         count, size = asked(payload.data)
         item = item_of(size)
         step = max(1, min(LIST_ITEMS, LIST_BYTES // size))
@@ -40,7 +40,7 @@ class Client(afflux_aio.Client):
     """See base.Client."""
 
     async def items(self, items: int, size: int, credit: int) -> Count:
-        """See base.Client; every item is looked at here too."""
+        """See base.Client; every item is inspected here too."""
         taken = total = 0
         async for batch in self._peer.stream(stream_request(items, size), credit=credit).batches():
             taken += len(batch)

@@ -1,4 +1,4 @@
-"""afflux speaking Jmux: requests, and sessions of bytes, which are echoed once the other end has said all."""
+"""afflux with Jmux: requests, and byte sessions that are echoed after the other end has sent everything."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SCHEME = "jmux+tcp"
 
 
 def serve(port: int, loop: asyncio.AbstractEventLoop, large: bool) -> AbstractAsyncContextManager[int]:
-    """See base.Peer. A request is a session that is told whole, so its handler is that of requests."""
+    """See base.Peer. A request is a complete session, so the request handler serves it."""
     return afflux_aio.serving(f"{_SCHEME}://{HOST}:{port}", large)
 
 

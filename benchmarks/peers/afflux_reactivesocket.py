@@ -1,4 +1,4 @@
-"""afflux speaking ReactiveSocket of 2015: the server and the client of afflux_aio at another address."""
+"""afflux with ReactiveSocket of 2015: the server and the client of afflux_aio at another address."""
 
 from __future__ import annotations
 

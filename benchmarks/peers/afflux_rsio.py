@@ -1,4 +1,4 @@
-"""afflux speaking reactive-streams-io: the server and the client of afflux_aio at another address."""
+"""afflux with reactive-streams-io: the server and the client of afflux_aio at another address."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class Client:
         self._peer = self._connection.__enter__()
 
     def request_response(self, n: int, concurrency: int) -> Count:
-        """See base.Client: one at a time, a blocking call can not do more."""
+        """See base.Client: one at a time, because calls block."""
         if concurrency != 1:
             raise ValueError("the blocking client makes one request at a time")
         data, ask, size = bytes(REQUEST_BYTES), self._peer.request, 0

@@ -1,4 +1,4 @@
-"""What every peer offers, and the part that all asyncio clients share. No protocol lives here."""
+"""Define the interface of every peer, and the shared part of asyncio clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOST = "127.0.0.1"
 
 
 class Count(NamedTuple):
-    """What the application that receives has counted."""
+    """The counts of the receiving application."""
 
     items: int
     "Replies or items."
@@ -44,29 +44,29 @@ class Client(Protocol):
     """One connection, opened by its constructor; calls block until the work is done."""
 
     def request_response(self, n: int, concurrency: int) -> Count:
-        """Make ``n`` requests of 64 bytes, ``concurrency`` at once; each is answered by an echo."""
+        """Send ``n`` requests of 64 bytes, ``concurrency`` at a time; each is answered by an echo."""
 
     def stream(self, items: int, size: int, credit: int) -> Count:
-        """Take one stream of ``items`` items of ``size`` bytes, keeping ``credit`` of them granted."""
+        """Consume one stream of ``items`` items of ``size`` bytes, with a window of ``credit``."""
 
     def close(self) -> None:
         """End the connection."""
 
 
 class Sessions(Protocol):
-    """What a client has besides, where the protocol has sessions of bytes."""
+    """Further methods of a client whose protocol has byte sessions."""
 
     def exchange(self, n: int, size: int) -> Count:
-        """Have ``n`` sessions, one after the other: say ``size`` bytes, take as many back."""
+        """Run ``n`` sessions in sequence: send ``size`` bytes, receive as many."""
 
 
 class Peer(Protocol):
     """A module in this package."""
 
     def serve(self, port: int, loop: asyncio.AbstractEventLoop, large: bool) -> AbstractAsyncContextManager[int]:
-        """A server on loopback; inside the context it listens, on the port that the context gives.
+        """A server on loopback; inside the context it listens, on the port that the context yields.
 
-        ``large``: payloads may have ``LARGE_BYTES``; else the peer has its default settings.
+        ``large``: payloads may have ``LARGE_BYTES``; otherwise the peer uses its default settings.
         """
 
     def Client(self, port: int, loop: str, large: bool) -> Client:  # noqa: N802 -- a class in every peer
@@ -74,7 +74,7 @@ class Peer(Protocol):
 
 
 class AsyncClient(ABC):
-    """A client on an event loop that stands still between two calls. Subclasses say what is done on it."""
+    """A client on an event loop that runs only during calls. Subclasses define the calls."""
 
     def __init__(self, port: int, loop: str, large: bool) -> None:
         self._runner = asyncio.Runner(loop_factory=loop_factory(loop))
@@ -83,7 +83,7 @@ class AsyncClient(ABC):
 
     @abstractmethod
     async def open(self, port: int, large: bool) -> None:
-        """Connect; ``enter`` what has to be left at the end."""
+        """Connect; register with ``enter`` what must be closed at the end."""
 
     @abstractmethod
     async def requests(self, n: int, concurrency: int) -> Count:
@@ -114,7 +114,7 @@ class AsyncClient(ABC):
 
 
 async def in_turns(one: Callable[[int], Any], n: int, concurrency: int) -> Count:
-    """Share ``n`` requests between ``concurrency`` tasks; ``one(m)`` makes m of them, one after the other."""
+    """Split ``n`` requests among ``concurrency`` tasks; ``one(m)`` sends m of them in sequence."""
     share, rest = divmod(n, concurrency)
     shares = [share + (index < rest) for index in range(concurrency)]
     async with asyncio.TaskGroup() as group:
@@ -123,23 +123,23 @@ async def in_turns(one: Callable[[int], Any], n: int, concurrency: int) -> Count
 
 
 def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
-    """How to make an event loop: "asyncio" or "uvloop"."""
+    """Return the event loop factory: "asyncio" or "uvloop"."""
     if name == "asyncio":
         return asyncio.new_event_loop
     return cast("Callable[[], asyncio.AbstractEventLoop]", import_module(name).new_event_loop)
 
 
 def stream_request(items: int, size: int) -> bytes:
-    """The request of a stream: how many items of which size."""
+    """Return the request of a stream: number and size of items."""
     return b"%d %d" % (items, size)
 
 
 def asked(request: bytes) -> tuple[int, int]:
-    """Items and size that a stream's request asks for."""
+    """Parse the number and size of items from a stream's request."""
     items, size = request.split()
     return int(items), int(size)
 
 
 def item_of(size: int) -> bytes:
-    """An item that has all its memory: zeros would be pages that the system has only promised."""
+    """Return an item whose memory is allocated: pages of zeros would not be."""
     return b"x" * size

@@ -1,8 +1,8 @@
-"""grpcio, its asyncio side, with generic methods whose messages are plain bytes: no protobuf is in the way.
+"""grpcio with its asyncio API, with generic methods whose messages are plain bytes, without protobuf.
 
-It has flow control of its own (HTTP/2 windows, in bytes) and no credit that an application could ask for, so it has no
-part in the workloads with a window. It runs on asyncio: under uvloop it was never faster and often slower. Its only
-setting is that messages may have any size.
+It has its own flow control (HTTP/2 windows, in bytes) and no credit that an application could request, so it is
+excluded from the workloads with a window. It runs on asyncio: under uvloop it was never faster and often slower. Its
+only setting allows messages of any size.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _OPTIONS = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_len
 
 
 async def _echo(request: bytes, context: Any) -> bytes:
-    """The same data."""
+    """Return the same data."""
     return request
 
 
 async def _items(request: bytes, context: Any) -> AsyncIterator[bytes]:
-    """One item at a time."""
+    """Yield one item at a time."""
     count, size = asked(request)
     item = item_of(size)
     for _ in range(count):
@@ -77,7 +77,7 @@ class Client(AsyncClient):
         return await in_turns(one, n, concurrency)
 
     async def items(self, items: int, size: int, credit: int) -> Count:
-        """See base.Client; ``credit`` is always all there is."""
+        """See base.Client; ``credit`` is always unbounded."""
         taken = total = 0
         async for item in self._items(stream_request(items, size)):
             taken += 1

@@ -1,4 +1,4 @@
-"""rsocket-js in js/: what it needs of this machine, and which versions it has. It is installed when first asked for."""
+"""Check and install rsocket-js in js/, on first use."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["HOME", "installed", "versions", "why_not"]
 HOME = Path(__file__).resolve().parent / "js"
 
 _PATIENCE_S = 90
-"What npm may take."
+"Seconds that npm may take."
 
 
 def why_not() -> str | None:
-    """Why it can not run here, and what would change that; None when it can."""
+    """Return why it cannot run here, and the remedy; None if it can."""
     return installed(HOME)
 
 
 @cache
 def installed(home: Path) -> str | None:
-    """Install what the lock file in ``home`` names, unless it is there; why that could not be. Asked once for all."""
+    """Install the packages of the lock file in ``home``, unless installed; return why that failed. Runs once."""
     for tool in ("node", "npm"):
         if shutil.which(tool) is None:
-            return f"there is no {tool} here: install Node.js 18 or newer (Debian: apt-get install nodejs npm)"
+            return f"{tool} not found: install Node.js 18 or newer (Debian: apt-get install nodejs npm)"
     lock = home / "package-lock.json"
     mark = home / "node_modules" / "installed.json"
     if mark.exists() and mark.read_text() == lock.read_text():
@@ -35,17 +35,17 @@ def installed(home: Path) -> str | None:
     try:
         done = subprocess.run(command, cwd=home, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
     except subprocess.TimeoutExpired:
-        return f"npm ci in {home.name}/ was not done after {_PATIENCE_S} s: is the npm registry within reach?"
+        return f"npm ci in {home.name}/ did not finish within {_PATIENCE_S} s: is the npm registry reachable?"
     if done.returncode:
         last = [line for line in done.stderr.splitlines() if line.startswith("npm error")]
         said = (last or ["it says nothing"])[0][:120]
-        return f"npm ci in {home.name}/ failed ({said}): is the npm registry within reach?"
+        return f"npm ci in {home.name}/ failed ({said}): is the npm registry reachable?"
     mark.write_text(lock.read_text())
     return None
 
 
 def versions() -> dict[str, str]:
-    """Of rsocket-js, which is the one that is wanted, and of Node.js."""
+    """Return the required version of rsocket-js and that of Node.js."""
     wanted = json.loads((HOME / "package.json").read_text())["dependencies"]["rsocket-core"]
     found = {"rsocket-js": str(wanted)}
     if shutil.which("node") is not None:

@@ -1,8 +1,8 @@
 """rsocket, the RSocket implementation on PyPI: its own client and server on its own TCP transport.
 
 Two of its settings are changed, in its favour. It reads 16 KiB at a time instead of 1 KiB: twice as fast with large
-items, and as fast with small ones (with 64 KiB these get slower, for it copies the rest of its buffer for each
-frame). Its client's keepalives come every 20 s, as ours do, instead of twice a second.
+items, and as fast with small ones (slower with 64 KiB, because it copies the rest of its buffer for each frame). Its
+client sends keepalives every 20 s, like afflux, instead of twice a second.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ __all__ = ["Client", "serve"]
 
 READ_BYTES = 0x4000
 FRAGMENT_BYTES = 0x20000
-"Bytes in a fragment, as with afflux; without this it sends none."
+"Bytes per fragment, as with afflux; by default it does not fragment."
 
 
 class Handler(BaseRequestHandler):  # type: ignore[misc]  # it has no types
-    """Echoes requests; streams what is asked for."""
+    """Echo requests; stream the requested items."""
 
     async def request_response(self, payload: Payload) -> Any:
-        """The same data."""
+        """Return the same data."""
         return create_response(payload.data)
 
     async def request_stream(self, payload: Payload) -> Any:
-        """Items from a generator, which the library takes as credit comes."""
+        """Return items from a generator, which the library consumes as credit arrives."""
         count, size = asked(bytes(payload.data))
         item = item_of(size)
 
@@ -51,7 +51,7 @@ class Handler(BaseRequestHandler):  # type: ignore[misc]  # it has no types
 
 
 class Counter:
-    """A subscriber that counts, and grants again what it has taken when that is half of the window."""
+    """A subscriber that counts, and grants again when half of the window is consumed."""
 
     def __init__(self, credit: int) -> None:
         self.done: asyncio.Future[Count] = asyncio.get_running_loop().create_future()

@@ -1,12 +1,12 @@
-"""The least Python that moves the frames: one buffered Protocol, one struct unpack and one slots object a frame.
+"""The minimal Python that moves the frames: one buffered Protocol, one struct unpack and one slots object per frame.
 
-There is no credit, no state and no error here, and no task for a request, so this is no implementation of anything:
-it is the practical limit of pure Python, and the distance to it is what an engine costs. One write for each 64 KiB;
-the sender waits while the transport is full, else it would be measured how fast it can fill memory. An item above
-64 KiB goes in fragments of that size, and the receiver puts it together.
+There is no credit, state, error or task per request, so it implements no protocol: it is the practical limit of pure
+Python, and the distance to it is the cost of an engine. One write per 64 KiB; the sender waits while the transport is
+full, otherwise the speed of filling memory would be measured. An item above 64 KiB is sent in fragments of that size,
+and the receiver assembles it.
 
-It reads into one buffer of 64 KiB. A plain Protocol is given up to 256 KiB in a fresh object each time, and the C
-library may take that from the system and give it back each time: half of the speed for items of 1 KiB, now and then.
+It reads into one buffer of 64 KiB. A plain Protocol receives up to 256 KiB in a new object each time, and the C library
+may allocate that from the system and return it each time: sometimes half the speed for items of 1 KiB.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BLOCK = 0x10000
 
 
 class Frame:
-    """What one frame brought."""
+    """The content of one frame."""
 
     __slots__ = ("data", "stream", "word")
 
@@ -50,7 +50,7 @@ def pack(stream: int, word: int, data: bytes) -> bytes:
 
 
 class Wire(asyncio.BufferedProtocol):
-    """Bytes to frames: what both ends share."""
+    """Convert bytes to frames, for both ends."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -89,7 +89,7 @@ class Wire(asyncio.BufferedProtocol):
 
 
 class Responder(Wire):
-    """Echoes requests; sends as many items as a stream asks for, whatever credit comes with it."""
+    """Echo requests; send as many items as a stream requests, ignoring its credit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Responder(Wire):
         self._more()
 
     def _more(self) -> None:
-        """The next 64 KiB of items, as long as there is room."""
+        """Send the next 64 KiB of items, while there is room."""
         item, length = self._item, len(self._item) + 6
         if length > _BLOCK + 6:
             return self._fragments()
@@ -137,7 +137,7 @@ class Responder(Wire):
         return None
 
     def _fragments(self) -> None:
-        """The next fragments of the item under way, and of those after it."""
+        """Send the next fragments of the current item, and of those after it."""
         while self._left and not self._full:
             data = self._item[self._at : self._at + _BLOCK]
             self._at += len(data)
@@ -150,7 +150,7 @@ class Responder(Wire):
 
 
 class Requester(Wire):
-    """Counts what comes back, and asks again until there was enough."""
+    """Count what arrives, and send further requests until there are enough."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,14 +163,14 @@ class Requester(Wire):
         self._done: asyncio.Future[Count] | None = None
 
     def requests(self, n: int, concurrency: int) -> asyncio.Future[Count]:
-        """Make ``n`` requests."""
+        """Send ``n`` requests."""
         done = self._begin(n)
         self._to_send = n
         self._ask(min(n, concurrency))
         return done
 
     def items(self, items: int, size: int, credit: int) -> asyncio.Future[Count]:
-        """Take one stream."""
+        """Consume one stream."""
         done = self._begin(items)
         self._in_parts = size > _BLOCK
         frame = pack(self._stream, _REQUEST_STREAM, credit.to_bytes(4, "big") + stream_request(items, size))
@@ -179,7 +179,7 @@ class Requester(Wire):
         return done
 
     def received(self, data: bytes) -> None:
-        """Count one read, and ask as much again in one write."""
+        """Count one read, and send as many requests in one write."""
         frames = self.frames(data)
         if self._in_parts:
             frames = self._joined(frames)
@@ -195,12 +195,12 @@ class Requester(Wire):
             self._done.set_result(Count(self._items, self._bytes))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The link is gone: whoever waits hears it."""
+        """The link is lost: wake the waiting call."""
         if self._done is not None and not self._done.done():
-            self._done.set_exception(exc or ConnectionError("the server went away"))
+            self._done.set_exception(exc or ConnectionError("the server disconnected"))
 
     def _joined(self, frames: list[Frame]) -> list[Frame]:
-        """The items that are whole."""
+        """Yield the complete items."""
         whole = []
         for frame in frames:
             self._parts.append(frame.data)
@@ -247,7 +247,7 @@ class Client(AsyncClient):
         return await self._wire.requests(n, concurrency)
 
     async def items(self, items: int, size: int, credit: int) -> Count:
-        """See base.Client; ``credit`` is sent and respected by nobody."""
+        """See base.Client; ``credit`` is neither sent nor obeyed."""
         return await self._wire.items(items, size, credit)
 
     def close(self) -> None:
