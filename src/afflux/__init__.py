@@ -1,4 +1,4 @@
-"""afflux: reactive wires with back-pressure. The outside; nothing clever, and nothing heavy is imported before use.
+"""Serve and use reactive streams over the network, with back-pressure. Large modules are imported on first use.
 
 ::
 

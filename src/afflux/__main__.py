@@ -1,4 +1,4 @@
-"""``python -m afflux`` is the command ``afflux``. Nothing else lives here."""
+"""Run the command ``afflux`` as ``python -m afflux``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark finds: any importable ``pyspark_*`` module with a ``DefaultSource``. The source lives in afflux.spark."""
+"""Register ``format("afflux")``: Spark finds modules ``pyspark_*`` with a ``DefaultSource``. See afflux.spark."""
 
 from __future__ import annotations
 

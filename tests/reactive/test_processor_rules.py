@@ -257,5 +257,5 @@ def test_a_processor_belongs_to_a_loop() -> None:
 
 
 async def test_a_window_has_an_item_at_least() -> None:
-    with pytest.raises(ValueError, match="credit is 1 or more, not 0"):
+    with pytest.raises(ValueError, match="credit must be 1 or more, not 0"):
         reactive.processor(same, credit=0)

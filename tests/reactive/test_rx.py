@@ -502,13 +502,13 @@ async def test_an_observable_over_a_connection_and_back() -> None:
 
 
 async def test_what_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="credit is 1 or more, not 0"):
+    with pytest.raises(ValueError, match="credit must be 1 or more, not 0"):
         reactive.to_observable([1], credit=0)
-    with pytest.raises(ValueError, match="a buffer holds 1 item or more, not 0"):
+    with pytest.raises(ValueError, match="buffer must be 1 or more, not 0"):
         reactive.from_observable(reactivex.of(1), buffer=0)
-    with pytest.raises(ValueError, match="overflow is one of error, drop, latest, not 'newest'"):
+    with pytest.raises(ValueError, match="overflow must be one of error, drop, latest, not 'newest'"):
         reactive.from_observable(reactivex.of(1), overflow="newest")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="takes an Observable, not list"):
+    with pytest.raises(TypeError, match="requires an Observable, not list"):
         reactive.from_observable([1])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"from_observable\(\) takes one"):
         reactive.to_publisher(reactivex.of(1))

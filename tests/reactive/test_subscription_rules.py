@@ -154,7 +154,9 @@ async def test_rule_3_09_request_of_no_positive_number_is_an_on_error(kit: Kit, 
     probe.request(n)
     assert await probe.end() == "on_error"
     assert isinstance(probe.error, ValueError)
-    assert str(probe.error) == (f"request(n) takes a whole number of 1 or more, not {n!r} (Reactive Streams, rule 3.9)")
+    assert str(probe.error) == (
+        f"request(n) requires a whole number of 1 or more, not {n!r} (Reactive Streams, rule 3.9)"
+    )
     await kit.settle()
     assert (probe.items, probe.faults) == ([], [])
 

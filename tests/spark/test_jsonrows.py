@@ -141,10 +141,10 @@ def test_a_value_that_does_not_fit_is_a_bad_row(item: bytes) -> None:
 
 
 def test_a_type_that_json_has_no_words_for_is_refused_at_once() -> None:
-    with pytest.raises(Invalid, match=r"column m: JSON can't be read into map<string, int64>"):
+    with pytest.raises(Invalid, match=r"column m: JSON cannot be converted to map<string, int64>"):
         rows_of(pa.schema([("m", pa.map_(pa.string(), pa.int64()))]))
 
 
 def test_the_column_for_corrupt_records_is_text() -> None:
-    with pytest.raises(Invalid, match="column _corrupt_record is for the text of bad rows"):
+    with pytest.raises(Invalid, match="column _corrupt_record gets the text of bad rows"):
         rows_of(pa.schema([("_corrupt_record", pa.binary())]))

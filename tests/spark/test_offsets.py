@@ -58,7 +58,7 @@ def test_route_and_data_make_the_fingerprint() -> None:
     ],
 )
 def test_a_damaged_checkpoint_is_refused(logged: object) -> None:
-    with pytest.raises(Invalid, match="the checkpoint holds no offset"):
+    with pytest.raises(Invalid, match="which is not an offset of this source"):
         offsets_of(logged, SOURCE)
 
 

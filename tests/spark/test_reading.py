@@ -89,7 +89,7 @@ def test_where_a_new_query_starts(options: Make) -> None:
     assert Driver(options()).start() == {0: Mark(epoch, 0)}
     assert Driver(options(startingOffsets="latest")).start() == {0: Mark(epoch, 1000)}
     assert Driver(options(startingOffsets='{"0": 1000}')).start() == {0: Mark(epoch, 1000)}
-    with pytest.raises(Invalid, match=r"names offset 1001 of shard 0 .* head is 1000"):
+    with pytest.raises(Invalid, match=r"has offset 1001 of shard 0 .*above the head 1000"):
         Driver(options(startingOffsets='{"0": 1001}')).start()
 
 
@@ -166,7 +166,7 @@ def test_what_was_trimmed_is_missed(options: Make) -> None:
     with pytest.raises(DataLost, match=f"offsets 0 to {first - 1} of shard 0 .*reaches to 5999"):
         rows(asked_for, span)
     state = Driver(asked_for).heads()[0]
-    with pytest.raises(DataLost, match=f"offsets 0 to {first - 1} .* are gone: the first one left is {first}"):
+    with pytest.raises(DataLost, match=f"offsets 0 to {first - 1} .* are missing: the first one left is {first}"):
         Driver(asked_for).behind_gap(Mark(span.epoch, 0), state)
 
 
@@ -206,7 +206,7 @@ def test_a_hole_in_an_answer(uri: str) -> None:
     [
         ("back", "offset 0 was sent after 20"),
         ("epoch", f"epoch {LIE_EPOCH + 1}, offset 20 was sent"),
-        ("bare", "does not speak the cursor: the first item of an answer has no position"),
+        ("bare", "does not support the cursor: the first item of an answer has no position"),
     ],
 )
 def test_an_answer_that_no_journal_could_give(uri: str, route: str, why: str, loss: str) -> None:
@@ -221,7 +221,7 @@ def test_more_items_than_asked_for_are_not_taken(uri: str) -> None:
 
 def test_a_server_that_knows_no_cursor(uri: str) -> None:
     options = Options.parse({"uri": uri, "route": "plain"})
-    with pytest.raises(RemoteProtocolError, match=r"route 'plain' does not speak the cursor: .*--journal"):
+    with pytest.raises(RemoteProtocolError, match=r"route 'plain' does not support the cursor: .*--journal"):
         Driver(options).start()
 
 

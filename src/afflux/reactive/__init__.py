@@ -1,17 +1,17 @@
-"""Reactive Streams 1.0.4 for Python: publishers, subscribers, subscriptions and processors on an asyncio event loop.
+"""Implement Reactive Streams 1.0.4: publishers, subscribers, subscriptions and processors on an asyncio event loop.
 
 ::
 
     publisher = afflux.reactive.stream(peer, b"ticks", route="prices")    # a peer's stream; demand is its credit
-    publisher = afflux.reactive.to_publisher(source)                      # anything that Python iterates
+    publisher = afflux.reactive.to_publisher(source)                      # any iterable
     async for item in afflux.reactive.from_publisher(publisher, credit=32):
         ...
 
-Who thinks in async iterators needs none of this. What to know:
+Programs that use async iterators do not need this package. Notes:
 
-1. Signals are made on the event loop, one after the other, and never from inside ``request`` or ``cancel``.
+1. Signals are sent on the event loop, one after the other, and never from inside ``request`` or ``cancel``.
 2. ``request`` and ``cancel`` may be called on any thread.
-3. Nothing is held beyond what was requested, or a bound that the caller gives.
+3. Buffers never exceed the demand, or a bound that the caller sets.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What every publisher here is made of: the subscription that keeps its side of the rules. No source lives here.
+"""Implement the rules of a subscription, for every source.
 
-1. Signals are made on the thread of the event loop on which ``subscribe`` was called, one after the other.
-2. No signal is made from inside ``request`` or ``cancel``: there is no recursion to bound (3.3).
-3. ``request`` and ``cancel`` may be called on any thread: on others than the loop's they are done at its next turn.
-4. What is over holds no reference to its subscriber (3.13).
+1. Signals are sent on the thread of the event loop on which ``subscribe`` was called, one after the other.
+2. No signal is sent from inside ``request`` or ``cancel``, so recursion is bounded (3.3).
+3. ``request`` and ``cancel`` may be called on any thread; calls on other threads run in the loop's next turn.
+4. A subscription has no reference to its subscriber after its end (3.13).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _SIGNALS = ("on_subscribe", "on_next", "on_error", "on_complete")
 
 
 class Home:
-    """The event loop that an object belongs to, and its thread.
+    """The event loop of an object, and its thread.
 
     Raises:
-        RuntimeError: there is no running event loop on this thread.
+        RuntimeError: this thread has no running event loop.
     """
 
     __slots__ = ("_thread", "loop")
@@ -42,13 +42,14 @@ class Home:
             self.loop = asyncio.get_running_loop()
         except RuntimeError:
             raise RuntimeError(
-                "afflux's publishers and processors belong to an event loop: make and subscribe to them from a "
-                "coroutine, or from a callback of the loop"
+                "publishers and processors belong to an event loop: create and subscribe to them in a coroutine, "
+                "or in a callback of the loop"
             ) from None
         self._thread = get_ident()
 
     def elsewhere(self, work: Callable[..., None], *arguments: Any) -> bool:
-        """Whether this is another thread than the loop's; then ``work`` will be done there, unless it is closed."""
+        """Return whether this thread is not the loop's, and if so schedule ``work`` there, unless the loop is
+        closed."""
         if get_ident() == self._thread:
             return False
         with suppress(RuntimeError):
@@ -57,17 +58,17 @@ class Home:
 
 
 class Link(Subscription, Generic[T]):
-    """One subscription: demand in, signals out. A subclass knows where items come from."""
+    """A subscription. Subclasses provide the items."""
 
     def __init__(self, subscriber: Subscriber[T]) -> None:
         self.home = Home()
         self.demand = 0
-        "Items that were asked for and not signalled."
+        "Items requested and not signalled."
         self._subscriber: Subscriber[T] | None = subscriber
-        self._doom: Exception | None = None
-        "The last signal, when it is decided and not made yet."
+        self._pending_error: Exception | None = None
+        "The error that is scheduled as the last signal."
 
-    # -- what the subscriber calls ----------------------------------------------------------------------------
+    # -- called by the subscriber -----------------------------------------------------------------------------
 
     def request(self, n: int, /) -> None:
         """See Subscription."""
@@ -77,8 +78,9 @@ class Link(Subscription, Generic[T]):
             self.demand = min(self.demand + n, SATURATED)
             self.wanted()
             return
-        self._doom = ValueError(f"request(n) takes a whole number of 1 or more, not {n!r} (Reactive Streams, rule 3.9)")
-        self.home.loop.call_soon(self._meet_doom, self._doom)
+        error = ValueError(f"request(n) requires a whole number of 1 or more, not {n!r} (Reactive Streams, rule 3.9)")
+        self._pending_error = error
+        self.home.loop.call_soon(self._signal_pending, error)
         self.halt()
 
     def cancel(self) -> None:
@@ -86,51 +88,51 @@ class Link(Subscription, Generic[T]):
         if self.home.elsewhere(self.cancel) or self._subscriber is None or self.home.loop.is_closed():
             return
         self._subscriber = None
-        if self._doom is None:
+        if self._pending_error is None:
             self.halt()
 
-    # -- what a subclass is told, and replaces ------------------------------------------------------------------
+    # -- overridden by subclasses -------------------------------------------------------------------------------
 
     def wanted(self) -> None:
-        """There is more demand."""
+        """React to more demand."""
 
     def halt(self) -> None:
-        """Nothing more is wanted: stop soon. It is called once at most, and must not raise."""
+        """Stop soon, because no more items are accepted. Called at most once; it must not raise."""
 
-    # -- what a subclass calls ----------------------------------------------------------------------------------
+    # -- called by subclasses -----------------------------------------------------------------------------------
 
     @property
     def over(self) -> bool:
-        """Whether no item may be signalled any more."""
-        return self._subscriber is None or self._doom is not None
+        """Whether the subscription accepts no more items."""
+        return self._subscriber is None or self._pending_error is not None
 
     def begin(self) -> None:
-        """The first signal."""
+        """Send the first signal."""
         if self._subscriber is not None:
             self._signal(self._subscriber.on_subscribe, self)
 
     def next(self, item: T) -> None:
-        """Signal an item, for which there must be demand; nothing when it is over."""
-        if self._subscriber is None or self._doom is not None:
+        """Signal an item, for which there must be demand. No-op after the end."""
+        if self._subscriber is None or self._pending_error is not None:
             return
         if item is None:
-            self.abort(TypeError("the source made None, which can not be an item (Reactive Streams, rule 2.13)"))
+            self.abort(TypeError("the source returned None, which cannot be an item (Reactive Streams, rule 2.13)"))
             return
         self.demand -= 1
         self._signal(self._subscriber.on_next, item)
 
     def complete(self) -> None:
-        """The last signal, when all went well; nothing when it is over."""
+        """Signal completion. No-op after the end."""
         if (subscriber := self._release()) is not None:
             self._signal(subscriber.on_complete)
 
     def fail(self, error: Exception) -> None:
-        """The last signal, when the source has failed; nothing when it is over."""
+        """Signal an error of the source. No-op after the end."""
         if (subscriber := self._release()) is not None:
             self._signal(subscriber.on_error, error)
 
     def abort(self, error: Exception) -> None:
-        """Fail for a reason that the source does not know: stop it."""
+        """Signal an error and stop the source."""
         if not self.over:
             self.fail(error)
             self.halt()
@@ -138,14 +140,14 @@ class Link(Subscription, Generic[T]):
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _release(self) -> Subscriber[T] | None:
-        """The subscriber, for its last signal; None when that was, or is another."""
-        if self._doom is not None:
+        """Return the subscriber for its last signal; None if another last signal was sent or is pending."""
+        if self._pending_error is not None:
             return None
         subscriber, self._subscriber = self._subscriber, None
         return subscriber
 
-    def _meet_doom(self, error: Exception) -> None:
-        self._doom = None
+    def _signal_pending(self, error: Exception) -> None:
+        self._pending_error = None
         self.fail(error)
 
     def _signal(self, method: Callable[..., None], *arguments: Any) -> None:
@@ -157,7 +159,7 @@ class Link(Subscription, Generic[T]):
 
 
 class LinkPublisher(Publisher[T]):
-    """A publisher that makes a link for each subscriber."""
+    """A publisher that creates a link for each subscriber."""
 
     def __init__(self, link: Callable[[Subscriber[T]], Link[T]]) -> None:
         self._link = link
@@ -168,10 +170,10 @@ class LinkPublisher(Publisher[T]):
 
 
 def attach(subscriber: Subscriber[T], make: Callable[[Subscriber[T]], Link[T]]) -> None:
-    """Begin with a subscriber; what ``make`` raises refuses it (1.9).
+    """Attach a subscriber; an exception of ``make`` refuses it (1.9).
 
     Raises:
-        TypeError: it is no subscriber.
+        TypeError: the argument is not a subscriber.
     """
     _check(subscriber)
     try:
@@ -185,28 +187,28 @@ def attach(subscriber: Subscriber[T], make: Callable[[Subscriber[T]], Link[T]]) 
 def _check(subscriber: Any) -> None:
     if not isinstance(subscriber, Subscriber):
         raise TypeError(
-            f"a subscriber has the methods {', '.join(_SIGNALS)}, unlike {type(subscriber).__name__} "
+            f"a subscriber must have the methods {', '.join(_SIGNALS)}, unlike {type(subscriber).__name__} "
             "(Reactive Streams, rule 1.9)"
         )
     for name in _SIGNALS:
         if iscoroutinefunction(getattr(subscriber, name)):
             raise TypeError(
-                f"{type(subscriber).__name__}.{name} is async, and signals are not waited for: make it a plain method, "
-                "or take items with from_publisher()"
+                f"{type(subscriber).__name__}.{name} is async, but signals are not awaited: use a plain method, "
+                "or from_publisher()"
             )
 
 
 class _Refusal(Subscription):
-    """The subscription of one who is refused."""
+    """The subscription of a refused subscriber."""
 
     def __init__(self) -> None:
         self.canceled = False
 
     def request(self, n: int, /) -> None:
-        """Nothing will come but the error."""
+        """No-op: only the error follows."""
 
     def cancel(self) -> None:
-        """Not even the error is wanted."""
+        """Cancel the error as well."""
         self.canceled = True
 
 
@@ -223,7 +225,7 @@ def _refuse(subscriber: Subscriber[Any], error: Exception) -> None:
 
 
 def _report(method: Callable[..., None], error: Exception) -> None:
-    """Rule 2.13: what a subscriber raises can not be told to it, so it is logged."""
+    """Log an exception of a subscriber, which cannot be signalled to it (2.13)."""
     name = getattr(method, "__qualname__", repr(method))
     log.error(
         "afflux: %s raised; its subscription is canceled (Reactive Streams, rule 2.13)",

@@ -1,7 +1,7 @@
-"""Processors: ``Map`` applies a function to each item, ``processor`` runs an async generator in the middle.
+"""Process items between a publisher and a subscriber: ``Map`` by a function, ``processor`` by an async generator.
 
-Both have one publisher and one subscriber (1.11), which may come in any order. When the subscriber cancels, so does the
-processor. Demand goes from one to the other: exactly in ``Map``, by a window in ``processor``.
+Both have one publisher and one subscriber (1.11), attached in any order. When the subscriber cancels, the processor
+cancels its subscription. ``Map`` passes demand on exactly, ``processor`` by a window.
 """
 
 from __future__ import annotations
@@ -21,33 +21,32 @@ __all__ = ["Map", "processor"]
 T = TypeVar("T")
 R = TypeVar("R")
 
-_ONE = "a processor of afflux has one subscriber, and this one has it already (Reactive Streams, rule 1.11)"
+_ONE = "a processor has one subscriber, and this one already has it (Reactive Streams, rule 1.11)"
 
 
 class Map(Intake[T], Processor[T, R]):
     """A processor that signals ``function(item)`` for each item.
 
-    It holds nothing and waits for nothing: each signal is passed on as it comes, and so is demand. What ``function``
-    raises ends both sides.
+    It does not buffer: signals and demand are passed on immediately. An exception of ``function`` ends both sides.
 
     Raises:
-        RuntimeError: there is no running event loop on this thread.
+        RuntimeError: this thread has no running event loop.
         TypeError: ``function`` is async.
     """
 
     def __init__(self, function: Callable[[T], R]) -> None:
         if iscoroutinefunction(function):
-            raise TypeError("Map takes a plain function; an async one belongs into a processor()")
+            raise TypeError("Map requires a plain function; use processor() for an async one")
         super().__init__()
         self._function = function
         self._link: _Mapped[R] | None = None
         self._error: Exception | None = None
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """See Publisher. An end that came before is told now."""
+        """See Publisher. An end that was received before is signalled now."""
         attach(subscriber, self._attached)
         if self.ended:
-            self._tell_end()
+            self._signal_end()
 
     def subscribed(self) -> None:
         """See Intake."""
@@ -66,10 +65,10 @@ class Map(Intake[T], Processor[T, R]):
     def finished(self, error: Exception | None) -> None:
         """See Intake."""
         self._error = error
-        self._tell_end()
+        self._signal_end()
 
     def pass_demand(self) -> None:
-        """Request what the subscriber has requested."""
+        """Request the items that the subscriber has requested."""
         if self._link is not None and (n := self._link.demand - self.due) > 0:
             self.request(n)
 
@@ -79,7 +78,7 @@ class Map(Intake[T], Processor[T, R]):
         self._link = _Mapped(subscriber, self)
         return self._link
 
-    def _tell_end(self) -> None:
+    def _signal_end(self) -> None:
         if self._link is not None:
             if self._error is None:
                 self._link.complete()
@@ -98,32 +97,32 @@ class _Mapped(Link[R]):
         self._stage.pass_demand()
 
     def halt(self) -> None:
-        self._stage.give_up()
+        self._stage.abandon()
 
 
 Stage = Callable[[AsyncIterator[T]], AsyncIterable[R]]
-"An async generator function: it takes items, and makes others."
+"An async generator function from items to items."
 
 
 def processor(function: Stage[T, R], *, credit: int = DEFAULT_CREDIT) -> Processor[T, R]:
-    """A processor that runs an async generator function: ``async def squares(items): ...``.
+    """Return a processor that runs an async generator function: ``async def squares(items): ...``.
 
     Args:
         function: takes an async iterator of the publisher's items, and yields the subscriber's. It may yield more or
-            fewer than it takes, wait, and catch the publisher's error to recover from it (4.2). It is called for the
-            subscriber and runs when that requests.
-        credit: the window towards the publisher, as in ``from_publisher``.
+            fewer items, wait, and catch the publisher's error to recover from it (4.2). It is called when the
+            subscriber is attached and runs on its demand.
+        credit: the window for the publisher, as in ``from_publisher``.
 
-    The publisher's end is told without a request: the generator then runs on, to its next item at most. An error
-    overtakes items that the subscriber has not requested (4.2).
+    The publisher's end is signalled without a request: the generator then runs up to its next item. An error precedes
+    items that the subscriber has not requested (4.2).
 
     Raises:
-        RuntimeError: there is no running event loop on this thread.
-        TypeError: ``function`` is async and yields nothing.
+        RuntimeError: this thread has no running event loop.
+        TypeError: ``function`` is async and not a generator.
         ValueError: ``credit`` is less than 1.
     """
     if iscoroutinefunction(function):
-        raise TypeError("processor() takes an async generator function, one that yields; this one returns")
+        raise TypeError("processor() requires an async generator function, one that yields")
     return _Generated(function, credit)
 
 
@@ -132,7 +131,7 @@ class _Generated(Processor[T, R], Generic[T, R]):
 
     def __init__(self, function: Stage[T, R], credit: int) -> None:
         if credit < 1:
-            raise ValueError(f"credit is 1 or more, not {credit}")
+            raise ValueError(f"credit must be 1 or more, not {credit}")
         self._function = function
         self._inbox: Inbox[T] = Inbox(credit)
         self._taken = False
@@ -162,7 +161,7 @@ class _Generated(Processor[T, R], Generic[T, R]):
             self._inbox.drop()
             raise
         link = _Through(subscriber, made, self._inbox)
-        self._inbox.told = link.look_ahead
+        self._inbox.on_end = link.look_ahead
         self._inbox.urgent = lambda: not link.demand
         if self._inbox.ended:
             link.look_ahead()

@@ -1,4 +1,4 @@
-"""``to_publisher``: a publisher from anything that Python iterates. How items are pulled is pulling.py's."""
+"""Convert an iterable, async or not, to a publisher. See pulling.py for its subscriptions."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ __all__ = ["Source", "to_publisher"]
 T = TypeVar("T")
 
 Source = AsyncIterable[T] | Iterable[T] | Callable[[], AsyncIterable[T] | Iterable[T]] | Publisher[T]
-"What ``to_publisher`` makes a publisher of."
+"The argument of ``to_publisher``."
 
 
 def to_publisher(source: Source[T]) -> Publisher[T]:
-    """A publisher of the items of ``source``.
+    """Return a publisher of the items of ``source``.
 
     Args:
-        source: an async iterable or an iterable: each subscription iterates afresh; or a function without arguments
-            that returns one, such as an async generator function: each subscription calls it. An iterator, async or
-            not, can be iterated once: the first subscriber gets its items, each other one an error. So it is with a
-            peer's stream, whose credit is the demand if it has ``credit=0``. A publisher is returned as it is.
+        source: an async iterable or an iterable, which each subscription iterates; or a function without arguments
+            that returns one, such as an async generator function, which each subscription calls. The first subscriber
+            of an iterator gets its items, further subscribers get an error. The same applies to a peer's stream, whose
+            credit is the demand if it has ``credit=0``. A publisher is returned unchanged.
 
-    An item is pulled when it was requested, on the event loop: a plain iterable must not block. What ``source`` raises
-    is the subscriber's ``on_error``. Cancelling closes the iterator, and interrupts its wait.
+    A requested item is pulled on the event loop, so a plain iterable must not block. An exception of ``source`` is
+    signalled by ``on_error``. Canceling closes the iterator, and interrupts its wait.
 
     Raises:
-        TypeError: it is none of these.
+        TypeError: ``source`` has another type.
     """
     if _is_observable(source):
-        raise TypeError("an Observable does not wait: from_observable() takes one, and knows what to do on overflow")
+        raise TypeError("an Observable has no back-pressure: convert it with from_observable()")
     if isinstance(source, ItemStream | AsyncIterable | Iterable):
         return LinkPublisher(_Reading(source).link)
     if isinstance(source, Publisher):
@@ -45,13 +45,13 @@ def to_publisher(source: Source[T]) -> Publisher[T]:
     if callable(source) and not iscoroutinefunction(source):
         return LinkPublisher(lambda subscriber: _Reading(source()).link(subscriber))
     raise TypeError(
-        "a publisher can be made of an iterable or async iterable, a function that returns one, or a peer's stream, "
-        f"not of {'an async function that returns' if callable(source) else type(source).__name__}"
+        "expected an iterable or async iterable, a function that returns one, or a peer's stream, "
+        f"not {'an async function that returns' if callable(source) else type(source).__name__}"
     )
 
 
 class _Reading:
-    """The links to one iterable, or the one link to an iterator."""
+    """Creates links to an iterable, or the only link to an iterator."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -61,7 +61,8 @@ class _Reading:
         source = self._source
         if self._read:
             raise RuntimeError(
-                f"{type(source).__name__} can be iterated once, and has its subscriber (Reactive Streams, rule 1.11)"
+                f"{type(source).__name__} can be iterated once and already has a subscriber "
+                "(Reactive Streams, rule 1.11)"
             )
         link: Link[Any]
         items: object
@@ -79,7 +80,7 @@ class _Reading:
 
 
 class _Plain(AsyncIterator[T]):
-    """An iterator as an async one."""
+    """An iterator as an async iterator."""
 
     def __init__(self, items: Iterator[T]) -> None:
         self._items = items
@@ -96,6 +97,6 @@ class _Plain(AsyncIterator[T]):
 
 
 def _is_observable(source: object) -> bool:
-    """Whether it is one of reactivex, which nobody has who did not import it."""
+    """Whether it is an Observable of reactivex, which is then already imported."""
     reactivex = sys.modules.get("reactivex")
     return reactivex is not None and isinstance(source, cast(Any, reactivex).abc.ObservableBase)

@@ -1,9 +1,9 @@
-"""A subscription that pulls from an async iterator: demand becomes ``anext``. What the iterator is, others know.
+"""Pull items from an async iterator on demand.
 
-1. A subscription costs one task, from its first request until its end.
-2. An item is pulled when it was asked for. With ``ahead`` one more is: to tell the end without a further request; an
-   item that is found instead waits for demand.
-3. A subscription that is over has closed what it was pulling from.
+1. A subscription needs one task, from its first request until its end.
+2. A requested item is pulled. With ``ahead`` another item is pulled, to detect the end without a further request; if
+   there is an item, it waits for demand.
+3. At its end, a subscription closes the iterator.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ __all__ = ["BURST", "Pulled"]
 T = TypeVar("T")
 
 BURST = 256
-"Signals between two turns of the loop: what ``limits.loop_frames`` is to a connection."
+"The most signals in one turn of the loop, as ``limits.loop_frames`` for a connection."
 
 _STOPS = (KeyboardInterrupt, SystemExit)
 
 _tasks: set[asyncio.Task[None]] = set()
-"The tasks of all subscriptions: an event loop holds on to none."
+"The tasks of all subscriptions, because an event loop has only weak references to tasks."
 
 
 class Pulled(Link[T]):
-    """A subscription to an async iterator. It closes the iterator; one that it never pulled from stays as it is.
+    """A subscription to an async iterator, which it closes unless it never pulled from it.
 
     Args:
-        ahead: tell the end as soon as it can be known.
+        ahead: signal the end as soon as it can be detected.
     """
 
     def __init__(self, subscriber: Subscriber[T], items: AsyncIterator[T], *, ahead: bool = False) -> None:
@@ -46,7 +46,7 @@ class Pulled(Link[T]):
 
     def wanted(self) -> None:
         """See Link."""
-        self._go()
+        self._wake()
 
     def halt(self) -> None:
         """See Link. A wait for the next item is canceled."""
@@ -54,13 +54,13 @@ class Pulled(Link[T]):
             if self._pulling:
                 self._task.cancel()
             else:
-                self._go()
+                self._wake()
 
     def look_ahead(self) -> None:
-        """Find out now whether the end has come."""
+        """Detect the end without demand from now on."""
         self._ahead = True
         if not self.over:
-            self._go()
+            self._wake()
 
     async def close(self) -> None:
         """Close the iterator."""
@@ -69,8 +69,8 @@ class Pulled(Link[T]):
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    def _go(self) -> None:
-        """Start the task, or let it look again."""
+    def _wake(self) -> None:
+        """Start the task, or wake it."""
         if self._task is None:
             self._task = self.home.loop.create_task(self._run())
             _tasks.add(self._task)
@@ -84,11 +84,11 @@ class Pulled(Link[T]):
         except StopAsyncIteration:
             self.complete()
         except asyncio.CancelledError:
-            self.fail(Canceled("the task of the publisher was canceled"))  # when it is over: by halt
+            self.fail(Canceled("the task of the publisher was canceled"))  # no-op after halt
         except Exception as error:
             self.fail(error)
         except _STOPS:
-            self.fail(RuntimeError("the program is about to end"))
+            self.fail(RuntimeError("the program is exiting"))
             raise
         finally:
             try:
@@ -98,9 +98,9 @@ class Pulled(Link[T]):
 
     async def _pump(self) -> None:
         burst = 0
-        while await self._may(pull=True):
+        while await self._wait(pull=True):
             item = await self._pull()
-            if not await self._may(pull=False):
+            if not await self._wait(pull=False):
                 return
             self.next(item)
             burst += 1
@@ -108,8 +108,8 @@ class Pulled(Link[T]):
                 burst = 0
                 await asyncio.sleep(0)
 
-    async def _may(self, *, pull: bool) -> bool:
-        """Wait until an item may be pulled, or signalled; False when nothing is wanted any more."""
+    async def _wait(self, *, pull: bool) -> bool:
+        """Wait until an item may be pulled, or signalled; return False after the end."""
         while not self.over:
             if self.demand or (pull and self._ahead):
                 return True
@@ -131,4 +131,4 @@ class Pulled(Link[T]):
 def _done(task: asyncio.Task[None]) -> None:
     _tasks.discard(task)
     if not task.cancelled():
-        task.exception()  # an interrupt, which the loop has raised already: not for its log
+        task.exception()  # retrieve an interrupt, which the loop has already raised, so that it is not logged

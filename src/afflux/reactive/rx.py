@@ -1,10 +1,10 @@
-"""To and from reactivex (version 4 or later, the extra "rx"), whose Observables have no back-pressure.
+"""Convert publishers to Observables of reactivex (4 or later, the extra "rx"), which have no back-pressure, and back.
 
-It is imported on use.
+1. ``to_observable`` requests a window and refills it as the observer returns, so that buffers are bounded.
+2. ``from_observable`` stores items without demand in a bounded buffer; the caller selects the action when it is full.
+   The Observable may emit on any thread.
 
-1. ``to_observable`` requests a window and refills it as the observer returns: what waits is bounded by it.
-2. ``from_observable`` keeps what comes without demand in a bounded buffer; the caller says what gives way when it is
-   full. It may be fed on any thread.
+reactivex is imported on use.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ __all__ = ["Overflow", "from_observable", "to_observable"]
 T = TypeVar("T")
 
 Overflow = Literal["error", "drop", "latest"]
-"What gives way when a buffer is full: the stream, the item that comes, or the oldest that waits."
+"The action when a buffer is full: fail, drop the new item, or drop the oldest."
 
 
 def to_observable(
     source: Source[T], *, credit: int = DEFAULT_CREDIT, scheduler: reactivex.abc.SchedulerBase | None = None
 ) -> reactivex.Observable[T]:
-    """An Observable of what ``source`` has: a publisher, or anything that ``to_publisher`` takes.
+    """Return an Observable of ``source``: a publisher, or any argument of ``to_publisher``.
 
     Args:
         source: subscribed to once for each observer, on a thread with a running event loop.
-        credit: the window: so many items are requested ahead of the observer, and again when it has returned from half
-            of them.
-        scheduler: where the observer is called, one call after the other; on the event loop if None, where it must not
+        credit: the window: items requested ahead of the observer; it is refilled when the observer has returned from
+            half of them.
+        scheduler: calls the observer, one call after the other; None calls it on the event loop, where it must not
             block.
 
-    An observer that takes its items elsewhere, as ``observe_on`` does, returns at once, so that nothing is held back
-    for it: give the scheduler here instead. What an observer raises is logged and ends its subscription.
+    An observer that passes its items on, as ``observe_on`` does, returns immediately and defeats the window: pass its
+    scheduler here instead. An exception of an observer is logged and ends its subscription.
 
     Raises:
         MissingExtra: reactivex is not installed.
-        TypeError: no publisher can be made of ``source``.
+        TypeError: ``source`` cannot be converted to a publisher.
         ValueError: ``credit`` is less than 1.
     """
     rx = _reactivex()
     publisher = to_publisher(source)
     if credit < 1:
-        raise ValueError(f"credit is 1 or more, not {credit}")
+        raise ValueError(f"credit must be 1 or more, not {credit}")
 
     def subscribe(
         observer: reactivex.abc.ObserverBase[T], _: reactivex.abc.SchedulerBase | None = None
@@ -72,7 +72,7 @@ def to_observable(
 
 
 class _Feeding(Intake[Any]):
-    """The subscriber behind an Observable."""
+    """The subscriber of an Observable."""
 
     def __init__(self, observer: Any, credit: int, scheduler: Any) -> None:
         super().__init__()
@@ -81,10 +81,10 @@ class _Feeding(Intake[Any]):
         self._window = Window(credit)
         self._batch = max(1, credit // 2)
         self._calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        "What the scheduler has to call: for a window of items at most, and for the end."
+        "Calls for the scheduler: for at most a window of items, and for the end."
         self._lock = Lock()
         self._working = False
-        self._deaf = False
+        self._disposed = False
 
     def subscribed(self) -> None:
         self.request(self._window.initial())
@@ -93,7 +93,7 @@ class _Feeding(Intake[Any]):
         if self._scheduler is not None:
             self._call(self._observer.on_next, item)
         elif self._try(self._observer.on_next, item):
-            self._done_with(1)
+            self._consumed(1)
 
     def finished(self, error: Exception | None) -> None:
         method, arguments = (self._observer.on_error, (error,)) if error else (self._observer.on_completed, ())
@@ -103,14 +103,14 @@ class _Feeding(Intake[Any]):
             self._try(method, *arguments)
 
     def dispose(self) -> None:
-        """The observer wants no more. On any thread."""
+        """End the subscription of the observer. On any thread."""
         with self._lock:
-            self._deaf = True
+            self._disposed = True
             self._calls.clear()
-        if not self.home.elsewhere(self.give_up):
-            self.give_up()
+        if not self.home.elsewhere(self.abandon):
+            self.abandon()
 
-    def _done_with(self, n: int) -> None:
+    def _consumed(self, n: int) -> None:
         if self.active and (n := self._window.consumed(n, 0)):
             self.request(n)
 
@@ -127,7 +127,7 @@ class _Feeding(Intake[Any]):
 
     def _call(self, method: Callable[..., None], *arguments: Any) -> None:
         with self._lock:
-            if self._deaf:
+            if self._disposed:
                 return
             self._calls.append((method, arguments))
             if self._working:
@@ -136,7 +136,7 @@ class _Feeding(Intake[Any]):
         self._try(self._scheduler.schedule, self._work)
 
     def _work(self, *_: Any) -> None:
-        """Make half a window of calls, on the scheduler's thread; no other such work is under way."""
+        """Make half a window of calls on the scheduler's thread, where no other such work runs."""
         done = 0
         while done < self._batch:
             with self._lock:
@@ -146,8 +146,8 @@ class _Feeding(Intake[Any]):
                 method, arguments = self._calls.popleft()
             self._try(method, *arguments)
             done += 1
-        if not self.home.elsewhere(self._done_with, done):
-            self._done_with(done)
+        if not self.home.elsewhere(self._consumed, done):
+            self._consumed(done)
         if done == self._batch:
             self._try(self._scheduler.schedule, self._work)
 
@@ -159,27 +159,27 @@ def from_observable(
     overflow: Overflow = "error",
     scheduler: reactivex.abc.SchedulerBase | None = None,
 ) -> Publisher[T]:
-    """A publisher of what an Observable emits.
+    """Return a publisher of the items of an Observable.
 
     Args:
-        observable: subscribed to by each subscription, at once: a hot one loses nothing to a slow start.
-        buffer: items that may wait for demand.
-        overflow: what gives way when one more comes: "error" ends the stream with LimitExceeded after what waits,
-            "drop" loses the item that came, "latest" the oldest that waits.
+        observable: each subscription subscribes to it immediately, so that no item of a hot Observable is lost.
+        buffer: the most items that wait for demand.
+        overflow: the action for an item above that: "error" ends the stream with LimitExceeded after the buffered
+            items, "drop" drops the new item, "latest" drops the oldest.
         scheduler: the default scheduler of the subscription, as in ``Observable.subscribe``.
 
     Raises:
         MissingExtra: reactivex is not installed.
-        TypeError: it is no Observable.
-        ValueError: ``buffer`` is less than 1, or ``overflow`` is none of the three.
+        TypeError: the argument is not an Observable.
+        ValueError: ``buffer`` is less than 1, or ``overflow`` is unknown.
     """
     rx = _reactivex()
     if not isinstance(observable, rx.abc.ObservableBase):
-        raise TypeError(f"from_observable takes an Observable, not {type(observable).__name__}")
+        raise TypeError(f"from_observable requires an Observable, not {type(observable).__name__}")
     if buffer < 1:
-        raise ValueError(f"a buffer holds 1 item or more, not {buffer}")
+        raise ValueError(f"buffer must be 1 or more, not {buffer}")
     if overflow not in get_args(Overflow):
-        raise ValueError(f"overflow is one of {', '.join(get_args(Overflow))}, not {overflow!r}")
+        raise ValueError(f"overflow must be one of {', '.join(get_args(Overflow))}, not {overflow!r}")
     return LinkPublisher(lambda subscriber: _Observing(subscriber, observable, buffer, overflow, scheduler))
 
 
@@ -201,7 +201,7 @@ class _Observing(Link[T]):
         self._error: Exception | None = None
         self._disposable: Any = None
 
-    # -- what the subscriber's side does ------------------------------------------------------------------------
+    # -- called for the subscriber ------------------------------------------------------------------------------
 
     def begin(self) -> None:
         super().begin()
@@ -241,7 +241,7 @@ class _Observing(Link[T]):
             self.home.loop.call_soon(self._drain)
 
     def _drain(self) -> None:
-        """Signal what waits and is wanted, then the end."""
+        """Signal the buffered items for which there is demand, then the end."""
         self._scheduled = False
         if self._ended:
             self._dispose()
@@ -259,7 +259,7 @@ class _Observing(Link[T]):
             else:
                 self.fail(self._error)
 
-    # -- what the Observable calls ------------------------------------------------------------------------------
+    # -- called by the Observable -------------------------------------------------------------------------------
 
     def _on_next(self, item: T) -> None:
         with self._lock:

@@ -1,8 +1,8 @@
-"""Subscribers: the part that all of them share, and ``from_publisher``, which takes items with ``async for``.
+"""Receive the items of a publisher, with ``async for`` or in a subclass of ``Intake``.
 
-1. Signals may come on any thread (2.11); on others than the loop's they are done at its next turn.
-2. A publisher is held to what was requested: more than that ends it (1.1).
-3. What a publisher's subscription raises, which it must not (3.15, 3.16), is logged and ends it.
+1. Signals may arrive on any thread (2.11); those on other threads are processed in the loop's next turn.
+2. A publisher that signals more items than requested is canceled (1.1).
+3. An exception of a publisher's subscription, which is not allowed (3.15, 3.16), is logged and ends it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ T = TypeVar("T")
 
 
 class Intake(Subscriber[T]):
-    """A subscriber. A subclass knows what to do with items.
+    """A subscriber. Subclasses process the items.
 
     Raises:
-        RuntimeError: there is no running event loop on this thread.
+        RuntimeError: this thread has no running event loop.
     """
 
     def __init__(self) -> None:
         self.home = Home()
         self.due = 0
-        "Items that were requested and have not come."
+        "Items requested that have not arrived."
         self.ended = False
-        "No item will be taken any more."
+        "True after the end: no item is accepted."
         self._subscription: Subscription | None = None
 
     # -- the signals --------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ class Intake(Subscriber[T]):
     def on_subscribe(self, subscription: Subscription, /) -> None:
         """See Subscriber."""
         if subscription is None:
-            raise TypeError("on_subscribe takes a subscription, not None (Reactive Streams, rule 2.13)")
+            raise TypeError("on_subscribe requires a subscription, not None (Reactive Streams, rule 2.13)")
         if self.home.elsewhere(self.on_subscribe, subscription):
             return
         if self.ended or self._subscription is not None:
@@ -56,7 +56,7 @@ class Intake(Subscriber[T]):
     def on_next(self, item: T, /) -> None:
         """See Subscriber."""
         if item is None:
-            raise TypeError("on_next takes an item, not None (Reactive Streams, rule 2.13)")
+            raise TypeError("on_next requires an item, not None (Reactive Streams, rule 2.13)")
         if self.home.elsewhere(self.on_next, item) or self.ended:
             return
         if self.due:
@@ -68,7 +68,7 @@ class Intake(Subscriber[T]):
     def on_error(self, error: Exception, /) -> None:
         """See Subscriber."""
         if error is None:
-            raise TypeError("on_error takes an error, not None (Reactive Streams, rule 2.13)")
+            raise TypeError("on_error requires an error, not None (Reactive Streams, rule 2.13)")
         if not self.home.elsewhere(self.on_error, error):
             self._finish(error)
 
@@ -77,26 +77,26 @@ class Intake(Subscriber[T]):
         if not self.home.elsewhere(self.on_complete):
             self._finish(None)
 
-    # -- what a subclass is told, and replaces ------------------------------------------------------------------
+    # -- overridden by subclasses -------------------------------------------------------------------------------
 
     def subscribed(self) -> None:
-        """There is a subscription: request may be called."""
+        """React to the subscription: request may be called."""
 
     def arrived(self, item: T) -> None:
-        """An item has come."""
+        """Process an item."""
 
     def finished(self, error: Exception | None) -> None:
-        """The end has come, by the publisher or by its fault; it is told once at most."""
+        """React to the end, by the publisher or because of its error. Called at most once."""
 
-    # -- what a subclass calls ----------------------------------------------------------------------------------
+    # -- called by subclasses -----------------------------------------------------------------------------------
 
     @property
     def active(self) -> bool:
-        """Whether there is a subscription that is not over."""
+        """Whether there is a subscription that has not ended."""
         return self._subscription is not None
 
     def request(self, n: int) -> None:
-        """Ask for ``n`` more; nothing without a subscription."""
+        """Request ``n`` more items. No-op without a subscription."""
         if self._subscription is None:
             return
         self.due = min(self.due + n, SATURATED)
@@ -105,17 +105,17 @@ class Intake(Subscriber[T]):
         except Exception as error:
             self._fault(error)
 
-    def give_up(self) -> None:
-        """Want no more: whatever comes is dropped, and a subscription is canceled, also one that is still to come."""
+    def abandon(self) -> None:
+        """Cancel the subscription, even a later one, and drop further items."""
         self.ended = True
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             _cancel(subscription)
 
     def _fault(self, error: Exception) -> None:
-        """The publisher broke a rule."""
+        """End because the publisher broke a rule."""
         if not self.ended:
-            self.give_up()
+            self.abandon()
             self.finished(error)
 
     def _finish(self, error: Exception | None) -> None:
@@ -133,35 +133,35 @@ def _cancel(subscription: Subscription) -> None:
 
 
 class Inbox(Intake[T]):
-    """A subscriber that keeps items for one who asks, within a window.
+    """A subscriber that buffers a window of items for ``take``.
 
     Args:
-        credit: items that may be requested and not done with.
+        credit: the most items that are requested and not consumed.
     """
 
     def __init__(self, credit: int) -> None:
         super().__init__()
         self._window = Window(credit)
         self._items: deque[T] = deque()
-        self._held = 0
+        self._taken = 0
         self._opened = False
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self.told: Callable[[], None] = _nothing
-        "Called when the end comes."
+        self.on_end: Callable[[], None] = _no_op
+        "Called at the end."
         self.urgent: Callable[[], bool] = _never
-        "Whether an error goes before the items that wait."
+        "Whether an error precedes the buffered items."
 
     async def take(self) -> T:
-        """The next item, waiting for it; the one before is done with. The error, if there is one, is raised once.
+        """Wait for the next item and return it; the previous one is consumed. An error is raised once.
 
         Raises:
-            StopAsyncIteration: there is none.
+            StopAsyncIteration: the items have ended.
             RuntimeError: another task waits.
         """
         self._open()
-        if self._held:
-            self._held = 0
+        if self._taken:
+            self._taken = 0
             if n := self._window.consumed(1, 0):
                 self.request(n)
         while not self._items or (self._error is not None and self.urgent()):
@@ -170,11 +170,11 @@ class Inbox(Intake[T]):
                 error, self._error = self._error, None
                 raise StopAsyncIteration if error is None else error
             await self._arrival()
-        self._held = 1
+        self._taken = 1
         return self._items.popleft()
 
     def subscribed(self) -> None:
-        """See Intake. The window opens when both sides are there."""
+        """See Intake. The window opens when both sides are ready."""
         if self._opened:
             self.request(self._window.initial())
 
@@ -187,14 +187,14 @@ class Inbox(Intake[T]):
         """See Intake."""
         self._error = error
         self._wake()
-        self.told()
+        self.on_end()
 
     def drop(self) -> None:
-        """Take nothing more, and give up."""
+        """Drop the buffered items and the subscription."""
         if not self.home.elsewhere(self.drop):
             self._items.clear()
             self._error = None
-            self.give_up()
+            self.abandon()
             self._wake()
 
     def _open(self) -> None:
@@ -217,8 +217,8 @@ class Inbox(Intake[T]):
             self._waiter.set_result(None)
 
 
-def _nothing() -> None:
-    """Nobody wants to be told."""
+def _no_op() -> None:
+    """Default of ``on_end``."""
 
 
 def _never() -> bool:
@@ -238,9 +238,8 @@ class InboxItems(AsyncIterator[T]):
 class PublisherItems(AsyncIterator[T], Generic[T]):
     """The items of a publisher.
 
-    ``async for`` takes them, and subscribes first; leaving the loop early cancels the subscription, at once where
-    objects die when their last reference goes (CPython), and certainly with ``async with``. One task at a time may
-    iterate.
+    ``async for`` subscribes and takes the items. Leaving the loop early cancels the subscription: immediately in
+    CPython, and in every Python with ``async with``. One task at a time may iterate.
     """
 
     def __init__(self, publisher: Publisher[T], credit: int) -> None:
@@ -258,13 +257,13 @@ class PublisherItems(AsyncIterator[T], Generic[T]):
         return await self._inbox.take()
 
     def cancel(self) -> None:
-        """Take no more. Iterating ends; what has arrived and was not taken is dropped. Twice does no harm."""
+        """Cancel the subscription and drop buffered items; iterating ends. No-op if it is canceled."""
         self._publisher = None
         if self._inbox is not None:
             self._inbox.drop()
 
     async def aclose(self) -> None:
-        """Cancel, unless it has ended."""
+        """Cancel the subscription, unless it has ended."""
         self.cancel()
 
     async def __aenter__(self) -> PublisherItems[T]:
@@ -280,31 +279,31 @@ class PublisherItems(AsyncIterator[T], Generic[T]):
 
 
 def from_publisher(publisher: Publisher[T], *, credit: int = DEFAULT_CREDIT) -> PublisherItems[T]:
-    """The items of a publisher, for ``async for``.
+    """Return the items of a publisher, for ``async for``.
 
     Args:
-        publisher: it is subscribed to when the first item is asked for.
-        credit: the window: so many items are requested before the first, and again when half of them are done with.
-            No more than that are ever held. With 1, an item is requested when the one before is done with.
+        publisher: subscribed to when the first item is requested.
+        credit: the window: items requested at first; it is refilled when half of them are consumed, and bounds the
+            buffered items. With 1, an item is requested when the previous one is consumed.
 
-    Items that came before an error are handed out before it is raised. A publisher that signals more than was
-    requested is canceled, and LimitExceeded raised with rule 1.1.
+    Items that arrived before an error precede it. A publisher that signals more items than requested is canceled, and
+    LimitExceeded is raised with rule 1.1.
 
     Raises:
-        TypeError: it is no publisher.
+        TypeError: the argument is not a publisher.
         ValueError: ``credit`` is less than 1.
     """
     if not isinstance(publisher, Publisher):
-        raise TypeError(f"a publisher has the method subscribe, unlike {type(publisher).__name__}")
+        raise TypeError(f"a publisher must have the method subscribe, unlike {type(publisher).__name__}")
     if credit < 1:
-        raise ValueError(f"credit is 1 or more, not {credit}")
+        raise ValueError(f"credit must be 1 or more, not {credit}")
     return PublisherItems(publisher, credit)
 
 
 def serve_publisher(publisher: Publisher[T], *, credit: int = 1) -> PublisherItems[T]:
-    """What a handler returns to serve a publisher: it is asked for one item more than the peer has granted credit for,
-    because only so its end is known.
+    """Return the items of a publisher as the answer of a handler. It requests one item beyond the credit of the peer,
+    to detect the end.
 
-    ``from_publisher`` serves as well, and requests ahead of the peer; so does a larger ``credit``.
+    ``from_publisher``, or a larger ``credit``, requests further ahead of the peer.
     """
     return from_publisher(publisher, credit=credit)

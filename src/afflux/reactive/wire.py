@@ -1,9 +1,9 @@
-"""Publishers over a connection: a subscription is a stream or a channel of a peer, and demand is its credit.
+"""Publish the streams and channels of a peer; the demand of a subscription is its credit.
 
-1. Each subscription opens a stream of its own, with its first request.
-2. No more credit is granted than there is demand, and nothing is held here. Requests of one turn of the loop become
-   one grant; one that would be small beside what is granted already waits until that is used up by two thirds.
-3. ``cancel`` cancels the stream at once.
+1. Each subscription opens its own stream with its first request.
+2. Granted credit never exceeds demand, and items are not buffered. Requests of one turn of the loop become one grant;
+   a grant that is small relative to the outstanding credit waits until two thirds of that are used.
+3. ``cancel`` cancels the stream immediately.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["Streamed", "channel", "stream"]
 
 _MOST = 0x7FFFFFFF
-"The most that one grant can say."
+"The largest grant."
 
 
 class Streamed(Pulled[Payload]):
     """A subscription to the items of a stream.
 
-    A stream with ``credit=0`` is granted what is requested. One with a window keeps that window, and is pulled from.
+    With ``credit=0`` demand is granted as credit. A stream with a window keeps its window, and items are pulled.
     """
 
     def __init__(self, subscriber: Subscriber[Payload], items: ItemStream) -> None:
@@ -43,7 +43,7 @@ class Streamed(Pulled[Payload]):
 
     def wanted(self) -> None:
         """See Link."""
-        self._consider()
+        self._schedule_grant()
         super().wanted()
 
     def next(self, item: Payload) -> None:
@@ -51,16 +51,16 @@ class Streamed(Pulled[Payload]):
         if self._by_hand:
             self._granted -= 1
         super().next(item)
-        self._consider()
+        self._schedule_grant()
 
     def halt(self) -> None:
         """See Link."""
-        with suppress(Error):  # the connection is over: nothing to cancel
+        with suppress(Error):  # the connection is over
             self._stream.cancel()
         super().halt()
 
-    def _consider(self) -> None:
-        """See to it that demand becomes credit."""
+    def _schedule_grant(self) -> None:
+        """Grant demand as credit in the next turn of the loop."""
         if self.demand <= self._granted or self._scheduled or self.over:
             return
         if not self._by_hand:
@@ -75,7 +75,7 @@ class Streamed(Pulled[Payload]):
         if self.over or n <= 0 or 2 * n < self._granted:
             return
         if self._granted and self._stream.id is None:
-            return  # a channel that has no first item to open with yet
+            return  # a channel that waits for its first item
         self._granted += n
         try:
             self._stream.request(n)
@@ -84,23 +84,23 @@ class Streamed(Pulled[Payload]):
 
 
 def stream(peer: Peer, data: PayloadLike = b"", **options: Any) -> Publisher[Payload]:
-    """What a peer's stream has, as a publisher: each subscription opens one stream.
+    """Return a publisher of a peer's stream: each subscription opens a stream.
 
     Args:
-        peer: whom to ask.
+        peer: the peer.
         data: the request.
-        options: what ``Peer.stream`` takes beside ``credit``, such as ``route`` and ``metadata``.
+        options: arguments of ``Peer.stream`` other than ``credit``, such as ``route`` and ``metadata``.
 
-    A peer that can not be asked is an ``on_error``.
+    An error of the request is signalled by ``on_error``.
     """
     return LinkPublisher(lambda subscriber: Streamed(subscriber, peer.stream(data, credit=0, **options)))
 
 
 def channel(peer: Peer, publisher: Publisher[Any], **options: Any) -> Publisher[Payload]:
-    """What a peer answers to the items of ``publisher``: each subscription opens one channel.
+    """Return a publisher of a peer's answers to the items of ``publisher``: each subscription opens a channel.
 
-    The subscription subscribes to ``publisher``, and asks it for an item when the peer has asked for one. Its end ends
-    both directions. ``options`` are those of ``Peer.channel`` beside ``credit``.
+    The channel subscribes to ``publisher``, and requests an item when the peer has requested one. The end of the
+    subscription ends both directions. ``options`` are arguments of ``Peer.channel`` other than ``credit``.
     """
 
     def link(subscriber: Subscriber[Payload]) -> Streamed:

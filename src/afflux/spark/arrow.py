@@ -1,7 +1,7 @@
-"""Arrow record batches from chunks, without an object for each item. No pyspark and no I/O here.
+"""Convert chunks to Arrow record batches, without an object for each item.
 
-The data column is copied twice on its way: out of the received buffer, header by header skipped, and into the batch.
-Both copies are Arrow's and cost next to nothing beside Spark's transport.
+Arrow copies the data column twice: from the received buffer without the headers, and into the batch. Both copies are
+cheap compared with Spark's transport.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 __all__ = ["BATCH_BYTES", "BATCH_ROWS", "COLUMNS", "DEFAULT_SCHEMA", "Batches", "check_columns", "data_column"]
 
 BATCH_ROWS = 50_000
-"A batch goes out when it has so many rows,"
+"Rows after which a batch is complete; it has at most one chunk more."
 BATCH_BYTES = 8 << 20
-"or so many bytes of data; it has at most one chunk more."
+"Bytes of data after which a batch is complete."
 
 DEFAULT_SCHEMA = "data BINARY, metadata BINARY, partition INT, offset BIGINT, timestamp TIMESTAMP"
-"The columns without a schema of the user's, in Spark's words."
+"The columns without a schema of the user, in Spark's syntax."
 
 COLUMNS = dict(column.split(" ") for column in DEFAULT_SCHEMA.lower().split(", "))
-"Their names and Spark types."
+"The default columns with their Spark types."
 
 
 def check_columns(columns: Iterable[tuple[str, str]]) -> None:
-    """Refuse a schema for ``format=raw`` that is no selection of the default columns.
+    """Check that a schema for ``format=raw`` is a selection of the default columns.
 
     Args:
         columns: names and Spark types ("bigint").
@@ -44,14 +44,14 @@ def check_columns(columns: Iterable[tuple[str, str]]) -> None:
     for name, spark_type in columns:
         if COLUMNS.get(name) != spark_type:
             raise Invalid(
-                f"column {name} {spark_type.upper()} is none of {DEFAULT_SCHEMA}; with format=json your schema "
-                "describes the data",
+                f"column {name} {spark_type.upper()} is not one of {DEFAULT_SCHEMA}; use format=json for a schema of "
+                "the data",
                 rule="schema",
             )
 
 
 def data_column(chunk: Chunk) -> pa.Array:
-    """The items' data as one BINARY array."""
+    """Return the data of the items as a BINARY array."""
     import pyarrow as pa
 
     if chunk.block is None:
@@ -60,7 +60,7 @@ def data_column(chunk: Chunk) -> pa.Array:
 
 
 def _spans(block: Block) -> pa.Array:
-    """Every second element of an array whose offsets are start, end, start, end, … of the block's own buffer."""
+    """Return the items of a block: every second element of an array on its buffer with offsets start, end, start, …"""
     import numpy as np
     import pyarrow as pa
 
@@ -74,13 +74,13 @@ def _spans(block: Block) -> pa.Array:
 
 
 class Batches:
-    """Collects chunks of one shard and makes record batches of them.
+    """Converts chunks of one shard to record batches.
 
     Args:
-        schema: the Arrow schema that Spark expects; without ``rows`` its columns are some of DEFAULT_SCHEMA.
+        schema: the Arrow schema that Spark expects; without ``rows``, a selection of DEFAULT_SCHEMA.
         shard: the value of the column ``partition``.
         include_metadata: whether the column ``metadata`` is filled.
-        rows: decodes the data into the columns instead (``format=json``).
+        rows: decodes the data into columns (``format=json``).
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Batches:
         self._count = self._size = 0
 
     def of(self, chunks: Iterable[Chunk]) -> Iterator[pa.RecordBatch]:
-        """The batches of all chunks."""
+        """Yield the batches of all chunks."""
         for chunk in chunks:
             self._add(chunk)
             if self._count >= BATCH_ROWS or self._size >= BATCH_BYTES:
@@ -144,7 +144,7 @@ class Batches:
         return pa.array(np.repeat(times, counts)).view(self._schema.field(name).type)
 
     def _offsets(self) -> Any:
-        """The offset of each row, as a numpy array."""
+        """Return the offset of each row, as a numpy array."""
         import numpy as np
 
         firsts, counts, _ = np.array(self._runs, np.int64).T

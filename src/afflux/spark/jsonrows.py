@@ -1,10 +1,10 @@
-"""``format=json``: the data of a batch becomes the columns of the user's schema. No pyspark and no I/O here.
+"""Decode the data of a batch into the columns of the user's schema (``format=json``).
 
-1. Each item is one JSON object; fields that the schema doesn't name are ignored, missing ones are null.
-2. A whole batch is parsed at once by Arrow. When it has a bad row, halves of it are, until the bad rows stand alone:
-   one parser decides what is bad, however good its neighbours are.
-3. A bad row is all null, and the column for corrupt records has its text; with ``mode=failfast`` it is an error that
-   names stream and offset.
+1. Each item is a JSON object; fields that are not in the schema are ignored, missing ones are null.
+2. Arrow parses a whole batch. If it has a bad row, the batch is halved until the bad rows are isolated, so that the
+   parser's decision does not depend on other rows.
+3. All columns of a bad row are null, and the column for corrupt records has its text; with ``mode=failfast`` an error
+   with stream and offset is raised.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _SHOWN = 100
 
 
 class BadRow(Invalid, ValueError):
-    """An item is no JSON object of the schema, and the mode is failfast."""
+    """An item is not a JSON object of the schema, and the mode is failfast."""
 
 
 class JsonRows:
     """Decodes batches into one schema.
 
     Args:
-        schema: the columns wanted, as Arrow types.
-        source: the stream in words, for errors.
+        schema: the columns, as Arrow types.
+        source: the name of the stream in errors.
         failfast: whether a bad row raises.
-        corrupt_record: the name of the column that gets the text of bad rows, if the schema has it.
+        corrupt_record: the name of the column for the text of bad rows, if the schema has it.
 
     Raises:
-        Invalid: a column has a type that JSON can't be read into, or the column for corrupt records is no text.
+        Invalid: JSON cannot be converted to the type of a column, or the column for corrupt records is not text.
     """
 
     def __init__(self, schema: pa.Schema, source: str, *, failfast: bool, corrupt_record: str) -> None:
@@ -50,7 +50,7 @@ class JsonRows:
         self._failfast = failfast
         self._corrupt = corrupt_record if corrupt_record in schema.names else None
         if self._corrupt and schema.field(self._corrupt).type != pa.string():
-            raise Invalid(f"column {self._corrupt} is for the text of bad rows: make it a STRING", rule="schema")
+            raise Invalid(f"column {self._corrupt} gets the text of bad rows and must be a STRING", rule="schema")
         wanted = [each for each in schema if each.name != self._corrupt]
         parsed = pa.schema([pa.field(each.name, _parsed_as(each.type)) for each in wanted])
         self._wanted = pa.schema(wanted)
@@ -67,12 +67,12 @@ class JsonRows:
             pj.read_json(pa.BufferReader(b"{}\n"), parse_options=pj.ParseOptions(explicit_schema=explicit))
         except pa.ArrowNotImplementedError:
             raise Invalid(
-                f"column {wanted.name}: JSON can't be read into {wanted.type}; read it as STRING, convert it in Spark",
+                f"column {wanted.name}: JSON cannot be converted to {wanted.type}; read a STRING, convert it in Spark",
                 rule="schema",
             ) from None
 
     def decode(self, data: pa.Array, offsets: Any) -> pa.RecordBatch:
-        """The rows of ``data`` (BINARY); ``offsets`` are their places in the stream.
+        """Return the rows of ``data`` (BINARY); ``offsets`` are their positions in the stream.
 
         Raises:
             BadRow: a row is bad and the mode is failfast.
@@ -87,14 +87,14 @@ class JsonRows:
                 raise self._bad_row(data[bad[0]].as_py(), int(offsets[bad[0]]))
             table = self._rows(_emptied(data, bad))
             if table is None:
-                raise AssertionError("rows that were parsed apart can be parsed together")
+                raise AssertionError("rows that parse separately must parse together")
         columns = {name: _one(table.column(name)) for name in self._wanted.names}
         if self._corrupt:
             columns[self._corrupt] = _texts(data, bad)
         return pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
 
     def _bad_rows(self, data: pa.Array) -> list[int]:
-        """The places of bad rows, of which there is at least one; with failfast only the first."""
+        """Return the indexes of bad rows, at least one; with failfast only the first."""
         bad: list[int] = []
         todo = [(0, len(data))]
         while todo and not (bad and self._failfast):
@@ -108,7 +108,7 @@ class JsonRows:
         return bad
 
     def _rows(self, data: pa.Array) -> pa.Table | None:
-        """The rows, or None when one of them is bad."""
+        """Return the rows; None if any is bad."""
         import pyarrow as pa
         import pyarrow.json as pj
 
@@ -128,13 +128,13 @@ class JsonRows:
 
     def _bad_row(self, row: bytes, offset: int) -> BadRow:
         shown = row[:_SHOWN] + (b"..." if len(row) > _SHOWN else b"")
-        return BadRow(f"{self._source}, offset {offset}: no JSON object of the schema: {shown!r}", rule="mode")
+        return BadRow(f"{self._source}, offset {offset}: not a JSON object of the schema: {shown!r}", rule="mode")
 
 
 def _lines(data: pa.Array) -> bytes | None:
-    """One item a line; None when an item is certainly no object, or might be taken for more than one.
+    """Return the items as lines; None if an item cannot be an object, or could be parsed as several.
 
-    A line break inside an item can only stand between its tokens, where a space means the same.
+    A line break inside an item can only occur between its tokens, where a space is equivalent.
     """
     import numpy as np
     import pyarrow as pa
@@ -162,14 +162,14 @@ def _lines(data: pa.Array) -> bytes | None:
 
 
 def _parsed_as(wanted: pa.DataType) -> pa.DataType:
-    """Dates are read as text and converted then: Arrow's JSON reader knows only dates that are numbers."""
+    """Return the type to parse: text for dates, because Arrow's JSON reader supports only dates that are numbers."""
     import pyarrow as pa
 
     return pa.string() if pa.types.is_date(wanted) else wanted
 
 
 def _emptied(data: pa.Array, bad: list[int]) -> pa.Array:
-    """The same rows, but with an empty object for each bad one and without space before objects."""
+    """Replace bad rows by empty objects, and remove whitespace before objects."""
     import pyarrow as pa
 
     rows = data.to_pylist()

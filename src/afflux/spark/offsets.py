@@ -1,13 +1,13 @@
-"""Offsets of the source, as they stand in Spark's log, and the arithmetic of batches. No pyspark and no I/O here.
+"""Encode the offsets in Spark's log, and compute batches from them.
 
-An offset is, for each shard, the epoch and the position before which all is read::
+An offset contains, for each shard, the epoch and the position up to which it is read::
 
     {"0": {"epoch": 5611…, "pos": 250000, "source": "3f9a0c17"}}
 
-1. Keys are sorted, since Spark compares offsets as text.
-2. ``source`` is a fingerprint of route and request data, so that a checkpoint can't be continued by another stream.
-   The address is not part of it: a server may move. Which journal it is, the epoch says.
-3. A batch is the difference of two offsets. It is read again, after a crash, exactly as it stands in the log.
+1. Keys are sorted, because Spark compares offsets as text.
+2. ``source`` is a fingerprint of route and request data, so that a checkpoint cannot be continued by another stream.
+   The address is not part of it, because a server may move. The epoch identifies the journal.
+3. A batch is the difference of two offsets. After a crash it is read again exactly as logged.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _TOP = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far one shard was read."""
+    """The position up to which a shard is read."""
 
     epoch: int
-    "The epoch that the position belongs to; never 0."
+    "The epoch of the position; never 0."
     position: int
     "The first offset not yet read."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Consecutive offsets of one shard: what one task reads."""
+    """Consecutive offsets of one shard, read by one task."""
 
     shard: int
     epoch: int
     first: int
     end: int
-    "The offset after the last."
+    "The offset after the last one."
 
     def __len__(self) -> int:
         return self.end - self.first
@@ -57,13 +57,13 @@ Offsets = dict[int, Mark]
 
 
 def fingerprint(route: str | None, request_data: str) -> str:
-    """Eight hexadecimal digits that differ, almost surely, for different streams of a server."""
+    """Return eight hexadecimal digits that almost certainly differ between the streams of a server."""
     named = repr((route, request_data)).encode("utf-8", "surrogatepass")
     return hashlib.sha256(named).hexdigest()[:8]
 
 
 def to_json(offsets: Offsets, source: str) -> dict[str, dict[str, int | str]]:
-    """The offset as Spark logs it: keys in the order in which they sort as text."""
+    """Return the offset as Spark logs it, with keys sorted as text."""
     named = {str(shard): mark for shard, mark in offsets.items()}
     return {
         shard: {"epoch": mark.epoch, "pos": mark.position, "source": source} for shard, mark in sorted(named.items())
@@ -71,10 +71,10 @@ def to_json(offsets: Offsets, source: str) -> dict[str, dict[str, int | str]]:
 
 
 def offsets_of(logged: Any, source: str) -> Offsets:
-    """The offset that Spark hands back.
+    """Parse an offset from Spark's log.
 
     Raises:
-        Invalid: it is not an offset of this source: the checkpoint is damaged, or another stream's.
+        Invalid: it is not an offset of this source: the checkpoint is damaged, or of another stream.
     """
     if not isinstance(logged, Mapping) or not logged:
         raise _damaged(logged)
@@ -88,7 +88,7 @@ def offsets_of(logged: Any, source: str) -> Offsets:
         if mark.get("source") != source:
             raise Invalid(
                 f"this checkpoint belongs to another source (its fingerprint is {mark.get('source')!r}, that of this "
-                f"route and requestData is {source!r}): give the query a checkpointLocation of its own",
+                f"route and requestData is {source!r}): use a separate checkpointLocation for this query",
                 rule="checkpoint",
             )
         offsets[int(shard)] = Mark(epoch, position)
@@ -96,9 +96,9 @@ def offsets_of(logged: Any, source: str) -> Offsets:
 
 
 def fair(available: Mapping[int, int], budget: int | None) -> dict[int, int]:
-    """How many items each shard contributes to a batch of at most ``budget``.
+    """Return how many items each shard contributes to a batch of at most ``budget``.
 
-    What a short shard leaves over goes to the longer ones.
+    The unused share of a short shard goes to the longer ones.
     """
     if budget is None or sum(available.values()) <= budget:
         return dict(available)
@@ -110,9 +110,9 @@ def fair(available: Mapping[int, int], budget: int | None) -> dict[int, int]:
 
 
 def split(spans: list[Span], pieces: int, most: int) -> list[Span]:
-    """Cut spans into pieces of nearly equal length, in order: at least ``pieces`` in all where there are so many items.
+    """Split spans, in order, into at least ``pieces`` spans of nearly equal length, if there are enough items.
 
-    ``most`` bounds ``pieces``; rounding adds at most one for each span. Empty spans are left out.
+    ``most`` bounds ``pieces``; rounding adds at most one for each span. Empty spans are omitted.
     """
     spans = [span for span in spans if len(span)]
     total = sum(len(span) for span in spans)
@@ -131,7 +131,7 @@ def _is_count(value: Any) -> TypeGuard[int]:
 
 def _damaged(logged: Any) -> Invalid:
     return Invalid(
-        f"the checkpoint holds no offset of this source but {str(logged)[:200]!r}: it is damaged or belongs to another "
-        "source; restore it, or start anew with another checkpointLocation",
+        f"the checkpoint contains {str(logged)[:200]!r}, which is not an offset of this source: it is damaged or "
+        "belongs to another source; restore it, or start again with another checkpointLocation",
         rule="checkpoint",
     )

@@ -1,7 +1,7 @@
-"""The options of ``format("afflux")``: declared once, read and checked on the driver. No pyspark and no I/O here.
+"""Declare, parse and check the options of ``format("afflux")``.
 
-Spark hands options over as text under lower-case names. One declaration below gives the spelling, the default, the
-check and the line of the reference table (docs/spark.md); an option that has none is refused with the nearest name.
+Spark passes options as text under lower-case names. A declaration below defines the spelling, the default, the check
+and the line of the reference table (docs/spark.md); an unknown option is refused with the nearest name.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from afflux.transports.address import parse
 __all__ = ["EARLIEST", "LATEST", "MAX_SHARD", "OptionError", "Options", "reference"]
 
 EARLIEST: Literal["earliest"] = "earliest"
-"Start with the first item that is still there."
+"Start with the first stored item."
 LATEST: Literal["latest"] = "latest"
-"Start with the next item that will be written."
+"Start with the next item to be written."
 MAX_SHARD = 0xFFFF
-"A shard number fits 16 bits on the wire."
+"The largest shard number, 16 bits on the wire."
 _MAX_COUNT = (1 << 63) - 1
 _MAX_DIGITS = 19
 _MAX_MILLISECONDS = 60_000
 
 StartingOffsets = Literal["earliest", "latest"] | dict[int, int]
-"Where a new query starts: one of the two words, or an offset for each shard that shall be read."
+"Start of a new query: one of the two words, or an offset for each shard to read."
 
 
 class OptionError(Invalid, ValueError):
-    """An option of the source is unknown, missing or has a value that it can't have."""
+    """An option of the source is unknown, missing or has an invalid value."""
 
 
 def _option(parse: Callable[[str, str], Any], about: str, default: Any = MISSING, *, spelled: str | None = None) -> Any:
@@ -46,7 +46,7 @@ def _option(parse: Callable[[str, str], Any], about: str, default: Any = MISSING
 def _address(name: str, value: str) -> str:
     address = parse(value)
     if address.transport == "mem" or address.protocol != "rsocket":
-        raise OptionError(f"option {name} is an address of RSocket that other processes can reach, not {value!r}")
+        raise OptionError(f"option {name} must be an RSocket address that other processes can reach, not {value!r}")
     return value
 
 
@@ -62,7 +62,7 @@ def _any_text(name: str, value: str) -> str:
 
 def _boolean(name: str, value: str) -> bool:
     if value.lower() not in ("true", "false"):
-        raise OptionError(f"option {name} is true or false, not {value!r}")
+        raise OptionError(f"option {name} must be true or false, not {value!r}")
     return value.lower() == "true"
 
 
@@ -70,7 +70,7 @@ def _whole(least: int, most: int) -> Callable[[str, str], int]:
     def parse(name: str, value: str) -> int:
         digits = value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS
         if not digits or not least <= int(value) <= most:
-            raise OptionError(f"option {name} is a whole number from {least} to {most}, not {value!r}")
+            raise OptionError(f"option {name} must be a whole number from {least} to {most}, not {value!r}")
         return int(value)
 
     return parse
@@ -83,7 +83,7 @@ def _partitions(name: str, value: str) -> int:
 def _one_of(*words: str) -> Callable[[str, str], str]:
     def parse(name: str, value: str) -> str:
         if value.lower() not in words:
-            raise OptionError(f"option {name} is {' or '.join(words)}, not {value!r}")
+            raise OptionError(f"option {name} must be {' or '.join(words)}, not {value!r}")
         return value.lower()
 
     return parse
@@ -92,7 +92,7 @@ def _one_of(*words: str) -> Callable[[str, str], str]:
 def _offsets(name: str, value: str) -> StartingOffsets:
     if value.lower() in (EARLIEST, LATEST):
         return cast(StartingOffsets, value.lower())
-    explained = f'option {name} is earliest, latest or JSON such as {{"0": 1000}}'
+    explained = f'option {name} must be earliest, latest or JSON such as {{"0": 1000}}'
     try:
         named = json.loads(value)
     except ValueError:
@@ -102,48 +102,49 @@ def _offsets(name: str, value: str) -> StartingOffsets:
     offsets: dict[int, int] = {}
     for shard, offset in named.items():
         if not (shard.isascii() and shard.isdigit() and len(shard) <= 5) or int(shard) > MAX_SHARD:
-            raise OptionError(f"{explained}: {shard!r} is no shard, which is a number up to {MAX_SHARD}")
+            raise OptionError(f"{explained}: {shard!r} is not a shard, a number up to {MAX_SHARD}")
         if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= _MAX_COUNT:
-            raise OptionError(f"{explained}: {offset!r} is no offset, which is a whole number from 0 on")
+            raise OptionError(f"{explained}: {offset!r} is not an offset, a whole number of 0 or more")
         offsets[int(shard)] = offset
     return offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What one query was told. Pickled into every task."""
+    """The options of one query. Pickled into every task."""
 
     uri: str = _option(_address, "The server's address. Required.")
-    route: str | None = _option(_any_text, "The route of the stream; none when it is not given.", None)
+    route: str | None = _option(_any_text, "The route of the stream; by default none.", None)
     request_data: str = _option(_any_text, "The data of the request, sent as UTF-8.", "")
     partitions: int = _option(
         _partitions,
-        "Read a batch in at least so many ranges at once, up to the limit `partitions`. "
-        "Without it a batch is cut by size alone, a range for each 64 MiB.",
+        "The minimum number of ranges into which a batch is split, up to the limit `partitions`. "
+        "By default a batch is split by size alone, into ranges of 64 MiB.",
         1,
     )
-    max_rows_per_batch: int | None = _option(_whole(1, _MAX_COUNT), "A batch has at most so many rows.", None)
+    max_rows_per_batch: int | None = _option(_whole(1, _MAX_COUNT), "The maximum number of rows of a batch.", None)
     max_bytes_per_batch: int | None = _option(
         _whole(1, _MAX_COUNT),
-        "A batch has about so many bytes of data and at least one row. Sizes are estimated from samples of the batch.",
+        "The approximate number of bytes of data in a batch, which has at least one row. "
+        "Sizes are estimated from samples of the batch.",
         None,
     )
     starting_offsets: StartingOffsets = _option(  # noqa: RUF009 -- a field, and its default is immutable
         _offsets,
-        'Where a new query, or a batch read, starts: `earliest`, `latest` or an offset for each shard: `{"0": 1000}`. '
-        "A query with a checkpoint goes on where that says.",
+        'Start of a new query or a batch read: `earliest`, `latest` or an offset for each shard: `{"0": 1000}`. '
+        "A query with a checkpoint continues from its checkpoint.",
         EARLIEST,
     )
     fail_on_data_loss: bool = _option(
-        _boolean, "`false` goes on past items that are gone, and logs each gap as a warning.", True
+        _boolean, "`false` continues after missing items, and logs each gap as a warning.", True
     )
     include_metadata: bool = _option(_boolean, "`true` fills the column `metadata`.", False)
     format: str = _option(
-        _one_of("raw", "json"), "`raw` gives the default columns, `json` decodes `data` into your schema.", "raw"
+        _one_of("raw", "json"), "`raw` returns the default columns, `json` decodes `data` into your schema.", "raw"
     )
     mode: str = _option(
         _one_of("permissive", "failfast"),
-        "With `format=json`: a bad row becomes nulls, or fails the query and names stream and offset.",
+        "With `format=json`: a bad row becomes nulls, or fails the query with stream and offset.",
         "permissive",
     )
     corrupt_record: str = _option(
@@ -154,19 +155,17 @@ class Options:
     )
     acknowledge: bool = _option(
         _boolean,
-        "`false` never allows the server to trim what was read: for a second query on the same stream.",
+        "`false` does not permit the server to trim items that were read: for a second query on the same stream.",
         True,
     )
-    poll_timeout_ms: int = _option(
-        _whole(0, _MAX_MILLISECONDS), "How long to wait on the server for news when there are none.", 500
-    )
+    poll_timeout_ms: int = _option(_whole(0, _MAX_MILLISECONDS), "Milliseconds to wait for new items.", 500)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
-        """The options in ``given``, whose names may have any case.
+        """Parse the options in ``given``, whose names may have any case.
 
         Raises:
-            OptionError: an option is unknown (the nearest name is named), missing, or its value is wrong.
+            OptionError: an option is unknown (the text suggests the nearest name), missing, or has an invalid value.
         """
         known = {_spelling(each).lower(): each for each in fields(cls)}
         values: dict[str, Any] = {}
@@ -181,13 +180,13 @@ class Options:
 
     @property
     def stream_name(self) -> str:
-        """The stream in words, for errors and logs."""
+        """The name of the stream in errors and logs."""
         return f"{self.uri} route {self.route!r}" if self.route is not None else self.uri
 
 
 def reference() -> str:
-    """The table of options in docs/spark.md, as Markdown."""
-    lines = ["| option | default | what it says |", "|---|---|---|"]
+    """Return the table of options in docs/spark.md, as Markdown."""
+    lines = ["| option | default | meaning |", "|---|---|---|"]
     for each in fields(Options):
         default = "" if each.default in (MISSING, None, "") else f"`{_shown(each.default)}`"
         lines.append(f"| `{_spelling(each)}` | {default} | {each.metadata['about']} |")
@@ -195,7 +194,7 @@ def reference() -> str:
 
 
 def _spelling(declared: Field[Any]) -> str:
-    """The option's name as users write it: camelCase, as Kafka's are."""
+    """Return the option's name as users write it, in camelCase as Kafka's options."""
     if declared.metadata["spelled"]:
         return str(declared.metadata["spelled"])
     first, *rest = declared.name.split("_")
@@ -208,7 +207,7 @@ def _shown(value: Any) -> str:
 
 def _unknown(name: str, known: dict[str, str]) -> str:
     if name.lower() == "path":
-        return 'load() takes no path: give the address as .option("uri", …)'
+        return 'load() does not accept a path: pass the address as .option("uri", …)'
     near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(sorted(known.values()))}"
-    return f"option {name} is unknown: {hint}"
+    hint = f"did you mean {known[near[0]]}?" if near else f"known: {', '.join(sorted(known.values()))}"
+    return f"unknown option {name}; {hint}"

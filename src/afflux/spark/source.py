@@ -1,17 +1,17 @@
-"""``format("afflux")``: the source as Spark sees it. Offsets, reading and columns are their own modules' business.
+"""Implement ``format("afflux")`` with pyspark's data source interfaces.
 
-What runs where:
+Processes:
 
-- The driver's Python process makes :class:`AffluxSource` from the options and refuses what can't be.
-- One process for a query holds :class:`StreamReader` and asks it for offsets and partitions. It may die at any time;
-  nothing in it is needed again.
-- Tasks call ``read``, each in some worker, perhaps more than once for the same partition.
+- The driver's Python process creates :class:`AffluxSource` and checks the options.
+- A process for each query has a :class:`StreamReader` and requests offsets and partitions from it. It may die at any
+  time, because its state is not needed again.
+- Tasks call ``read`` in a worker, possibly more than once for a partition.
 
 Rules:
 
-1. What Spark has logged is read again exactly: a partition is a span of offsets, and a span is counted (reading.py).
-2. The start of the next batch is the end of the last one that Spark finished: up to there the server may trim.
-3. A read limit that Spark gives wins over the options; ReadAllAvailable lifts them.
+1. Logged batches are read again exactly: a partition is a span of offsets, and its items are counted (reading.py).
+2. The start of the next batch is the end of the last completed batch: the server may trim up to there.
+3. A read limit of Spark overrides the options; ReadAllAvailable removes them.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ if TYPE_CHECKING:
 __all__ = ["AffluxSource", "BatchReader", "SpanPartition", "StreamReader"]
 
 RANGE_BYTES = 64 << 20
-"About so many bytes of data are read by one task."
+"The approximate bytes of data of a task."
 SMALL = 1_000
-"A batch of so few rows is not worth a look at its sizes: it is one range, if the options allow."
+"Rows up to which sizes are not sampled: such a batch is one range, if the options permit."
 
 
 class SpanPartition(InputPartition):
-    """What one task reads."""
+    """The span of a task."""
 
     def __init__(self, span: Span | None) -> None:
         super().__init__(span)
 
     value: Span | None
-    "The span; None for no row at all."
+    "The span; None for no rows."
 
 
 class AffluxSource(DataSource):
-    """A stream of any server that speaks the cursor, as a table."""
+    """A stream, from a server that supports the cursor, as a table."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self.parsed = Options.parse(dict(options))
-        "What was asked for."
+        "The parsed options."
 
     @classmethod
     def name(cls) -> str:
@@ -76,24 +76,24 @@ class AffluxSource(DataSource):
         return "afflux"
 
     def schema(self) -> str:
-        """The columns when the user gives none."""
+        """Return the columns without a schema of the user."""
         if self.parsed.format == "json":
-            raise OptionError('format=json needs your schema: .schema("carrier STRING, delay INT")')
+            raise OptionError('format=json requires a schema, such as .schema("carrier STRING, delay INT")')
         return DEFAULT_SCHEMA
 
     def reader(self, schema: StructType) -> BatchReader:
-        """Reads what there is once."""
+        """Return a reader of the stored items."""
         if self.parsed.starting_offsets == LATEST:
-            raise OptionError("startingOffsets=latest leaves nothing to read in a batch read")
+            raise OptionError("startingOffsets=latest is not possible for a batch read")
         return BatchReader(self.parsed, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 -- Spark's name
-        """Reads batch after batch."""
+        """Return a reader of micro-batches."""
         return StreamReader(self.parsed, schema)
 
 
 class _Reading:
-    """What both readers share: partitions and their rows. Pickled into tasks."""
+    """Base class of both readers: partitions and their rows. Pickled into tasks."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
@@ -104,7 +104,7 @@ class _Reading:
             self._rows(_arrow_schema(schema))
 
     def cut(self, spans: list[Span]) -> list[SpanPartition]:
-        """The spans as partitions: as many as the options ask for, or as their bytes do."""
+        """Split spans into partitions, by the options and by size."""
         rows = sum(len(span) for span in spans)
         pieces = self.options.partitions
         if rows > SMALL:
@@ -112,7 +112,7 @@ class _Reading:
         return [SpanPartition(span) for span in split(spans, pieces, Limits.server().partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one span, as Arrow batches, exactly as many as it has."""
+        """Yield all rows of a span, as Arrow batches."""
         span = partition.value
         if span is None:
             return
@@ -130,10 +130,10 @@ class _Reading:
 
 
 class BatchReader(_Reading, DataSourceReader):
-    """All from ``startingOffsets`` to the head, which is looked up when the query is planned."""
+    """Reads from ``startingOffsets`` to the head, which is requested when the query is planned."""
 
     def partitions(self) -> list[SpanPartition]:
-        """The ranges to read."""
+        """Return the ranges to read."""
         driver = Driver(self.options)
         states = driver.settled()
         start = driver.start_of(states)
@@ -145,7 +145,7 @@ class BatchReader(_Reading, DataSourceReader):
 
 
 class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One micro-batch after the other."""
+    """Reads micro-batches."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -154,11 +154,11 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._now: dict[int, State] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
-        """Where a query without a checkpoint starts."""
+        """Return the start of a query without a checkpoint."""
         return to_json(self._driver.start(), self._source)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name
-        """The options as a read limit; of two, the second is kept by ``latestOffset``."""
+        """Return the options as a read limit; if there are two, ``latestOffset`` applies the second."""
         if self.options.max_rows_per_batch is not None:
             return ReadMaxRows(self.options.max_rows_per_batch)
         if self.options.max_bytes_per_batch is not None:
@@ -166,16 +166,16 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
-        """From now on nothing is new."""
+        """Ignore items that are written from now on."""
         self._now = self._driver.settled()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 -- Spark's name
-        """The end of the next batch; ``start`` when there is nothing new within ``pollTimeoutMs``.
+        """Return the end of the next batch; ``start`` without new items within ``pollTimeoutMs``.
 
         Raises:
-            Invalid: ``start`` is not of this source.
-            DataLost: what should follow ``start`` is gone.
-            afflux.Error: the server could not be asked.
+            Invalid: ``start`` is not an offset of this source.
+            DataLost: items after ``start`` are missing.
+            afflux.Error: the request failed.
         """
         marks = offsets_of(start, self._source)
         states = self._states(marks)
@@ -186,7 +186,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return to_json(ends, self._source)
 
     def _states(self, marks: Offsets) -> dict[int, State]:
-        """Where the shards stand; with availableNow, as if nothing had come since the query began."""
+        """Return the states of the shards; with availableNow, without items written since the start of the query."""
         acknowledge = self.options.acknowledge
         if self._now is not None:
             states = self._driver.states(marks, acknowledge=acknowledge)
@@ -194,11 +194,11 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         wait = self.options.poll_timeout_ms
         states = self._driver.states(marks, wait_ms=wait, acknowledge=acknowledge)
         if all(state.sealed and state.head <= marks[shard].position for shard, state in states.items()):
-            time.sleep(wait / 1000)  # a sealed stream answers at once, and Spark would ask it a hundred times a second
+            time.sleep(wait / 1000)  # a sealed stream answers immediately, and Spark would poll continuously
         return states
 
     def _budget(self, starts: Offsets, there: dict[int, int], limit: ReadLimit) -> int | None:
-        """How many rows the batch may have; None for all."""
+        """Return the most rows of a batch; None for all."""
         if isinstance(limit, ReadAllAvailable):
             return None
         rows, size = self.options.max_rows_per_batch, self.options.max_bytes_per_batch
@@ -212,7 +212,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return by_size if rows is None else min(rows, by_size)
 
     def _rows_within(self, size: int, starts: Offsets, there: dict[int, int]) -> int:
-        """About how many rows ``size`` bytes of data are, one at least: guessed from the first, then from those."""
+        """Estimate how many rows have ``size`` bytes of data, at least one, from samples in two passes."""
         budget = max(1, len(there))
         for _ in range(2):
             taken = fair(there, budget)
@@ -226,15 +226,15 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return budget
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SpanPartition]:
-        """The ranges between two logged offsets: the same rows whenever it is asked.
+        """Return the ranges between two logged offsets, always with the same rows.
 
         Raises:
-            Invalid: an offset is not of this source, or the end lies before the start.
+            Invalid: an offset is not of this source, or the end precedes the start.
         """
         starts, ends = offsets_of(start, self._source), offsets_of(end, self._source)
         if starts.keys() != ends.keys():
             raise Invalid(
-                f"the checkpoint goes from shards {sorted(starts)} to shards {sorted(ends)}: it is damaged",
+                f"the shards of the checkpoint change from {sorted(starts)} to {sorted(ends)}: it is damaged",
                 rule="checkpoint",
             )
         if any(starts[shard].epoch != mark.epoch for shard, mark in ends.items()):
@@ -246,11 +246,12 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         ]
         for span in spans:
             if span.end < span.first:
-                raise Invalid(f"the checkpoint goes back, from offset {span.first} to {span.end}", rule="checkpoint")
+                text = f"the checkpoint decreases from offset {span.first} to {span.end}: it is damaged"
+                raise Invalid(text, rule="checkpoint")
         return self.cut(spans)
 
     def _behind(self, start: Mark, end: Mark, state: State) -> Mark:
-        """The start in the end's epoch: a batch that begins with another epoch begins at its first item."""
+        """Return the start in the end's epoch: the first item, for a start in another epoch."""
         if start.epoch == end.epoch:
             return start
         start = self._driver.behind_gap(start, state)
@@ -258,7 +259,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
 
 def _as_of(state: State, then: State) -> State:
-    """The state, with what was written after ``then`` left out."""
+    """Return the state without items written after ``then``."""
     if state.epoch != then.epoch or state.head <= then.head:
         return state
     return replace(state, head=max(state.first, then.head))
