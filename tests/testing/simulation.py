@@ -245,6 +245,9 @@ class Simulation:
         await self.quiet()
         if self.working:
             self.wrong(f"{self.working} handlers or sources run, and nobody waits for them")
+        for peer in (self.peer, *self.server.connections):
+            if left := peer.streams():
+                self.wrong(f"streams are still live: {left}")
         if (held := Memory.of(self.loop).size) > _IDLE_BYTES:
             self.wrong(f"{held} bytes are accounted for on connections that are idle")
         if self.kind in ("calm", "resume") or (self.kind == "reconnect" and random.random() < 0.5):
