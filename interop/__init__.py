@@ -1,1 +1,1 @@
-"""Proof against others: afflux with other RSocket implementations, in both roles (``python -m interop``)."""
+"""Test afflux with other RSocket implementations, in both roles (``python -m interop``)."""

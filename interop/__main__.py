@@ -1,4 +1,4 @@
-"""The command line: ``python -m interop``. What is run is runner.py's, what is written report.py's."""
+"""Parse the command line of ``python -m interop``, run the cases and write the page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "interop.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; 0 when everything came as the table of known.py says, 1 when not, 2 when called wrongly."""
+    """Run; return 0 if the results match the table in known.py, 1 if not, 2 for wrong usage."""
     asked = _parser().parse_args(arguments)
     cases = [case for case in CASES if not asked.case or any(fnmatchcase(case.name, one) for one in asked.case)]
     cases = [case for case in cases if case.smoke or not asked.smoke]
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _tell(line: str) -> None:
-    """Progress, in place on a terminal."""
+    """Print progress in place on a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 

@@ -1,8 +1,7 @@
-"""Looks over a recorded connection: which rules of the wire did either side break, whatever the case was about?
+"""Check a recorded connection for rule violations of either side, whatever the case tests.
 
 Rule numbers are RSocket's (docs/specs/rsocket.md). The auditor shares only the frame decoder with the engine. It uses
-nothing but the recorded frames, in the order in which the proxy had them, so a credit that passed after an item cannot
-have been used for it.
+only the recorded frames, in the order of the proxy, so credit that passed after an item cannot have been used for it.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ _REQUESTS = (f.RequestResponse, f.RequestFnf, f.RequestStream, f.RequestChannel)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule that somebody broke."""
+    """A rule violation."""
 
     direction: Direction
-    'Who: ">" the client, "<" the server.'
+    'The side: ">" is the client, "<" the server.'
     rule: str
     text: str
     frame: bytes
@@ -35,13 +34,13 @@ class Finding:
 
 @dataclass(slots=True)
 class _Half:
-    """What one side sends on a stream."""
+    """The frames of one side on a stream."""
 
     credit: int = 0
     done: bool = False
-    "It has completed, failed or (the requester) canceled."
+    "The side has completed, failed or (the requester) canceled."
     partial: type[Frame] | None = None
-    "Fragments are under way: what they began as."
+    "The type of the first fragment, while fragments are incomplete."
     data_began: bool = False
 
 
@@ -51,7 +50,7 @@ class _Stream:
     opener: Direction
     halves: dict[Direction, _Half] = field(default_factory=lambda: {">": _Half(), "<": _Half()})
     over: bool = False
-    "Ended for both."
+    "Whether both directions have ended."
 
 
 def _other(direction: Direction) -> Direction:
@@ -71,12 +70,12 @@ class Auditor:
         self._now: Seen
 
     def see(self, seen: Seen) -> None:
-        """One frame more."""
+        """Check the next frame."""
         self._now = seen
         try:
             frame = f.decode(seen.frame)
         except Violation as violation:
-            self._blame(violation.rule, f"can not be read: {violation.reason}")
+            self._blame(violation.rule, f"unreadable: {violation.reason}")
             return
         self._check_header(frame)
         if self._first:
@@ -159,7 +158,7 @@ class Auditor:
     def _stream(self, frame: Any) -> None:
         stream = self._streams.get(frame.stream)
         if stream is None:
-            self._blame("R-31", f"{frame.NAME} on stream {frame.stream}, which nobody opened")
+            self._blame("R-31", f"{frame.NAME} on stream {frame.stream}, which was not opened")
             return
         way = self._now.direction
         mine, theirs = stream.halves[way], stream.halves[_other(way)]
@@ -202,11 +201,11 @@ class Auditor:
             half.done = True
 
     def _taken_back(self, stream: _Stream, way: Direction) -> bool:
-        """Whether the other side has said that it wants no more: what crosses it on the wire is no fault."""
+        """Whether the other side has canceled: frames that cross the CANCEL are not violations."""
         return (stream.kind is f.RequestChannel and way == stream.opener) or stream.over
 
     def _payload_part(self, half: _Half, frame: Any) -> None:
-        """Fragments: metadata before data (R-34), nothing after the last (R-33)."""
+        """Check fragments: metadata before data (R-34), nothing after the last (R-33)."""
         following = half.partial is not None
         if following and half.data_began and frame.metadata is not None:
             self._blame("R-34", "metadata after data began")
@@ -219,7 +218,7 @@ class Auditor:
 
 
 def audit(record: Iterable[Seen]) -> list[Finding]:
-    """What was wrong in a recording, from its first frame."""
+    """Return the violations in a recording, from its first frame."""
     auditor = Auditor()
     for seen in record:
         auditor.see(seen)

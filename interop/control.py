@@ -1,6 +1,6 @@
-"""The peers as processes, and the hands on them: one JSON object a line each way. No RSocket lives here.
+"""Control the peers as processes: one JSON object per line in each direction.
 
-The runner says ``{"id": 7, "do": "request", "data": "h:6869", "metadata": null}``; the peer answers any number of
+The runner sends ``{"id": 7, "do": "request", "data": "h:6869", "metadata": null}``; the peer answers with any number of
 lines with that id (``next``, ``complete``, ``error``, ``ok``, ``ready``, ``stopped``). Lines without an id
 are facts: ``{"fact": "canceled", "tag": "a"}``.
 """
@@ -22,11 +22,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Crashed(Exception):  # noqa: N818 -- what happened to a process
-    """A peer's process ended, or its program broke."""
+    """A peer's process has exited or failed."""
 
 
 class Facts:
-    """What a responder has told, and who waits for it."""
+    """The facts that a responder has reported."""
 
     def __init__(self) -> None:
         self.all: list[dict[str, Any]] = []
@@ -34,7 +34,7 @@ class Facts:
         self._waiters: list[tuple[Callable[[dict[str, Any]], bool], asyncio.Future[dict[str, Any]]]] = []
 
     def tell(self, fact: dict[str, Any]) -> None:
-        """A new one."""
+        """Add a fact."""
         self.all.append(fact)
         for test, future in self._waiters:
             if not future.done() and test(fact):
@@ -42,7 +42,7 @@ class Facts:
         self._waiters = [(test, future) for test, future in self._waiters if not future.done()]
 
     async def wait(self, name: str, **wanted: Any) -> dict[str, Any]:
-        """The first fact of that name (and those values), now or later."""
+        """Wait for the first fact of this name (and these values)."""
 
         def fits(fact: dict[str, Any]) -> bool:
             return fact["fact"] == name and all(fact.get(key) == value for key, value in wanted.items())
@@ -55,7 +55,7 @@ class Facts:
         return await future
 
     def named(self, name: str) -> list[dict[str, Any]]:
-        """Those of one name."""
+        """Return the facts of one name."""
         return [fact for fact in self.all if fact["fact"] == name]
 
 
@@ -67,15 +67,15 @@ class Process:
         self._next = 0
         self._answers: dict[int, asyncio.Queue[dict[str, Any]]] = {}
         self.facts = Facts()
-        "What it told since the last ``forget``."
+        "Its facts since the last ``forget``."
         self.tells_leases = False
-        "It tells when a lease comes, and fails what is asked before."
+        "Whether it reports leases, and fails requests without one."
         self.said = b""
         "The end of its stderr."
         self._reading = [asyncio.ensure_future(self._read_lines()), asyncio.ensure_future(self._read_errors())]
 
     def say(self, do: str, **more: Any) -> tuple[int, asyncio.Queue[dict[str, Any]]]:
-        """Give an order; its answers come into the queue."""
+        """Send an order; its answers are put into the queue."""
         self._next += 1
         queue = self._answers[self._next] = asyncio.Queue()
         line = json.dumps({"id": self._next, "do": do, **more})
@@ -86,7 +86,7 @@ class Process:
         return self._next, queue
 
     async def ask(self, do: str, **more: Any) -> dict[str, Any]:
-        """Give an order and wait for its first answer."""
+        """Send an order and wait for its first answer."""
         _, queue = self.say(do, **more)
         return await got(queue)
 
@@ -96,7 +96,7 @@ class Process:
         self._answers.clear()
 
     async def stop(self) -> None:
-        """End the process, which is its own process group."""
+        """Stop the process, which has its own process group."""
         if self._process.returncode is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         assert self._process.stdin is not None
@@ -127,10 +127,10 @@ class Process:
 
 
 async def got(queue: asyncio.Queue[dict[str, Any]]) -> dict[str, Any]:
-    """The next answer.
+    """Return the next answer.
 
     Raises:
-        Crashed: there will be none.
+        Crashed: the peer has exited.
     """
     told = await queue.get()
     if "crash" in told:
@@ -141,7 +141,7 @@ async def got(queue: asyncio.Queue[dict[str, Any]]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def started(command: Sequence[str], patience: float = 20) -> AsyncIterator[Process]:
-    """A peer's process, ready for orders; it ends with the block."""
+    """Start a peer's process; it ends with the block."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""One case under way: two sides, the wire between them, and what the responder tells. Cases use nothing else."""
+"""Run one case: two sides, the wire between them, and the facts of the responder. Cases use only this module."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ COMPOSITE = "message/x.rsocket.composite-metadata.v0"
 
 
 class Skip(Exception):  # noqa: N818 -- a verdict
-    """The case does not apply; the text says why."""
+    """The case does not apply; the text is the reason."""
 
 
 def check(true: Any, otherwise: str) -> None:
-    """What a case demands."""
+    """Fail the case unless the condition is true."""
     if not true:
         raise AssertionError(otherwise)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How the two sides are set up."""
+    """The setup of the two sides."""
 
     keepalive: float = 20
     "Seconds."
@@ -43,52 +43,52 @@ class Setting:
     setup: tuple[bytes, bytes | None] = (b"", None)
     "Data and metadata of the setup."
     mtu: int | None = None
-    "Largest frame, for each side that can be told."
+    "Maximum frame size, for each side that supports it."
     reject: bool = False
-    "The server refuses."
+    "Whether the server refuses."
     lease: tuple[float, int] | None = None
-    "Leases: seconds, and how many requests the server grants."
+    "Lease duration in seconds, and requests that the server grants."
     lease_back: tuple[float, int] | None = None
     "The same, granted by the client."
     lease_alone: bool = False
-    "Only the client wants leases."
+    "Whether only the client requests leases."
     resume: bool = False
     resume_alone: bool = False
-    "Only the client wants resumption."
+    "Whether only the client requests resumption."
     subprotocol: bool = True
-    'WebSocket: the peer\'s end says that it speaks "rsocket".'
+    'WebSocket: whether the peer announces the subprotocol "rsocket".'
     limits: dict[str, Any] = field(default_factory=dict)
     "Changes to afflux's limits."
 
 
 @dataclass(slots=True)
 class Conversation:
-    """What a case has in its hands."""
+    """The objects that a case uses."""
 
     peer: str
     "The other implementation."
     role: str
-    'What it is: "client" or "server".'
+    'Its role: "client" or "server".'
     transport: str
     process: Process
     setting: Setting
     proxy: Proxy
     asker: Asker
-    "The client, asking."
+    "The client as requester."
     facts: Facts
-    "What the server tells."
+    "Facts of the server."
     back: Asker | None = None
-    "The server, asking the client (from the time that the connection is accepted)."
+    "The server as requester, once the connection is accepted."
     back_facts: Facts = field(default_factory=Facts)
-    "What the client tells."
+    "Facts of the client."
 
     @property
     def seen(self) -> list[Seen]:
-        """The frames of the newest connection."""
+        """The frames of the latest connection."""
         return self.proxy.link.seen if self.proxy.links else []
 
     async def frame(self, kind: type, way: str, count: int = 1, **fields: Any) -> Seen:
-        """Wait for the ``count``-th frame of a kind (with those values) that goes ``way``."""
+        """Wait for the ``count``-th frame of a type (with these values) in direction ``way``."""
         from afflux.protocols.rsocket.frames import decode
 
         def fitting() -> list[Seen]:
@@ -108,7 +108,7 @@ def limits_of(setting: Setting) -> afflux.Limits:
 
 
 def _orders(setting: Setting) -> dict[str, Any]:
-    """The setting as orders to a process that is a server."""
+    """Return the setting as orders for a server process."""
     lease = setting.lease and {"ttl": round(setting.lease[0] * 1000), "n": setting.lease[1]}
     return {
         "mtu": setting.mtu,
@@ -120,7 +120,7 @@ def _orders(setting: Setting) -> dict[str, Any]:
 
 
 def _client_orders(setting: Setting) -> dict[str, Any]:
-    """The same for a client."""
+    """Return the setting as orders for a client process."""
     data, metadata = setting.setup
     lease = None
     if setting.lease or setting.lease_alone:
@@ -142,7 +142,7 @@ def _client_orders(setting: Setting) -> dict[str, Any]:
 
 @asynccontextmanager
 async def peer_is_client(process: Process, peer: str, transport: str, setting: Setting) -> AsyncIterator[Conversation]:
-    """The peer connects to an afflux server."""
+    """Connect the peer to an afflux server."""
     facts = Facts()
     responder = Responder(facts)
     guests: list[afflux.Peer] = []
@@ -175,7 +175,7 @@ async def peer_is_client(process: Process, peer: str, transport: str, setting: S
 
 @asynccontextmanager
 async def peer_is_server(process: Process, peer: str, transport: str, setting: Setting) -> AsyncIterator[Conversation]:
-    """An afflux client connects to the peer."""
+    """Connect an afflux client to the peer."""
     ready = await process.ask("serve", transport=transport, **_orders(setting))
     facts, back_facts = process.facts, Facts()
     try:
@@ -188,7 +188,7 @@ async def peer_is_server(process: Process, peer: str, transport: str, setting: S
 
 
 async def _afflux_client(proxy: Proxy, setting: Setting, facts: Facts, stack: AsyncExitStack) -> Asker:
-    """Connect; a refusal that is heard at once is a result as well."""
+    """Connect; an immediate refusal is also a result."""
     connecting = afflux.connect(
         proxy.uri + (f"?mtu={setting.mtu}" if setting.mtu else ""),
         handler=Responder(facts),
@@ -207,7 +207,7 @@ async def _afflux_client(proxy: Proxy, setting: Setting, facts: Facts, stack: As
 
 
 def _client_parts(setting: Setting) -> dict[str, Any]:
-    """Leases and resumption of an afflux client."""
+    """Return leases and resumption of an afflux client."""
     parts: dict[str, Any] = {}
     if setting.lease or setting.lease_alone:
         ttl, n = setting.lease_back or (0, 0)
@@ -218,7 +218,7 @@ def _client_parts(setting: Setting) -> dict[str, Any]:
 
 
 def _server_parts(setting: Setting) -> dict[str, Any]:
-    """The same of a server."""
+    """Return leases and resumption of an afflux server."""
     parts: dict[str, Any] = {"resume": setting.resume}
     if setting.lease:
         ttl, n = setting.lease

@@ -1,4 +1,4 @@
-"""Who is asked: where each implementation is, how it is started, and why it can not be."""
+"""List the peers: their location, how they are started, and why they cannot run."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ class Peer:
     name: str
     title: str
     packages: str
-    "What is installed of it, for the report."
+    "The installed packages, for the report."
     tells_leases: bool = False
-    "Its requests fail without a lease, and it tells when one comes; those of others wait."
+    "Whether its requests fail without a lease and it reports leases; requests of others wait."
     script: str = ""
-    'The node script; "" for one of Python or Java.'
+    'The node script; "" for Python and Java.'
     java: bool = False
     optional: bool = False
-    "A run without it is a good run: not every machine can have it."
+    "Whether a run without it succeeds, because not every machine can have it."
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What starts it."""
+        """Return its command."""
         if self.java:
             return rsocket_java.command()
         return ("node", str(HERE / self.script)) if self.script else (sys.executable, "-m", "interop.rsocket_py")
 
     def why_not(self) -> str | None:
-        """Why it can not run here, and what would change that; None when it can. Installs what npm or Maven has to."""
+        """Return why it cannot run here, and the remedy; None if it can. Installs packages with npm or Maven."""
         if self.java:
             return rsocket_java.why_not()
         if not self.script:
@@ -50,7 +50,7 @@ class Peer:
         return _node(HERE)
 
     def version(self) -> str:
-        """Which one it is: of npm the one that is wanted, which is exact."""
+        """Return its version; for npm the exact required one."""
         if self.java:
             return rsocket_java.version()
         if not self.script:
@@ -69,10 +69,10 @@ def _has(package: str) -> bool:
 
 @cache
 def _node(home: Path) -> str | None:
-    """Why the JavaScript peers can not run. Installs them once for each lock file; asks once only."""
+    """Return why the JavaScript peers cannot run. Installs them once per lock file; runs once."""
     for tool in ("node", "npm"):
         if shutil.which(tool) is None:
-            return f"there is no {tool} here: install Node.js 18 or newer (Debian: apt-get install nodejs npm)"
+            return f"{tool} not found: install Node.js 18 or newer (Debian: apt-get install nodejs npm)"
     lock = home / "package-lock.json"
     mark = home / "node_modules" / "installed.json"
     if mark.exists() and mark.read_text() == lock.read_text():
@@ -82,12 +82,10 @@ def _node(home: Path) -> str | None:
             ("npm", "ci", "--no-audit", "--no-fund"), cwd=home, capture_output=True, text=True, timeout=90, check=False
         )
     except subprocess.TimeoutExpired:
-        return "npm ci in interop/ was not done after 90 s: is the npm registry within reach?"
+        return "npm ci in interop/ did not finish within 90 s: is the npm registry reachable?"
     if done.returncode:
         last = [line for line in done.stderr.splitlines() if line.startswith("npm error")]
-        return (
-            f"npm ci in interop/ failed ({(last or ['it says nothing'])[0][:120]}): is the npm registry within reach?"
-        )
+        return f"npm ci in interop/ failed ({(last or ['no output'])[0][:120]}): is the npm registry reachable?"
     mark.write_text(lock.read_text())
     return None
 

@@ -1,7 +1,7 @@
-"""What every responder here does, whatever it is built with, and how values are told. No RSocket lives here.
+"""Define the behaviour of every responder, and how values are reported.
 
-``common.js`` says the same for the JavaScript peers: whoever changes one changes the other. A request whose data
-starts with ``!`` is a command; any other is echoed.
+``common.js`` defines the same for the JavaScript peers: change both together. A request whose data starts with ``!`` is
+a command; any other is echoed.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from dataclasses import dataclass
 __all__ = ["Answer", "Plan", "Value", "answer", "digest", "fill", "plan", "read", "shown", "words"]
 
 SHOWN = 256
-"Larger values are told by length and digest."
+"Larger values are reported by length and digest."
 
 Value = str | None
-'How bytes are told: None, "h:<hex>", "f:<size>:<seed>" (see fill) or "s:<size>:<digest>", which can only be compared.'
+'A reported value: None, "h:<hex>", "f:<size>:<seed>" (see fill) or "s:<size>:<digest>", which can only be compared.'
 
 
 def fill(size: int, seed: int) -> bytes:
-    """Bytes that show where they belong: blocks of 256, each with its number first."""
+    """Return bytes that show their position: blocks of 256, each starting with its number."""
     tail = bytes((i * 31 + seed) & 0xFF for i in range(4, 256))
     return b"".join(struct.pack(">I", block) + tail for block in range(-(-size // 256)))[:size]
 
 
 def digest(data: bytes) -> str:
-    """Sixteen digits to compare large values by."""
+    """Return sixteen digits to compare large values by."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 
 def shown(data: bytes | bytearray | None) -> Value:
-    """Bytes as a value."""
+    """Return bytes as a value."""
     if data is None:
         return None
     return f"h:{bytes(data).hex()}" if len(data) <= SHOWN else f"s:{len(data)}:{digest(bytes(data))}"
 
 
 def read(value: Value) -> bytes | None:
-    """The bytes that a value stands for."""
+    """Return the bytes of a value."""
     if value is None:
         return None
     kind, first, *rest = value.split(":")
@@ -47,26 +47,26 @@ def read(value: Value) -> bytes | None:
 
 
 def words(data: bytes | bytearray | None) -> list[str]:
-    """A command and its arguments."""
+    """Parse a command and its arguments."""
     text = bytes((data or b"")[:200]).decode("latin-1")
     return text[1:].split(" ") if text.startswith("!") else ["echo"]
 
 
 @dataclass(slots=True)
 class Answer:
-    """What a request is answered with; an error, silence or a delay comes before data."""
+    """The answer of a request; an error, silence or a delay takes precedence over data."""
 
     data: bytes = b""
     metadata: bytes | None = None
     error: tuple[int, str] | None = None
     never: str | None = None
-    "Never answer; tell a cancel under this tag."
+    "Never answer; report a cancel with this tag."
     slow: float = 0
     "Seconds before the answer."
 
 
 def answer(data: bytes, metadata: bytes | None, route: Callable[[bytes], str]) -> Answer:
-    """The answer to a request. ``route`` reads composite metadata with the implementation under test."""
+    """Return the answer of a request. ``route`` reads composite metadata with the implementation under test."""
     word, *rest = words(data)
     match word:
         case "digest":
@@ -93,19 +93,19 @@ Item = tuple[bytes, bytes | None]
 
 @dataclass(slots=True)
 class Plan:
-    """What a stream consists of."""
+    """The content of a stream."""
 
     items: Iterator[Item]
     error: tuple[int, str] | None = None
-    "How it ends, if not in order."
+    "The error at its end, if any."
     tag: str | None = None
-    "Tell a cancel under this tag."
+    "Report a cancel with this tag."
     silent: bool = False
-    "Neither items nor an end; tell the beginning under the tag, too."
+    "Send neither items nor an end; also report the start with the tag."
 
 
 def plan(data: bytes, metadata: bytes | None) -> Plan:
-    """The plan for a stream's request."""
+    """Return the plan for a stream's request."""
     word, *rest = words(data)
     match word:
         case "count":

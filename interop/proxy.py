@@ -1,6 +1,6 @@
-"""A recording proxy on loopback: what really went over the wire, and a hand on the link. It knows framing, not frames.
+"""Record connections in a loopback proxy, and inject faults. It parses framing, not frames.
 
-WebSocket is read as far as a recording needs: one message after the other, without extensions.
+WebSocket is parsed as far as a recording needs: one message after the other, without extensions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Direction = Literal[">", "<"]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A frame that went by."""
+    """A recorded frame."""
 
     direction: Direction
     frame: bytes
@@ -45,7 +45,7 @@ class Seen:
 
 
 class _Lengths:
-    """Cuts a stream of length-prefixed frames."""
+    """Split a stream of length-prefixed frames."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -64,7 +64,7 @@ class _Lengths:
 
 
 class _Messages:
-    """Cuts one direction of a WebSocket connection, HTTP head included."""
+    """Split one direction of a WebSocket connection, including the HTTP head."""
 
     def __init__(self, direction: Direction) -> None:
         self._held = bytearray()
@@ -127,7 +127,7 @@ class Link:
 
     def __init__(self, proxy: Proxy, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
         self.seen: list[Seen] = []
-        "Every frame, in the order in which the proxy had it."
+        "Every frame, in the order of the proxy."
         self._proxy = proxy
         self._writers: dict[Direction, asyncio.StreamWriter] = {">": far, "<": near}
         websocket = proxy.scheme == "ws"
@@ -136,14 +136,14 @@ class Link:
             "<": _Messages("<") if websocket else _Lengths(),
         }
         self.frozen = False
-        "Nothing is passed on any more, and nobody is told."
+        "Whether forwarding is stopped silently in both directions."
         self.mute = False
-        "The same for what the server says only."
+        "Whether forwarding from the server is stopped silently."
         self.over = False
-        "Both ways have ended."
+        "Set when both directions have ended."
 
     async def pump(self, direction: Direction, reader: asyncio.StreamReader) -> None:
-        """Carry one direction to its end."""
+        """Forward one direction until it ends."""
         writer, cutter = self._writers[direction], self._cutters[direction]
         try:
             while data := await reader.read(0x10000):
@@ -158,45 +158,45 @@ class Link:
             pass
 
     def inject(self, direction: Direction, frame: bytes) -> None:
-        """Say something in the name of one side; it is part of the recording."""
+        """Inject a frame in the name of one side; it is recorded."""
         self.seen.append(Seen(direction, frame))
         self._writers[direction].write(self._cutters[direction].wrapped(frame))
 
     def cut(self) -> None:
-        """Break the connection, as a network does: both ends get a reset."""
+        """Break the connection like a network failure: both ends receive a reset."""
         for writer in self._writers.values():
             if not writer.transport.is_closing():
                 writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.end()
 
     def end(self) -> None:
-        """Close both ways."""
+        """Close both directions."""
         for writer in self._writers.values():
             writer.transport.abort()
 
 
 class Proxy:
-    """Listens, and connects on to ``target``; ``async with`` ends it and all its links."""
+    """Listens and connects to ``target``; ``async with`` closes it and all its links."""
 
     def __init__(self, target: str) -> None:
         self.scheme, _, rest = target.partition("://")
         host, _, port = rest.partition("?")[0].partition("/")[0].rpartition(":")
         self._target = host, int(port)
         self.links: list[Link] = []
-        "Every connection there was, in order."
+        "Every connection so far, in order."
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
     @property
     def uri(self) -> str:
-        """Where to connect."""
+        """The address to connect to."""
         assert self._server is not None
         return f"{self.scheme}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     @property
     def link(self) -> Link:
-        """The newest connection."""
+        """The latest connection."""
         return self.links[-1]
 
     async def __aenter__(self) -> Proxy:
@@ -213,14 +213,14 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def changed(self) -> None:
-        """Wake whoever waits for what is true now."""
+        """Wake waiters whose condition may now be true."""
         for test, future in self._waiters:
             if not future.done() and test():
                 future.set_result(None)
         self._waiters = [(test, future) for test, future in self._waiters if not future.done()]
 
     async def wait(self, test: Callable[[], bool]) -> None:
-        """Wait until ``test`` is true; it is asked after each read."""
+        """Wait until ``test`` is true; it is evaluated after each read."""
         if not test():
             future = asyncio.get_running_loop().create_future()
             self._waiters.append((test, future))

@@ -1,4 +1,4 @@
-"""afflux as the responder: the program of program.py as an afflux handler, telling the same facts as the peers."""
+"""Run afflux as the responder: program.py as an afflux handler, which reports the same facts as the peers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Responder"]
 
 
 def _route(metadata: bytes) -> str:
-    """The route, and what else there is."""
+    """Read the route and the other entries."""
     found = []
     for mime, value in entries(metadata):
         found.append(next(tags(value)) if mime == ROUTING_MIME else f"{mime}={len(value)}")
@@ -24,7 +24,7 @@ def _route(metadata: bytes) -> str:
 
 
 def _error(error: tuple[int, str]) -> afflux.Error:
-    """The exception that stands for a code."""
+    """Return the exception for a code."""
     code, text = error
     kinds = {0x202: afflux.Rejected, 0x203: afflux.Canceled, 0x204: afflux.Invalid}
     kind = kinds.get(code)
@@ -32,7 +32,7 @@ def _error(error: tuple[int, str]) -> afflux.Error:
 
 
 class Responder:
-    """The handler. What happens to it goes into ``facts``."""
+    """The handler. It records what happens in ``facts``."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -141,5 +141,5 @@ async def _sum(items: afflux.ItemStream) -> bytes:
 
 
 def expected_sum(items: list[bytes]) -> bytes:
-    """What a channel in mode "sum" answers."""
+    """Return the answer of a channel in mode "sum"."""
     return f"{len(items)} {sum(map(len, items))} {digest(b''.join(items))}".encode()

@@ -1,8 +1,8 @@
-"""rsocket-java as a peer, in java/: where its class path comes from, and what compiles the peer against it.
+"""Build and run rsocket-java as a peer, in java/.
 
-``AFFLUX_RSOCKET_JAVA`` names the class path: the jars of io.rsocket's rsocket-core and rsocket-transport-netty and of
-all that they need. Without it Maven is asked, which reads java/pom.xml: first for what it has here, then for what it
-can fetch. Its answer is kept in build/interop-java, a refusal for an hour.
+``AFFLUX_RSOCKET_JAVA`` contains the class path: the jars of io.rsocket's rsocket-core and rsocket-transport-netty and
+their dependencies. Otherwise Maven resolves java/pom.xml, first from its local repository, then from its registry. The
+result is cached in build/interop-java, a failure for an hour.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["CLASSES", "HOME", "JARS", "command", "version", "why_not"]
 
 HOME = Path(__file__).resolve().parent / "java"
 CLASSES = HOME.parent.parent / "build" / "interop-java"
-"What is made of it."
+"The folder of the build."
 
 JARS = "AFFLUX_RSOCKET_JAVA"
-"The variable that names the class path."
+"The variable that contains the class path."
 
 _COMPILER_S = 90
 _OFFLINE_S = 30
@@ -36,20 +36,20 @@ _ENABLE = f"name a class path with rsocket-core and rsocket-transport-netty in {
 
 
 def command() -> tuple[str, ...]:
-    """What starts it."""
+    """Return its command."""
     jars = _path(os.environ.get(JARS, ""))[0]
     path = os.pathsep.join((str(_classes(jars)), jars))
     return ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", path, "interop.Peer")
 
 
 def why_not() -> str | None:
-    """Why it can not run here, and what would change that; None when it can."""
+    """Return why it cannot run here, and the remedy; None if it can."""
     jars, reason = _path(os.environ.get(JARS, ""))
     return reason or _compiled(jars, _classes(jars))
 
 
 def version() -> str:
-    """Which one it is: by the name of its jar, or that of the pom, which is exact."""
+    """Return its version: by the name of its jar, or the exact one of the pom."""
     jars = os.environ.get(JARS, "")
     named = re.search(r"rsocket-core-([0-9][\w.-]*?)\.jar", jars)
     if named:
@@ -61,10 +61,10 @@ def version() -> str:
 
 @cache
 def _path(jars: str) -> tuple[str, str | None]:
-    """The class path, or why there is none. Asked once for all."""
+    """Return the class path, or why there is none. Runs once."""
     for tool in ("java", "javac"):
         if shutil.which(tool) is None:
-            return "", f"there is no {tool} here: install a JDK, 11 or newer (Debian: default-jdk-headless)"
+            return "", f"{tool} not found: install a JDK, 11 or newer (Debian: default-jdk-headless)"
     if jars:
         return jars, None
     if shutil.which("mvn") is None:
@@ -73,7 +73,7 @@ def _path(jars: str) -> tuple[str, str | None]:
 
 
 def _resolved(folder: Path) -> tuple[str, str | None]:
-    """What Maven says, or said before."""
+    """Return the answer of Maven, or the cached one."""
     mark = folder / "maven.json"
     pom = sha256((HOME / "pom.xml").read_bytes()).hexdigest()
     if mark.exists():
@@ -90,7 +90,7 @@ def _resolved(folder: Path) -> tuple[str, str | None]:
 
 
 def _asked(folder: Path, more: tuple[str, ...], patience: float) -> tuple[str, str | None]:
-    """Ask Maven once."""
+    """Run Maven once."""
     out = folder / "classpath.txt"
     out.unlink(missing_ok=True)
     words = ("mvn", "-q", "-B", *more, "-f", str(HOME / "pom.xml"), "dependency:build-classpath")
@@ -99,9 +99,9 @@ def _asked(folder: Path, more: tuple[str, ...], patience: float) -> tuple[str, s
             (*words, f"-Dmdep.outputFile={out}"), capture_output=True, text=True, timeout=patience, check=False
         )
     except subprocess.TimeoutExpired:
-        return "", f"Maven was not done after {patience:g} s: is its registry within reach? If not, {_ENABLE}"
+        return "", f"Maven did not finish within {patience:g} s: is its registry reachable? If not, {_ENABLE}"
     if done.returncode or not out.exists():
-        return "", f"Maven can not resolve interop/java/pom.xml: is its registry within reach? If not, {_ENABLE}"
+        return "", f"Maven cannot resolve interop/java/pom.xml: is its registry reachable? If not, {_ENABLE}"
     return out.read_text().strip(), None
 
 
@@ -110,14 +110,14 @@ def _sources() -> list[Path]:
 
 
 def _classes(jars: str) -> Path:
-    """Where they are compiled to: a place of its own for each state of the sources and the class path."""
+    """Return the folder for compiled classes: one for each state of the sources and the class path."""
     state = sha256(jars.encode() + b"".join(source.read_bytes() for source in _sources()))
     return CLASSES / f"classes-{state.hexdigest()[:12]}"
 
 
 @cache
 def _compiled(jars: str, classes: Path) -> str | None:
-    """Compile the peer once; why that could not be."""
+    """Compile the peer once; return why that failed."""
     if classes.exists():
         return None
     CLASSES.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""rsocket 0.4.20, the RSocket of PyPI, as a peer: a process under control.py (``python -m interop.rsocket_py``).
+"""Run rsocket 0.4.20 from PyPI as a peer: a process controlled by control.py (``python -m interop.rsocket_py``).
 
 TCP is its own transport; WebSocket is its transport for the library ``websockets``, at both ends.
 """
@@ -19,7 +19,7 @@ from interop.rsocket_py_flow import Echo, Receiver, Reply, Source, error_of, fac
 
 
 def route_of(metadata: bytes) -> str:
-    """The route, and what else there is, as its own reader sees it."""
+    """Read the route and the other entries with its own reader."""
     from rsocket.extensions.composite_metadata import CompositeMetadata
     from rsocket.extensions.routing import RoutingMetadata
 
@@ -33,7 +33,7 @@ def route_of(metadata: bytes) -> str:
 
 
 def handler_class(peer: Peer, reject: bool = False, name: str = "gone") -> type:
-    """Its handler, doing the program."""  # long: one class, made where its settings are
+    """Its handler, which runs the program."""
     from rsocket.payload import Payload
     from rsocket.request_handler import BaseRequestHandler
 
@@ -260,7 +260,7 @@ def _asked(command: dict[str, Any]) -> Any:
 
 
 async def main() -> None:
-    """Take orders for ever."""
+    """Execute orders until the process ends."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 26)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

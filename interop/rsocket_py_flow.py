@@ -1,4 +1,4 @@
-"""What goes in and out of rsocket 0.4.20's streams: publishers and subscribers that do the program and tell of it."""
+"""Define publishers and subscribers for rsocket 0.4.20 that run the program and report facts."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ Reply = Callable[..., None]
 
 
 def say(line: dict[str, Any]) -> None:
-    """Tell the runner."""
+    """Send a line to the runner."""
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 
 
 def fact(name: str, **more: Any) -> None:
-    """Tell the runner what happened."""
+    """Report a fact to the runner."""
     say({"fact": name, **more})
 
 
 def told(payload: Any) -> dict[str, Value]:
-    """A payload as values."""
+    """Return a payload as values."""
     return {"data": shown(payload.data or b""), "metadata": shown(payload.metadata)}
 
 
 def failure(error: BaseException) -> dict[str, Any]:
-    """An error as the caller sees it."""
+    """Return an error as the caller receives it."""
     code = getattr(error, "error_code", None)
     text = getattr(error, "data", None)
     if code is None and type(error) is RuntimeError:
@@ -43,7 +43,7 @@ def failure(error: BaseException) -> dict[str, Any]:
 
 
 def error_of(error: tuple[int, str]) -> Exception:
-    """The exception that stands for a code."""
+    """Return the exception for a code."""
     from rsocket.exceptions import RSocketProtocolError
 
     code, text = error
@@ -51,7 +51,7 @@ def error_of(error: tuple[int, str]) -> Exception:
 
 
 class Source:
-    """A publisher over a plan: items as they are asked for."""
+    """A publisher of a plan, which sends items as they are requested."""
 
     def __init__(self, plan: Plan, open: bool = False) -> None:
         self._plan = plan
@@ -63,14 +63,14 @@ class Source:
         self.stopped: Callable[[], None] = lambda: None
 
     def subscribe(self, subscriber: Any) -> None:
-        """Somebody wants them."""
+        """Accept a subscriber."""
         self._subscriber = subscriber
         if self._plan.silent:
             fact("never", tag=self._plan.tag)
         subscriber.on_subscribe(self)
 
     def request(self, n: int) -> None:
-        """So many more."""
+        """Add to the demand."""
         self._wanted += n
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
@@ -103,7 +103,7 @@ class Source:
             self._subscriber.on_complete()
 
     def cancel(self) -> None:
-        """Enough."""
+        """Cancel the stream."""
         if not self._over and self._plan.tag is not None:
             fact("canceled", tag=self._plan.tag)
         self._over = True
@@ -113,7 +113,7 @@ class Source:
 
 
 class Echo:
-    """The responder's half of a channel, both publisher and subscriber. See Channel in common.js."""
+    """The responder's direction of a channel, both publisher and subscriber. See Channel in common.js."""
 
     def __init__(self, first: Any) -> None:
         self._mode, *self._rest = words(first.data)
@@ -221,7 +221,7 @@ class Echo:
 
 
 class Receiver:
-    """A subscriber that tells everything."""
+    """A subscriber that reports every signal."""
 
     def __init__(self, n: int, reply: Reply) -> None:
         self.subscription: Any = None

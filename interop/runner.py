@@ -1,4 +1,4 @@
-"""Runs the cases: each peer in each role over each transport, one conversation after the other."""
+"""Run the cases: each peer in each role over each transport, one conversation at a time per slot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Key = tuple[str, str, str, str]
 ROLES = ("client", "server")
 TRANSPORTS = ("tcp", "ws")
 _AT_ONCE = 3
-"Conversations under way: those that fail mostly wait."
+"Concurrent conversations; failing ones mostly wait."
 _SHOWN = 12
 "Frames shown of a failed conversation."
 
@@ -41,28 +41,28 @@ class Plan:
 
 @dataclass(slots=True)
 class Result:
-    """What came of one case."""
+    """The result of one case."""
 
     failure: str | None = None
-    "None when it passed."
+    "The failure; None if the case passed."
     absent: str | None = None
-    "Why it did not apply."
+    "Why the case does not apply."
     findings: list[Finding] = field(default_factory=list)
-    "What the recording shows, of either side."
+    "Findings in the recording, of either side."
     frames: list[str] = field(default_factory=list)
     "The end of the recording of a failure."
 
 
 @dataclass(slots=True)
 class Results:
-    """What came of all."""
+    """All results."""
 
     results: dict[Key, Result] = field(default_factory=dict)
     away: dict[str, str] = field(default_factory=dict)
     "Peers that could not run, and why."
 
     def unexpected(self) -> list[str]:
-        """Undeclared failures, declared ones that pass, and findings that nobody knows of."""
+        """Undeclared failures, declared ones that pass, and undeclared findings."""
         found = []
         for key, result in self.results.items():
             if result.absent is not None:
@@ -77,7 +77,7 @@ class Results:
         return found
 
     def stale(self) -> list[str]:
-        """Declared findings that no recording shows any more; for a whole run."""
+        """Declared findings that no recording shows any more; for a complete run."""
         seen = {id(entry) for key, result in self.results.items() for entry in recognised(key, result)}
         return [
             f"the finding {entry.rule} of {entry.peer} is declared and does not show"
@@ -96,7 +96,7 @@ def recognised(key: Key, result: Result) -> Iterable[known.KnownFinding]:
 
 
 def _surprises(key: Key, result: Result) -> list[str]:
-    """Findings that are not in the table: all of ours, and new ones of theirs."""
+    """Findings that are not in the table: all of afflux, and new ones of peers."""
     peer, role, _, _ = key
     found = []
     for finding in result.findings:

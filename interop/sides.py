@@ -378,7 +378,7 @@ class RefusedAsker(AffluxAsker):
 
 
 def routed(route: str) -> bytes:
-    """Composite metadata as the peers send it: a route, and an entry of a type that nobody knows."""
+    """Composite metadata as the peers send it: a route, and an entry of an unknown type."""
     from afflux.protocols.rsocket.metadata import compose
 
     return compose([("text/x-interop", b"extra")], route=route)

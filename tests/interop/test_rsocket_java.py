@@ -52,7 +52,7 @@ def maven(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> Path:
 
 def test_without_a_jdk_the_reason_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert rsocket_java.why_not() == "there is no java here: install a JDK, 11 or newer (Debian: default-jdk-headless)"
+    assert rsocket_java.why_not() == "java not found: install a JDK, 11 or newer (Debian: default-jdk-headless)"
 
 
 def test_maven_is_asked_once_for_what_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_refusal_of_maven_is_remembered_for_an_hour(monkeypatch: pytest.Monkey
     called = maven(monkeypatch, tmp_path, "sys.exit(1)\n")
     reason = rsocket_java.why_not()
     assert reason is not None
-    assert reason.startswith("Maven can not resolve interop/java/pom.xml: is its registry within reach?")
+    assert reason.startswith("Maven cannot resolve interop/java/pom.xml: is its registry reachable?")
     assert rsocket_java.JARS in reason
     assert rsocket_java.why_not() == reason
     assert ["--offline" in line for line in called.read_text().splitlines()] == [True, False]
@@ -120,7 +120,7 @@ def test_a_run_without_it_is_a_good_run(monkeypatch: pytest.MonkeyPatch, tmp_pat
     out = tmp_path / "page.md"
     assert main(["--peer", "rsocket-java", "--case", "fire.data", "--out", str(out)]) == 0
     text = out.read_text()
-    assert "Not run: rsocket-java 1.1. There is no java here: install a JDK" in text
+    assert "Not run: rsocket-java 1.1. Java not found: install a JDK" in text
     assert "rsocket-java client" not in text
 
 

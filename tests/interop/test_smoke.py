@@ -31,7 +31,7 @@ def test_the_peer_and_afflux_understand_each_other(name: str) -> None:
 
 def test_without_node_the_reason_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert _node(tmp_path) == "there is no node here: install Node.js 18 or newer (Debian: apt-get install nodejs npm)"
+    assert _node(tmp_path) == "node not found: install Node.js 18 or newer (Debian: apt-get install nodejs npm)"
     assert PEERS["rsocket-py"].why_not() is None
 
 
@@ -45,4 +45,4 @@ def test_when_npm_can_not_install_the_reason_says_so(monkeypatch: pytest.MonkeyP
     reason = _node(tmp_path)
     assert reason is not None
     assert reason.startswith("npm ci in interop/ failed (npm error")
-    assert reason.endswith("is the npm registry within reach?")
+    assert reason.endswith("is the npm registry reachable?")
