@@ -123,13 +123,13 @@ def _shared(protocol: str) -> Iterator[tuple[Path, Citation]]:
     numbers = {
         keyword.arg: keyword.value.value
         for path in _files(SOURCE)
-        if owner_of(path.relative_to(SOURCE)) == protocol and "family" not in path.parts
+        if owner_of(path.relative_to(SOURCE)) == protocol and "family" not in path.relative_to(SOURCE).parts
         for node in _nodes(path, "Rules(")
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Rules")
         for keyword in node.keywords
         if isinstance(keyword.value, ast.Constant)
     }
-    for path in (path for path in _files(SOURCE) if "family" in path.parts):
+    for path in (path for path in _files(SOURCE) if "family" in path.relative_to(SOURCE).parts):
         for node in _nodes(path, "rules."):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("rules"):
                 for citation in cited_in(str(numbers.get(node.attr, "")), protocol):

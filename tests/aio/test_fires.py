@@ -104,4 +104,4 @@ async def test_a_server_without_fire_frees_what_they_hold() -> None:
         assert driver is not None
         engine = driver.engine
         streams = engine._streams  # type: ignore[attr-defined]  # nothing public tells it
-        assert (streams.objects, len(streams.fires)) == (0, 0)
+        assert (streams.objects, len(streams.work.fires)) == (0, 0)

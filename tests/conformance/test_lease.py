@@ -95,13 +95,13 @@ def test_R_35_a_fragmented_request_is_one_unit_of_a_lease(requests: int) -> None
         ask(play, "fire", bytes(500_000))
         assert len(play.sent) > 3
         play.sent.clear()
-        assert play.engine.lease(0.0)[0] == requests - n
+        assert play.engine.leases.lease(0.0)[0] == requests - n
     with pytest.raises(LeaseExpired):
         ask(play)
     play = granting(requests)
     for n in range(requests):
         play >> asked("request", 1 + 2 * n, follows=True) >> part(1 + 2 * n) >> item(1 + 2 * n) << ev.Opened
-    assert play.engine.granted(0.0)[0] == 0
+    assert play.engine.leases.granted(0.0)[0] == 0
     play >> asked("request", 99, follows=True) << ignored(1, "REJECTED") << error(99, 0x202)
     play >> part(99) << ignored(0) >> item(99) << ignored(0)
     play.quiet()
@@ -113,7 +113,7 @@ def test_R_40_a_newer_lease_replaces_the_older_at_the_requester() -> None:
     for requests, ttl_ms in ((2, 60_000), (9, 1000), (0, 60_000), (3, 0), (1, 60_000)):
         play >> LeaseFrame(ttl_ms=ttl_ms, requests=requests) << ev.Leased(requests, ttl_ms / 1000)
         left = requests if ttl_ms else 0
-        assert play.engine.lease(0.0) == (left, pytest.approx(ttl_ms / 1000 - MARGIN) if left else 0.0)
+        assert play.engine.leases.lease(0.0) == (left, pytest.approx(ttl_ms / 1000 - MARGIN) if left else 0.0)
     ask(play) << frames.RequestResponse
     with pytest.raises(LeaseExpired):
         ask(play)
@@ -121,10 +121,10 @@ def test_R_40_a_newer_lease_replaces_the_older_at_the_requester() -> None:
 
 def test_R_40_a_newer_lease_replaces_the_older_at_the_responder() -> None:
     play = granting(5)
-    play.do(lambda engine: engine.grant(Lease(1, 60.0), 0.0)) << LeaseFrame(ttl_ms=60_000, requests=1)
+    play.do(lambda engine: engine.leases.grant(Lease(1, 60.0), 0.0)) << LeaseFrame(ttl_ms=60_000, requests=1)
     play >> asked("request", 1) << ev.Opened
     play >> asked("request", 3) << ignored(1, "REJECTED") << error(3, 0x202)
-    play.do(lambda engine: engine.grant(Lease(0, 60.0), 0.0)) << LeaseFrame(ttl_ms=60_000, requests=0)
+    play.do(lambda engine: engine.leases.grant(Lease(0, 60.0), 0.0)) << LeaseFrame(ttl_ms=60_000, requests=0)
     play >> asked("request", 5) << ignored(1, "REJECTED") << error(5, 0x202)
     play.quiet()
 
@@ -158,7 +158,7 @@ def test_R_41_no_request_when_the_time_is_over() -> None:
     play.now = 10.0 - MARGIN
     with pytest.raises(LeaseExpired):
         ask(play)
-    assert play.engine.lease(play.now) == (0, 0.0)
+    assert play.engine.leases.lease(play.now) == (0, 0.0)
     play.quiet()
 
 
@@ -188,7 +188,7 @@ def test_R_42_a_request_beyond_the_lease_is_rejected(verb: str) -> None:
 def test_R_42_a_request_after_its_time_is_rejected(ttl: float) -> None:
     """The responder's clock counts, and it allows nothing; without a lease there is no time at all."""
     play = Playbook(Engine("server", lease=FixedLease(5, 60.0))) >> LEASED << ev.Established << LeaseFrame
-    play.do(lambda engine: engine.grant(Lease(5, ttl), 0.0)) << LeaseFrame(ttl_ms=int(ttl * 1000), requests=5)
+    play.do(lambda engine: engine.leases.grant(Lease(5, ttl), 0.0)) << LeaseFrame(ttl_ms=int(ttl * 1000), requests=5)
     if ttl:
         play.now = ttl - 0.001
         play >> asked("request", 1) << ev.Opened
@@ -213,7 +213,7 @@ def test_R_43_a_client_waits_again_after_it_resumed() -> None:
     play.eof() << ev.Suspended
     with pytest.raises(LeaseExpired):
         ask(play)
-    play.do(lambda engine: engine.reconnect(1.0)) << frames.Resume
+    play.do(lambda engine: engine.resumption.reconnect(1.0)) << frames.Resume
     play >> frames.ResumeOk(last_received_client_position=6) << ev.Resumed << LeaseFrame
     with pytest.raises(LeaseExpired):
         ask(play)
@@ -230,9 +230,9 @@ def test_R_43_a_server_grants_anew_after_it_resumed() -> None:
     play << LeaseFrame(ttl_ms=600_000, requests=2)
     play >> asked("request", 1) << ev.Opened
     play.eof() << ev.Suspended
-    assert play.engine.granted(0.0) == (0, 0.0)
+    assert play.engine.leases.granted(0.0) == (0, 0.0)
     resume = frames.Resume(token=TOKEN, last_received_server_position=0, first_available_client_position=0)
-    play.do(lambda engine: engine.resume(resume, 1.0)) << ev.Resumed
+    play.do(lambda engine: engine.resumption.resume(resume, 1.0)) << ev.Resumed
     play << frames.ResumeOk(last_received_client_position=6) << LeaseFrame(ttl_ms=600_000, requests=2)
     play >> asked("request", 3) << ev.Opened >> asked("request", 5) << ev.Opened
     play >> asked("request", 7) << ignored(1, "REJECTED") << error(7, 0x202)

@@ -45,7 +45,10 @@ def returned(received: int = 0) -> Playbook:
         play.do(lambda engine: engine.open("stream", b"", credit=9)) << frames.RequestStream
         play >> item(1, bytes(received - 6)) << ev.Items
     play.eof() << ev.Suspended
-    return play.do(lambda engine: engine.reconnect(0.0)) << (frames.Resume, {"last_received_server_position": received})
+    return play.do(lambda engine: engine.resumption.reconnect(0.0)) << (
+        frames.Resume,
+        {"last_received_server_position": received},
+    )
 
 
 TRACKED = [
@@ -118,10 +121,10 @@ def test_R_45_nothing_is_said_between_resume_and_its_answer() -> None:
     play.sent.clear()
     play.eof() << ev.Suspended
     play.do(lambda engine: engine.open("fire", b"meanwhile"))
-    play.do(lambda engine: engine.reconnect(1.0)) << frames.Resume
+    play.do(lambda engine: engine.resumption.reconnect(1.0)) << frames.Resume
     play.do(lambda engine: engine.open("request", b"now")).do(lambda engine: engine.request(1, 2))
     play.do(lambda engine: engine.send(1, [b"x"])).do(lambda engine: engine.cancel(1))
-    for push in (lambda engine: engine.push(b"m"), lambda engine: engine.extend(7, b"")):
+    for push in (lambda engine: engine.push(b"m"), lambda engine: engine.extensions.extend(7, b"")):
         with pytest.raises(ConnectionClosed):
             push(play.engine)
     play.at(5.0).quiet()
@@ -150,15 +153,15 @@ def test_R_46_a_server_resumes_what_it_retains(received: int, available: int, fi
     play >> frames.Keepalive(position=9)
     play.eof() << ev.Suspended
     if fits:
-        play.do(lambda engine: engine.resume(resume(received, available), 5.0)) << ev.Resumed
+        play.do(lambda engine: engine.resumption.resume(resume(received, available), 5.0)) << ev.Resumed
         play << frames.ResumeOk(last_received_client_position=30)
         if received == 9:
             play << item(1, b"def")
     else:
         with pytest.raises(Rejected) as caught:
-            play.engine.resume(resume(received, available), 5.0)
+            play.engine.resumption.resume(resume(received, available), 5.0)
         assert caught.value.code == 0x004
-        assert play.engine.suspended
+        assert play.engine.resumption.suspended
     play.quiet()
 
 
@@ -192,7 +195,7 @@ def test_R_48_a_resume_later_is_a_connection_error(first: str) -> None:
     play = server()
     if first == "RESUME":
         play.eof() << ev.Suspended
-        play.do(lambda engine: engine.resume(resume(0, 0), 5.0)) << ev.Resumed << frames.ResumeOk
+        play.do(lambda engine: engine.resumption.resume(resume(0, 0), 5.0)) << ev.Resumed << frames.ResumeOk
     play >> resume(0, 0) << closed(RemoteProtocolError, rule="R-48") << error(0, 0x101)
     play.quiet()
 
@@ -240,10 +243,10 @@ def test_R_50_what_did_not_arrive_is_sent_again_in_order(got: int, role: str) ->
     play.eof() << ev.Suspended
     play.do(lambda engine: engine.send(1, [b"new"]))
     if role == "client":
-        play.do(lambda engine: engine.reconnect(5.0)) << frames.Resume
+        play.do(lambda engine: engine.resumption.reconnect(5.0)) << frames.Resume
         play >> frames.ResumeOk(last_received_client_position=ends[got]) << ev.Resumed
     else:
-        play.do(lambda engine: engine.resume(resume(ends[got], 0), 5.0)) << ev.Resumed << frames.ResumeOk
+        play.do(lambda engine: engine.resumption.resume(resume(ends[got], 0), 5.0)) << ev.Resumed << frames.ResumeOk
     assert b"".join(frame.data for frame in play.sent if isinstance(frame, P)) == b"".join(ITEMS[got:]) + b"new"
 
 
@@ -273,7 +276,7 @@ def test_R_51_what_has_arrived_is_dropped_and_less_is_ignored() -> None:
         play >> frames.Keepalive(position=said)
         play.events.clear()
     play.eof() << ev.Suspended
-    play.do(lambda engine: engine.reconnect(1.0)) << resume(0, 20)
+    play.do(lambda engine: engine.resumption.reconnect(1.0)) << resume(0, 20)
     play.quiet()
 
 
@@ -294,7 +297,7 @@ def test_R_52_a_session_keeps_its_version_and_its_mime_types() -> None:
         play = Playbook(Engine("server", sessions=sessions)) >> other << closed(RemoteProtocolError, rule="R-52")
         play << error(0, 0x004)
     owner.eof() << ev.Suspended
-    owner.do(lambda engine: engine.resume(resume(0, 0), 5.0)) << ev.Resumed << frames.ResumeOk
+    owner.do(lambda engine: engine.resumption.resume(resume(0, 0), 5.0)) << ev.Resumed << frames.ResumeOk
     assert owner.engine.setup == ASKED
     play = returned()
     assert play.engine.setup == ASKED
@@ -341,7 +344,7 @@ def test_the_payload_that_was_cut_arrives_once() -> None:
     play = client().do(lambda engine: engine.open("stream", b"", credit=9)) << frames.RequestStream
     play >> item(1, b"one") << ev.Items >> item(1, b"two").encode(prefixed=True)[:-1]
     play.eof() << ev.Suspended
-    play.do(lambda engine: engine.reconnect(1.0)) << resume(9, 0)
+    play.do(lambda engine: engine.resumption.reconnect(1.0)) << resume(9, 0)
     play >> frames.ResumeOk(last_received_client_position=10) << ev.Resumed
     play >> item(1, b"two") << ev.Items(1, [Payload(b"two")])
     play.quiet()

@@ -540,7 +540,7 @@ def test_nothing_is_left_of_a_connection_that_is_over() -> None:
     assert not play.engine.queued
     assert not play.engine.outgoing()
     assert play.engine.deadline is None
-    assert play.engine._events == streams.events == []
+    assert play.engine._pass.events == []
 
 
 def test_a_thousand_streams_leave_nothing_behind() -> None:

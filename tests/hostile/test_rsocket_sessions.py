@@ -33,6 +33,7 @@ from tests.protocols.rsocket.playbook import (
     resumable_server,
     resume,
     resume_ok,
+    session_bytes,
     setup,
 )
 
@@ -56,7 +57,7 @@ def untouched(play: Playbook) -> None:
     play.quiet()
     assert play.engine._in.retained is not None
     assert (play.engine._in.retained.sent, play.engine._in.retained.received) == (14, 10)
-    if not play.engine.suspended:
+    if not play.engine.resumption.suspended:
         play.do(lambda engine: engine.send(1, [b"c"])) << item(1, b"c")
         play >> frames.RequestN(stream=1, n=1) << ev.Granted
         return
@@ -127,7 +128,7 @@ def test_LE_06_a_flood_of_leases() -> None:
         play >> frames.Lease(stream=0, ttl_ms=1000, requests=number) << ev.Leased(number, 1.0)
     for _ in range(SERVER.glitch_bucket[0]):
         play >> frames.Lease(stream=0, ttl_ms=1000, requests=99) << ignored(1, "lease_frames_per_s")
-    assert play.engine.lease(0.0)[0] == 9
+    assert play.engine.leases.lease(0.0)[0] == 9
     play >> frames.Lease(stream=0, ttl_ms=1000, requests=99) << ignored(1)
     play << closed(RemoteProtocolError, rule="glitch_bucket") << error(0, 0x101)
 
@@ -192,7 +193,7 @@ def test_RE_02_unknown_and_expired_tokens_hear_the_same() -> None:
     play = owner()
     expired = play.cut()
     expired.at(120.0) << failed(1, ConnectionClosed) << ev.Closed
-    sessions = play.engine._sessions
+    sessions = play.engine._resuming.sessions
     said = set()
     for token in (TOKEN, b"u" * 16, b"", TOKEN[:-1]):
         stranger = Engine("server", sessions=sessions)
@@ -207,7 +208,9 @@ def test_RE_02_unknown_and_expired_tokens_hear_the_same() -> None:
 def test_RE_03_RESUME_in_an_open_connection() -> None:
     """Whoever says it, with whatever token, ends its own connection and no other."""
     play = owner()
-    stranger = Playbook(Engine("server", sessions=play.engine._sessions)) >> setup(token=b"s" * 16) << ev.Established
+    stranger = (
+        Playbook(Engine("server", sessions=play.engine._resuming.sessions)) >> setup(token=b"s" * 16) << ev.Established
+    )
     stranger >> resume(server=14, client=0) << closed(RemoteProtocolError, rule="R-48") << error(0, 0x101)
     untouched(play)
 
@@ -219,7 +222,7 @@ def test_RE_04_a_server_that_talks_before_its_answer() -> None:
     play.cut()
     for second in range(0, 119, 7):
         play.now = float(second)
-        play.do(lambda engine: engine.reconnect(play.now)) << resume(server=0, client=0)
+        play.do(lambda engine: engine.resumption.reconnect(play.now)) << resume(server=0, client=0)
         play >> (item(1, b"early", True), resume_ok(7)) << ev.Suspended << error(0, 0x101)
     play.at(120.0) << failed(1, ConnectionClosed) << closed(ConnectionClosed)
 
@@ -228,12 +231,12 @@ def test_RE_04_a_server_that_can_not_be_understood_runs_out_of_glitches() -> Non
     """Even that does not end the session."""
     play = resumable_client(limits=TINY)
     play.cut()
-    play.do(lambda engine: engine.reconnect(0.0)) << frames.Resume
+    play.do(lambda engine: engine.resumption.reconnect(0.0)) << frames.Resume
     for _ in range(TINY.glitch_bucket[0]):
         play >> bytes.fromhex("000006 00000000 be00") << ignored(1)
     play >> bytes.fromhex("000006 00000000 be00") << ignored(1) << ev.Suspended
     play << error(0, 0x101, b"protocol-abuse")
-    play.do(lambda engine: engine.reconnect(0.0)) << frames.Resume
+    play.do(lambda engine: engine.resumption.reconnect(0.0)) << frames.Resume
     play >> resume_ok(0) << ev.Resumed
 
 
@@ -256,12 +259,12 @@ def test_RE_11_SETUP_with_a_token_in_use() -> None:
     play = owner()
     for connected in (True, False):
         for lease in (False, True):
-            stranger = Playbook(Engine("server", sessions=play.engine._sessions, lease=FixedLease(1)))
+            stranger = Playbook(Engine("server", sessions=play.engine._resuming.sessions, lease=FixedLease(1)))
             stranger >> setup(token=TOKEN, lease=lease, data=b"mine now") << closed(RemoteProtocolError, rule="R-49")
             stranger << error(0, 0x003)
             stranger.quiet()
-            assert play.engine._sessions is not None
-            assert play.engine._sessions.find(TOKEN) is play.engine
+            assert play.engine._resuming.sessions is not None
+            assert play.engine._resuming.sessions.find(TOKEN) is play.engine
         if connected:
             play.cut()
     untouched(play)
@@ -270,7 +273,7 @@ def test_RE_11_SETUP_with_a_token_in_use() -> None:
 def test_RE_13_guesses() -> None:
     """Nothing is kept of them, and nothing that is kept tells a token: the books hold digests."""
     play = owner().cut()
-    sessions = play.engine._sessions
+    sessions = play.engine._resuming.sessions
     assert sessions is not None
     kept = [name for name in dir(sessions) if not name.startswith("__")]
     books = str([getattr(sessions, name) for name in kept])
@@ -320,11 +323,11 @@ def test_RE_16_producers_stop_while_it_is_away(limits: Limits) -> None:
         sent += 1
         assert sent < 10_000
     assert engine.outgoing() == b""
-    assert engine.session_bytes < limits.outbound_high_bytes + 2000
-    assert engine.suspended
+    assert session_bytes(engine) < limits.outbound_high_bytes + 2000
+    assert engine.resumption.suspended
     assert engine.deadline == limits.resume_s
     play.adopt(newcomer(play, server=14, client=0)) << ev.Resumed << resume_ok(10)
-    assert engine._retained is not None
+    assert engine._resuming.retained is not None
     assert engine.queued or len(play.sent) == sent
 
 
@@ -339,19 +342,19 @@ def test_RE_17_a_client_that_never_reports(limits: Limits) -> None:
         engine.send(1, [bytes(2000)])
         while engine.outgoing():
             pass
-    assert engine._retained is not None
-    assert limits.resume_bytes <= engine._retained.size <= limits.resume_bytes + 0x11000
-    assert engine.session_bytes <= limits.resume_bytes + limits.outbound_high_bytes + 0x11000 + 2000
+    assert engine._resuming.retained is not None
+    assert limits.resume_bytes <= engine._resuming.retained.size <= limits.resume_bytes + 0x11000
+    assert session_bytes(engine) <= limits.resume_bytes + limits.outbound_high_bytes + 0x11000 + 2000
     assert play.engine.deadline == 0.0
     play.at(0.0).quiet()
     play.at(limits.write_stall_s - 0.1).quiet()
-    sessions = engine._sessions
+    sessions = engine._resuming.sessions
     assert sessions is not None
     assert len(sessions) == 1
     play.at(limits.write_stall_s)
     assert len(sessions) == 0
     assert not engine.closed
-    assert engine.session_bytes == 0
+    assert session_bytes(engine) == 0
     assert engine.room(0) == limits.outbound_high_bytes
     stranger = Playbook(Engine("server", sessions=sessions)) >> resume(server=14, client=0)
     stranger << closed(RemoteProtocolError, code=0x004, rule="RE-02") << error(0, 0x004)
@@ -418,7 +421,7 @@ def test_RE_18_what_grows_while_it_is_away_is_weighed() -> None:
 def test_RE_18_what_is_received_is_weighed_at_once() -> None:
     """Before anything is written."""
     play = owner()
-    sessions = play.engine._sessions
+    sessions = play.engine._resuming.sessions
     assert sessions is not None
     play.engine.receive(frames.RequestResponse(stream=3, follows=True, data=bytes(60)).encode(prefixed=True), 0.0)
     assert sessions._size == 14 + 60 + SERVER.object_overhead_bytes
@@ -461,9 +464,9 @@ def test_RE_18_the_books_are_right() -> None:
 
 
 def weighs(sessions: Sessions, plays: list[Playbook]) -> None:
-    there = [play.engine for play in plays if play.engine.weight is not None]
+    there = [play.engine for play in plays if play.engine._resuming.weight is not None]
     assert len(sessions) == len(there)
-    assert sessions._size == sum(engine.session_bytes for engine in there)
+    assert sessions._size == sum(session_bytes(engine) for engine in there)
 
 
 def test_RE_18_sessions_away_do_not_keep_others_from_coming() -> None:
@@ -515,16 +518,16 @@ def test_RE_21_payloads_that_are_never_finished_are_held_and_bounded() -> None:
     play = owner(TINY)
     for id in range(3, 3 + 2 * TINY.partial_payloads, 2):
         play >> frames.RequestResponse(stream=id, follows=True, data=bytes(1000))
-    held = play.engine.session_bytes
+    held = session_bytes(play.engine)
     assert held == 14 + TINY.partial_payloads * (1000 + TINY.object_overhead_bytes)
     play.cut()
-    assert play.engine.session_bytes == held
-    sessions = play.engine._sessions
+    assert session_bytes(play.engine) == held
+    sessions = play.engine._resuming.sessions
     assert sessions is not None
     sessions.away(play.engine)
     assert sessions._size == held
     play.at(TINY.resume_s) << failed(1, ConnectionClosed) << ev.Closed
-    assert play.engine.session_bytes == 14
+    assert session_bytes(play.engine) == 14
     assert sessions._size == 0
 
 
@@ -532,11 +535,11 @@ def test_RE_23_a_server_that_says_it_has_more_than_was_sent() -> None:
     play = resumable_client()
     play.do(lambda engine: engine.open("request", b"q")) << frames.RequestResponse
     play.cut()
-    play.do(lambda engine: engine.reconnect(0.0)) << frames.Resume
+    play.do(lambda engine: engine.resumption.reconnect(0.0)) << frames.Resume
     play >> resume_ok(8) << failed(1, RemoteProtocolError) << closed(RemoteProtocolError, rule="RE-23")
     play << error(0, 0x101)
     assert play.engine.deadline is None
-    assert not play.engine.suspended
+    assert not play.engine.resumption.suspended
 
 
 def test_RE_25_a_server_that_has_lost_its_state() -> None:
@@ -546,7 +549,7 @@ def test_RE_25_a_server_that_has_lost_its_state() -> None:
         play.do(lambda engine, verb=verb: engine.open(verb, b"", credit=0 if verb == "request" else 1))
         play << frames.StreamFrame
     play.cut()
-    play.do(lambda engine: engine.reconnect(0.0))
+    play.do(lambda engine: engine.resumption.reconnect(0.0))
     restarted = Playbook(Engine("server", sessions=Sessions(SERVER)))
     restarted >> play.sent.popleft() << closed(RemoteProtocolError, rule="RE-02")
     play >> restarted.sent.popleft()
@@ -564,11 +567,11 @@ def test_RE_04_garbage_instead_of_an_answer(data: bytes) -> None:
     for cut in range(1, len(data)):
         play = resumable_client().cut()
         engine = play.engine
-        engine.reconnect(0.0)
+        engine.resumption.reconnect(0.0)
         engine.outgoing()
         events = engine.receive(data[:cut], 0.0) + engine.receive_eof(0.0)
         assert [type(event) for event in events if not isinstance(event, ev.Ignored)] == [ev.Suspended]
-        assert engine.suspended
+        assert engine.resumption.suspended
 
 
 # -- the tables -----------------------------------------------------------------------------------------------

@@ -269,7 +269,7 @@ def test_a_session_that_is_refused() -> None:
     link = world.rejoin(link, newcomer(world, sessions))
     world.run()
     assert "too often" in str(link.client.events[-1])
-    assert session.suspended  # type: ignore[attr-defined] # an engine of RSocket
+    assert session.resumption.suspended  # type: ignore[attr-defined] # an engine of RSocket
 
 
 def test_only_a_suspended_client_can_rejoin() -> None:

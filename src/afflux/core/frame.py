@@ -24,6 +24,7 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -180,6 +181,14 @@ def shown(value: Any, kind: Kind) -> str:
     if isinstance(value, bytes) and len(value) > 32:
         return f"{value[:32]!r}... ({len(value)} bytes)"
     return repr(value)
+
+
+def changed(frame: F, **values: Any) -> F:
+    """A copy of a frame with other values in some fields."""
+    made = copy(frame)
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
 
 
 def trailing(frame: Frame, start: int, end: int) -> int:

@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from time import time
-from typing import Any
+from typing import Any, cast
 
 from afflux.calls import metadata_mime_of
 from afflux.core import errors
+from afflux.core.engine import Resumption
 from afflux.core.errors import Error, Violation
 from afflux.core.events import Block, Completed, Event, Failed, Items, Opened, Verb, singly
 from afflux.core.limits import Limits
@@ -85,7 +86,7 @@ class Record:
     ) -> None:
         self.store = store
         self.engine = engine
-        engine.begins_anew = False  # positions in the file only grow
+        self._session.begins_anew = False  # positions in the file only grow
         self.asks = asks
         self.replays = replays
         self.about: Any = None
@@ -106,6 +107,11 @@ class Record:
         self._dropped: list[int] = []
         self._first = self._sent = 0
         self._seen = 0.0
+
+    @property
+    def _session(self) -> Resumption:
+        """The session, which an engine that is recorded has."""
+        return cast("Resumption", self.engine.resumption)
 
     # -- changes --------------------------------------------------------------------------------------------
 
@@ -211,7 +217,7 @@ class Record:
 
     def _own_parts(self) -> dict[str, Any]:
         """Return the parts of the file that are not the engine's."""
-        handlers = self.engine.handlers
+        handlers = self._session.handlers
         for stream in [stream for stream in self.served if stream not in handlers]:
             del self.served[stream]
         parts: dict[str, Any] = {
@@ -244,7 +250,7 @@ class Record:
     def _last_seen(self) -> float:
         """Return the time of the last transport by the wall clock, because another process has another monotonic
         clock."""
-        since = self.engine.away
+        since = self._session.away
         return time() if since is None else time() - (clock.now() - since)
 
     # -- loading --------------------------------------------------------------------------------------------

@@ -133,10 +133,10 @@ def test_fires_are_no_handlers_of_streams() -> None:
     play >> frames.RequestResponse(stream=98) << ignored(1, "REJECTED") << error(98, 0x22, b"too-many-streams")
     play >> frames.RequestFnf(stream=100, data=b"f") << ev.Opened(100, "fire", P(b"f"), 0, False)
     play >> frames.RequestFnf(stream=100) << ignored(10, "R-36")
-    assert 100 in play.engine.handlers
+    assert 100 in (play.engine._streams.handlers | play.engine._streams.work.fires)
     play.engine.consumed(1, 1)
     play.engine.release(100)
-    assert 100 not in play.engine.handlers
+    assert 100 not in (play.engine._streams.handlers | play.engine._streams.work.fires)
     play >> frames.RequestFnf(stream=100) << ev.Opened
 
 

@@ -71,9 +71,15 @@ class Playbook(Conversation[Engine]):
             raise AssertionError(f"{event!r} does not ask for this session")
         newcomer.quiet()
         self.now = newcomer.now
-        self.collect(self.engine.resume(event.request, self.now))
-        self.collect(self.engine.receive(newcomer.engine.hand_over(), self.now))
+        self.collect(self.engine.resumption.resume(event.request, self.now))
+        self.collect(self.engine.receive(newcomer.engine.resumption.hand_over(), self.now))
         return self
+
+
+def session_bytes(engine: Any) -> int:
+    """Bytes that a session holds for its peer, and of its peer's unfinished payloads."""
+    held: int = engine._resuming.size + engine._out.size + engine._streams.reassembly.size
+    return held
 
 
 def error(stream: int, code: int, text: bytes | None = None) -> tuple[type, dict[str, Any]]:
@@ -126,7 +132,9 @@ def resumable_client(mode: Mode = "whole", limits: Limits | None = None, **optio
 
 def newcomer(play: Playbook, *, server: int, client: int, mode: Mode = "whole", **options: Any) -> Playbook:
     """A stranger at the server of ``play`` that has asked for its session, and was understood."""
-    engine = Engine("server", limits=play.engine.limits, sessions=play.engine._sessions, now=play.now, **options)
+    engine = Engine(
+        "server", limits=play.engine.limits, sessions=play.engine._resuming.sessions, now=play.now, **options
+    )
     stranger = Playbook(engine, mode)
     stranger.now = play.now
     stranger >> resume(server=server, client=client)

@@ -138,11 +138,11 @@ def test_leases_and_sessions_together(mode: Mode) -> None:
     play = server(mode, sessions=sessions, lease=FixedLease(1)) >> setup(token=b"t" * 16, lease=True) << ev.Established
     play << frames.Lease(stream=0, ttl_ms=1000, requests=1)
     play.quiet()
-    assert play.engine.leased
-    assert play.engine.resumable
+    assert play.engine.leases is not None
+    assert play.engine.resumption.resumable
     plain = server(mode, sessions=sessions, lease=FixedLease(1)) >> setup() << ev.Established
-    assert not plain.engine.leased
-    assert not plain.engine.resumable
+    assert plain.engine.leases is None
+    assert not plain.engine.resumption.resumable
     assert len(sessions) == 1
 
 
@@ -165,7 +165,7 @@ def test_a_drain_before_the_answer_of_what_can_be_resumed() -> None:
     play.do(lambda engine: engine.open("request", b"")) << frames.RequestResponse
     play.do(lambda engine: engine.close(0.0, drain=True)) << error(0, 0x102)
     play.cut()
-    play.do(lambda engine: engine.reconnect(0.0)) << frames.Resume
+    play.do(lambda engine: engine.resumption.reconnect(0.0)) << frames.Resume
     play >> frames.ResumeOk(stream=0, last_received_client_position=6) << ev.Resumed << error(0, 0x102)
     play >> frames.PayloadFrame(stream=1, next=True, complete=True, data=b"") << ev.Items << ev.Closed(None)
     play.quiet()

@@ -71,7 +71,7 @@ def test_an_extension_while_draining(mode: Mode) -> None:
     play = responder(mode, extensions=(7,)) >> frames.RequestStream(stream=1, initial_n=1, data=b"") << ev.Opened
     play.do(lambda engine: engine.close(0.0, drain=True)) << error(0, 0x102)
     play >> ext(7, b"x") << ev.Extended(0, 7, b"x")
-    play.do(lambda engine: engine.extend(7, b"y")) << ext(7, b"y")
+    play.do(lambda engine: engine.extensions.extend(7, b"y")) << ext(7, b"y")
 
 
 def test_what_was_said_in_extensions_counts_until_it_is_consumed() -> None:
@@ -90,9 +90,9 @@ def test_what_was_said_in_extensions_counts_until_it_is_consumed() -> None:
 def test_an_extension_is_sent(ignore: bool, stream: int) -> None:
     """Before SETUP is answered too."""
     for play in (requester(), responder(), Playbook(Engine("client")) << frames.Setup):
-        play.do(lambda engine: engine.extend(1, b"body", stream=stream, ignore=ignore))
+        play.do(lambda engine: engine.extensions.extend(1, b"body", stream=stream, ignore=ignore))
         play << ext(1, b"body", stream, ignore)
-        play.do(lambda engine: engine.extend(0x7FFFFFFF, b"")) << ext(0x7FFFFFFF)
+        play.do(lambda engine: engine.extensions.extend(0x7FFFFFFF, b"")) << ext(0x7FFFFFFF)
         play.quiet()
 
 
@@ -100,7 +100,7 @@ def test_an_extension_is_sent(ignore: bool, stream: int) -> None:
 def test_types_that_are_none(type: int) -> None:
     play = requester()
     with pytest.raises(LocalProtocolError, match=f"an extended type is 1 to 2147483647, not {type}") as refused:
-        play.engine.extend(type, b"")
+        play.engine.extensions.extend(type, b"")
     assert refused.value.rule == "D-13"
     play.do(lambda engine: None).quiet()
 
@@ -109,7 +109,7 @@ def test_types_that_are_none(type: int) -> None:
 def test_streams_that_are_none(stream: int) -> None:
     play = requester()
     with pytest.raises(LocalProtocolError, match="stream"):
-        play.engine.extend(1, b"", stream=stream)
+        play.engine.extensions.extend(1, b"", stream=stream)
     play.do(lambda engine: None).quiet()
 
 
@@ -119,22 +119,22 @@ def test_bodies_at_and_above_the_limit() -> None:
     play = requester(limits=limits)
     most = limits.frame_bytes - 10
     with pytest.raises(LimitExceeded, match=f"{most + 1} bytes of an extension: a peer takes {most}") as refused:
-        play.engine.extend(1, bytes(most + 1))
+        play.engine.extensions.extend(1, bytes(most + 1))
     assert refused.value.rule == "frame-too-large"
-    play.do(lambda engine: engine.extend(1, bytes(most))) << ext(1, bytes(most))
+    play.do(lambda engine: engine.extensions.extend(1, bytes(most))) << ext(1, bytes(most))
     responder(limits=limits, extensions=(1,)) >> ext(1, bytes(most)) << ev.Extended
 
 
 def test_nothing_is_sent_without_a_connection() -> None:
     play = Playbook(Engine("server"))
     with pytest.raises(ConnectionClosed, match="the connection is wait_first"):
-        play.engine.extend(1, b"")
+        play.engine.extensions.extend(1, b"")
     play = responder().do(lambda engine: engine.close(0.0)) << ev.Closed << error(0, 0x101)
     with pytest.raises(ConnectionClosed, match="the connection is closed"):
-        play.engine.extend(1, b"")
+        play.engine.extensions.extend(1, b"")
     deciding = Playbook(Engine("server", decide=True)) >> setup() << ev.Established
     with pytest.raises(ConnectionClosed, match="deciding"):
-        deciding.engine.extend(1, b"")
+        deciding.engine.extensions.extend(1, b"")
 
 
 def test_extensions_of_two_ends() -> None:
@@ -143,8 +143,8 @@ def test_extensions_of_two_ends() -> None:
     two = Engine("server", extensions=(2, 3))
     two.receive(one.outgoing(), 0.0)
     for number in (1, 2, 3):
-        one.extend(number, b"%d" % number)
-        two.extend(number, b"%d" % number)
+        one.extensions.extend(number, b"%d" % number)
+        two.extensions.extend(number, b"%d" % number)
     heard = [type(event) for event in two.receive(one.outgoing(), 0.0)]
     assert heard == [ev.Ignored, ev.Extended, ev.Extended]
     heard = [type(event) for event in one.receive(two.outgoing(), 0.0)]

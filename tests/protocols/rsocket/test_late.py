@@ -9,8 +9,8 @@ import pytest
 from afflux.core import events as ev
 from afflux.core.errors import ApplicationError, LimitExceeded
 from afflux.core.limits import Limits
+from afflux.protocols.family.late import LateFrame, LateFrames
 from afflux.protocols.rsocket import frames
-from afflux.protocols.rsocket.late import LateFrame, LateFrames
 
 from .playbook import Mode, Playbook, error, failed, ignored, requester, responder
 
@@ -122,10 +122,10 @@ def test_an_id_that_is_used_again_has_no_past(late: LateFrames) -> None:
 def test_a_lifetime_without_endings_forgets_them(late: LateFrames) -> None:
     late.given_up(1, 9)
     late.ended(3, may_fail=False)
-    late.look(10.0, 60)
-    late.look(69.9, 60)
+    late.forget_ended(10.0, 60)
+    late.forget_ended(69.9, 60)
     assert [late.price(1, "PAYLOAD"), late.price(3, "CANCEL")] == [0, 0]
-    late.look(70.0, 60)
+    late.forget_ended(70.0, 60)
     assert [late.price(1, "PAYLOAD"), late.price(3, "CANCEL")] == [1, 1]
 
 
@@ -176,8 +176,8 @@ def test_time_forgets_what_was_forgotten() -> None:
     late = LateFrames(FEW)
     for id in range(1, 11, 2):
         late.given_up(id, 3)
-    late.look(0.0, 30.0)
-    late.look(30.0, 30.0)
+    late.forget_ended(0.0, 30.0)
+    late.forget_ended(30.0, 30.0)
     assert late.price(1, "PAYLOAD") == late.price(9, "PAYLOAD") == 1
 
 

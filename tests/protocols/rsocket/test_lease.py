@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from afflux.core import events as ev
-from afflux.core.credit import SATURATED
 from afflux.core.errors import (
     ConnectionClosed,
     Error,
@@ -20,8 +19,7 @@ from afflux.core.errors import (
     RemoteProtocolError,
 )
 from afflux.core.limits import Limits
-from afflux.protocols.rsocket import Engine, frames
-from afflux.protocols.rsocket.lease import (
+from afflux.protocols.family.lease import (
     MOST,
     UNMETERED,
     FixedLease,
@@ -32,6 +30,7 @@ from afflux.protocols.rsocket.lease import (
     LeasePolicy,
     RateLease,
 )
+from afflux.protocols.rsocket import Engine, frames
 
 from .playbook import (
     TOKEN,
@@ -248,18 +247,18 @@ def test_a_policy_hears_what_was_used_since_it_was_asked() -> None:
 def test_a_requester_waits_for_its_lease(mode: Mode) -> None:
     """R-13, R-41, LE-08: it fails at once, and nothing is sent."""
     play = client(mode)
-    assert play.engine.leased
-    assert play.engine.lease(0.0) == (0, 0.0)
+    assert play.engine.leases is not None
+    assert play.engine.leases.lease(0.0) == (0, 0.0)
     with pytest.raises(LeaseExpired, match="no lease is left") as refused:
         play.engine.open("request", b"q", now=0.0)
     assert refused.value.rule == "R-41"
     play.quiet()
     play >> lease(2, 1000) << ev.Leased(2, 1.0)
-    assert play.engine.lease(0.0) == (2, 0.95)
+    assert play.engine.leases.lease(0.0) == (2, 0.95)
     assert opened(play) == 1
-    assert play.engine.lease(0.5) == (1, pytest.approx(0.45))
+    assert play.engine.leases.lease(0.5) == (1, pytest.approx(0.45))
     assert opened(play, 0.949) == 3
-    assert play.engine.lease(0.949) == (0, 0.0)
+    assert play.engine.leases.lease(0.949) == (0, 0.0)
     for now in (0.949, 0.95):
         with pytest.raises(LeaseExpired):
             play.engine.open("fire", b"q", now=now)
@@ -275,7 +274,7 @@ def test_a_refused_request_takes_no_id_and_no_credit() -> None:
         play.engine.open("dance", b"", now=0.0)  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(TypeError):
         play.engine.open("request", 5, now=0.0)  # type: ignore[arg-type]  # the mistake under test
-    assert play.engine.lease(0.0)[0] == 1
+    assert play.engine.leases.lease(0.0)[0] == 1
     assert opened(play) == 1
     with pytest.raises(LeaseExpired):
         play.engine.open("request", b"", now=0.0)
@@ -312,7 +311,7 @@ def test_a_request_in_fragments_takes_one() -> None:
     play.do(lambda engine: engine.open("channel", bytes(200), credit=1, now=0.0)) << frames.RequestChannel
     for _ in range(3):
         play << P
-    assert play.engine.lease(0.0)[0] == 0
+    assert play.engine.leases.lease(0.0)[0] == 0
     play >> frames.RequestN(stream=1, n=5) << ev.Granted
     play.do(lambda engine: engine.send(1, [bytes(100)])) << P << P
     play.do(lambda engine: engine.request(1, 5)) << frames.RequestN
@@ -324,10 +323,10 @@ def test_a_newer_lease_replaces_the_older(mode: Mode) -> None:
     play = client(mode)
     for requests, ttl_ms, left in ((5, 1000, 5), (2, 60_000, 2), (7, 200, 7), (0, 1000, 0), (3, 1000, 3), (3, 0, 0)):
         play >> lease(requests, ttl_ms) << ev.Leased(requests, ttl_ms / 1000)
-        assert play.engine.lease(0.0)[0] == left
+        assert play.engine.leases.lease(0.0)[0] == left
         if left:
             opened(play)
-            assert play.engine.lease(0.0)[0] == left - 1
+            assert play.engine.leases.lease(0.0)[0] == left - 1
 
 
 def test_a_lease_may_carry_metadata(mode: Mode) -> None:
@@ -335,7 +334,7 @@ def test_a_lease_may_carry_metadata(mode: Mode) -> None:
     play = client(mode) >> lease(1, 1000, b"strategy") << ev.Leased(1, 1.0)
     data = lease(2, 1000).encode(prefixed=False) + b"strategy"
     play >> len(data).to_bytes(3, "big") + data << ev.Leased(2, 1.0)
-    assert play.engine.lease(0.0)[0] == 2
+    assert play.engine.leases.lease(0.0)[0] == 2
     play.quiet()
 
 
@@ -352,7 +351,7 @@ def test_the_first_word_of_the_server_may_be_a_lease(mode: Mode) -> None:
 def test_a_lease_on_a_stream_is_none() -> None:
     play = client()
     play >> bytes.fromhex("00000e 00000001 0800 000003e8 00000005") << ignored(10, "R-32")
-    assert play.engine.lease(0.0)[0] == 0
+    assert play.engine.leases.lease(0.0)[0] == 0
 
 
 def test_more_leases_than_anyone_needs(mode: Mode) -> None:
@@ -361,20 +360,16 @@ def test_more_leases_than_anyone_needs(mode: Mode) -> None:
     for number in range(10):
         play >> lease(number + 1, 1000) << ev.Leased
     play >> lease(99, 1000) << ignored(1, "lease_frames_per_s")
-    assert play.engine.lease(0.0)[0] == 10
+    assert play.engine.leases.lease(0.0)[0] == 10
     play.now = 0.1
     play >> lease(5, 1000) << ev.Leased
     play >> lease(99, 1000) << ignored(1)
-    assert play.engine.lease(0.1)[0] == 5
+    assert play.engine.leases.lease(0.1)[0] == 5
 
 
 def test_without_leases_everything_may_be_sent() -> None:
     play = requester()
-    assert not play.engine.leased
-    assert play.engine.lease(0.0) == (SATURATED, inf)
-    assert play.engine.granted(0.0) == (SATURATED, inf)
-    with pytest.raises(LocalProtocolError, match="not agreed on"):
-        play.engine.grant(Lease(1, 1.0), 0.0)
+    assert play.engine.leases is None
     play >> lease(0, 0) << ignored(10)  # LE-05
     play.do(lambda engine: engine.open("request", b"q", now=0.0)) << ask()
     play.quiet()
@@ -386,21 +381,21 @@ def test_without_leases_everything_may_be_sent() -> None:
 def test_a_responder_grants_and_enforces(mode: Mode) -> None:
     """R-42: the third of two is refused, and so is the first after the time; monotonic, to the moment."""
     play = server(mode)
-    assert play.engine.granted(0.0) == (2, 1.0)
+    assert play.engine.leases.granted(0.0) == (2, 1.0)
     play >> ask(1) << ev.Opened
-    assert play.engine.granted(0.25) == (1, 0.75)
+    assert play.engine.leases.granted(0.25) == (1, 0.75)
     play >> ask(3) << ev.Opened
     play >> ask(5) << ignored(1, "REJECTED") << error(5, 0x202, b"lease: none is left")
     play.quiet()
-    assert set(play.engine.handlers) == {1, 3}
+    assert set(play.engine._streams.handlers | play.engine._streams.work.fires) == {1, 3}
     assert play.engine.deadline == 1.0
     play.at(0.999).quiet()
     play.at(1.0) << lease(2, 1000)
     play >> ask(7) << ev.Opened
-    assert play.engine.granted(1.0) == (1, 1.0)
+    assert play.engine.leases.granted(1.0) == (1, 1.0)
     play.now = 2.0
     play >> ask(9) << ignored(1, "REJECTED") << error(9, 0x202)  # its time is over; tick has not come yet
-    assert play.engine.granted(2.0) == (0, 0.0)
+    assert play.engine.leases.granted(2.0) == (0, 0.0)
     play.at(2.0) << lease(2, 1000)
     play >> ask(11) << ev.Opened
     play.quiet()
@@ -410,7 +405,7 @@ def test_requests_before_the_first_lease() -> None:
     """LE-01, in a connection nobody has accepted yet: they wait, and the lease comes first."""
     play = Playbook(Engine("server", lease=FixedLease(1), decide=True)) >> (setup(lease=True), ask(1), ask(3))
     play << ev.Established
-    assert play.engine.granted(0.0) == (0, 0.0)
+    assert play.engine.leases.granted(0.0) == (0, 0.0)
     play.do(lambda engine: engine.accept(0.0)) << (ev.Opened, {"stream": 1}) << ignored(1)
     play << lease(1, 1000) << error(3, 0x202)
 
@@ -425,10 +420,10 @@ def test_a_server_that_grants_nothing(requests: int, mode: Mode) -> None:
             return Lease(requests, 0.0)
 
     play = server(mode, Policy())
-    assert play.engine.granted(0.0) == (0, 0.0)
+    assert play.engine.leases.granted(0.0) == (0, 0.0)
     play >> ask() << ignored(1, "REJECTED") << error(1, 0x202)
     assert play.engine.deadline == 90.0  # it is not asked again
-    play.do(lambda engine: engine.grant(Lease(1, 5.0), 0.0)) << lease(1, 5000)
+    play.do(lambda engine: engine.leases.grant(Lease(1, 5.0), 0.0)) << lease(1, 5000)
     play >> ask(3) << ev.Opened
     assert play.engine.deadline == 5.0
     play.at(5.0) << lease(requests, 0)
@@ -456,12 +451,12 @@ def test_a_request_in_fragments_counts_once(beyond: bool, mode: Mode) -> None:
         play >> P(stream=3, next=True, follows=True, data=bytes(60)) << ignored(0)
         play >> P(stream=3, next=True, data=b"rest") << ignored(0)
     else:
-        assert play.engine.granted(0.0)[0] == 1
+        assert play.engine.leases.granted(0.0)[0] == 1
         play >> P(stream=3, next=True, follows=True, data=bytes(60))
         play.now = 1.5  # the lease may end meanwhile
         play >> P(stream=3, next=True, data=b"rest") << ev.Opened
-        assert play.engine._streams.granted_lease is not None
-        assert play.engine._streams.granted_lease.left == 1
+        assert play.engine._streams.leases.issued is not None
+        assert play.engine._streams.leases.issued.left == 1
     play.quiet()
 
 
@@ -478,14 +473,14 @@ def test_requests_too_many_for_the_streams_take_none() -> None:
     play = server(policy=FixedLease(5), limits=Limits.server(streams=1, pending_streams=0))
     play >> ask(1) << ev.Opened
     play >> ask(3) << ignored(1) << error(3, 0x202, b"too-many-streams")
-    assert play.engine.granted(0.0)[0] == 4
+    assert play.engine.leases.granted(0.0)[0] == 4
 
 
 def test_requests_while_draining_take_none() -> None:
     play = server(policy=FixedLease(5)) >> frames.RequestStream(stream=1, initial_n=1, data=b"") << ev.Opened
     play.do(lambda engine: engine.close(0.0, drain=True)) << error(0, 0x102)
     play >> ask(3) << ignored(1) << error(3, 0x202, b"the connection is closing")
-    assert play.engine.granted(0.0)[0] == 4
+    assert play.engine.leases.granted(0.0)[0] == 4
 
 
 def test_a_flood_beyond_the_lease() -> None:
@@ -502,8 +497,8 @@ def test_a_lease_by_hand(mode: Mode) -> None:
     """R-40: it replaces what the policy said; the policy goes on when its time is over."""
     play = server(mode, FixedLease(2, 10.0))
     play >> ask(1) << ev.Opened
-    play.do(lambda engine: engine.grant(Lease(1, 3.0), 1.0, b"why")) << lease(1, 3000, b"why")
-    assert play.engine.granted(1.0) == (1, 3.0)
+    play.do(lambda engine: engine.leases.grant(Lease(1, 3.0), 1.0, b"why")) << lease(1, 3000, b"why")
+    assert play.engine.leases.granted(1.0) == (1, 3.0)
     play >> ask(3) << ev.Opened >> ask(5) << ignored(1) << error(5, 0x202)
     assert play.engine.deadline == 4.0
     play.at(4.0) << lease(2, 10_000)
@@ -515,15 +510,15 @@ def test_a_lease_by_hand_that_is_refused_changes_nothing() -> None:
     play = server()
     most = limits.connection_metadata_bytes
     with pytest.raises(LimitExceeded, match="metadata"):
-        play.engine.grant(Lease(9, 9.0), 0.0, bytes(most + 1))
-    assert play.engine.granted(0.0) == (2, 1.0)
-    play.do(lambda engine: engine.grant(Lease(9, 9.0), 0.0, bytes(most))) << lease(9, 9000, bytes(most))
+        play.engine.leases.grant(Lease(9, 9.0), 0.0, bytes(most + 1))
+    assert play.engine.leases.granted(0.0) == (2, 1.0)
+    play.do(lambda engine: engine.leases.grant(Lease(9, 9.0), 0.0, bytes(most))) << lease(9, 9000, bytes(most))
     play.do(lambda engine: engine.close(0.0)) << closed(ConnectionClosed) << error(0, 0x101)
     with pytest.raises(ConnectionClosed, match="the connection is closed"):
-        play.engine.grant(Lease(1, 1.0), 0.0)
+        play.engine.leases.grant(Lease(1, 1.0), 0.0)
     early = Playbook(Engine("client", setup=setup(lease=True))) << frames.Setup
     with pytest.raises(ConnectionClosed, match="setup_sent"):
-        early.engine.grant(Lease(1, 1.0), 0.0)
+        early.engine.leases.grant(Lease(1, 1.0), 0.0)
 
 
 def test_a_rate_over_a_connection() -> None:
@@ -626,8 +621,8 @@ def test_both_sides_grant_and_hold(mode: Mode) -> None:
     with pytest.raises(LeaseExpired):
         play.engine.open("request", b"q", now=0.0)
     play >> lease(2, 1000) << ev.Leased
-    assert play.engine.lease(0.0)[0] == 2
-    assert play.engine.granted(0.0)[0] == 1
+    assert play.engine.leases.lease(0.0)[0] == 2
+    assert play.engine.leases.granted(0.0)[0] == 1
     assert opened(play) == 2
     play >> ask(1) << ev.Opened >> ask(3) << ignored(1) << error(3, 0x202)
     assert opened(play) == 4
@@ -647,7 +642,7 @@ def test_two_ends_with_rates() -> None:
         for end, other in (ends, ends[::-1]):
             if end.deadline is not None and end.deadline <= now:
                 end.tick(now)
-            while end.lease(now)[0] and len(end._streams.live) < 50:
+            while end.leases.lease(now)[0] and len(end._streams.live) < 50:
                 end.open("fire", b"x", now=now)
                 sent[end] += 1
             for event in other.receive(end.outgoing(), now):
@@ -661,9 +656,9 @@ def test_two_ends_with_rates() -> None:
 
 def test_a_client_that_wants_leases_grants_what_the_server_likes() -> None:
     play = client()
-    assert play.engine.granted(0.0) == (MOST, MOST / 1000)
+    assert play.engine.leases.granted(0.0) == (MOST, MOST / 1000)
     play = client(policy=FixedLease(3, 2.0))
-    assert play.engine.granted(0.0) == (3, 2.0)
+    assert play.engine.leases.granted(0.0) == (3, 2.0)
     play >> ask(2) << ev.Opened
 
 
@@ -677,7 +672,7 @@ def test_a_server_that_could_but_is_not_asked() -> None:
     play = Playbook(Engine("server", lease=FixedLease(1))) >> setup() << ev.Established
     play >> ask(1) << ev.Opened >> ask(3) << ev.Opened
     play.quiet()
-    assert not play.engine.leased
+    assert play.engine.leases is None
 
 
 # -- with resumption ------------------------------------------------------------------------------------------
@@ -689,15 +684,18 @@ def test_no_lease_outlives_its_transport(mode: Mode) -> None:
     play >> lease(5, 100_000) << ev.Leased
     play >> ask(1) << ev.Opened
     play.cut()
-    assert play.engine.lease(0.0) == (0, 0.0)
-    assert play.engine.granted(0.0) == (0, 0.0)
-    for verb in (lambda: play.engine.open("request", b"q", now=0.0), lambda: play.engine.grant(Lease(1, 1), 0.0)):
+    assert play.engine.leases.lease(0.0) == (0, 0.0)
+    assert play.engine.leases.granted(0.0) == (0, 0.0)
+    for verb in (
+        lambda: play.engine.open("request", b"q", now=0.0),
+        lambda: play.engine.leases.grant(Lease(1, 1), 0.0),
+    ):
         with pytest.raises(Error, match="no lease"):
             verb()
     assert play.engine.deadline == 120.0
     play.now = 7.0
     play.adopt(newcomer(play, server=0, client=0)) << ev.Resumed << resume_ok(7) << lease(2, 100_000)
-    assert play.engine.granted(7.0) == (2, 100.0)
+    assert play.engine.leases.granted(7.0) == (2, 100.0)
     with pytest.raises(LeaseExpired):
         play.engine.open("request", b"q", now=7.0)
     play >> lease(1, 1000) << ev.Leased
@@ -710,11 +708,11 @@ def test_a_client_grants_anew(mode: Mode) -> None:
     play >> lease(5, 100_000) << ev.Leased
     opened(play)
     play.cut()
-    play.do(lambda engine: engine.reconnect(3.0)) << resume(server=0, client=0)
-    assert play.engine.lease(3.0) == (0, 0.0)
+    play.do(lambda engine: engine.resumption.reconnect(3.0)) << resume(server=0, client=0)
+    assert play.engine.leases.lease(3.0) == (0, 0.0)
     play.now = 3.0
     play >> resume_ok(0) << ev.Resumed << lease(4, 9000) << ask(1)
-    assert play.engine.granted(3.0) == (4, 9.0)
+    assert play.engine.leases.granted(3.0) == (4, 9.0)
     with pytest.raises(LeaseExpired):
         play.engine.open("request", b"q", now=3.0)
     play >> lease(1, 1000) << ev.Leased
@@ -735,11 +733,11 @@ def test_leases_wait_until_the_session_is_back() -> None:
     play.at(1.0) << lease(1, 1000)
     play.cut()
     play.at(50.0).quiet()
-    play.do(lambda engine: engine.reconnect(50.0)) << frames.Resume
+    play.do(lambda engine: engine.resumption.reconnect(50.0)) << frames.Resume
     play.at(55.0).quiet()
     play >> lease(1, 1000) << ev.Suspended << error(0, 0x101)
     play.now = 56.0
-    play.do(lambda engine: engine.reconnect(56.0)) << frames.Resume
+    play.do(lambda engine: engine.resumption.reconnect(56.0)) << frames.Resume
     play >> resume_ok(0) << ev.Resumed << lease(1, 1000)
     assert play.engine.deadline == 57.0
 
@@ -747,7 +745,7 @@ def test_leases_wait_until_the_session_is_back() -> None:
 def test_a_lease_has_no_position() -> None:
     play = resumable_server(lease=FixedLease(1)) << frames.Lease
     play >> lease(1, 1000, b"metadata") << ev.Leased
-    retained = play.engine._retained
+    retained = play.engine._resuming.retained
     assert retained is not None
     assert (retained.sent, retained.received) == (0, 0)
     assert TOKEN not in repr(play.engine.setup).encode()

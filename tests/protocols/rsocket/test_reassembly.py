@@ -9,8 +9,8 @@ import pytest
 from afflux.core.errors import Violation
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
-from afflux.protocols.rsocket.frames import PayloadFrame
-from afflux.protocols.rsocket.reassembly import Reassembly
+from afflux.protocols.family.reassembly import Reassembly
+from afflux.protocols.rsocket.frames import PayloadFrame, decode
 
 MI = 1 << 20
 LIMITS = Limits.trusted()
@@ -21,7 +21,7 @@ def piece(data: bytes = b"", metadata: bytes | None = None) -> PayloadFrame:
 
 
 def begun(*pieces: PayloadFrame) -> Reassembly:
-    reassembly = Reassembly(LIMITS)
+    reassembly = Reassembly(LIMITS, "R-34")
     reassembly.begin(1, None, 0.0)
     for one in pieces:
         assert reassembly.add(1, one, False, LIMITS.connection_bytes) is None
@@ -41,7 +41,7 @@ def numbered(count: int) -> list[bytes]:
 
 
 def test_without_address_space_for_the_largest_it_is_whole_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("afflux.protocols.rsocket.reassembly._MOST_SPACE", sys.maxsize // 2)
+    monkeypatch.setattr("afflux.protocols.family.reassembly._MOST_SPACE", sys.maxsize // 2)
     collecting = begun()
     collecting.partials[1].most = sys.maxsize // 2
     pieces = numbered(80)
@@ -73,8 +73,8 @@ def test_a_state_is_taken_in_the_middle_and_changes_nothing(count: int) -> None:
     data = numbered(count)
     first = begun(*map(piece, data))
     state = first.state()
-    second = Reassembly(LIMITS)
-    second.restore(state, 1.0)
+    second = Reassembly(LIMITS, "R-34")
+    second.restore(state, 1.0, decode)
     assert second.size == first.size
     for reassembly in (first, second):
         assert reassembly.add(1, piece(b"more"), False, LIMITS.connection_bytes) is None

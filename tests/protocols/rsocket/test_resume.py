@@ -40,6 +40,7 @@ from .playbook import (
     resumable_server,
     resume,
     resume_ok,
+    session_bytes,
     setup,
 )
 
@@ -54,7 +55,7 @@ def item(stream: int, data: bytes = b"x", complete: bool = False) -> P:
 
 def reconnect(play: Playbook) -> Playbook:
     """The client has a new transport, and asks."""
-    return play.do(lambda engine: engine.reconnect(play.now))
+    return play.do(lambda engine: engine.resumption.reconnect(play.now))
 
 
 def told(play: Playbook) -> tuple[int, int]:
@@ -364,7 +365,7 @@ def test_those_away_for_longest_go_first(most: int, gone: list[int]) -> None:
     for number in (2, 0, 1):
         plays[number].cut()
         sessions.away(plays[number].engine)
-    assert [play.engine.session_bytes for play in plays] == [16] * 4
+    assert [session_bytes(play.engine) for play in plays] == [16] * 4
     assert sessions.crowd_out() == [plays[number].engine for number in gone]
     assert len(sessions) == 4 - len(gone)
     assert [number for number in range(4) if sessions.find(b"%016d" % number) is None] == sorted(gone)
@@ -375,14 +376,14 @@ def test_what_waits_and_what_is_half_received_is_held_too() -> None:
     play = resumable_server(limits=limits)
     play >> frames.RequestStream(stream=1, initial_n=5, data=b"") << ev.Opened
     play >> frames.RequestResponse(stream=3, follows=True, data=bytes(100))
-    assert play.engine.session_bytes == 100 + 512
+    assert session_bytes(play.engine) == 100 + 512
     play.do(lambda engine: engine.send(1, [b"ab"])) << P
-    assert play.engine.session_bytes == 612 + 8
+    assert session_bytes(play.engine) == 612 + 8
     play.cut()
     play.do(lambda engine: engine.send(1, [b"abc"]))
-    assert play.engine.session_bytes == 620 + 12  # with its prefix: it has not left
+    assert session_bytes(play.engine) == 620 + 12  # with its prefix: it has not left
     play.engine.consumed(0, 1)
-    assert play.engine.held_bytes == play.engine.session_bytes
+    assert play.engine.held_bytes == session_bytes(play.engine)
 
 
 # -- positions ------------------------------------------------------------------------------------------------
@@ -415,8 +416,8 @@ def test_every_position_of_a_conversation(mode: Mode) -> None:
     play.do(lambda engine: engine.cancel(4)) << frames.Cancel(stream=4)
     assert told(play) == (65, 71)
     play >> position(65, respond=True) << position(71)
-    assert play.engine._retained is not None
-    assert play.engine._retained.size == 0
+    assert play.engine._resuming.retained is not None
+    assert play.engine._resuming.retained.size == 0
     play >> frames.MetadataPush(stream=0, metadata=b"m") << ev.Pushed
     play.do(lambda engine: engine.push(b"m")) << frames.MetadataPush
     assert told(play) == (65, 71)
@@ -536,9 +537,9 @@ def test_a_client_comes_back_and_repeats_what_is_missing(mode: Mode) -> None:
         play << ev.Items
     assert told(play) == (30, 15)
     play.cut()
-    assert play.engine.suspended
+    assert play.engine.resumption.suspended
     reconnect(play) << resume(server=15, client=0)
-    assert not play.engine.suspended
+    assert not play.engine.resumption.suspended
     play >> resume_ok(13) << ev.Resumed
     play << frames.RequestResponse(stream=3, data=b"q") << frames.RequestN(stream=1, n=2)
     play.quiet()
@@ -567,8 +568,8 @@ def test_what_is_repeated(at: int, repeated: list[frames.Frame], mode: Mode) -> 
     for frame in repeated:
         play << frame
     play.quiet()
-    assert play.engine._retained is not None
-    assert play.engine._retained.first == at
+    assert play.engine._resuming.retained is not None
+    assert play.engine._resuming.retained.first == at
 
 
 @pytest.mark.parametrize("at", [1, 6, 8, 13, 15, 2**63 - 1])
@@ -620,7 +621,7 @@ def test_a_refusal_to_resume_ends_it_once(mode: Mode) -> None:
     assert play.engine.closed
     assert play.engine.deadline is None
     with pytest.raises(LocalProtocolError, match="suspended"):
-        play.engine.reconnect(1.0)
+        play.engine.resumption.reconnect(1.0)
 
 
 @pytest.mark.parametrize("code", [0x001, 0x002, 0x003, 0x101, 0x102, 0x301, 0xFFFFFFFE])
@@ -662,7 +663,7 @@ def test_anything_else_before_RESUME_OK(frame: frames.Frame, mode: Mode) -> None
     reconnect(play.cut()) << resume(server=0, client=0)
     play >> frame << ev.Suspended << error(0, 0x101, b"only RESUME_OK may come now")
     play.quiet()
-    assert play.engine.suspended
+    assert play.engine.resumption.suspended
     assert told(play) == (7, 0)
     reconnect(play) << resume(server=0, client=0)
     play >> resume_ok(7) << ev.Resumed
@@ -700,11 +701,11 @@ def test_the_last_words_on_one_transport_are_not_the_first_on_the_next() -> None
     """A driver drops the transport as soon as it hears of Suspended: the ERROR for it is not kept for the next."""
     engine = resumable_client().engine
     engine.receive_eof(0.0)
-    engine.reconnect(0.0)
+    engine.resumption.reconnect(0.0)
     assert drained(engine) == resume(server=0, client=0).encode(prefixed=True)
     engine.receive(position(0).encode(prefixed=True), 0.0)
-    assert engine.suspended
-    engine.reconnect(0.0)
+    assert engine.resumption.suspended
+    engine.resumption.reconnect(0.0)
     assert drained(engine) == resume(server=0, client=0).encode(prefixed=True)
 
 
@@ -714,7 +715,7 @@ def test_bytes_of_a_transport_that_is_lost_say_nothing(mode: Mode) -> None:
         play.cut()
         play >> (frames.Cancel(stream=1), position(5), b"\0\0\0") >> b"\0\0\1"
         play.quiet()
-        assert play.engine.suspended
+        assert play.engine.resumption.suspended
         assert told(play) == (0, 0)
         assert play.engine._in.pending == 0
 
@@ -754,19 +755,19 @@ def test_a_client_that_was_never_heard_of(mode: Mode) -> None:
 
 
 def test_only_what_is_suspended_reconnects() -> None:
-    for play in (resumable_client(), resumable_server(), requester(), Playbook(Engine("server"))):
+    for play in (resumable_client(), resumable_server()):
         with pytest.raises(LocalProtocolError, match="suspended"):
-            play.engine.reconnect(0.0)
+            play.engine.resumption.reconnect(0.0)
         with pytest.raises(LocalProtocolError, match="no session waits"):
-            play.engine.hand_over()
+            play.engine.resumption.hand_over()
     play = resumable_server().cut()
     with pytest.raises(LocalProtocolError, match="client"):
-        play.engine.reconnect(0.0)
+        play.engine.resumption.reconnect(0.0)
     play = reconnect(resumable_client().cut()) << frames.Resume
     with pytest.raises(LocalProtocolError, match="suspended"):
-        play.engine.reconnect(0.0)
+        play.engine.resumption.reconnect(0.0)
     with pytest.raises(Rejected, match="no such session"):
-        resumable_client().engine.resume(resume(server=0, client=0), 0.0)
+        resumable_client().engine.resumption.resume(resume(server=0, client=0), 0.0)
 
 
 # -- a server goes on -----------------------------------------------------------------------------------------
@@ -807,7 +808,7 @@ def test_a_position_that_is_not_retained_is_refused(at: int, mode: Mode) -> None
     stranger.do(lambda engine: engine.refuse(refused.value.message, 0.0))
     stranger << closed(RemoteProtocolError, code=0x004, rule="R-46") << error(0, 0x004)
     stranger.quiet()
-    assert play.engine.suspended
+    assert play.engine.resumption.suspended
     play.quiet()
     play.adopt(newcomer(play, server=15, client=0)) << ev.Resumed << resume_ok(13)
 
@@ -855,8 +856,8 @@ def test_a_newcomer_that_says_more_than_it_may(mode: Mode) -> None:
     stranger.events.append(event)
     play.adopt(stranger) << ev.Resumed << failed(1, RemoteProtocolError, rule="R-48")
     play << closed(RemoteProtocolError, rule="R-48") << resume_ok(13) << error(0, 0x101)
-    assert play.engine._sessions is not None
-    assert len(play.engine._sessions) == 0
+    assert play.engine._resuming.sessions is not None
+    assert len(play.engine._resuming.sessions) == 0
 
 
 def test_what_came_behind_RESUME_is_handed_over(mode: Mode) -> None:
@@ -898,7 +899,7 @@ def test_a_newcomer_is_turned_away(drain: bool) -> None:
     assert stranger.engine.deadline == 10.0
     stranger.at(10.0) << closed(ConnectionClosed)
     stranger.quiet()
-    assert play.engine.suspended
+    assert play.engine.resumption.suspended
     play.adopt(newcomer(play, server=15, client=0)) << ev.Resumed << resume_ok(13)
 
 
@@ -916,7 +917,7 @@ def test_a_newcomer_is_turned_away(drain: bool) -> None:
 def test_strangers_are_refused(changes: dict[str, Any], code: int, rule: str, mode: Mode) -> None:
     """And the owner hears nothing of it."""
     play = serving(mode).cut()
-    stranger = Playbook(Engine("server", sessions=play.engine._sessions), mode)
+    stranger = Playbook(Engine("server", sessions=play.engine._resuming.sessions), mode)
     data = bytearray(resume(server=15, client=0, **{k: v for k, v in changes.items() if k != "stream"}).encode())
     data[3] = changes.get("stream", 0)
     stranger >> len(data).to_bytes(3, "big") + bytes(data)
@@ -936,12 +937,12 @@ def test_a_token_in_use(mode: Mode) -> None:
     """R-49, RE-11: whether its session is connected or away, the owner is untouched."""
     play = serving(mode)
     for _ in range(2):
-        stranger = Playbook(Engine("server", sessions=play.engine._sessions), mode)
+        stranger = Playbook(Engine("server", sessions=play.engine._resuming.sessions), mode)
         stranger >> setup(token=TOKEN) << closed(RemoteProtocolError, rule="R-49")
         stranger << error(0, 0x003, b"the token is in use")
         stranger.quiet()
         play.quiet()
-        if not play.engine.suspended:
+        if not play.engine.resumption.suspended:
             play.cut()
     play.adopt(newcomer(play, server=15, client=0)) << ev.Resumed << resume_ok(13)
 
@@ -969,7 +970,7 @@ def test_a_session_that_is_over_while_a_newcomer_asks() -> None:
     play << error(0, 0x101)
     with pytest.raises(Rejected, match="there is no such session"):
         play.adopt(stranger)
-    late = Playbook(Engine("server", sessions=play.engine._sessions)) >> resume(server=15, client=0)
+    late = Playbook(Engine("server", sessions=play.engine._resuming.sessions)) >> resume(server=15, client=0)
     late << closed(RemoteProtocolError, message="there is no such session") << error(0, 0x004)
 
 
@@ -978,8 +979,8 @@ def test_the_peer_breaks_a_rule_after_it_came_back() -> None:
     play.adopt(newcomer(play, server=15, client=0)) << ev.Resumed << resume_ok(13)
     play >> resume(server=15, client=0) << failed(1, RemoteProtocolError) << closed(RemoteProtocolError, rule="R-48")
     play << error(0, 0x101)
-    assert play.engine._sessions is not None
-    assert len(play.engine._sessions) == 0
+    assert play.engine._resuming.sessions is not None
+    assert len(play.engine._resuming.sessions) == 0
 
 
 # -- how often ------------------------------------------------------------------------------------------------
@@ -990,7 +991,7 @@ def test_how_often_a_session_may_be_resumed() -> None:
     play = serving(limits=Limits.server())
     for second in range(13):
         play.now = float(second)
-        if not play.engine.suspended:
+        if not play.engine.resumption.suspended:
             play.cut()
         stranger = newcomer(play, server=15, client=0)
         if second == 11:
@@ -1013,7 +1014,7 @@ def test_how_soon_a_session_may_be_resumed_again(gap: float, fits: bool) -> None
         with pytest.raises(Rejected, match="resumed too often"):
             play.adopt(newcomer(play, server=15, client=0))
     play.quiet()
-    assert not play.engine.suspended
+    assert not play.engine.resumption.suspended
 
 
 def test_never_to_be_resumed() -> None:
@@ -1034,8 +1035,8 @@ def test_nobody_comes_back_to_the_server() -> None:
     text = "the session was not resumed within 120 s"
     play.at(127.0) << failed(1, ConnectionClosed) << closed(ConnectionClosed, message=text)
     play.quiet()
-    assert play.engine._sessions is not None
-    assert len(play.engine._sessions) == 0
+    assert play.engine._resuming.sessions is not None
+    assert len(play.engine._resuming.sessions) == 0
 
 
 def test_a_client_that_gets_no_answer_tries_again_and_gives_up_in_time() -> None:
@@ -1177,7 +1178,7 @@ def test_what_stream_0_had_to_say_goes_with_its_transport(mode: Mode) -> None:
     play = resumable_server(mode, extensions=(7,))
     engine = play.engine
     engine.push(b"lost")
-    engine.extend(7, b"lost")
+    engine.extensions.extend(7, b"lost")
     engine.open("fire", b"kept")
     engine.receive(position(0, respond=True).encode(prefixed=True), 0.0)
     play.cut()
@@ -1194,7 +1195,7 @@ def test_what_can_not_be_said_meanwhile(asking: bool) -> None:
     play = resumable_client().cut()
     if asking:
         reconnect(play) << frames.Resume
-    for verb in (lambda engine: engine.push(b"m"), lambda engine: engine.extend(7, b"e")):
+    for verb in (lambda engine: engine.push(b"m"), lambda engine: engine.extensions.extend(7, b"e")):
         with pytest.raises(ConnectionClosed, match=f"the connection is {state}"):
             play.do(verb)
     with pytest.raises(LocalProtocolError, match="nothing to decide"):
@@ -1259,7 +1260,7 @@ def test_answers_made_together_while_away_wait_for_the_next_transport() -> None:
     engine.answer([1, 3], [Payload(b"a"), Payload(b"b")])
     sent = engine.queued
     assert sent > 0
-    engine.resume(resume(server=0, client=0), 0.0)
+    engine.resumption.resume(resume(server=0, client=0), 0.0)
     data = engine.outgoing()
     for stream, answer in ((1, b"a"), (3, b"b")):
         assert item(stream, answer, True).encode(prefixed=True) in data
@@ -1278,11 +1279,11 @@ def test_a_transport_lost_while_half_is_repeated() -> None:
     for taken in (1, 2, 1):
         engine.receive_eof(0.0)
         engine.send(1, [b"new"])
-        engine.resume(resume(server=0, client=0), 0.0)
+        engine.resumption.resume(resume(server=0, client=0), 0.0)
         for _ in range(taken):
             assert engine.outgoing()
     engine.receive_eof(0.0)
-    engine.resume(resume(server=0, client=0), 0.0)
+    engine.resumption.resume(resume(server=0, client=0), 0.0)
     data = drained(engine)
     at, said = 0, []
     while at < len(data):
@@ -1387,7 +1388,7 @@ def test_what_was_to_go_again_does_not_when_it_is_over() -> None:
         engine.send(1, [bytes(5000)])
         drained(engine)
     play.cut()
-    engine.resume(resume(server=0, client=0), 0.0)
+    engine.resumption.resume(resume(server=0, client=0), 0.0)
     assert len(engine.outgoing()) > 5000
     assert engine.queued > 5000
     events = engine.receive(b"\0\0\0", 0.0)
@@ -1431,7 +1432,7 @@ def test_a_farewell_while_away(mode: Mode) -> None:
     play = serving(mode).cut()
     play.do(lambda engine: engine.close(0.0, drain=True, reason="later")).quiet()
     play.do(lambda engine: engine.close(0.0, drain=True)).quiet()
-    assert play.engine.suspended
+    assert play.engine.resumption.suspended
     with pytest.raises(ConnectionClosed, match="draining"):
         play.engine.open("request", b"")
     play.adopt(newcomer(play, server=15, client=0)) << ev.Resumed << resume_ok(13) << error(0, 0x102, b"later")
@@ -1457,7 +1458,7 @@ def test_the_last_stream_ends_while_away() -> None:
     play.do(lambda engine: engine.close(0.0, drain=True)) << error(0, 0x102)
     play.cut()
     play.do(lambda engine: engine.complete(1)).quiet()
-    assert play.engine.suspended  # the client has not heard of it
+    assert play.engine.resumption.suspended  # the client has not heard of it
     play.adopt(newcomer(play, server=15, client=0)) << ev.Resumed << ev.Closed(None)
     play << resume_ok(13) << P(stream=1, complete=True, data=b"") << error(0, 0x102)
     play.quiet()
@@ -1511,7 +1512,7 @@ def test_the_end_of_the_transport_before_the_last_stream_is() -> None:
     play.do(lambda engine: engine.open("request", b"")) << frames.RequestResponse
     play.do(lambda engine: engine.close(0.0, drain=True)) << error(0, 0x102)
     play.cut()
-    assert play.engine.suspended
+    assert play.engine.resumption.suspended
 
 
 def test_text_of_what_is_refused_when_it_is_over() -> None:
@@ -1566,15 +1567,15 @@ def test_how_full_a_store_can_be(limits: Limits, mtu: int, size: int) -> None:
     mtu = min(mtu, limits.frame_bytes)
     play = filled(limits, mtu=mtu)
     engine = play.engine
-    assert engine._retained is not None
+    assert engine._resuming.retained is not None
     chunk = 0x10000 + 0x1000
     while engine.queued <= chunk:
         engine.send(1, [bytes(size)] * 100)
         while engine.outgoing():
             pass
-        assert engine._retained.size < limits.resume_bytes + chunk + mtu
-    assert engine._retained.size >= limits.resume_bytes
-    engine.receive(position(engine._retained.sent).encode(prefixed=True), 0.0)
+        assert engine._resuming.retained.size < limits.resume_bytes + chunk + mtu
+    assert engine._resuming.retained.size >= limits.resume_bytes
+    engine.receive(position(engine._resuming.retained.sent).encode(prefixed=True), 0.0)
     assert engine.outgoing()
 
 
@@ -1593,12 +1594,12 @@ def test_a_store_that_stays_full_is_given_up() -> None:
     play.at(52.0).quiet()
     assert play.engine.deadline == 82.0
     play.at(81.9).quiet()
-    assert play.engine._sessions is not None
-    assert len(play.engine._sessions) == 1
+    assert play.engine._resuming.sessions is not None
+    assert len(play.engine._resuming.sessions) == 1
     play.at(82.0) << item(1, bytes(64))
-    assert len(play.engine._sessions) == 0
-    assert play.engine.session_bytes == 0
-    assert not play.engine.resumable
+    assert len(play.engine._resuming.sessions) == 0
+    assert session_bytes(play.engine) == 0
+    assert not play.engine.resumption.resumable
     play >> frames.RequestN(stream=1, n=1) << ev.Granted
     play >> position(5, respond=True) << position(20)  # it still says how far it got: the peer need not stop
     play >> position(10**6)  # and does not look at what the peer says
@@ -1649,7 +1650,7 @@ def test_a_store_that_was_full_when_the_transport_broke() -> None:
     play.at(140.0).quiet()
     assert play.engine.deadline == 170.0
     play.at(170.0)
-    assert not play.engine.resumable
+    assert not play.engine.resumption.resumable
 
 
 def test_a_full_store_does_not_keep_the_last_words() -> None:
@@ -1689,7 +1690,7 @@ def test_two_ends_with_tiny_stores_come_to_rest() -> None:
 def test_a_server_that_gave_up_stops_no_one() -> None:
     """It reports positions as before: the client's store does not fill for want of them."""
     play = filled(TEN, 10).at(0.0).at(30.0).quiet()
-    assert not play.engine.resumable
+    assert not play.engine.resumption.resumable
     play >> frames.RequestFnf(stream=3, data=bytes(71)) << ev.Opened << position(87)
     play >> frames.RequestFnf(stream=5, data=bytes(80)) << ev.Opened
     play >> frames.RequestFnf(stream=7, data=b"") << ev.Opened << position(179)
@@ -1706,13 +1707,13 @@ def test_a_thousand_cuts_leave_nothing_behind() -> None:
         engine.send(1, [b"x"]) if number < 5 else None
         play.adopt(newcomer(play, server=15, client=0)) << ev.Resumed << resume_ok(13)
         play.sent.clear()
-    assert engine._retained is not None
-    assert engine._retained.size == 5 * 7
+    assert engine._resuming.retained is not None
+    assert engine._resuming.retained.size == 5 * 7
     assert engine.queued == 0
     assert len(engine._out._repeat) == 0
     play >> position(50)
-    assert engine._retained.size == 0
-    assert list(engine._retained.blocks()) == []
+    assert engine._resuming.retained.size == 0
+    assert list(engine._resuming.retained.blocks()) == []
 
 
 WORK: list[tuple[str, Callable[[Engine], object]]] = [
@@ -1746,7 +1747,7 @@ def test_the_books_of_the_queue(first: Any, second: Any, taken: int) -> None:
     if isinstance(events[-1], ev.Closed):
         return
     assert engine._out.size >= 0
-    engine.resume(resume(server=0, client=0), 0.0)
+    engine.resumption.resume(resume(server=0, client=0), 0.0)
     drained(engine)
     assert (engine.queued, engine._out.size, engine._out.frames) == (0, 0, 0)
     assert not engine._out._control and not engine._out._last
@@ -1771,7 +1772,7 @@ def test_a_client_that_was_cut_before_its_setup_arrived_begins_anew(mode: Mode) 
     play.do(lambda engine: engine.open("request", b"q")).quiet()  # nothing but RESUME goes now (R-45)
     play >> GONE << (ev.Suspended, {"error.code": 0x004})
     play.quiet()
-    assert play.engine.suspended
+    assert play.engine.resumption.suspended
     play.now = 5.0
     reconnect(play)
     again: Any = play.sent.popleft()
@@ -1805,7 +1806,7 @@ def test_what_was_sent_before_may_have_been_processed() -> None:
     reconnect(play) << resume(server=0, client=0)
     play >> GONE << failed(3, ConnectionClosed, may_have_been_processed=True, code=0x004)
     play << failed(7, ConnectionClosed, may_have_been_processed=True, code=0x004) << ev.Suspended
-    assert sorted(engine.asking) == [9, 11, 13, 15]
+    assert sorted(engine.resumption.asking) == [9, 11, 13, 15]
     reconnect(play) << frames.Setup
     heard = [frame.stream for frame in play.sent]
     assert set(heard) == {9, 11, 13, 15}
@@ -1857,7 +1858,7 @@ def test_who_does_not_begin_anew(how: str) -> None:
         reconnect(play.cut()) << resume(server=0, client=0)
         play >> GONE << failed(1, SetupRefused) << closed(SetupRefused, code=0x004)
     else:
-        play.engine.begins_anew = False
+        play.engine.resumption.begins_anew = False
         reconnect(play.cut()) << resume(server=0, client=0)
         play >> GONE << closed(SetupRefused, code=0x004)
 

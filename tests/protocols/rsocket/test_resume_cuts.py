@@ -283,25 +283,25 @@ class Session:
     def settle(self) -> None:
         """Resume until it stays, then one keepalive; check that nothing is left."""
         self.run()
-        while self.asked.suspended:
+        while self.asked.resumption.suspended:
             self.rejoin()
             self.run()
         for end in self.link.ends:
             end.lose_after(None)
         asked, answers = self.engines
-        assert asked._retained.sent == answers._retained.received
-        assert answers._retained.sent == asked._retained.received
+        assert asked._resuming.retained.sent == answers._resuming.retained.received
+        assert answers._resuming.retained.sent == asked._resuming.retained.received
         self.world.run(until=asked.deadline + 1)
         for engine in self.engines:
             assert not engine.closed
-            assert engine._retained.size == 0
-            assert list(engine._retained.blocks()) == []
+            assert engine._resuming.retained.size == 0
+            assert list(engine._resuming.retained.blocks()) == []
             assert not engine._streams.live
             assert not engine._streams.handlers
             assert not engine._streams.reassembly.partials
             assert engine._streams.reassembly.size == 0
             assert (engine.queued, engine._out.size, engine._out.frames) == (0, 0, 0)
-            assert engine._away is None
+            assert engine._resuming.away is None
         assert self.server.suspended == self.server.resumed >= self.client.resumed <= self.client.suspended
         assert self.client.established == self.server.established == 1
         assert len(self.sessions) == 1
@@ -387,11 +387,11 @@ def never_heard_of(session: Session) -> None:
     """The server has not got SETUP: REJECTED_RESUME. Every stream fails once, and the client begins anew."""
     streams = list(session.client.names.values())
     fires = [name for name in streams if name.startswith("fire")]
-    assert session.asked.suspended
+    assert session.asked.resumption.suspended
     session.rejoin()
     session.run()
     assert not session.client.closed
-    assert session.asked.suspended
+    assert session.asked.resumption.suspended
     text = "the server does not know the session, and it never answered: it may have processed the request"
     assert {name: log for name, log in session.client.log.items() if log} == {
         name: [(ConnectionClosed, 0x004, text)] for name in streams if name not in fires
@@ -413,7 +413,7 @@ def test_different_numbers_are_lost_in_each_direction(name: str) -> None:
         link.server.lose_after(SETUP_BYTES + dice.randrange(to_server))
         link.cut_after(n)
         session.run()
-        if not session.asked.suspended:
+        if not session.asked.resumption.suspended:
             link.cut()  # the dark direction has stopped the conversation before byte n
         session.settle()
         assert session.heard() == heard, f"cut after {n} bytes"
@@ -445,7 +445,7 @@ def test_the_resumption_is_cut_at_every_byte(name: str, share: float, to: str) -
         session.link.cut_after(first)
         session.run()
         for _ in range(2):
-            if not session.asked.suspended:
+            if not session.asked.resumption.suspended:
                 break
             link = session.rejoin()
             link.cut_after(n, link.client if to == "client" else link.server)
@@ -466,7 +466,7 @@ def test_cut_again_and_again(slice: int | None) -> None:
         session.link.cut_after(dice.randrange(1, 700))
         session.run()
         while session.client.suspended < 40:
-            if not session.asked.suspended:
+            if not session.asked.resumption.suspended:
                 lose_at_the_client(session)
             link = session.rejoin()
             link.cut_after(dice.randrange(60, 500), dice.choice((link.client, link.server)))
@@ -480,8 +480,8 @@ def lose_at_the_client(session: Session) -> None:
     """RE-14: the server goes on believing in the old transport."""
     session.link.dark = True
     session.link.client.end()
-    assert session.asked.suspended
-    assert not session.answers.suspended
+    assert session.asked.resumption.suspended
+    assert not session.answers.resumption.suspended
 
 
 # -- by chance ------------------------------------------------------------------------------------------------
@@ -509,15 +509,15 @@ class Cut(Pair):
             side.out.clear()
             if side is self.client or knows:
                 side.hear(side.engine.receive_eof(self.now))
-        assert self.client.engine.suspended
+        assert self.client.engine.resumption.suspended
 
     @rule(arrives=st.integers(0, 60))
     def comes_back(self, arrives: int) -> None:
         """As much of RESUME arrives; the answer is under way then."""
         client, server = self.client.engine, self.server.engine
-        if not client.suspended:
+        if not client.resumption.suspended:
             return
-        client.reconnect(self.now)
+        client.resumption.reconnect(self.now)
         said = client.outgoing()
         assert client.outgoing() == b""  # R-45
         newcomer = Engine("server", limits=server.limits, sessions=self.sessions)
@@ -529,14 +529,14 @@ class Cut(Pair):
         (resuming,) = events
         assert isinstance(resuming, ev.Resuming)
         assert resuming.session is server
-        self.server.hear(server.resume(resuming.request, self.now))
-        assert newcomer.hand_over() == b""
+        self.server.hear(server.resumption.resume(resuming.request, self.now))
+        assert newcomer.resumption.hand_over() == b""
         self.server.out.clear()
 
     @invariant()
     def the_store_is_bounded(self) -> None:
         for side in getattr(self, "sides", ()):
-            retained = side.engine._retained
+            retained = side.engine._resuming.retained
             assert retained is not None
             assert retained.size < retained.limit + 0x11000 + self.mtu
             assert len(b"".join(retained.blocks())) >= retained.size
@@ -544,14 +544,14 @@ class Cut(Pair):
     @invariant()
     def nobody_has_more_than_was_sent(self) -> None:
         for side in getattr(self, "sides", ()):
-            ours, theirs = side.engine._retained, self.other(side).engine._retained
+            ours, theirs = side.engine._resuming.retained, self.other(side).engine._resuming.retained
             assert theirs.first <= ours.received <= theirs.sent
 
     def teardown(self) -> None:
         """It comes back, everything arrives, and nothing is left."""
         if not hasattr(self, "sides"):
             return
-        if self.client.engine.suspended:
+        if self.client.engine.resumption.suspended:
             self.comes_back(1000)
         super().teardown()
         for _ in range(50):
@@ -559,7 +559,7 @@ class Cut(Pair):
             self.client.hear(self.client.engine.tick(self.now))
             super().teardown()
         for side in self.sides:
-            ours, theirs = side.engine._retained, self.other(side).engine._retained
+            ours, theirs = side.engine._resuming.retained, self.other(side).engine._resuming.retained
             assert ours.sent == theirs.received
             assert ours.size == 0
             assert side.engine.queued == 0
@@ -590,14 +590,14 @@ def test_cut_anywhere(
     session.link.cut_after(300)
     session.run()
     for at_client, size, dark in cuts:
-        if not session.asked.suspended:
+        if not session.asked.resumption.suspended:
             session.link.cut()
         link = session.rejoin()
         near, far = (link.client, link.server) if at_client else (link.server, link.client)
         far.lose_after(dark)
         link.cut_after(size, near)
         session.run()
-    if any(dark is not None for _, _, dark in cuts) and not session.asked.suspended:
+    if any(dark is not None for _, _, dark in cuts) and not session.asked.resumption.suspended:
         session.link.cut()
     session.settle()
     assert session.heard() == whole(name)[0]

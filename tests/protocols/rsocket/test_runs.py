@@ -160,7 +160,7 @@ def test_requests_that_come_together_are_one_event() -> None:
         ev.Opened(3, "request", Payload(b"b", b"m"), 1, False),
         ev.Opened(5, "request", Payload(), 1, False),
     ]
-    assert set(engine.handlers) == {1, 3, 5}
+    assert set(engine._streams.handlers | engine._streams.work.fires) == {1, 3, 5}
     assert engine.credit(3) == 1
 
 
@@ -211,7 +211,7 @@ def test_requests_are_asked_and_answered_many_at_a_time() -> None:
     assert isinstance(asked, ev.Requests)
     assert asked.payloads == [Payload(b"a"), Payload(b"b", b"m"), Payload(bytes(5000)), Payload(b"d")]
     server.answer(asked.streams, asked.payloads)
-    assert not server.handlers
+    assert not (server._streams.handlers | server._streams.work.fires)
     events = list(ev.singly(client.receive(server.outgoing(), 0.0)))
     assert [(event.stream, event.payloads, event.complete) for event in events if isinstance(event, ev.Items)] == [
         (1, [Payload(b"a")], True),
@@ -219,7 +219,7 @@ def test_requests_are_asked_and_answered_many_at_a_time() -> None:
         (5, [Payload(bytes(5000))], True),
         (7, [Payload(b"d")], True),
     ]
-    assert not client.asking
+    assert not client.streams()
     assert client.receive(frames.Cancel(stream=1).encode(prefixed=True), 0.0) == [
         ev.Ignored(1, "R-31", "CANCEL for an unknown stream", 1)
     ]
@@ -267,7 +267,7 @@ def test_nobody_hears_the_answer_of_what_is_over() -> None:
     server.receive(frames.RequestStream(stream=5, initial_n=1, data=b"").encode(prefixed=True), 0.0)
     server.answer([1, 3, 5], [Payload(b"a"), Payload(b"b"), Payload(b"c")])
     assert [(frame.stream, frame.data) for frame in said(server)] == [(3, b"b")]
-    assert not server.handlers
+    assert not (server._streams.handlers | server._streams.work.fires)
 
 
 def test_as_many_are_asked_as_there_are_ids() -> None:

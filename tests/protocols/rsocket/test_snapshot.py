@@ -16,9 +16,10 @@ from afflux.core.errors import Violation
 from afflux.core.ids import StreamIds, Tombstones
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
+from afflux.protocols.family.fragments import Fragments
+from afflux.protocols.family.late import LateFrames
 from afflux.protocols.rsocket import Engine, frames
-from afflux.protocols.rsocket.late import LateFrames
-from afflux.protocols.rsocket.outbound import Fragments
+from afflux.protocols.rsocket.member import LAYOUT
 from afflux.protocols.rsocket.resume import Retained, Sessions
 from afflux.protocols.rsocket.snapshot import lasting, restore, retained, snapshot
 from afflux.testing.world import Link
@@ -27,6 +28,9 @@ from .playbook import TOKEN, requester, responder, resumable_client, resumable_s
 from .test_resume_cuts import CONVERSATIONS, Cut, Session, everything, whole
 
 LIMITS = Limits.server().replace(resume_rate=(10**6, 0.0))
+
+LATER = (frames.NEXT, b"")
+"How the second fragment of a payload begins, and every other behind it."
 
 
 def written(state: Any) -> Any:
@@ -39,20 +43,20 @@ def again(engine: Any, now: float = 0.0, **terms: Any) -> Engine:
     """The engine of another process, which has the same state."""
     state = snapshot(engine)
     blocks = [(retained(engine).first, b"".join(retained(engine).blocks()))]
-    if engine._sessions is not None:
-        engine._sessions.remove(engine)
-        terms["sessions"] = engine._sessions
+    if engine._resuming.sessions is not None:
+        engine._resuming.sessions.remove(engine)
+        terms["sessions"] = engine._resuming.sessions
     made = restore(written(state), blocks, limits=engine.limits, now=now, **terms)
     assert snapshot(made) == state
-    assert made.suspended
-    assert made.away == now
+    assert made.resumption.suspended
+    assert made.resumption.away == now
     assert lasting(made)
     assert retained(made).size == retained(engine).size
     assert b"".join(retained(made).blocks()) == b"".join(retained(engine).blocks())
     assert made._streams.reassembly.size == engine._streams.reassembly.size
-    streams = {stream.id: (stream.hot, stream.answering, stream.table) for stream in engine._streams.live.values()}
+    streams = {stream.id: (stream.hot, stream.answering, stream.role.table) for stream in engine._streams.live.values()}
     assert {
-        stream.id: (stream.hot, stream.answering, stream.table) for stream in made._streams.live.values()
+        stream.id: (stream.hot, stream.answering, stream.role.table) for stream in made._streams.live.values()
     } == streams
     return made
 
@@ -67,7 +71,7 @@ def test_only_what_can_be_resumed_lasts() -> None:
     server = resumable_server(sessions=Sessions(LIMITS)).engine
     assert lasting(server)
     server.receive_eof(1.0)
-    assert server.suspended and lasting(server)
+    assert server.resumption.suspended and lasting(server)
     server.close(2.0)
     assert not lasting(server)
     assert not lasting(Engine("server", sessions=Sessions(LIMITS)))
@@ -78,9 +82,9 @@ def test_what_was_agreed_is_agreed_still() -> None:
     server = resumable_server(sessions=sessions).engine
     made = again(server, 7.0)
     assert made.setup == server.setup
-    assert made.digest == server.digest
+    assert made.setup.token == server.setup.token
     assert sessions.find(TOKEN) is made
-    assert made._lifetime == server._lifetime
+    assert made._liveness.lifetime == server._liveness.lifetime
     assert made.deadline == 7.0 + made.limits.resume_s
 
 
@@ -88,7 +92,7 @@ def test_time_away_counts() -> None:
     client = resumable_client().engine
     state = snapshot(client)
     made = restore(state, [], limits=LIMITS, now=1000.0, away=100.0)
-    assert made.away == 900.0
+    assert made.resumption.away == 900.0
     assert made.deadline == 900.0 + LIMITS.resume_s
     (closed,) = made.tick(made.deadline)
     assert isinstance(closed, ev.Closed)
@@ -113,7 +117,7 @@ def test_the_last_words_are_kept(drains: str) -> None:
     elif drains == "they":
         client.receive(frames.ErrorFrame(stream=0, code=0x102, data=b"closing").encode(prefixed=True), 0.0)
     made = again(client)
-    made.reconnect(0.0)
+    made.resumption.reconnect(0.0)
     assert made.outgoing()
     made.receive(resume_ok(0).encode(prefixed=True), 0.0)
     said = b""
@@ -183,7 +187,8 @@ def test_a_payload_that_is_cut_half_way(done: int) -> None:
     """Every fragment of it may be the last that was cut."""
 
     def fragments() -> Fragments:
-        return Fragments(5, frames.RequestChannel.TYPE << 10, b"\0\0\0\1", b"m" * 150, b"d" * 200, True, 64)
+        first, payload = (frames.RequestChannel.TYPE << 10, b"\0\0\0\1"), (b"m" * 150, b"d" * 200)
+        return Fragments(LAYOUT, 5, first, LATER, payload, complete=True, mtu=64, asks=True)
 
     def rest(cut: Fragments) -> list[bytes]:
         pieces = []
@@ -196,7 +201,7 @@ def test_a_payload_that_is_cut_half_way(done: int) -> None:
     cut = fragments()
     for _ in range(done):
         cut.next()
-    made = Fragments.of_state(written(cut.state()))
+    made = Fragments.of_state(LAYOUT, LATER, written(cut.state()))
     assert made.size == cut.size
     assert rest(made) == whole[done:]
 
@@ -243,18 +248,18 @@ def test_what_is_known_of_a_stream() -> None:
     stream = client.open("stream", b"s", credit=3)
     client.receive(frames.RequestN(stream=channel, n=5).encode(prefixed=True), 0.0)
     client.send(channel, [b"1", b"2"])
-    assert client.asking == [channel, stream]
-    assert list(client.handlers) == []
-    assert client.standing(channel) == (3, 3, 7)
-    assert client.standing(stream) == (0, 0, 3)
-    assert client.standing(99) is None
+    assert client.resumption.asking == [channel, stream]
+    assert list(client._streams.handlers | client._streams.work.fires) == []
+    assert client.resumption.standing(channel) == (3, 3, 7)
+    assert client.resumption.standing(stream) == (0, 0, 3)
+    assert client.resumption.standing(99) is None
     client.complete(channel)
-    assert client.standing(channel) == (0, 3, 7)
+    assert client.resumption.standing(channel) == (0, 3, 7)
     client.receive(frames.RequestStream(stream=2, initial_n=4).encode(prefixed=True), 0.0)
     client.send(2, [b"1"])
-    assert client.standing(2) == (1, 3, 0)
-    assert client.asking == [channel, stream]
-    assert list(client.handlers) == [2]
+    assert client.resumption.standing(2) == (1, 3, 0)
+    assert client.resumption.asking == [channel, stream]
+    assert list(client._streams.handlers | client._streams.work.fires) == [2]
 
 
 def test_a_channel_remembers_who_pays_for_its_first_item() -> None:
@@ -281,7 +286,7 @@ class Reborn(Session):
         now = self.world.now
         if "client" in self.who:
             self.asked = self.link.client.engine = again(self.asked, now)
-        if "server" in self.who and self.answers._retained is not None:
+        if "server" in self.who and self.answers._resuming.retained is not None:
             self.answers = self.link.server.engine = again(self.answers, now)
         return super().rejoin()
 
@@ -311,7 +316,7 @@ def test_who_is_reborn_again_and_again() -> None:
     session.link.cut_after(size, session.link.server)
     session.run()
     for number in range(40):
-        if not session.asked.suspended:
+        if not session.asked.resumption.suspended:
             break
         link = session.rejoin()
         link.cut_after(100 + 7 * number, link.client if number % 2 else link.server)
@@ -332,7 +337,7 @@ class Mortal(Cut):
         side.out.clear()
         other.out.clear()
         side.engine = again(side.engine, self.now)
-        if not other.engine.suspended and (knows or other is self.client):
+        if not other.engine.resumption.suspended and (knows or other is self.client):
             other.hear(other.engine.receive_eof(self.now))
 
 
@@ -353,7 +358,7 @@ def test_a_request_whose_last_fragment_is_still_to_come() -> None:
     item = frames.PayloadFrame(stream=3, follows=True, next=True, data=b"i" * 60)
     server.receive(item.encode(prefixed=True), 3.0)
     made = again(server, 5.0)
-    made.resume(resume(server=0, client=0), 6.0)
+    made.resumption.resume(resume(server=0, client=0), 6.0)
     last = frames.PayloadFrame(stream=1, next=True, data=b"end")
     rest = frames.PayloadFrame(stream=3, next=True, data=b"end")
     events = made.receive(last.encode(prefixed=True) + rest.encode(prefixed=True), 7.0)

@@ -166,7 +166,7 @@ def connection(role: str, state: ConnectionState) -> Playbook:
     if role == "server" and state not in (_S.WAIT_FIRST, _S.RESUMING):
         play >> setup(token=TOKEN)
     elif state == _S.RESUMING:
-        sessions = play.engine._sessions
+        sessions = play.engine._resuming.sessions
         owner = Playbook(Engine("server", sessions=sessions)) >> setup(token=TOKEN)
         assert owner.engine is sessions.find(TOKEN)  # type: ignore[union-attr] # it was given
         play >> resume(server=0, client=0)
@@ -184,7 +184,7 @@ def connection(role: str, state: ConnectionState) -> Playbook:
         play.eof()
     if state == _S.RESUME_SENT:
         forget(play)
-        play.do(lambda engine: engine.reconnect(0.0))
+        play.do(lambda engine: engine.resumption.reconnect(0.0))
     elif state == _S.CLOSED:
         forget(play)
         play.do(lambda engine: engine.close(0.0))
@@ -218,8 +218,8 @@ def test_the_engine_keeps_to_the_table_of_connections(role: str, input: Connecti
             CONNECTION_VERBS[input](play.engine)
         assert play.engine._state == wanted, (state, input)
         assert play.engine.closed == (wanted == ConnectionState.CLOSED)
-        assert play.engine.suspended == (wanted == ConnectionState.SUSPENDED)
-        assert play.engine.resumable == (wanted in (*survive, ConnectionState.RESUME_SENT))
+        assert play.engine.resumption.suspended == (wanted == ConnectionState.SUSPENDED)
+        assert play.engine.resumption.resumable == (wanted in (*survive, ConnectionState.RESUME_SENT))
 
 
 CODES = (0, 1, 2, 3, 4, 5, 0x100, 0x101, 0x102, 0x103, 0x200, 0x201, 0x202, 0x203, 0x204, 0x205, 0x300, 0x301)
@@ -245,7 +245,7 @@ def test_every_code_on_stream_0_in_every_state_of_a_connection(role: str, code: 
         if state == _S.START:
             continue  # no engine stays there
         play = connection(role, state)
-        live = len(play.engine.asking)
+        live = len(play.engine.resumption.asking)
         events = play.engine.receive(frame, 0.0)
         assert play.engine._state == wanted.get(state, state), state
         prices = [event.price for event in events if isinstance(event, ev.Ignored)]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from afflux.core import events as ev
+from afflux.core.limits import Limits
 from afflux.core.payload import Payload
-from afflux.protocols.rsocket import frames, turns
-from afflux.protocols.rsocket.outbound import Outbound
+from afflux.protocols.family import scheduler as turns
+from afflux.protocols.family.outbound import Outbound
+from afflux.protocols.rsocket import frames
+from afflux.protocols.rsocket.member import LAYOUT, MEMBER
 
 from .playbook import responder
 
@@ -28,8 +31,10 @@ def taken(out: Outbound, limit: int = 0x10000) -> list[tuple[int, int]]:
 
 def put(out: Outbound, stream: int, size: int, *, request: bool = False) -> None:
     """One payload, cut when it is above the MTU."""
-    word = frames.RequestResponse.TYPE << 10 if request else frames.NEXT
-    out.payload(stream, word, b"", Payload(bytes(size)), False)
+    if request:
+        out.request(stream, MEMBER.openings["request"], b"", Payload(bytes(size)), False)
+    else:
+        out.item(stream, MEMBER.requester, Payload(bytes(size)), False)
 
 
 def grant(n: int, stream: int = 1) -> bytes:
@@ -46,7 +51,7 @@ def drained(out: Outbound) -> dict[int, int]:
 
 
 def test_streams_share_by_bytes() -> None:
-    out = Outbound(MTU)
+    out = Outbound(LAYOUT, Limits.server(), MTU)
     put(out, 1, 8 * MI)
     for _ in range(64):
         put(out, 3, 1000)
@@ -57,7 +62,7 @@ def test_streams_share_by_bytes() -> None:
 
 def test_only_so_many_bytes_of_large_payloads_are_begun() -> None:
     """What the peer has to hold in part is bounded: else it refuses what everybody may send."""
-    out = Outbound(MTU)
+    out = Outbound(LAYOUT, Limits.server(), MTU)
     for stream in range(1, 17, 2):
         put(out, stream, MI + 1)
     begun: set[int] = set()
@@ -73,7 +78,7 @@ def test_only_so_many_bytes_of_large_payloads_are_begun() -> None:
 
 
 def test_one_is_begun_however_large_and_requests_always() -> None:
-    out = Outbound(MTU)
+    out = Outbound(LAYOUT, Limits.server(), MTU)
     put(out, 1, 6 * MI)
     put(out, 3, 6 * MI)
     put(out, 5, 6 * MI, request=True)
@@ -87,7 +92,7 @@ def test_one_is_begun_however_large_and_requests_always() -> None:
 
 
 def test_who_is_held_back_sends_what_stands_before_its_payload() -> None:
-    out = Outbound(MTU)
+    out = Outbound(LAYOUT, Limits.server(), MTU)
     put(out, 1, 6 * MI)
     put(out, 3, 10)
     put(out, 3, 6 * MI)
@@ -101,7 +106,7 @@ def test_who_is_held_back_sends_what_stands_before_its_payload() -> None:
 
 def test_a_stream_that_is_alone_owes_nothing_though_it_had_company() -> None:
     """Being polite to nobody would slow it down for ever."""
-    out = Outbound(0x20000)
+    out = Outbound(LAYOUT, Limits.server(), 0x20000)
     put(out, 1, MI)
     put(out, 3, MI)
     drained(out)
@@ -119,7 +124,7 @@ def test_a_stream_that_is_alone_owes_nothing_though_it_had_company() -> None:
 
 
 def test_who_owes_waits_while_others_are_busy_and_makes_up_for_it() -> None:
-    out = Outbound(0x40000)
+    out = Outbound(LAYOUT, Limits.server(), 0x40000)
     assert not out.should_yield()
     put(out, 1, 0x30000)
     put(out, 1, 0x30000)
@@ -139,7 +144,7 @@ def test_what_is_cut_makes_up_for_what_others_leave() -> None:
     """Turns in which others send make up for its debt; a pause gives it more only where they left something."""
 
     def pauses(others: int) -> int:
-        out = Outbound(0x40000)
+        out = Outbound(LAYOUT, Limits.server(), 0x40000)
         put(out, 1, MI)
         put(out, 3, turns._BUSY)
         taken(out)
@@ -155,7 +160,7 @@ def test_what_is_cut_makes_up_for_what_others_leave() -> None:
 
 
 def test_all_that_a_stream_grants_goes_before_its_payload() -> None:
-    out = Outbound(MTU)
+    out = Outbound(LAYOUT, Limits.server(), MTU)
     put(out, 1, MI)
     for n in (1, 2, 3):
         out.queue_credit(1, grant(n))
@@ -167,7 +172,7 @@ def test_all_that_a_stream_grants_goes_before_its_payload() -> None:
 
 @pytest.mark.parametrize("before", [0, 1])
 def test_credit_keeps_its_place_behind_frames_and_requests(before: int) -> None:
-    out = Outbound(MTU)
+    out = Outbound(LAYOUT, Limits.server(), MTU)
     if before:
         put(out, 1, 10)
     put(out, 1, 2 * MTU, request=True)
@@ -176,7 +181,7 @@ def test_credit_keeps_its_place_behind_frames_and_requests(before: int) -> None:
 
 
 def test_a_credit_alone_is_a_frame_like_others() -> None:
-    out = Outbound(MTU)
+    out = Outbound(LAYOUT, Limits.server(), MTU)
     out.queue_credit(1, grant(7))
     out.queue_credit(1, grant(8))
     assert taken(out) == [(1, 13), (1, 13)]
@@ -184,7 +189,7 @@ def test_a_credit_alone_is_a_frame_like_others() -> None:
 
 @pytest.mark.parametrize("waiting", [0, 100, 100_000])
 def test_who_is_cut_gets_something_however_many_wait(waiting: int) -> None:
-    out = Outbound(MTU)
+    out = Outbound(LAYOUT, Limits.server(), MTU)
     put(out, 1, MI)
     put(out, 3, MI)
     out.crowd(waiting)
@@ -200,7 +205,7 @@ def test_an_engine_hears_how_many_wait() -> None:
         play = responder(mtu=0x400)
         for id in (1, 3):
             play >> frames.RequestStream(stream=id, initial_n=1, data=b"") << ev.Opened
-        play.engine.crowd(waiting)
+        play.engine.scheduler.crowd(waiting)
         for id in (1, 3):
             play.engine.send(id, [bytes(MI)])
         data, at, order = play.engine.outgoing(0x10000), 0, []
@@ -216,19 +221,19 @@ def test_an_engine_is_patient_and_makes_up_for_it() -> None:
         play >> frames.RequestStream(stream=id, initial_n=2, data=b"") << ev.Opened
     play.engine.send(1, [bytes(0x30000), bytes(0x30000)])
     play.engine.send(3, [bytes(turns._BUSY)])
-    assert not play.engine.should_yield()
+    assert not play.engine.scheduler.should_yield()
     assert len(play.engine.outgoing(0x10000)) > 0x30000
     assert len(play.engine.outgoing(turns._BUSY)) < 2 * turns._BUSY
     waited = 0
-    while play.engine.should_yield():
-        play.engine.pace()
+    while play.engine.scheduler.should_yield():
+        play.engine.scheduler.pace()
         waited += 1
     assert waited == 3
     assert len(play.engine.outgoing(0x10000)) > 0x30000
 
 
 def test_who_is_behind_hears_when_it_has_caught_up() -> None:
-    out = Outbound(MTU)
+    out = Outbound(LAYOUT, Limits.server(), MTU)
     assert not out.behind(1)
     put(out, 1, MI)
     put(out, 3, MI)

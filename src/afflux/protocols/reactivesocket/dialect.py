@@ -1,9 +1,4 @@
-"""The ways in which peers differ from the text of 2015, and what they do to the bytes (section 6 of the supplement).
-
-ReactiveSocket is RSocket's ancestor: what its connections and streams do is what RSocket's do, but for its tables, its
-frames and some rules. So its engine is RSocket's with other parts put in, and only the parts are here. That is half the
-code of an engine of its own, with one place for each limit; nothing that RSocket does for each frame is slower for it.
-"""
+"""List the ways in which peers differ from the text of 2015, and apply them to frames (section 6 of the supplement)."""
 
 from __future__ import annotations
 
@@ -11,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from afflux.core.dialect import Switches, Words
+from afflux.core.frame import changed
 from afflux.protocols.reactivesocket.codes import of_wire, text_of
 from afflux.protocols.reactivesocket.frames import (
     ErrorFrame,
@@ -24,7 +20,7 @@ from afflux.protocols.reactivesocket.frames import (
     decode,
 )
 
-__all__ = ["RULES", "Dialect"]
+__all__ = ["Dialect"]
 
 _PLAIN = (RequestResponse, RequestFnf, RequestStream, RequestSub)
 _EARLY_LEASE, _EARLY_STRICT = 0x20, 0x10
@@ -66,19 +62,24 @@ class Dialect(Switches):
         """Read a frame as this peer means it. Raises as ``frames.decode`` does."""
         frame = decode(buffer, start, end)
         if isinstance(frame, _PLAIN):
-            frame.follows = frame.follows and self.fragment_requests  # R-7, R-42
+            if frame.follows and not self.fragment_requests:
+                return changed(frame, follows=False)  # R-7, R-42
         elif isinstance(frame, RequestChannel):
-            frame.follows = frame.follows and not frame.complete  # R-44
-            if self.java_compat and frame.complete and frame.initial_n is None and _stray(frame):
-                frame.data = b""
+            return self._channel(frame)
         elif isinstance(frame, ErrorFrame):
-            frame.code = of_wire(frame.code, self.later_codes)
-            frame.data = text_of(frame)
+            return changed(frame, code=of_wire(frame.code, self.later_codes), data=text_of(frame))
         elif self.java_compat and isinstance(frame, Setup):
             flags = buffer[start + 3]
-            frame.lease = frame.lease or flags & _EARLY_LEASE != 0
-            frame.strict = frame.strict or flags & _EARLY_STRICT != 0
+            lease, strict = flags & _EARLY_LEASE != 0, flags & _EARLY_STRICT != 0
+            return changed(frame, lease=frame.lease or lease, strict=frame.strict or strict)
         return frame
+
+    def _channel(self, frame: RequestChannel) -> RequestChannel:
+        if not frame.complete:
+            return frame
+        if self.java_compat and frame.initial_n is None and _stray(frame):
+            return changed(frame, follows=False, data=b"")
+        return changed(frame, follows=False) if frame.follows else frame  # R-44
 
     def encode_setup(self, setup: Setup) -> bytes:
         """SETUP with its length; for Java with the early flags as well."""
@@ -95,25 +96,3 @@ class Dialect(Switches):
 
 def _stray(frame: RequestChannel) -> bool:
     return frame.metadata is None and len(frame.data) == 4
-
-
-RULES = {
-    "R-5": "R-9",
-    "R-11": "R-15",
-    "R-13": "R-16",
-    "R-14": "R-15",
-    "R-20": "3.1",
-    "R-22": "3.1",
-    "R-23": "R-28",
-    "R-24": "3.3",
-    "R-27": "R-39",
-    "R-31": "R-36",
-    "R-32": "R-36",
-    "R-34": "R-43",
-    "R-41": "R-46",
-    "D-5": "D-7",
-    "D-12": "R-12",
-    "D-13": "R-8",
-}
-"""What this specification calls the rules that RSocket's engine names. None of its own names that this package uses is
-on the left: a rule is never renamed twice."""

@@ -8,12 +8,12 @@ from afflux.core.entry import FIVE_VERBS, SHARED_OPTIONS, ProtocolEntry
 from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
 from afflux.core.terms import Terms
+from afflux.protocols.family.terms import proposal
 from afflux.protocols.reactivesocket.codes import Code
 from afflux.protocols.reactivesocket.dialect import Dialect
 from afflux.protocols.reactivesocket.dissector import dissector
 from afflux.protocols.reactivesocket.engine import DEFAULT_MTU, Engine
 from afflux.protocols.reactivesocket.frames import ErrorFrame, Setup
-from afflux.protocols.rsocket.entry import proposal
 
 __all__ = ["ENTRY", "make", "refusal"]
 

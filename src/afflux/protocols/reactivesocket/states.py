@@ -1,15 +1,14 @@
-"""The legal next steps of ReactiveSocket, as tables: connections (client, server) and streams (requester, responder).
+"""The transition tables of ReactiveSocket: connections (client, server) and streams (requester, responder).
 
-States, inputs and actions are those of RSocket, whose engine acts on these tables. A stream that only answers is half
-closed from its start, as there. Channels differ: by the text of 2015 the responder's end is the end of both directions
-(D-16), and the requester has no way to say that it failed (D-13). With ``channel_half_close`` a channel's directions
-end each on its own, by RSocket's rows.
+States, inputs and actions are those of family/states.py. A stream that only answers is half closed from its start. In a
+channel, by the text of 2015, the responder's completion ends both directions (D-16), and the requester has no frame to
+report a failure (D-13). With ``channel_half_close`` each direction of a channel ends on its own.
 """
 
 from __future__ import annotations
 
 from afflux.core.machine import Row, Table, same
-from afflux.protocols.rsocket.states import (
+from afflux.protocols.family.states import (
     ConnectionAction,
     ConnectionInput,
     ConnectionState,
@@ -121,7 +120,7 @@ def _receiving(states: tuple[StreamState, ...], any: tuple[StreamState, ...]) ->
         Row(states, _N.ITEM, _D.DELIVER, same, "3.3"),
         Row(states, _N.ITEM_EXCESS, _D.EXCESS, _T.CLOSED, "R-39"),
         Row(any, _N.TOO_BIG, _D.REFUSE_BIG, _T.CLOSED, "R-45"),
-        Row(any, _N.MALFORMED, _D.REFUSE_MALFORMED, _T.CLOSED, "R-43"),
+        Row(any, _N.MALFORMED, _D.REFUSE_MALFORMED, _T.CLOSED, "R-43"),  # D-5
     ]
 
 
@@ -136,7 +135,8 @@ REQUESTER = Table(
         Row(_T.IDLE, _N.APP_OPEN, _D.OPEN, _T.OPEN, "3.3"),
         Row(_T.IDLE, _N.APP_OPEN_LAST, _D.OPEN, _T.OUT_DONE, "3.3"),
         *_receiving(_ASKING, _ASKING),
-        Row(_ASKING, _LAST, _D.COMPLETE_IN, _T.CLOSED, "R-34"),
+        Row(_T.OPEN, _LAST, _D.COMPLETE_BOTH, _T.CLOSED, "R-34"),
+        Row(_T.OUT_DONE, _LAST, _D.COMPLETE_IN, _T.CLOSED, "R-34"),
         Row(_ASKING, _N.ERROR, _D.END_FAILED, _T.CLOSED, "3.3"),
         Row(_T.OPEN, _N.REQUEST_N, _D.GRANT, same, "3.3"),
         Row(_T.OPEN, _N.REQUEST_N_ZERO, _D.RACE, same, "R-37"),
@@ -168,10 +168,10 @@ RESPONDER = Table(
         Row(_SERVING, _N.REQUEST_N_ZERO, _D.RACE, same, "R-37"),
         Row(_SERVING, _N.CANCEL, _D.END_CANCELED, _T.CLOSED, "R-40"),
         Row(_SERVING, _N.APP_ITEM, _D.SEND, same, "R-39"),
-        Row(_SERVING, _N.APP_COMPLETE, _D.SEND_COMPLETE, _T.CLOSED, "R-34"),
+        Row(_T.OPEN, _N.APP_COMPLETE, _D.SEND_COMPLETE_BOTH, _T.CLOSED, "R-34"),
+        Row(_T.IN_DONE, _N.APP_COMPLETE, _D.SEND_COMPLETE, _T.CLOSED, "R-34"),
         Row(_SERVING, _N.APP_FAIL, _D.SEND_ERROR, _T.CLOSED, "3.4"),
-        # The text has no way to say so: the items that still come are dropped.
-        Row(_T.OPEN, _N.APP_CANCEL, _D.NOTHING, _T.IN_DONE, "D-16"),
+        Row(_T.OPEN, _N.APP_CANCEL, _D.STOP_IN, _T.IN_DONE, "D-16"),
         Row(_T.IN_DONE, _N.APP_CANCEL, _D.NOTHING, same, "D-16"),
         _late(_N.APP_ITEM, _N.APP_COMPLETE, _N.APP_FAIL, _N.APP_CANCEL),
     ],

@@ -1,21 +1,16 @@
-"""What a SETUP proposes and whether it is acceptable (sections 3.1 and 3.2). Nothing is sent or kept here."""
+"""Judge a SETUP: what a client proposes, and what a server accepts (sections 3.1 and 3.2)."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from afflux.core.bucket import Bucket
 from afflux.core.errors import LocalProtocolError, Violation
-from afflux.core.limits import REASONS, Limits
+from afflux.core.limits import Limits
+from afflux.protocols.family.liveness import keepalive_refusal
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.frames import Setup
 from afflux.protocols.rsocket.metadata import COMPOSITE_MIME, OCTET_STREAM
 from afflux.protocols.rsocket.resume import Sessions
 
-__all__ = ["keepalive_bucket", "keepalive_refusal", "lifetime_of", "proposal", "refusal_of"]
-
-_LEAST_INTERVAL = 10
-"Milliseconds between keepalives: a server refuses a SETUP that announces a shorter interval."
+__all__ = ["proposal", "refusal_of"]
 
 
 def proposal(setup: Setup | None, limits: Limits) -> Setup:
@@ -33,7 +28,7 @@ def proposal(setup: Setup | None, limits: Limits) -> Setup:
         )
     if not setup.keepalive_ms or not setup.lifetime_ms:
         raise LocalProtocolError("keepalive and lifetime are above 0", rule="R-17")
-    if refusal := keepalive_refusal(setup.keepalive_ms):
+    if refusal := keepalive_refusal(setup.keepalive_ms, Code.REJECTED_SETUP):
         raise LocalProtocolError(refusal.reason, rule=refusal.rule)
     least = limits.resume_token_bytes[0]
     if setup.token is not None and len(setup.token) < least:
@@ -57,7 +52,7 @@ def refusal_of(
         return Violation(text, rule="R-16", code=Code.INVALID_SETUP)
     if not setup.keepalive_ms or not setup.lifetime_ms:
         return Violation("keepalive and lifetime are above 0", rule="R-17", code=Code.INVALID_SETUP)
-    if refusal := keepalive_refusal(setup.keepalive_ms):
+    if refusal := keepalive_refusal(setup.keepalive_ms, Code.REJECTED_SETUP):
         return refusal
     if setup.token is not None and (refusal := _token_refusal(setup.token, limits, sessions)):
         return refusal
@@ -80,26 +75,3 @@ def _token_refusal(token: bytes, limits: Limits, sessions: Sessions | None) -> V
     elif sessions.full:
         reason, rule = "too many sessions", "resume_sessions"
     return Violation(reason, rule=rule, code=Code.REJECTED_SETUP) if reason else None
-
-
-def keepalive_refusal(interval_ms: int) -> Violation | None:
-    """Why keepalives can not come so often, or None. What is accepted here is served later."""
-    if not 0 < interval_ms < _LEAST_INTERVAL:
-        return None
-    text = f"{REASONS['keepalive_rate']}: a keepalive every {interval_ms} ms; {_LEAST_INTERVAL} ms or more is served"
-    return Violation(text, rule="keepalive_rate", code=Code.REJECTED_SETUP)
-
-
-def keepalive_bucket(setup: Any, lifetime: float, limits: Limits) -> Bucket:
-    """How often keepalives may come on a connection that began with ``setup``: twice as often as announced, and at
-    least as ``keepalive_rate`` says. The burst covers those of one lifetime of the client: it may have sent as many
-    while this side, or the network, stood still."""
-    least, burst = limits.keepalive_rate
-    announced = 1000 / setup.keepalive_ms if setup.keepalive_ms else 0.0
-    return Bucket(max(burst, announced * min(lifetime, limits.peer_lifetime_s[1])), max(least, 2 * announced))
-
-
-def lifetime_of(setup: Setup, limits: Limits) -> float:
-    """Seconds of silence after which a server gives the client up: clamped before it meets arithmetic (KA-04)."""
-    low, high = limits.peer_lifetime_s
-    return max(low, min(high, max(setup.lifetime_ms, 3 * setup.keepalive_ms) / 1000))

@@ -15,10 +15,11 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from hmac import compare_digest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from afflux.core.errors import Violation
 from afflux.core.limits import Limits
+from afflux.protocols.family.states import ConnectionState
 from afflux.protocols.rsocket.frames import (
     Cancel,
     ErrorFrame,
@@ -31,7 +32,8 @@ from afflux.protocols.rsocket.frames import (
 )
 
 if TYPE_CHECKING:
-    from afflux.protocols.rsocket.connection import Connection
+    from afflux.protocols.family.connection import Connection
+    from afflux.protocols.rsocket.resumption import Resumption
 
 __all__ = ["Retained", "Sessions", "counted"]
 
@@ -104,6 +106,10 @@ class Retained:
     def room(self) -> int:
         """Bytes that may still be sent."""
         return self.limit - self.size
+
+    def count(self, block: bytes, start: int, end: int) -> None:
+        """The whole frames in ``block[start:end]`` were received (R-44)."""
+        self.received += counted(block, start, end)
 
     @property
     def report_due(self) -> bool:
@@ -265,35 +271,37 @@ class Sessions:
         """The session of a token. How long it takes tells nothing of the token: digests are compared."""
         wanted = sha256(token).digest()
         session = self._sessions.get(wanted)
-        if session is None or not compare_digest(wanted, session.digest):
+        if session is None or not compare_digest(wanted, _digest(session)):
             return None
         return session
 
     def add(self, session: Connection) -> None:
         """Keep a session. Call crowd_out soon."""
-        self._sessions[session.digest] = session
-        session.weight = 0
+        self._sessions[_digest(session)] = session
+        _part(session).weight = 0
 
     def remove(self, session: Connection) -> None:
         """The session is over."""
-        if session.weight is not None:
-            self._size -= session.weight
-            session.weight = None
-            del self._sessions[session.digest]
-            self._away.pop(session.digest, None)
+        part = _part(session)
+        if part.weight is not None:
+            self._size -= part.weight
+            part.weight = None
+            del self._sessions[_digest(session)]
+            self._away.pop(_digest(session), None)
 
     def away(self, session: Connection) -> None:
         """The session has lost its transport: of all that are away it will be the last to go. Call crowd_out soon."""
-        if session.weight is not None:
-            self._away[session.digest] = session
-            self._away.move_to_end(session.digest)
+        if _part(session).weight is not None:
+            self._away[_digest(session)] = session
+            self._away.move_to_end(_digest(session))
 
     def weigh(self, session: Connection) -> None:
         """A session may hold more than before, or less."""
-        if session.weight is not None:
-            size = session.session_bytes
-            self._size += size - session.weight
-            session.weight = size
+        part = _part(session)
+        if part.weight is not None:
+            size = part.size + session._out.size + session._streams.reassembly.size
+            self._size += size - part.weight
+            part.weight = size
 
     def crowd_out(self) -> list[Connection]:
         """Take out the disconnected sessions beyond ``resume_sessions`` and ``resume_process_bytes``, those that have
@@ -311,7 +319,16 @@ class Sessions:
     def _longest_away(self) -> Connection | None:
         while self._away:
             session = next(iter(self._away.values()))
-            if session.suspended:
+            if session._state is ConnectionState.SUSPENDED:
                 return session
-            del self._away[session.digest]
+            del self._away[_digest(session)]
         return None
+
+
+def _part(session: Connection) -> Resumption:
+    return cast("Resumption", session._resuming)
+
+
+def _digest(session: Connection) -> bytes:
+    """What a session is known by: no one learns its token from it."""
+    return sha256(session.setup.token or b"").digest()

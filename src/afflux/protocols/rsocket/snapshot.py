@@ -13,25 +13,33 @@ from typing import Any, cast
 
 from afflux.core.errors import Violation
 from afflux.core.limits import Limits
+from afflux.protocols.family.handshake import agree
+from afflux.protocols.family.lease import LeasePolicy
+from afflux.protocols.family.liveness import lifetime_of
+from afflux.protocols.family.states import ConnectionState
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.engine import Engine
-from afflux.protocols.rsocket.establishment import lifetime_of
-from afflux.protocols.rsocket.frames import Setup, decode
-from afflux.protocols.rsocket.lease import LeasePolicy
+from afflux.protocols.rsocket.frames import NEXT, Setup, decode
 from afflux.protocols.rsocket.resume import Retained, Sessions
-from afflux.protocols.rsocket.states import ConnectionState
+from afflux.protocols.rsocket.resumption import Resumption, part_of
 
 __all__ = ["lasting", "restore", "retained", "snapshot"]
 
 
 def lasting(engine: Engine) -> bool:
     """Whether there is a session to be kept: it can be resumed, or waits for it."""
-    return engine._retained is not None and (engine.resumable or engine.suspended)
+    session = engine.resumption
+    return (
+        engine._resuming is not None
+        and engine._resuming.retains
+        and session is not None
+        and (session.resumable or session.suspended)
+    )
 
 
 def retained(engine: Engine) -> Retained:
     """The frames that a lasting session keeps for its peer."""
-    return cast("Retained", engine._retained)
+    return cast("Retained", part_of(engine).retained)
 
 
 def snapshot(engine: Engine) -> dict[str, Any]:
@@ -40,7 +48,7 @@ def snapshot(engine: Engine) -> dict[str, Any]:
     farewell = engine._farewell
     return {
         "setup": [engine._client, setup.encode(), engine._out.mtu],
-        "standing": [engine._accepted, None if farewell is None else farewell.reason, engine._peer_draining],
+        "standing": [engine._handshake.accepted, None if farewell is None else farewell.reason, engine._peer_draining],
         "positions": retained(engine).state(),
         "streams": engine._streams.state(),
         "queue": engine._out.state(),
@@ -87,26 +95,28 @@ def restore(
         sessions=sessions,
         extensions=extensions,
     )
+    if engine._resuming is None:
+        engine._resuming = Resumption(sessions)
     if not client:
         engine.setup = setup
-        engine._lifetime = lifetime_of(setup, limits)
-        engine._agree(setup)
+        engine._liveness.lifetime = lifetime_of(setup, limits)
+        agree(engine, setup)
     accepted, farewell, engine._peer_draining = state["standing"]
-    engine._accepted = accepted
+    engine._handshake.accepted = accepted
     if farewell is not None:
         engine._farewell = Violation(farewell, rule="3.1", code=Code.CONNECTION_ERROR)
     retained(engine).restore(state["positions"], blocks)
     streams = engine._streams
-    streams.reassembly.restore(state["partials"], now)
+    streams.reassembly.restore(state["partials"], now, decode)
     streams.restore(state["streams"])
     if unconsumed is not None:
         streams.delivered, streams.objects = unconsumed
-    engine._out.restore(state["queue"])
+    engine._out.restore(state["queue"], (NEXT, b""))
     engine._state = ConnectionState.SUSPENDED
     engine._in.first = False
     engine._in.close()
-    engine._next_keepalive = None
-    engine._away = now - away
+    engine._liveness.next_keepalive = None
+    part_of(engine).away = now - away
     if sessions is not None:
         sessions.add(engine)
         sessions.weigh(engine)

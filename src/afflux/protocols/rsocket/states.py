@@ -1,143 +1,26 @@
-"""The legal next steps of RSocket 1.0, as tables: connections (client, server) and streams (requester, responder).
+"""The transition tables of RSocket 1.0: connections (client, server) and streams (requester, responder).
 
-The engine acts on these tables, the tests walk over every cell, and the reference page draws them. What a step
-*does* is in engine.py and streams.py under the action's name; nothing is decided there that could be written here.
+The engine acts on these tables, the tests visit every cell, and the reference page draws them. States, inputs and
+actions are those of family/states.py.
 
 A stream that only answers (request, stream) is half closed from its start: its requester begins in OUT_DONE and
 its responder in IN_DONE. So one pair of tables serves all interactions, and a channel is the general case.
-Request/response takes one step more in classification, not in the tables: its first item is also its last (R-23).
+Request/response differs in classification alone: its first item is also its last (R-23).
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from afflux.core.machine import Row, Table, same
+from afflux.protocols.family.states import (
+    ConnectionAction,
+    ConnectionInput,
+    ConnectionState,
+    StreamAction,
+    StreamInput,
+    StreamState,
+)
 
-__all__ = [
-    "CLIENT",
-    "REQUESTER",
-    "RESPONDER",
-    "SERVER",
-    "ConnectionAction",
-    "ConnectionInput",
-    "ConnectionState",
-    "StreamAction",
-    "StreamInput",
-    "StreamState",
-]
-
-
-class ConnectionState(IntEnum):
-    """Where a connection stands."""
-
-    START = 0
-    SETUP_SENT = 1
-    WAIT_FIRST = 2
-    DECIDING = 3
-    OPEN = 4
-    DRAINING = 5
-    CLOSED = 6
-    SUSPENDED = 7
-    "The transport is gone, the session is not."
-    RESUME_SENT = 8
-    "A client on a new transport: nothing more is said before the answer (R-45)."
-    RESUMING = 9
-    "A newcomer at a server that wants to go on with a session: its owner decides."
-
-
-class ConnectionInput(IntEnum):
-    """What can happen to a connection."""
-
-    SETUP = 0
-    RESUME = 1
-    RESUME_OK = 2
-    LEASE = 3
-    KEEPALIVE = 4
-    METADATA_PUSH = 5
-    ERROR_SETUP = 6
-    ERROR_CLOSE = 7
-    ERROR_OTHER = 8
-    EXT = 9
-    REQUEST = 10
-    STREAM_FRAME = 11
-    APP_START = 12
-    APP_ACCEPT = 13
-    APP_REFUSE = 14
-    APP_DRAIN = 15
-    APP_CLOSE = 16
-    LAST_STREAM_ENDED = 17
-    SILENT = 18
-    LOST = 19
-    ERROR_RESUME = 20
-    "ERROR[REJECTED_RESUME]."
-    SUSPEND = 21
-    "The transport is lost, and the session can be resumed."
-    APP_RESUME = 22
-    "There is a new transport (client); the newcomer's positions fit (server)."
-    APP_HAND_OVER = 23
-    "The newcomer's transport goes to the session that it asked for."
-    SESSION_OVER = 24
-    "Nobody came back in time."
-    ERROR_UNHEARD = 25
-    "ERROR[REJECTED_RESUME] to a client that has heard nothing from its server yet."
-    APP_ANEW = 26
-    "There is a new transport, for a client that begins anew."
-
-
-class ConnectionAction(IntEnum):
-    """What the engine does about it."""
-
-    IGNORE = 0
-    "Drop the frame and charge 10 glitch tokens."
-    SEND_SETUP = 1
-    JUDGE_SETUP = 2
-    "Check a SETUP; the result is APP_ACCEPT, APP_REFUSE or waiting for the application."
-    ESTABLISH = 3
-    "Tell the application that the connection may be used, then treat the same input again."
-    REFUSE_FIRST = 4
-    "The first frame is not a SETUP: ERROR[INVALID_SETUP]."
-    REFUSE_RESUME = 5
-    REFUSE_SETUP = 6
-    SETUP_FAILED = 7
-    "The peer refused us."
-    FAIL = 8
-    "The peer broke the connection off with an error."
-    ABORT = 9
-    "This side ends it at once: ERROR[CONNECTION_ERROR]."
-    ECHO = 10
-    PUSH = 11
-    PEER_DRAINS = 12
-    DRAIN = 13
-    FINISH = 14
-    "Everything has ended in order: close."
-    REQUEST = 15
-    "A request goes to the streams."
-    REJECT = 16
-    "A request while draining: ERROR[REJECTED]."
-    STREAM_FRAME = 17
-    EXTENSION = 18
-    EXPIRE = 19
-    LOSE = 20
-    NOTHING = 21
-    "The application asked for what is already so."
-    LEASE = 22
-    "The peer grants requests."
-    SUSPEND = 23
-    "Keep streams and what was sent; wait for a new transport."
-    SEND_RESUME = 24
-    RESUMED = 25
-    "RESUME_OK: check its position, repeat what the peer has not got."
-    RESUME_BROKEN = 26
-    "Something else than an answer: ERROR[CONNECTION_ERROR], and try once more."
-    JUDGE_RESUME = 27
-    "Check a RESUME and find its session."
-    SEND_RESUME_OK = 28
-    "Answer, and repeat what the peer has not got."
-    HAND_OVER = 29
-    FORGET_SESSION = 30
-    "Fail what was sent, keep what was not, and begin anew on the next transport."
-
+__all__ = ["CLIENT", "REQUESTER", "RESPONDER", "SERVER"]
 
 _S, _I, _A = ConnectionState, ConnectionInput, ConnectionAction
 _LIVE = (_S.OPEN, _S.DRAINING)
@@ -267,71 +150,6 @@ SERVER = Table(
     otherwise=(_A.IGNORE, "R-32"),
 )
 "Rows of section 3.2 of the specification supplement. DECIDING and RESUMING are the application's moments."
-
-
-class StreamState(IntEnum):
-    """Where a stream stands. OUT is what this side sends, IN is what it receives."""
-
-    IDLE = 0
-    OPEN = 1
-    OUT_DONE = 2
-    IN_DONE = 3
-    CLOSED = 4
-
-
-class StreamInput(IntEnum):
-    """What can happen to a stream."""
-
-    ITEM = 0
-    ITEM_LAST = 1
-    COMPLETE = 2
-    EMPTY = 3
-    ITEM_EXCESS = 4
-    REQUEST = 5
-    REQUEST_N = 6
-    REQUEST_N_ZERO = 7
-    CANCEL = 8
-    ERROR = 9
-    TOO_BIG = 10
-    "Reassembly reached a limit."
-    MALFORMED = 11
-    "Reassembly met metadata after data (R-34)."
-    APP_OPEN = 12
-    APP_OPEN_LAST = 13
-    APP_ITEM = 14
-    APP_COMPLETE = 15
-    APP_FAIL = 16
-    APP_CANCEL = 17
-
-
-class StreamAction(IntEnum):
-    """What the engine does about it."""
-
-    IGNORE = 0
-    "Drop the frame and charge 10 glitch tokens."
-    RACE = 1
-    "Drop the frame; both sides may be right, so it costs nothing."
-    OPEN = 2
-    DELIVER = 3
-    COMPLETE_IN = 4
-    EXCESS = 5
-    GRANT = 6
-    ZERO = 7
-    "A credit of zero: ERROR[INVALID]."
-    STOP_OUT = 8
-    "The peer wants nothing more from this side."
-    END_CANCELED = 9
-    "The peer cancels the whole stream."
-    END_FAILED = 10
-    REFUSE_BIG = 11
-    REFUSE_MALFORMED = 12
-    SEND = 13
-    SEND_COMPLETE = 14
-    SEND_ERROR = 15
-    SEND_CANCEL = 16
-    NOTHING = 17
-    "The stream has moved on: the application's wish came too late and harms nobody."
-
 
 _T, _N, _D = StreamState, StreamInput, StreamAction
 _ANY = (_T.OPEN, _T.OUT_DONE, _T.IN_DONE)

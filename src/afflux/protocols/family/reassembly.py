@@ -1,4 +1,4 @@
-"""Payloads that arrive in fragments, put together within limits (section 3.6 of the specification supplement).
+"""Put together the payloads that arrive in fragments, within limits (section 3.6 of the specification supplement).
 
 Theory of operation. Pieces are listed, and joined at the end: a payload is in memory twice then. One that has grown to
 4 MiB goes on in one ``BytesIO``, the only way in Python to a bytes object that grows in place: ``getvalue`` hands over
@@ -10,24 +10,17 @@ its receiver half as much then.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import BytesIO
-from typing import Any, cast
+from typing import Any
 
 from afflux.core.errors import Consequence, Violation
 from afflux.core.limits import Limits
 from afflux.core.pages import ask_for_large_pages
 from afflux.core.payload import Payload
-from afflux.protocols.rsocket.frames import (
-    PayloadFrame,
-    RequestChannel,
-    RequestFnf,
-    RequestResponse,
-    RequestStream,
-    decode,
-)
 
-__all__ = ["Partial", "Reassembly", "RequestFrame"]
+__all__ = ["Partial", "Reassembly"]
 
 _GROWS = 0x400000
 "Bytes from which a payload is put together in place."
@@ -35,14 +28,12 @@ _LEAST_SPACE, _MOST_SPACE = 0x2200000, 0x40000000
 """What it is given then, by the largest payload that may be: more than the C library keeps for itself (32 MiB), because
 of what it keeps it clears each byte, and at most 1 GiB. It is address space, not memory."""
 
-RequestFrame = RequestResponse | RequestFnf | RequestStream | RequestChannel
-
 
 @dataclass(slots=True)
 class Partial:
     """A payload whose last fragment has not come."""
 
-    request: RequestFrame | None
+    request: Any
     "The request frame that began it, or None for an item of a live stream."
     since: float
     "When its first fragment arrived, in the caller's seconds."
@@ -59,15 +50,15 @@ class Partial:
     small: int = 0
     "Non-last fragments below the smallest useful size."
 
-    def add(self, frame: RequestFrame | PayloadFrame) -> None:
+    def add(self, frame: Any, rule: str) -> None:
         """Append what a fragment carries; inside a sequence it may have neither N nor C (D-4).
 
         Raises:
-            Violation: metadata after data has begun (R-34).
+            Violation: metadata after data has begun, against ``rule``.
         """
         if frame.metadata is not None:
             if self.data or self.grown is not None:
-                raise Violation("metadata after data has begun", rule="R-34", consequence=Consequence.END_STREAM)
+                raise Violation("metadata after data has begun", rule=rule, consequence=Consequence.END_STREAM)
             if self.metadata is None:
                 self.metadata = []
             self.metadata.append(frame.metadata)
@@ -109,16 +100,18 @@ class Partial:
 class Reassembly:
     """The unfinished payloads of one connection, oldest first."""
 
-    __slots__ = ("_limits", "partials", "size")
+    __slots__ = ("_limits", "_rule", "partials", "size")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, rule: str) -> None:
         self._limits = limits
+        self._rule = rule
+        "By which metadata comes before data."
         self.partials: dict[int, Partial] = {}
         "By stream, oldest first. Look into it; change it with the methods."
         self.size = 0
         "Bytes held, with the fixed overhead of each fragment."
 
-    def request(self, stream: int) -> RequestFrame | None:
+    def request(self, stream: int) -> Any:
         """The request frame that began a stream's unfinished payload; None for an item, or when there is none."""
         partial = self.partials.get(stream)
         return None if partial is None else partial.request
@@ -145,7 +138,7 @@ class Reassembly:
         self.partials.clear()
         self.size = 0
 
-    def begin(self, stream: int, request: RequestFrame | None, now: float) -> Partial:
+    def begin(self, stream: int, request: Any, now: float) -> Partial:
         """Start collecting.
 
         Raises:
@@ -156,7 +149,7 @@ class Reassembly:
         partial = self.partials[stream] = Partial(request, now, most=self._limits.payload_bytes)
         return partial
 
-    def add(self, stream: int, frame: RequestFrame | PayloadFrame, last: bool, room: int) -> Partial | None:
+    def add(self, stream: int, frame: Any, last: bool, room: int) -> Partial | None:
         """Append a fragment; return the whole once ``last``. ``room`` is what the connection's budget still has.
 
         Raises:
@@ -165,7 +158,7 @@ class Reassembly:
         partial = self.partials[stream]
         before = self._cost(partial)
         try:
-            partial.add(frame)
+            partial.add(frame, self._rule)
             if partial.size > self._limits.payload_bytes:
                 raise _reached("payload-too-large", "payload_bytes")
             if partial.fragments > self._limits.fragments:
@@ -205,10 +198,10 @@ class Reassembly:
             for stream, partial in self.partials.items()
         ]
 
-    def restore(self, state: list[list[Any]], now: float) -> None:
-        """Go on from a state; the time for the rest begins ``now``."""
+    def restore(self, state: list[list[Any]], now: float, decode: Callable[[bytes], Any]) -> None:
+        """Continue from a state; the time for the rest begins ``now``. ``decode`` reads a request frame."""
         for stream, request, fragments, small, metadata, data in state:
-            partial = Partial(None if request is None else cast("RequestFrame", decode(request)), now)
+            partial = Partial(None if request is None else decode(request), now)
             partial.most = self._limits.payload_bytes
             partial.fragments, partial.small = fragments, small
             partial.metadata = None if metadata is None else [metadata]

@@ -1,4 +1,4 @@
-"""Frames for streams that are over: which are a legal race, and what the others cost. No stream is changed here.
+"""Judge frames for streams that are over: which are a legal race, and what the others cost.
 
 Theory of operation. Three endings leave different frames under way:
 
@@ -20,14 +20,15 @@ nothing is under way for so long. Full tables take 200 KiB, which is much for a 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from afflux.core.ids import Tombstones
 from afflux.core.limits import Limits
 
 __all__ = ["LateFrame", "LateFrames"]
 
-LateFrame = Literal["PAYLOAD", "REQUEST_N", "CANCEL", "ERROR"]
+LateFrame = str
+"The name of a frame, such as REQUEST_N."
 
 _LATE_CANCELS = 16
 "Cancels that may cross the end of one stream; one is enough, more harm nobody."
@@ -121,11 +122,11 @@ class LateFrames:
         """Whether a stream of this id has ended a moment ago, in another way than by an answer."""
         return id in self._given_up or id in self._ended
 
-    def look(self, now: float, seconds: float) -> None:
-        """Time passes. Forget all endings when there was none for so many seconds; call it now and then."""
+    def forget_ended(self, now: float, idle_s: float) -> None:
+        """Forget all endings when no stream has ended for ``idle_s`` seconds. Called from time to time."""
         if self._fresh:
             self._fresh, self._since = False, now
-        elif now - self._since >= seconds:
+        elif now - self._since >= idle_s:
             self._given_up.clear()
             self._ended.clear()
             self._tails.clear()

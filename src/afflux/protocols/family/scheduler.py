@@ -1,33 +1,33 @@
-"""The streams that have something to send, and whose turn it is. What they send is outbound.py's and fragments.py's.
+"""Schedule the streams of one connection by deficit round robin. Frames are encoded in outbound.py and fragments.py.
 
-Theory of operation. Streams with something queued stand in a row. The first takes its turn: it sends until its share
-of bytes is used, and goes to the end of the row if more is left. Frames are never torn, so it may take more than its
-share; then it owes that, and passes the turns in which it makes up for it. It does so even when nothing is left: or
-who sends large items one by one would get more than who sends small ones all the time. Who is alone in the row owes
-nothing. So in any window in which two streams always have something queued, what the one gets differs from what the
-other gets by no more than a share and the longest piece of each: 64 KiB and an item for frames, the MTU for
-fragments.
+Theory of operation. Streams with something queued stand in a row. The first sends until its quantum of bytes is used,
+and goes to the end of the row if more is left. Frames are never split, so a stream may exceed its quantum; then it
+skips turns until the deficit is repaid, even when nothing is left to send: otherwise a stream of single large items
+would get more than a steady stream of small ones. A stream that is alone in the row has no deficit. So in any window
+in which two streams always have something queued, what they get differs by no more than a quantum and the longest
+piece of each: 64 KiB and an item for frames, the MTU for fragments.
 
-Large payloads are begun only as long as all that are begun are ``_TOGETHER`` bytes, or one: the peer has to put each
-together in memory, and refuses what is too much for it. Who is held back by that passes its turns. Requests are not,
-for they leave in order; there are never more of them than there was room for.
+Large payloads are begun only while all that are begun are ``_TOGETHER`` bytes or fewer, or one: the peer has to put
+each together in memory, and refuses what is too much for it. A stream that waits for that skips its turns. Requests do
+not wait, because they leave in order; there are never more of them than there was room for.
 
-What is worth a turn of the application's loop, and not only one of the row, is said by ``yields``: streams that make
-their items as they are sent have nothing queued yet when one that has much queued could already go on.
+``should_yield`` extends this to the turns of the application's loop: a stream that makes its items as they are sent has
+nothing queued yet when another with a long queue could already send more.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, cast
+from typing import cast
 
-from afflux.protocols.rsocket.fragments import Fragments, Whole
-from afflux.protocols.rsocket.frames import RequestN
+from afflux.core.limits import Limits
+from afflux.protocols.family.fragments import Fragments, Whole
+from afflux.protocols.family.layout import Layout
 
-__all__ = ["SHARE", "Entry", "Turns"]
+__all__ = ["SHARE", "Entry", "Scheduler"]
 
 SHARE = 0x4000
-"Bytes that a turn is worth."
+"Bytes per turn: the quantum."
 
 Entry = bytes | Whole | Fragments
 "A frame, whole frames, or a payload to be cut."
@@ -37,16 +37,16 @@ _CLEARED = 64
 _LOOKED_AT = 64
 _PACE = 0x10000
 _POLITE = 64
-"So many milliseconds after others have last sent something worth it, whoever owes does not take what they leave."
+"Milliseconds after another stream's last substantial send during which a stream in deficit may not use idle capacity."
 _LEAST_SHARE = 0x400
-"Bytes that a turn of who is being cut is worth, however many wait."
+"The least quantum of a stream whose payload is being cut, however many others wait."
 _TOGETHER = 0x400000
 "Bytes of large payloads, other than requests, that are begun and not sent whole: half of what a peer may hold."
 _BUSY = 0x400
-"Bytes in one turn that are worth it: more than a grant of credit, an answer, a keepalive."
+"Smallest burst that marks a stream active: more than a grant of credit, an answer, a keepalive."
 
 
-class Turns:  # long: what goes in, what comes out, who may add more, and a snapshot
+class Scheduler:
     """The queues of one connection's streams."""
 
     __slots__ = (
@@ -64,10 +64,14 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         "_shares",
         "frames",
         "large",
+        "layout",
+        "limits",
         "size",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, layout: Layout, limits: Limits) -> None:
+        self.layout = layout
+        self.limits = limits
         self.size = 0
         "Bytes waiting, of payloads still to be cut as well."
         self.frames = 0
@@ -124,7 +128,7 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         entries = queue if isinstance(queue, deque) else () if queue is None else (queue,)
         place = 0
         for entry in entries:
-            if not isinstance(entry, bytes) or entry[7] >> 2 != RequestN.TYPE:
+            if not isinstance(entry, bytes) or not self.layout.is_grant(entry):
                 break
             place += 1
         if place == len(entries) or not isinstance(entry := entries[place], Fragments) or entry.asks:
@@ -160,7 +164,7 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
                     self.size += len(first) - before
                     kept.append(first)
                     continue
-            elif not cut or (credit and isinstance(entry, bytes) and entry[7] >> 2 == RequestN.TYPE):
+            elif not cut or (credit and isinstance(entry, bytes) and self.layout.is_grant(entry)):
                 kept.append(entry)
                 continue
             self.size -= len(entry) if isinstance(entry, bytes) else entry.size
@@ -193,7 +197,7 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         self._begun.clear()
         self._over = self._fragments = self.large = self._begun_bytes = 0
 
-    # -- who may add more -------------------------------------------------------------------------------------
+    # -- which streams may add more ---------------------------------------------------------------------------
 
     def behind(self, stream: int) -> bool:
         """Whether the stream still has something queued. If so, ``caught_up`` will tell when that is over."""
@@ -208,6 +212,15 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
             return []
         streams, self._caught_up = self._caught_up, []
         return streams
+
+    def room_beside(self, unsent: int) -> int:
+        """The room for payloads that are not large. One of these may exceed the high-water mark; what it still has to
+        send takes no room from others, which would stand still until it is gone. All together stays within that mark
+        and a payload."""
+        limits = self.limits
+        if self.frames >= limits.outbound_high_frames:
+            return 0
+        return max(0, limits.outbound_high_bytes - self.size + min(self.large, limits.payload_bytes) - unsent)
 
     def crowd(self, waiting: int) -> None:
         """So many streams would send something now, if there was room for it: who is being cut does not get their share
@@ -276,7 +289,7 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
             self._shares.pop(stream, None)
             share = most
         else:
-            share = self._shares.get(stream, 0) + self._worth(stream)
+            share = self._shares.get(stream, 0) + (self._cut_share if self._is_cut(stream) else SHARE)
         moved, held = 0, False
         while queue and moved < most and moved < share and not (held := self._is_held(stream)):
             if isinstance(queue, deque):
@@ -300,10 +313,6 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         else:
             self._shares[stream] = share - moved - SHARE  # the limit is reached: its turn goes on
         return moved
-
-    def _worth(self, stream: int) -> int:
-        """Bytes that a turn of the stream is worth."""
-        return self._cut_share if self._is_cut(stream) else SHARE
 
     def _is_cut(self, stream: int) -> bool:
         """Whether what the stream sends now is a payload in fragments."""
@@ -365,33 +374,3 @@ class Turns:  # long: what goes in, what comes out, who may add more, and a snap
         if self._over == len(row) or (self._over >= _CLEARED and self._over * 2 > len(row)):
             del row[: self._over]
             self._over = 0
-
-    # -- a snapshot -------------------------------------------------------------------------------------------
-
-    def queues(self) -> list[list[Any]]:
-        """What ``requeue`` takes, in the order of the row. Who owes what is forgotten."""
-        state: list[list[Any]] = []
-        for stream in self._row[self._over :]:
-            queue = self._queues[stream]
-            entries: list[Any] = []
-            for entry in queue if isinstance(queue, deque) else (queue,):
-                if isinstance(entry, bytes):
-                    entries.append(entry)
-                elif isinstance(entry, Whole):
-                    entries.append([b"".join(entry.chunks), entry.frames])
-                else:
-                    entries.append(entry.state())
-            state.append([stream, entries])
-        return state
-
-    def requeue(self, state: list[list[Any]]) -> None:
-        """Put back what ``queues`` gave."""
-        for stream, entries in state:
-            for entry in entries:
-                if isinstance(entry, bytes):
-                    self.queue(stream, entry, len(entry), 1)
-                elif len(entry) == 2:
-                    data, frames = entry
-                    self.queue(stream, Whole((data,), frames, len(data)), len(data), frames)
-                else:
-                    self.queue_payload(stream, Fragments.of_state(entry))

@@ -1,0 +1,329 @@
+"""Run one end of a connection: pass bytes, time and calls to the parts, and hand over their events.
+
+Rules this module keeps:
+
+1. Good frames before a bad one are delivered first; a broken rule becomes the ERROR frame it asks for and a final
+   Closed event.
+2. A length is judged as soon as it can be read, before anything is allocated for it.
+3. Nothing is kept or served before SETUP is accepted (R-11, HS-16).
+4. Ignoring a frame is charged (DR-1): the glitch bucket bounds what it can cost.
+5. A session that can be resumed ends with its last frame or its time, never with its transport (section 3.1).
+
+The parts, with a sentence each: the handshake agrees on how the connection is to be (handshake.py); liveness keeps the
+peer informed and gives up a silent one (liveness.py); streams is the table of streams (streams.py, with arrivals.py,
+verbs.py and steps.py); the outbound queue encodes frames and schedules streams (outbound.py, scheduler.py); inbound
+parses (inbound.py), with reassembly. Resumption, leases and extensions are a part or None.
+
+No part refers to the connection: the functions of the parts are given it. So an engine has no reference cycles, and is
+freed as soon as its driver drops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Any, ClassVar, Literal
+
+from afflux.core import engine as contract
+from afflux.core.errors import LimitExceeded, LocalProtocolError, Violation
+from afflux.core.events import Event
+from afflux.core.frame import UnknownFrame, trailing
+from afflux.core.limits import Limits
+from afflux.protocols.family import endings, liveness
+from afflux.protocols.family.extensions import Extending
+from afflux.protocols.family.handshake import Handshake, start
+from afflux.protocols.family.inbound import Inbound
+from afflux.protocols.family.lease import LeasePolicy
+from afflux.protocols.family.leases import Leasing
+from afflux.protocols.family.liveness import Liveness
+from afflux.protocols.family.member import Member
+from afflux.protocols.family.outbound import Outbound
+from afflux.protocols.family.passes import Pass
+from afflux.protocols.family.resuming import Resuming
+from afflux.protocols.family.states import ConnectionAction, ConnectionInput, ConnectionState
+from afflux.protocols.family.streams import Streams
+from afflux.protocols.family.verbs import MAX_N
+
+__all__ = ["DEFAULT_MTU", "Connection"]
+
+DEFAULT_MTU = 0x20000
+"Bytes a frame may have before its payload is cut: 128 KiB, the quantum of fairness between streams."
+_MIN_MTU = 64  # I-2
+
+_I = ConnectionInput
+# Members of an enum are slow to look up: those that every pass needs are looked up once.
+_SETUP_SENT, _OPEN = ConnectionState.SETUP_SENT, ConnectionState.OPEN
+_DRAINING, _CLOSED = ConnectionState.DRAINING, ConnectionState.CLOSED
+_SUSPENDED, _WAIT_FIRST = ConnectionState.SUSPENDED, ConnectionState.WAIT_FIRST
+_ESTABLISH = ConnectionAction.ESTABLISH
+
+
+class Connection:
+    """One end of a connection: its parts, and what a driver calls. engine.py adds what the application calls."""
+
+    # Slots, here and in the parts: a server has 10,000 of them, most of them idle (docs/how-to/many.md).
+    __slots__ = (
+        "_client",
+        "_farewell",
+        "_full",
+        "_handshake",
+        "_in",
+        "_known",
+        "_liveness",
+        "_most_queued",
+        "_out",
+        "_pass",
+        "_peer_draining",
+        "_resuming",
+        "_state",
+        "_streams",
+        "_table",
+        "limits",
+        "member",
+        "setup",
+    )
+
+    byte_sessions: ClassVar[None] = None
+    most_credit: ClassVar[int] = MAX_N
+
+    def __init__(
+        self,
+        member: Member,
+        role: Literal["client", "server"],
+        *,
+        setup: Any,
+        limits: Limits | None,
+        decide: bool,
+        now: float,
+        mtu: int,
+        lease: LeasePolicy | None,
+        extensions: Container[int],
+        resuming: Resuming | None = None,
+    ) -> None:
+        if mtu < _MIN_MTU:
+            raise LocalProtocolError(f"an MTU is {_MIN_MTU} bytes or more, not {mtu}", rule="FG-22")
+        self.limits = limits = limits or Limits.server()
+        self.member = member
+        self._client = role == "client"
+        self._table = member.client if self._client else member.server
+        self._state = self._table.start
+        self._pass = Pass(limits, now)
+        self._out = Outbound(member.layout, limits, max(_MIN_MTU, min(mtu, limits.frame_bytes)))
+        self._streams = Streams(member, self._client, self._pass, self._out)
+        self._in = Inbound(self._streams, first=not self._client)
+        self._handshake = Handshake(decide, lease, now)
+        self._liveness = Liveness(now)
+        self._resuming = resuming
+        self._known = extensions
+        self._full = False
+        "At the last look this side could take no more input: the peer's time stands still meanwhile."
+        self._most_queued = limits.outbound_high_bytes + limits.payload_bytes
+        self._farewell: Violation | None = None
+        "This side drains, for this reason."
+        self._peer_draining = False
+        self.setup: Any = None
+        "The SETUP of this connection, sent or received; None at a server before it came."
+        if self._client:
+            start(self, setup)
+
+    # -- abilities --------------------------------------------------------------------------------------------
+
+    @property
+    def scheduler(self) -> contract.Scheduler:
+        """Shares the connection among streams."""
+        return self._out
+
+    @property
+    def resumption(self) -> contract.Resumption | None:
+        """The session that can outlive its transport."""
+        return None if self._resuming is None else self._resuming.ability(self)
+
+    @property
+    def leases(self) -> contract.Leases | None:
+        """The leases that both sides obey; None when they have not agreed on any."""
+        leases = self._streams.leases
+        return None if leases is None else Leasing(self, leases)
+
+    @property
+    def extensions(self) -> contract.Extensions:
+        """Sends EXT."""
+        return Extending(self)
+
+    # -- the driver's side ------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
+        """Take bytes that arrived at ``now``; return what they mean."""
+        if self._state is _CLOSED or self._state is _SUSPENDED:
+            return []
+        if self._full:
+            liveness.hold(self, now)
+        self._pass.now = self._liveness.heard = now
+        events = self.run(self._receive, data)
+        self._full = not self.wants_read
+        return events
+
+    def _receive(self, data: bytes | memoryview) -> None:
+        self._in.receive(data, self.frame)
+        if self._resuming is not None:
+            self._resuming.report(self)
+
+    def receive_eof(self, now: float) -> list[Event]:
+        """The transport ended."""
+        self._pass.now = now
+        if self._state is _DRAINING and not self._streams.live:
+            return self.run(self.step, _I.LAST_STREAM_ENDED, None)
+        return self.run(endings.lose_transport, self, _I.LOST)
+
+    def tick(self, now: float) -> list[Event]:
+        """Time passed: send a keepalive, give up a silent peer or a frame that never ends."""
+        if self._state is _CLOSED:
+            return []
+        self._pass.now = now
+        full = not self.wants_read
+        if full or self._full:
+            liveness.hold(self, now)
+        self._full = full
+        return self.run(liveness.tick, self, now)
+
+    @property
+    def deadline(self) -> float | None:
+        """When tick is next wanted."""
+        if self._state is _CLOSED:
+            return None
+        if self._streams.untold or (self._state is _DRAINING and not self._streams.live):
+            return self._pass.now  # a call has ended a stream, or the last one: tick reports it
+        return liveness.due(self)
+
+    def outgoing(self, limit: int = 0x10000) -> bytes:
+        """Bytes to write now."""
+        self._liveness.echoes = 0  # frames of stream 0 leave first, all of them
+        data = self._out.take(limit)
+        if self._resuming is not None:
+            self._resuming.weigh(self)
+        return data
+
+    @property
+    def queued(self) -> int:
+        """Bytes waiting for outgoing."""
+        return self._out.waiting
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that this end holds."""
+        held = self._out.size + len(self._in.buffer.held) + self._streams.held()
+        return held if self._resuming is None else held + self._resuming.size
+
+    @property
+    def wants_read(self) -> bool:
+        """False while more input could not be taken within the limits.
+
+        ``room`` ends at the high-water mark, and one payload may exceed it; reading ends a payload later. So a peer
+        that keeps to its room always reads, and two ends full of large payloads do not wait for each other forever.
+        """
+        limits = self.limits
+        if self._in.held and self._in.pending >= limits.first_frame_bytes:
+            return False
+        streams = self._streams
+        if len(streams.handlers) > streams.work.many:
+            return False
+        delivered = streams.delivered + streams.objects * limits.object_overhead_bytes
+        if delivered and delivered + streams.reassembly.size > limits.connection_bytes:
+            return False
+        return (
+            self._out.size <= self._most_queued
+            and self._out.frames < limits.outbound_high_frames + limits.control_replies
+            and self._liveness.echoes < limits.keepalive_echoes
+        )
+
+    @property
+    def closed(self) -> bool:
+        """True once Closed was returned."""
+        return self._state is _CLOSED
+
+    def room(self, unsent: int) -> int:
+        """Bytes that may still be queued, 0 when there are too many frames."""
+        if self._out.frames >= self.limits.outbound_high_frames:
+            return 0
+        return max(0, self.limits.outbound_high_bytes - self._out.size - unsent)
+
+    # -- one pass ---------------------------------------------------------------------------------------------
+
+    def run(self, work: Callable[..., None], *arguments: Any) -> list[Event]:
+        """Do one piece of work and return its events; a violation ends the connection (never raises)."""
+        events: list[Event] = []
+        self._pass.events = events
+        try:
+            work(*arguments)
+        except Violation as violation:
+            if self._resuming is None or not self._resuming.broken(self, violation):
+                endings.break_off(self, violation)
+        if self._state is _DRAINING and not self._streams.live:
+            self.step(_I.LAST_STREAM_ENDED, None)
+        if self._resuming is not None:
+            self._resuming.weigh(self)
+        self._pass.events = []  # what was delivered is not kept alive
+        if untold := self._streams.untold:
+            events[:0] = untold.values()
+            untold.clear()
+        return events
+
+    def step(self, input: ConnectionInput, argument: Any) -> None:
+        """Apply one input to the connection."""
+        step = self._table.steps[self._state][input]
+        before, self._state = self._state, step.next
+        self.member.actions[step.action](self, argument)
+        if step.action is _ESTABLISH and before is _SETUP_SENT:
+            self.step(input, argument)
+
+    def frame(self, block: bytes, start: int, end: int) -> None:
+        """Decode one frame and treat it."""
+        member = self.member
+        try:
+            frame = member.quirks.decode(block, start, end)
+        except UnknownFrame as unknown:
+            if self._state is _WAIT_FIRST:
+                raise endings.not_setup(self) from None
+            if not unknown.ignorable:
+                raise
+            self._pass.charge(1, unknown.stream, member.rules.extension, unknown.reason)
+            return
+        except Violation as violation:
+            member.quirks.malformed(self, block, start, violation)
+            return
+        if not frame.OPEN_ENDED and trailing(frame, start, end):
+            self._pass.charge(1, frame.stream, "FR-21", "bytes after the end of the frame")
+        input = member.inputs.get(type(frame))
+        if input is None:
+            input = member.on_zero.get(type(frame))
+            if input is None:
+                input = member.quirks.classify(self, frame)
+            elif frame.stream and self._state is not _WAIT_FIRST:
+                self._pass.charge(10, frame.stream, member.rules.zero, f"{type(frame).__name__} on a stream")
+                return
+        self.step(input, frame)
+
+    def ignore(self, frame: Any) -> None:
+        """A frame that the connection's state does not allow."""
+        reason = f"a frame that makes no sense in {self._state.name}"
+        self._pass.charge(10, frame.stream, self.member.rules.senseless, reason)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection is established and has a transport."""
+        return self._state is _OPEN or self._state is _DRAINING
+
+    @property
+    def may_send(self) -> bool:
+        """Whether frames of stream 0 may be queued."""
+        return self.is_open or self._state is _SETUP_SENT
+
+    @property
+    def standing(self) -> str:
+        """The connection's state, in words."""
+        return self._state.name.lower()
+
+    def check_metadata(self, metadata: bytes) -> None:
+        """Raise LimitExceeded for more than a peer takes: this side obeys its own bounds (rule 9 of docs/limits)."""
+        most = self.limits.connection_metadata_bytes
+        if len(metadata) > most:
+            text = f"{len(metadata)} bytes of metadata: a peer takes {most}"
+            raise LimitExceeded(text, stream=0, rule="metadata-too-large")

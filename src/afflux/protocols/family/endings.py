@@ -1,0 +1,147 @@
+"""End a connection: drain, close, break off, lose the transport. Each live stream gets its one error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from afflux.core.errors import ConnectionClosed, Consequence, Error, RemoteProtocolError, Violation
+from afflux.core.events import Closed, Draining
+from afflux.core.limits import explained
+from afflux.core.texts import cut
+from afflux.protocols.family.states import ConnectionInput, ConnectionState
+
+if TYPE_CHECKING:
+    from afflux.protocols.family.connection import Connection
+
+__all__ = [
+    "abort",
+    "break_off",
+    "drain",
+    "end",
+    "expire",
+    "fail",
+    "finish",
+    "lose",
+    "lose_transport",
+    "not_setup",
+    "nothing",
+    "peer_drains",
+    "send_error",
+    "words",
+]
+
+_CLOSED = ConnectionState.CLOSED
+
+
+def not_setup(connection: Connection) -> Violation:
+    """The first frame is not SETUP."""
+    member = connection.member
+    return Violation("the first frame is not a SETUP", rule=member.rules.first, code=member.codes.Code.INVALID_SETUP)
+
+
+def words(connection: Connection, text: str) -> bytes:
+    """A text for the peer."""
+    return cut(text, connection.limits.error_text_bytes[0]).encode()
+
+
+def send_error(connection: Connection, code: int, text: str) -> None:
+    """Queue ERROR on stream 0."""
+    connection._out.control(connection.member.quirks.error(0, code, words(connection, text)))
+
+
+def end(connection: Connection, error: Error, code: int | None = None, text: bytes = b"") -> None:
+    """Fail every stream once, report why to the peer if there is a code for it, and close."""
+    connection._state = _CLOSED
+    _over(connection)
+    connection._streams.fail_all(error)
+    if code is not None:
+        connection._out.control(connection.member.quirks.error(0, code, text))
+    connection._pass.events.append(Closed(error))
+
+
+def _over(connection: Connection) -> None:
+    connection._liveness.next_keepalive = None
+    connection._in.close()
+    connection._out.retained = None  # nothing will go again: a full store does not delay the last frames
+    if connection._resuming is not None:
+        connection._resuming.over(connection)
+
+
+def break_off(connection: Connection, violation: Violation) -> None:
+    """The peer broke a rule: report which, close."""
+    code = violation.code or connection.member.codes.Code.CONNECTION_ERROR
+    error: Error = RemoteProtocolError(violation.reason, code=code, stream=0, rule=violation.rule)
+    if violation.consequence is Consequence.REFUSE_SETUP:
+        error = ConnectionClosed(violation.reason, code=code, rule=violation.rule)
+    end(connection, error, code, words(connection, explained(connection.limits, violation.reason)))
+
+
+def lose_transport(connection: Connection, otherwise: ConnectionInput) -> None:
+    """The transport is gone: the session waits, if it can."""
+    resuming = connection._resuming
+    resumable = resuming is not None and resuming.resumable(connection)
+    connection.step(ConnectionInput.SUSPEND if resumable else otherwise, None)
+
+
+# -- actions of the connection tables -------------------------------------------------------------------------
+
+
+def nothing(connection: Connection, argument: Any) -> None:
+    """No-op: already in this state."""
+
+
+def expire(connection: Connection, argument: Any) -> None:
+    """The peer was silent for too long."""
+    text = f"keepalive-timeout: nothing heard for {connection._liveness.lifetime:g} s"
+    send_error(connection, connection.member.codes.Code.CONNECTION_ERROR, "keepalive-timeout")
+    end(connection, ConnectionClosed(text, rule=connection.member.rules.silence))
+
+
+def lose(connection: Connection, argument: Any) -> None:
+    """The transport is gone, for good."""
+    text = "the peer closed the connection"
+    if connection._resuming is not None and connection._resuming.away is not None:
+        text = f"the session was not resumed within {connection.limits.resume_s:g} s"
+    end(connection, ConnectionClosed(text, rule="3.1"))
+
+
+def fail(connection: Connection, frame: Any) -> None:
+    """The peer ended the connection with an error."""
+    end(connection, connection.member.codes.error_for(frame.code, frame.data, 0, connection.limits))
+
+
+def abort(connection: Connection, argument: Any) -> None:
+    """This side ends it: by the application's wish, or because RESUME came in an open connection (R-48)."""
+    if isinstance(argument, Violation):
+        code = connection.member.codes.Code.CONNECTION_ERROR
+        error = ConnectionClosed("this side closed the connection")
+        end(connection, error, code, words(connection, argument.reason))
+        return
+    raise Violation("RESUME after the connection was established", rule="R-48")
+
+
+def peer_drains(connection: Connection, frame: Any) -> None:
+    """The peer will close when the live streams have ended."""
+    connection._streams.accepting = False
+    connection._peer_draining = True
+    error = connection.member.codes.error_for(frame.code, frame.data, 0, connection.limits)
+    connection._pass.events.append(Draining(error.message))
+
+
+def drain(connection: Connection, violation: Violation) -> None:
+    """This side will close when the live streams have ended."""
+    connection._streams.accepting = False
+    violation = connection._farewell = connection._farewell or violation  # the first reason counts, as in DRAINING
+    away = connection._resuming is not None and connection._resuming.away is not None
+    code = connection.member.closing_code
+    if code is not None and not away:
+        connection._out.farewell(connection.member.quirks.error(0, code, words(connection, violation.reason)))
+
+
+def finish(connection: Connection, argument: Any) -> None:
+    """Everything has ended in order: close."""
+    member = connection.member
+    if member.closing_code is None and connection._farewell is not None:
+        send_error(connection, member.codes.Code.CONNECTION_ERROR, connection._farewell.reason)
+    _over(connection)
+    connection._pass.events.append(Closed(None))

@@ -1,0 +1,53 @@
+"""Send and receive frames of extensions (EXT)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from afflux.core.errors import ConnectionClosed, LimitExceeded, Violation
+from afflux.core.events import Extended
+
+if TYPE_CHECKING:
+    from afflux.protocols.family.connection import Connection
+
+__all__ = ["Extending", "on_extension"]
+
+
+def on_extension(connection: Connection, frame: Any) -> None:
+    """EXT: an event where the application knows its type; otherwise it is ignored, if it may be."""
+    rule, stream = connection.member.rules.extension, frame.stream
+    known = frame.extended_type in connection._known
+    if frame.extended_type < connection.member.least_extension or not (frame.ignore or known):
+        raise Violation(f"extended type {frame.extended_type} is not understood", rule=rule)
+    if not known:
+        connection._pass.charge(1, stream, rule, "an unknown extension")
+        return
+    connection._streams.delivered += len(frame.body)
+    connection._pass.events.append(Extended(stream, frame.extended_type, frame.body))
+
+
+class Extending:
+    """The extensions of a connection, as core.engine.Extensions."""
+
+    __slots__ = ("_engine",)
+
+    def __init__(self, connection: Connection) -> None:
+        self._engine = connection
+
+    def extend(self, type: int, body: bytes, *, stream: int = 0, ignore: bool = True) -> None:
+        """Send a frame of an extension (EXT); a peer that does not know it skips it, or breaks off unless ``ignore``.
+
+        Raises:
+            LocalProtocolError: the type or the stream is out of range.
+            LimitExceeded: the body is longer than a peer takes.
+            ConnectionClosed: there is no connection.
+        """
+        connection = self._engine
+        if not connection.may_send:
+            raise ConnectionClosed(f"nothing can be sent: the connection is {connection.standing}")
+        frame = connection.member.quirks.extension(type, body, stream, ignore)
+        most = connection.limits.frame_bytes - (frame.encoded_size - len(body))
+        if len(body) > most:
+            text = f"{len(body)} bytes of an extension: a peer takes {most}"
+            raise LimitExceeded(text, stream=stream, rule="frame-too-large")
+        connection._out.control(frame.encode(prefixed=True))

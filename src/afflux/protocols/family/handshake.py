@@ -1,0 +1,139 @@
+"""Establish a connection: propose, judge, accept or refuse a SETUP (sections 3.1 and 3.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from afflux.core.errors import Consequence, LocalProtocolError, SetupRefused, Violation
+from afflux.core.events import Established
+from afflux.protocols.family import endings
+from afflux.protocols.family.lease import LeasePolicy
+from afflux.protocols.family.leases import Leases, send_lease
+from afflux.protocols.family.states import ConnectionInput, ConnectionState
+
+if TYPE_CHECKING:
+    from afflux.protocols.family.connection import Connection
+
+__all__ = [
+    "Handshake",
+    "accept",
+    "agree",
+    "check_deciding",
+    "establish",
+    "judge_setup",
+    "refuse_first",
+    "refuse_setup",
+    "setup_failed",
+    "start",
+]
+
+_S, _I = ConnectionState, ConnectionInput
+
+
+class Handshake:
+    """How one connection is established."""
+
+    __slots__ = ("accepted", "born", "decide", "policy")
+
+    def __init__(self, decide: bool, policy: LeasePolicy | None, now: float) -> None:
+        self.decide = decide
+        "A server waits for ``accept`` or ``refuse`` after Established instead of accepting at once."
+        self.policy = policy
+        "What this side grants."
+        self.born = now
+        "When the connection began."
+        self.accepted = False
+        "Established was reported."
+
+
+def start(connection: Connection, setup: Any) -> None:
+    """Propose a SETUP (client).
+
+    Raises:
+        LocalProtocolError: no server accepts it.
+    """
+    quirks = connection.member.quirks
+    setup = connection.setup = quirks.proposal(setup, connection.limits)
+    # R-12: requests may follow at once
+    connection._state = connection._table.step(connection._state, _I.APP_START).next
+    try:
+        connection._out.control(quirks.encode_setup(setup))
+    except Violation as violation:
+        raise LocalProtocolError(violation.reason, stream=0, rule=violation.rule) from None
+    live = connection._liveness
+    live.interval = setup.keepalive_ms / 1000
+    live.lifetime = quirks.lifetime(setup, connection.limits, client=True)
+    live.next_keepalive = connection._pass.now + live.interval
+    agree(connection, setup)
+
+
+def agree(connection: Connection, setup: Any) -> None:
+    """What both sides do from now on: leases (R-13), resumption (R-44)."""
+    if setup.lease:
+        connection._streams.leases = Leases(connection.limits, connection._handshake.policy)
+    if connection._resuming is not None:
+        connection._resuming.agree(connection, setup)
+
+
+def judge_setup(connection: Connection, setup: Any) -> None:
+    """Accept or refuse a SETUP (section 3.2)."""
+    refusal = connection.member.quirks.refusal(connection, setup)
+    if refusal is not None:
+        raise refusal
+    connection.setup = setup
+    connection._liveness.lifetime = connection.member.quirks.lifetime(setup, connection.limits, client=False)
+    agree(connection, setup)
+    decide = connection._handshake.decide
+    connection._in.first = False
+    connection._in.held = decide
+    connection._pass.events.append(Established(setup))
+    if not decide:
+        connection.step(_I.APP_ACCEPT, None)
+
+
+def accept(connection: Connection) -> None:
+    """The application accepts the peer: treat what was held."""
+    connection.step(_I.APP_ACCEPT, None)
+    if not connection._in.over:
+        connection._in.resume(connection.frame)
+
+
+def check_deciding(connection: Connection, *states: ConnectionState) -> None:
+    """Raise LocalProtocolError unless a decision is awaited, or the connection is over."""
+    if connection._state not in (*states, _S.DECIDING, _S.CLOSED):
+        raise LocalProtocolError("there is nothing to decide: no SETUP waits for it", rule="3.2")
+
+
+def establish(connection: Connection, argument: Any) -> None:
+    """The connection may be used."""
+    connection._handshake.accepted = True
+    connection._in.established = True
+    connection._streams.accepting = True
+    if connection._client:
+        connection._pass.events.append(Established(None))
+    if connection._resuming is not None:
+        connection._resuming.established(connection)
+    send_lease(connection)
+
+
+def refuse_first(connection: Connection, frame: Any) -> None:
+    """The first frame is not SETUP."""
+    raise endings.not_setup(connection)
+
+
+def refuse_setup(connection: Connection, violation: Violation) -> None:
+    """This side refuses the peer: the application's decision, or it closes."""
+    refused = violation.consequence is Consequence.REFUSE_SETUP
+    code = violation.code if refused else connection.member.codes.Code.REJECTED_SETUP
+    rule = connection.member.rules.refused
+    raise Violation(violation.reason, rule=rule, code=code, consequence=Consequence.REFUSE_SETUP)
+
+
+def setup_failed(connection: Connection, frame: Any) -> None:
+    """The peer refused this side."""
+    member = connection.member
+    error = member.codes.error_for(frame.code, frame.data, 0, connection.limits)
+    refused = SetupRefused(error.message, code=frame.code, stream=0, rule=member.rules.refused)
+    # R-11: nothing is served before SETUP is accepted. Another code may end a connection that has been.
+    refused.may_have_been_processed = not isinstance(error, SetupRefused)
+    endings.end(connection, refused)

@@ -1,0 +1,335 @@
+"""Parse received bytes: from a block to frames, and for plain items straight to events.
+
+Theory of operation. One read is one pass: whole frames are treated in place, the tail is kept once. Items within
+credit bypass the tables (there the same step is ITEM/DELIVER), because they are most of all traffic: a run of them is
+one event. So do whole requests (IDLE/APP_OPEN_LAST) and their answers (ITEM_LAST/COMPLETE_IN), of which a run is one
+event as well. Everything else is decoded and goes through the tables.
+
+A length is judged as soon as it is there (FR-01, FR-02); nothing is allocated for it before.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Protocol
+
+from afflux.core.alike import MANY, alike
+from afflux.core.buffer import ReceiveBuffer
+from afflux.core.errors import Violation
+from afflux.core.events import Block, Items
+from afflux.core.payload import Payload, Run
+from afflux.protocols.family.stream import Stream
+from afflux.protocols.family.streams import CLOSED, SERVES_LAST, Streams
+
+__all__ = ["Counting", "Inbound"]
+
+_FAR = 1 << 62
+
+Treat = Callable[[bytes, int, int], None]
+"``treat(block, start, end)`` decodes and treats one frame."
+
+
+class Counting(Protocol):
+    """Where received bytes are counted, for resumption."""
+
+    def count(self, block: bytes, start: int, end: int) -> None:
+        """The whole frames in ``block[start:end]`` were received."""
+
+
+class Inbound:
+    """What has been received and not yet treated."""
+
+    __slots__ = (
+        "_counted",
+        "_plain",
+        "_streams",
+        "_words",
+        "buffer",
+        "established",
+        "first",
+        "held",
+        "incomplete_since",
+        "over",
+        "retained",
+    )
+
+    def __init__(self, streams: Streams, first: bool) -> None:
+        limits = streams.limits
+        self._streams = streams
+        self.buffer = ReceiveBuffer(limits.connection_bytes + limits.frame_bytes)
+        "Bytes that are not a whole frame yet."
+        self._words = streams.member.words
+        least = streams.member.layout.least
+        self._plain = min(limits.frame_bytes, limits.payload_bytes + least)
+        "The longest frame on the short paths: its payload is within ``payload_bytes`` without a look."
+        self.first = first
+        "The first frame of an unknown peer is still to come: it gets little (HS-12)."
+        self.established = False
+        "The connection may be used: the short paths are open."
+        self.held = False
+        "Stop after the current frame and keep the rest: the application is deciding."
+        self.over = False
+        "The connection has ended: drop the rest."
+        self.incomplete_since: float | None = None
+        "When the unfinished frame at the end began to arrive."
+        self.retained: Counting | None = None
+        "With resumption: where the received position is kept (R-44)."
+        self._counted = 0
+
+    @property
+    def pending(self) -> int:
+        """Bytes kept."""
+        return self.buffer.pending
+
+    def receive(self, data: bytes | memoryview, treat: Treat) -> None:
+        """Take received bytes and treat every frame that is whole by now.
+
+        Raises:
+            Violation: the peer broke a rule; what came before it has been treated.
+        """
+        block = self.buffer.feed(data)
+        if block is not None:
+            self.parse(block, treat)
+
+    def resume(self, treat: Treat) -> None:
+        """The application has decided: treat what was held."""
+        self.held = False
+        if block := self.buffer.take():
+            self.parse(block, treat)
+
+    def hold(self, now: float) -> None:
+        """The time until ``now`` does not count for the unfinished frame: this side did not read."""
+        if self.incomplete_since is not None:
+            self.incomplete_since = now
+
+    def close(self) -> None:
+        """The connection has ended, or its transport has: drop what is not a whole frame."""
+        self.over = True
+        self.incomplete_since = None
+        self.buffer.clear()
+
+    def parse(self, block: bytes, treat: Treat) -> None:
+        """Treat every whole frame of a block and keep the tail.
+
+        Raises:
+            Violation: the peer broke a rule; what came before it has been treated.
+        """
+        position, end = 0, len(block)
+        self._counted = 0
+        layout, live = self._streams.member.layout, self._streams.live
+        unpack, header_size, own, least, id_first = layout.parsing
+        items, answers, requests = self._words
+        limit, plain = self._limit, self._plain
+        while end - position >= header_size:
+            high, low, id, word = unpack(block, position)
+            if not id_first:
+                id, word = word, id
+            length = high << 16 | low
+            stop = position + own + length
+            if stop > end or length > limit or length < least:
+                stop = position + self._masked(block, position, end)
+                if stop == position:
+                    break
+            if self.established and length <= plain:
+                if word in items and (stream := live.get(id)) is not None and stream.hot == word:
+                    take = self._take_columns if stream.columnar else self._take_items
+                    position = take(stream, block, position, end)
+                    continue
+                if word in answers and (stream := live.get(id)) is not None and stream.answering:
+                    position = self._take_answers(block, position, end)
+                    continue
+                if word in requests and (after := self._take_requests(block, position, end)) > position:
+                    position = after
+                    continue
+            if not id:
+                self._count(block, position)  # a KEEPALIVE reports the position before it
+            treat(block, position + layout.prefix, stop)
+            limit = self._limit
+            position = stop
+            if self.held or self.over:
+                break
+        self._keep(block, position, end)
+
+    def _masked(self, block: bytes, position: int, end: int) -> int:
+        """The size of a frame whose length has a reserved bit set, which is charged (FR-03); 0 unless it is whole and
+        fits."""
+        streams = self._streams
+        layout = streams.member.layout
+        raw = int.from_bytes(block[position : position + layout.prefix], "big")
+        length = raw & ~layout.reserved
+        if raw == length or layout.own + length > end - position or not layout.least <= length <= self._limit:
+            return 0
+        streams.now.charge(1, 0, streams.member.rules.reserved, "the reserved bit of a length is set")
+        return layout.own + length
+
+    def _take_items(self, stream: Stream, block: bytes, position: int, end: int) -> int:
+        """A run of plain items of one stream, at least one; returns where it ends."""
+        streams, id, owed, limit, start = self._streams, stream.id, stream.owed, self._plain, position
+        layout = streams.member.layout
+        unpack, header_size, own, least, _ = layout.parsing
+        high, low, first, second = unpack(block, position)
+        stride = own + (high << 16 | low)
+        if owed >= MANY <= (end - position) // stride and (
+            count := alike(block, position, end, stride, owed, header_size)
+        ):
+            # An object for each would be made long before it is wanted: 0.3 µs an item, most of it for the collector.
+            stop: int = position + count * stride
+            if (stop - start) * 2 < len(block):
+                block, position = block[start:stop], 0  # what waits does not keep alive what does not
+            size = stride - header_size
+            streams.took(stream, count, size * count)
+            streams.now.events.append(Items(id, Run(block, position, header_size, size, count)))
+            return stop
+        payloads: list[Payload] = []
+        append = payloads.append
+        while owed and end - position >= header_size:
+            high, low, frame_first, frame_second = unpack(block, position)
+            length = high << 16 | low
+            stop = position + own + length
+            if frame_first != first or frame_second != second or stop > end or length > limit or length < least:
+                break
+            append(Payload(block[position + header_size : stop]))
+            owed -= 1
+            position = stop
+        streams.took(stream, len(payloads), position - start - header_size * len(payloads))
+        streams.now.events.append(Items(id, payloads))
+        return position
+
+    def _take_columns(self, stream: Stream, block: bytes, position: int, end: int) -> int:
+        """The same as a Block."""
+        starts, ends = array("q"), array("q")
+        streams, owed, start, limit = self._streams, stream.owed, position, self._plain
+        layout = streams.member.layout
+        unpack, header_size, own, least, _ = layout.parsing
+        _, _, first, second = unpack(block, position)
+        while owed and end - position >= header_size:
+            high, low, frame_first, frame_second = unpack(block, position)
+            length = high << 16 | low
+            stride = own + length
+            if frame_first != first or frame_second != second or position + stride > end:
+                break
+            if length > limit or length < least:
+                break
+            count = alike(block, position, end, stride, owed, header_size) or 1
+            stop = position + count * stride
+            starts.extend(range(position + header_size, stop + header_size, stride))
+            ends.extend(range(position + stride, stop + stride, stride))
+            owed -= count
+            position = stop
+        streams.took(stream, len(ends), position - start - header_size * len(ends))
+        streams.now.events.append(Block(stream.id, block, starts, ends))
+        return position
+
+    def _take_answers(self, block: bytes, position: int, end: int) -> int:
+        """A run of whole answers of requests, at least one; returns where it ends."""
+        ids: list[int] = []
+        payloads: list[Payload] = []
+        streams, limit, start = self._streams, self._plain, position
+        layout, live, answers = streams.member.layout, streams.live, self._words[1]
+        unpack, header_size, own, least, id_first = layout.parsing
+        while end - position >= header_size:
+            high, low, id, word = unpack(block, position)
+            if not id_first:
+                id, word = word, id
+            length = high << 16 | low
+            stop = position + own + length
+            if word not in answers or stop > end or length > limit or length < least:
+                break
+            stream = live.get(id)
+            if stream is None or not stream.answering:
+                break
+            stream.state = CLOSED
+            del live[id]
+            ids.append(id)
+            payloads.append(Payload(block[position + header_size : stop]))
+            position = stop
+        streams.answered(ids, payloads, position - start - header_size * len(ids))
+        return position
+
+    def _take_requests(self, block: bytes, position: int, end: int) -> int:
+        """A run of whole REQUEST_RESPONSE; returns where it ends, which is where it starts when the first one needs a
+        closer look."""
+        streams = self._streams
+        newest, most, parity = streams.newest, streams.startable(), streams.peer_parity
+        limit, live, layout, role = self._plain, streams.live, streams.member.layout, streams.member.responder
+        unpack, header_size, own, least, id_first = layout.parsing
+        last_id, (bare, with_metadata) = layout.last_id, self._words[2]
+        ids: list[int] = []
+        payloads: list[Payload] = []
+        size = 0
+        while end - position >= header_size and len(ids) < most:
+            high, low, id, word = unpack(block, position)
+            if not id_first:
+                id, word = word, id
+            length = high << 16 | low
+            stop = position + own + length
+            if stop > end or length > limit or length < least or id <= newest or id & 1 != parity or id > last_id:
+                break
+            start = position + header_size
+            if word == bare:
+                payload = Payload(block[start:stop])
+                size += stop - start
+            elif word == with_metadata:
+                data = start + layout.metadata_size
+                middle = data - layout.metadata_counts + int.from_bytes(block[start:data], "big")
+                if data > stop or not data <= middle <= stop:
+                    break
+                payload = Payload(block[middle:stop], block[data:middle])
+                size += stop - data
+            else:
+                break
+            newest = id
+            stream = live[id] = Stream(id, "request", role)
+            stream.allowed = 1
+            stream.state = SERVES_LAST
+            ids.append(id)
+            payloads.append(payload)
+            position = stop
+        if ids:
+            streams.asked(ids, payloads, size)
+        return position
+
+    def _count(self, block: bytes, position: int) -> None:
+        """What was treated so far is received (R-44)."""
+        if self.retained is not None:
+            self.retained.count(block, self._counted, position)
+            self._counted = position
+
+    def _keep(self, block: bytes, position: int, end: int) -> None:
+        if self.over:  # what ended a transport is not received (RE-04): only RESUME_OK may come before it is open
+            self.buffer.clear()
+            return
+        self._count(block, position)
+        need = 0
+        if self.held:
+            need = _FAR
+        elif end - position >= self._streams.member.layout.prefix:
+            need = self._judge(block, position, end)
+        if position:
+            self.incomplete_since = None
+        if position < end and not self.held and self.incomplete_since is None:
+            self.incomplete_since = self._streams.now.now
+        self.buffer.keep(block, position, need)
+
+    def _judge(self, block: bytes, position: int, end: int) -> int:
+        """How many bytes make the next frame whole; a length out of bounds is a violation."""
+        member = self._streams.member
+        layout, code = member.layout, member.codes.Code
+        length = layout.length_of(block, position)
+        if length < layout.least:
+            text = f"a frame of {length} bytes is shorter than its header"
+            raise Violation(text, rule=member.rules.length, code=code.INVALID_SETUP if self.first else None)
+        if length <= self._limit:
+            return layout.own + length
+        if not self.first:
+            raise Violation("frame-too-large", rule="frame_bytes")
+        if end - position < layout.typed:
+            return layout.typed  # HS-12: the type decides the code
+        refusal = member.first_codes.get(layout.type_of(block, position), code.INVALID_SETUP)
+        raise Violation("first-frame-too-large", rule="first_frame_bytes", code=refusal)
+
+    @property
+    def _limit(self) -> int:
+        limits = self._streams.limits
+        return limits.first_frame_bytes if self.first else limits.frame_bytes

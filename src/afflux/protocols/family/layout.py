@@ -1,0 +1,120 @@
+"""Describe how a member of the family lays out its frames: the length, the header, the words, the metadata.
+
+The hot paths of inbound.py and outbound.py read these numbers into locals. Nothing here knows a stream or a state.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Literal
+
+__all__ = ["Layout"]
+
+
+class Layout:
+    """The bytes of a frame, as far as they differ between members.
+
+    Args:
+        header: the length in two halves, then the stream id and the word of type and flags, in the order of ``order``.
+        prefix: bytes of the length.
+        inclusive: whether lengths (of a frame, of metadata) count their own bytes.
+        order: which of stream id and word comes first.
+        shift: how far the type stands to the left in the word; its upper 16 bits have the type where it is 16.
+        reserved: a bit of the length that is ignored; 0 for none.
+        last_id: the highest stream id.
+        metadata: bytes of the length of metadata.
+        flags: metadata, follows and complete, as bits of the word.
+        request: the type of REQUEST_RESPONSE.
+        grant: the type of REQUEST_N.
+        answers: the words of a whole answer to a request. The first is the one that is sent.
+    """
+
+    __slots__ = (
+        "answers",
+        "complete",
+        "follows",
+        "grant",
+        "header",
+        "id_first",
+        "last_id",
+        "least",
+        "metadata",
+        "metadata_counts",
+        "metadata_size",
+        "own",
+        "parsing",
+        "prefix",
+        "request",
+        "reserved",
+        "shift",
+        "size",
+        "typed",
+    )
+
+    def __init__(
+        self,
+        header: Struct,
+        *,
+        prefix: int,
+        inclusive: bool,
+        order: Literal["id", "word"],
+        shift: int,
+        metadata: int,
+        flags: tuple[int, int, int],
+        request: int,
+        grant: int,
+        answers: tuple[int, ...],
+        reserved: int = 0,
+        last_id: int = 0x7FFFFFFF,
+    ) -> None:
+        self.header = header
+        self.size = header.size
+        "Bytes of the header, the length included."
+        self.prefix = prefix
+        self.own = 0 if inclusive else prefix
+        "Bytes of a frame that its length does not count."
+        self.least = self.size - self.own
+        "The least value of a length."
+        self.id_first = order == "id"
+        self.typed = prefix + (6 if self.id_first else 2)
+        "Bytes of a frame up to and with its type."
+        self.shift = shift
+        self.reserved = reserved
+        self.last_id = last_id
+        self.metadata_size = metadata
+        self.metadata_counts = metadata if inclusive else 0
+        "What the length of metadata counts beside the metadata."
+        self.metadata, self.follows, self.complete = flags
+        self.request = request << shift
+        "The word of a bare REQUEST_RESPONSE."
+        self.grant = grant
+        "The type of REQUEST_N."
+        self.answers = answers
+        self.parsing = (header.unpack_from, self.size, self.own, self.least, self.id_first)
+        "What the loops over frames need, in one look."
+
+    def length_of(self, block: bytes, position: int) -> int:
+        """The length of the frame at ``position``, as it counts."""
+        length = int.from_bytes(block[position : position + self.prefix], "big")
+        return length & ~self.reserved
+
+    def type_of(self, block: bytes, position: int) -> int:
+        """The type of the frame at ``position``, of which at least ``typed`` bytes are there."""
+        at = position + self.typed - 2
+        return int.from_bytes(block[at : at + 2], "big") >> self.shift % 16
+
+    def head(self, stream: int, word: int, extra: bytes, metadata: bytes | None, size: int) -> bytes:
+        """A frame of ``size`` bytes, but for its data."""
+        length = size - self.own
+        if metadata is not None:
+            word |= self.metadata
+        first, second = (stream, word) if self.id_first else (word, stream)
+        head: bytes = self.header.pack(length >> 16, length & 0xFFFF, first, second) + extra
+        if metadata is None:
+            return head
+        counted = len(metadata) + self.metadata_counts
+        return head + counted.to_bytes(self.metadata_size, "big") + metadata
+
+    def is_grant(self, frame: bytes) -> bool:
+        """Whether a whole frame is REQUEST_N."""
+        return self.type_of(frame, 0) == self.grant

@@ -1,0 +1,189 @@
+"""Keep a connection alive: send and answer keepalives, give up a silent peer, and act when time has passed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from afflux.core.bucket import Bucket
+from afflux.core.errors import Violation
+from afflux.core.events import Pushed
+from afflux.core.limits import REASONS, Limits
+from afflux.protocols.family import arrivals, endings
+from afflux.protocols.family.leases import send_lease
+from afflux.protocols.family.states import ConnectionInput, ConnectionState
+
+if TYPE_CHECKING:
+    from afflux.protocols.family.connection import Connection
+
+__all__ = ["Liveness", "due", "echo", "hold", "keepalive_refusal", "lifetime_of", "on_push", "send_keepalive", "tick"]
+
+_S, _I = ConnectionState, ConnectionInput
+_UNDECIDED = (_S.WAIT_FIRST, _S.DECIDING, _S.RESUMING)
+_LEAST_INTERVAL = 10
+"Milliseconds between keepalives: a server refuses a SETUP that announces a shorter interval."
+_STEP_OF_TIME = 1.0
+"A look that comes so many seconds after the peer's lifetime was not late because of the peer (TM-03)."
+
+
+class Liveness:
+    """When the peer was heard, and when it is to hear from this side."""
+
+    __slots__ = ("echoes", "heard", "interval", "keepalives", "lifetime", "next_keepalive", "spared", "unasked")
+
+    def __init__(self, now: float) -> None:
+        self.heard = now
+        "When something came last."
+        self.spared: float | None = None
+        "What ``heard`` was set to when a silence was this side's own fault (TM-03)."
+        self.interval = 0.0
+        self.lifetime = 0.0
+        self.next_keepalive: float | None = None
+        self.echoes = 0
+        "Answers to keepalives that wait to be written."
+        # Buckets are full at first, so each can be made when something is first taken from it.
+        self.keepalives: Bucket | None = None
+        self.unasked: Bucket | None = None
+        "Keepalives that want no answer."
+
+
+def keepalive_refusal(interval_ms: int, code: int) -> Violation | None:
+    """Why keepalives cannot come so often, or None. What is accepted here is served later."""
+    if not 0 < interval_ms < _LEAST_INTERVAL:
+        return None
+    text = f"{REASONS['keepalive_rate']}: a keepalive every {interval_ms} ms; {_LEAST_INTERVAL} ms or more is served"
+    return Violation(text, rule="keepalive_rate", code=code)
+
+
+def lifetime_of(setup: Any, limits: Limits) -> float:
+    """Seconds of silence after which a server gives up the client: clamped before it meets arithmetic (KA-04)."""
+    low, high = limits.peer_lifetime_s
+    announced: int = max(setup.lifetime_ms, 3 * setup.keepalive_ms)
+    return max(low, min(high, announced / 1000))
+
+
+def _bucket(setup: Any, lifetime: float, limits: Limits) -> Bucket:
+    """How often keepalives may come on a connection that began with ``setup``: twice as often as announced, and at
+    least as ``keepalive_rate`` allows. The burst covers those of one lifetime of the client: it may have sent as many
+    while this side, or the network, stood still."""
+    least, burst = limits.keepalive_rate
+    announced = 1000 / setup.keepalive_ms if setup.keepalive_ms else 0.0
+    return Bucket(max(burst, announced * min(lifetime, limits.peer_lifetime_s[1])), max(least, 2 * announced))
+
+
+def echo(connection: Connection, frame: Any) -> None:
+    """KEEPALIVE: answer it, if it wants an answer."""
+    limits, live, now = connection.limits, connection._liveness, connection._pass
+    if len(frame.data) > limits.connection_metadata_bytes:
+        raise Violation("metadata-too-large", rule="connection_metadata_bytes")
+    resuming = connection._resuming
+    progress = resuming is not None and resuming.progress(frame.position)
+    if resuming is None or not resuming.retains:
+        connection._streams.late.forget_ended(now.now, live.lifetime)  # with resumption much may come late
+    elif not resuming.acknowledged(frame.position):
+        now.charge(10, 0, "KA-07", "a position that goes backwards")
+        return
+    if not frame.respond:
+        if progress and resuming is not None:
+            resuming.note(frame.position)
+            return
+        if live.unasked is None:
+            live.unasked = _bucket(connection.setup, live.lifetime, limits)
+        if not live.unasked.take(1, now.now):
+            now.charge(1, 0, "keepalive_rate", "more keepalives than were announced")
+        return
+    if live.keepalives is None:
+        live.keepalives = _bucket(connection.setup, live.lifetime, limits)
+    if not live.keepalives.take(1, now.now):
+        raise Violation("keepalive-flood", rule="keepalive_rate")
+    live.echoes += 1
+    send_keepalive(connection, respond=False, data=frame.data)
+
+
+def send_keepalive(connection: Connection, *, respond: bool, data: bytes = b"") -> None:
+    """Queue KEEPALIVE, with the received position (R-51)."""
+    position = 0 if connection._resuming is None else connection._resuming.reported()
+    connection._out.control(connection.member.quirks.keepalive(respond, position, data))
+
+
+def on_push(connection: Connection, frame: Any) -> None:
+    """METADATA_PUSH."""
+    if len(frame.metadata) > connection.limits.connection_metadata_bytes:
+        connection._pass.charge(10, 0, "connection_metadata_bytes", "metadata-too-large")
+        return
+    connection._streams.delivered += len(frame.metadata)
+    connection._pass.events.append(Pushed(frame.metadata))
+
+
+def hold(connection: Connection, now: float) -> None:
+    """This side did not read: the peer's silence until ``now`` does not count."""
+    connection._liveness.heard = now
+    connection._in.hold(now)
+    connection._streams.reassembly.hold(now)
+
+
+def due(connection: Connection) -> float:
+    """When tick is wanted, in a state that is not CLOSED."""
+    limits, live = connection.limits, connection._liveness
+    if connection._state in _UNDECIDED:
+        return connection._handshake.born + limits.handshake_s
+    resuming = connection._resuming
+    if resuming is not None and resuming.away is not None:
+        return resuming.due(connection)
+    times = [live.heard + live.lifetime]
+    if live.next_keepalive is not None:
+        times.append(live.next_keepalive)
+    if connection._in.incomplete_since is not None:
+        times.append(connection._in.incomplete_since + limits.frame_s)
+    if oldest := connection._streams.reassembly.oldest():
+        times.append(oldest[1] + limits.reassembly_s)
+    leases = connection._streams.leases
+    if leases is not None and leases.issued.until is not None:
+        times.append(leases.issued.until)
+    if resuming is not None and (full := resuming.store_due(connection)) is not None:
+        times.append(full)
+    return min(times)
+
+
+def tick(connection: Connection, now: float) -> None:
+    """Time passed."""
+    live, resuming = connection._liveness, connection._resuming
+    if connection._state in _UNDECIDED:
+        _tick_undecided(connection, now)
+    elif resuming is not None and resuming.away is not None:
+        resuming.tick_away(connection)
+    elif now > live.heard + live.lifetime + _STEP_OF_TIME and live.heard != live.spared:
+        # It was this side that slept: ask once more. But once: a side that is always late must end as well.
+        live.heard = live.spared = now + connection.limits.flush_s - live.lifetime
+        _tick_open(connection, now)
+    elif now >= live.heard + live.lifetime:
+        endings.lose_transport(connection, _I.SILENT)
+    else:
+        _tick_open(connection, now)
+
+
+def _tick_undecided(connection: Connection, now: float) -> None:
+    if now < connection._handshake.born + connection.limits.handshake_s:
+        return
+    if connection._state is _S.DECIDING:
+        code = connection.member.codes.Code.REJECTED_SETUP
+        raise Violation("handshake-timeout", rule="handshake_s", code=code)
+    connection.step(_I.SILENT, None)
+
+
+def _tick_open(connection: Connection, now: float) -> None:
+    live, since = connection._liveness, connection._in.incomplete_since
+    if since is not None and now >= since + connection.limits.frame_s:
+        resuming = connection._resuming
+        if resuming is None or not resuming.resumable(connection):
+            raise Violation("frame-timeout", rule="frame_s")
+        endings.lose_transport(connection, _I.SILENT)  # a link may fall silent inside a frame
+        return
+    if live.next_keepalive is not None and now >= live.next_keepalive:
+        send_keepalive(connection, respond=True)  # R-18
+        live.next_keepalive = now + live.interval
+    leases = connection._streams.leases
+    if leases is not None and leases.issued.until is not None and now >= leases.issued.until:
+        send_lease(connection)
+    if connection._resuming is not None:
+        connection._resuming.watch_store(connection)
+    arrivals.expire(connection._streams)

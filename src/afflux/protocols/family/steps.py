@@ -1,0 +1,200 @@
+"""Carry out the actions of the stream tables: one function for each, given the table of streams and the stream.
+
+The tables (``states.py`` of each member) decide which action follows from which input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from afflux.core.credit import SATURATED
+from afflux.core.errors import Error, LimitExceeded, RemoteProtocolError
+from afflux.core.events import Canceled, Completed, Failed, Granted, Ignored, Items
+from afflux.core.payload import Payload
+from afflux.protocols.family.states import StreamAction
+
+if TYPE_CHECKING:
+    from afflux.protocols.family.stream import Stream
+    from afflux.protocols.family.streams import Streams
+
+__all__ = ["ACTIONS"]
+
+
+def _ignore(streams: Streams, stream: Stream, argument: Any) -> None:
+    if stream.late:
+        stream.late -= 1
+        streams.now.events.append(Ignored(stream.id, "SI-07", "it was under way when this side canceled", 0))
+        return
+    rule = streams.member.rules.stray
+    streams.now.charge(10, stream.id, rule, f"a frame that makes no sense in {stream.state.name}")
+
+
+def _race(streams: Streams, stream: Stream, argument: Any) -> None:
+    stream.races += argument is None  # CANCEL; credit has its own budget (FC-08)
+    if stream.races > streams.limits.cancel_race_frames:
+        streams.now.charge(1, stream.id, "cancel_race_frames", "more cancels than can race")
+    else:
+        rule = streams.member.rules.stray
+        streams.now.events.append(Ignored(stream.id, rule, "late, and a legal race", 0))
+
+
+def _nothing(streams: Streams, stream: Stream, argument: Any) -> None:
+    """No-op: the stream has moved on."""
+
+
+def _deliver(streams: Streams, stream: Stream, payload: Payload) -> None:
+    _take(streams, stream, payload)
+    streams.now.events.append(Items(stream.id, [payload]))
+
+
+def _complete_in(streams: Streams, stream: Stream, payload: Payload | None) -> None:
+    if payload is None:
+        streams.now.events.append(Completed(stream.id))
+        return
+    _take(streams, stream, payload)
+    streams.now.events.append(Items(stream.id, [payload], True))
+
+
+def _complete_both(streams: Streams, stream: Stream, payload: Payload | None) -> None:
+    streams.out.drop(stream.id)  # the peer takes nothing more of what this side would send
+    streams.now.events.append(Canceled(stream.id, final=False))
+    _complete_in(streams, stream, payload)
+
+
+def _take(streams: Streams, stream: Stream, payload: Payload) -> None:
+    stream.owed -= 1
+    streams.delivered += len(payload)
+    streams.objects += stream.verb != "request"
+
+
+def _excess(streams: Streams, stream: Stream, argument: Any) -> None:
+    reason, rule = "more items than the credit granted", streams.member.rules.credit
+    streams.now.charge(50, stream.id, rule, reason)  # first: when it ends the connection, that is the one end
+    if stream.requester:
+        _abandon(streams, stream)  # FC-04
+    else:
+        _abandon_with_error(streams, stream, streams.member.codes.Code.CANCELED, reason)  # FC-05
+    streams.now.events.append(Failed(stream.id, RemoteProtocolError(reason, stream=stream.id, rule=rule)))
+
+
+def _grant(streams: Streams, stream: Stream, n: int) -> None:
+    stream.allowed = min(stream.allowed + n, SATURATED)
+    streams.now.events.append(Granted(stream.id, n))
+
+
+def _zero(streams: Streams, stream: Stream, argument: Any) -> None:
+    code = streams.member.codes.Code.INVALID
+    _abandon_with_error(streams, stream, code, "request-n-zero")
+    error = RemoteProtocolError("a credit of zero", code=code, stream=stream.id, rule="FC-02")
+    streams.now.events.append(Failed(stream.id, error))
+
+
+def _stop_out(streams: Streams, stream: Stream, argument: Any) -> None:
+    streams.out.drop(stream.id, credit=True)
+    streams.now.events.append(Canceled(stream.id, final=False))
+
+
+def _stop_in(streams: Streams, stream: Stream, argument: Any) -> None:
+    streams.give_up(stream)
+
+
+def _end_canceled(streams: Streams, stream: Stream, argument: Any) -> None:
+    streams.out.drop(stream.id)
+    stream.ended = True
+    stream.late = stream.owed  # some requesters go on sending what they had credit for
+    streams.now.events.append(Canceled(stream.id, final=True))
+
+
+def _end_failed(streams: Streams, stream: Stream, error: Error) -> None:
+    streams.out.drop(stream.id)
+    stream.ended = True
+    streams.now.events.append(Failed(stream.id, error))
+
+
+def _refuse_big(streams: Streams, stream: Stream, argument: tuple[str, int]) -> None:
+    reason, code = argument
+    _refuse_payload(streams, stream, code, reason)
+    error = LimitExceeded(f"{reason}: the payload is dropped", stream=stream.id, rule=reason)
+    streams.now.events.append(Failed(stream.id, error))
+
+
+def _refuse_malformed(streams: Streams, stream: Stream, argument: tuple[str, int]) -> None:
+    reason, code = argument
+    _refuse_payload(streams, stream, code, reason)
+    rule = streams.member.rules.order
+    streams.now.events.append(Failed(stream.id, RemoteProtocolError(reason, code=code, stream=stream.id, rule=rule)))
+
+
+def _refuse_payload(streams: Streams, stream: Stream, code: int, reason: str) -> None:
+    if stream.requester:
+        _abandon(streams, stream)
+    else:
+        _abandon_with_error(streams, stream, code, reason)
+
+
+def _send_complete(streams: Streams, stream: Stream, argument: Any) -> None:
+    streams.out.frame(stream.id, streams.member.quirks.completion(stream))
+
+
+def _send_complete_both(streams: Streams, stream: Stream, argument: Any) -> None:
+    streams.end_both(stream)
+    _send_complete(streams, stream, argument)
+
+
+def _send_failure(streams: Streams, stream: Stream, error: Exception) -> None:
+    streams.out.drop(stream.id)
+    streams.give_up(stream)
+    code, text = streams.member.codes.code_for(error, streams.limits)
+    streams.send_error(stream.id, code, text)
+
+
+def _send_cancel(streams: Streams, stream: Stream, argument: Any) -> None:
+    if stream.requester:
+        _abandon(streams, stream)
+    else:
+        streams.out.frame(stream.id, _cancel(streams, stream))
+        streams.give_up(stream)
+
+
+def _cancel(streams: Streams, stream: Stream) -> bytes:
+    frame: bytes = streams.member.frames.Cancel(stream=stream.id).encode(prefixed=True)
+    return frame
+
+
+def _abandon(streams: Streams, stream: Stream) -> None:
+    """Cancel the stream: drop what it would still send."""
+    streams.out.drop(stream.id)
+    streams.out.frame(stream.id, _cancel(streams, stream))
+    streams.give_up(stream)
+
+
+def _abandon_with_error(streams: Streams, stream: Stream, code: int, reason: str) -> None:
+    """The peer made this side end the stream with an error: it counts as a cancel of the peer (FL-02)."""
+    streams.out.drop(stream.id)
+    streams.send_error(stream.id, code, reason)
+    streams.give_up(stream)
+    streams.now.count_cancel()
+
+
+ACTIONS: dict[StreamAction, Callable[[Streams, Stream, Any], None]] = {
+    StreamAction.IGNORE: _ignore,
+    StreamAction.RACE: _race,
+    StreamAction.NOTHING: _nothing,
+    StreamAction.DELIVER: _deliver,
+    StreamAction.COMPLETE_IN: _complete_in,
+    StreamAction.COMPLETE_BOTH: _complete_both,
+    StreamAction.EXCESS: _excess,
+    StreamAction.GRANT: _grant,
+    StreamAction.ZERO: _zero,
+    StreamAction.STOP_OUT: _stop_out,
+    StreamAction.STOP_IN: _stop_in,
+    StreamAction.END_CANCELED: _end_canceled,
+    StreamAction.END_FAILED: _end_failed,
+    StreamAction.REFUSE_BIG: _refuse_big,
+    StreamAction.REFUSE_MALFORMED: _refuse_malformed,
+    StreamAction.SEND_COMPLETE: _send_complete,
+    StreamAction.SEND_COMPLETE_BOTH: _send_complete_both,
+    StreamAction.SEND_ERROR: _send_failure,
+    StreamAction.SEND_CANCEL: _send_cancel,
+}

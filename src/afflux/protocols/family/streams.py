@@ -1,0 +1,269 @@
+"""Keep the table of one connection's streams: which are live, what they may still bring, and what was delivered.
+
+Theory of operation. A frame (arrivals.py) or a call of the application (verbs.py) is first classified as one input of
+a stream's table; ``step`` looks up the next state and the action, which is a function of steps.py. Only three paths
+bypass the tables, all in inbound.py: an item within credit, a whole request, and its one answer.
+
+Credit. ``owed`` is what the peer may still send, ``allowed`` what this side may; both are exact (R-26, R-27).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from afflux.core.credit import SATURATED
+from afflux.core.errors import Canceled, Error
+from afflux.core.events import Answers, Event, Failed, Items, Opened, Requests
+from afflux.core.ids import StreamIds
+from afflux.core.payload import Payload
+from afflux.protocols.family.late import LateFrames
+from afflux.protocols.family.leases import Leases
+from afflux.protocols.family.member import Member
+from afflux.protocols.family.outbound import Outbound
+from afflux.protocols.family.passes import Pass
+from afflux.protocols.family.reassembly import Reassembly
+from afflux.protocols.family.states import StreamInput, StreamState
+from afflux.protocols.family.steps import ACTIONS
+from afflux.protocols.family.stream import Stream
+
+__all__ = ["ASKS", "ASKS_LAST", "CLOSED", "SERVES", "SERVES_LAST", "Handlers", "Streams"]
+
+_COUNTS = ("newest", "credit_frames", "opened", "items_sent", "delivered", "objects")
+"The numbers of a state."
+# Members of an enum are slow to look up: those of the short paths are looked up once.
+_IN_DONE, CLOSED = StreamState.IN_DONE, StreamState.CLOSED
+ASKS, ASKS_LAST = StreamState.OPEN, StreamState.OUT_DONE
+SERVES, SERVES_LAST = StreamState.OPEN, StreamState.IN_DONE
+"The first states: this side asks or serves, and has more to send or receive, or not."
+
+
+class Handlers:
+    """The handlers that the peer's requests occupy, and how many there may be (DR-2)."""
+
+    __slots__ = ("begun", "fires", "many", "most", "running", "turned_away")
+
+    def __init__(self, streams: int, pending: int) -> None:
+        self.running: set[int] = set()
+        "Streams the peer opened whose handler has not returned, or not begun."
+        self.begun: set[int] = set()
+        "Those of them whose handler is at work."
+        self.fires: set[int] = set()
+        "Those of fire: they need not have begun. Their bytes bound them, not their number (FL-03)."
+        self.most = streams and streams + pending
+        self.many = self.most - pending * 3 // 8 if pending else SATURATED
+        "With more ``running`` no more is read; the rest of those that may wait is for what one read may bring."
+        self.turned_away = 0
+
+    def release(self, id: int) -> None:
+        """A handler has returned, or will never begin."""
+        self.running.discard(id)
+        self.begun.discard(id)
+        self.fires.discard(id)
+
+
+class Streams:
+    """All streams of one connection."""
+
+    __slots__ = (
+        "_ids",
+        "_late",
+        "accepting",
+        "credit_frames",
+        "delivered",
+        "handlers",
+        "items_sent",
+        "leases",
+        "limits",
+        "live",
+        "member",
+        "newest",
+        "now",
+        "objects",
+        "opened",
+        "out",
+        "peer_parity",
+        "reassembly",
+        "untold",
+        "work",
+    )
+
+    def __init__(self, member: Member, client: bool, now: Pass, out: Outbound) -> None:
+        limits = now.limits
+        self.member = member
+        self.limits = limits
+        self.now = now
+        self.out = out
+        self.live: dict[int, Stream] = {}
+        self.work = Handlers(limits.streams, limits.pending_streams)
+        self.handlers = self.work.running
+        self.reassembly = Reassembly(limits, member.rules.order)
+        self.delivered = 0
+        "Bytes of payloads handed over and not yet consumed."
+        self.objects = 0
+        "How many payloads they are."
+        self.accepting = False
+        "The connection is open: requests are served."
+        self.leases: Leases | None = None
+        "Counts requests; None when the two sides have not agreed on leases."
+        odd = client == bool(member.client_parity)
+        self._ids = StreamIds(1 if odd else 2)
+        self.peer_parity = 0 if odd else 1
+        "Whether the peer's ids are odd."
+        self.newest = 0
+        "The highest id of the peer's streams so far: one above it can have no past."
+        self._late = LateFrames(limits)
+        self.credit_frames = 0
+        self.opened = 0
+        self.items_sent = 0
+        self.untold: dict[int, Event] = {}
+        "What a call of the application has done to the inbound half of a stream: events of the next pass."
+
+    # -- the short paths -------------------------------------------------------------------------------------
+
+    def startable(self) -> int:
+        """How many whole requests may be taken by the short path now."""
+        if not self.accepting or self.leases is not None:
+            return 0
+        return self.work.most - len(self.handlers)
+
+    def asked(self, ids: list[int], payloads: list[Payload], size: int) -> None:
+        """Count and report whole REQUEST_RESPONSE frames that bypassed the tables, by the step IDLE/APP_OPEN_LAST."""
+        self.newest = ids[-1]
+        self.handlers.update(ids)
+        self.opened += len(ids)
+        self.delivered += size
+        self.objects += len(ids)
+        if len(ids) == 1:
+            self.now.events.append(Opened(ids[0], "request", payloads[0], 1, False))
+        else:
+            self.now.events.append(Requests(ids, payloads, size))
+
+    def answered(self, ids: list[int], payloads: list[Payload], size: int) -> None:
+        """Count and report whole answers that bypassed the tables, by the step ITEM_LAST/COMPLETE_IN."""
+        self.delivered += size
+        if len(ids) == 1:
+            self.now.events.append(Items(ids[0], payloads, True))
+        else:
+            self.now.events.append(Answers(ids, payloads, size))
+
+    def took(self, stream: Stream, items: int, size: int) -> None:
+        """Count items that bypassed the tables (R-27)."""
+        stream.owed -= items
+        if stream.owed <= 0:
+            stream.hot = 0
+        self.delivered += size
+        self.objects += items
+
+    # -- steps -----------------------------------------------------------------------------------------------
+
+    def step(self, stream: Stream, input: StreamInput, argument: Any = None) -> None:
+        """Apply one input to a stream."""
+        step = stream.role.steps[stream.state][input]
+        stream.state = step.next
+        ACTIONS[step.action](self, stream, argument)
+        self.settle(stream)
+
+    def settle(self, stream: Stream) -> None:
+        """Forget a stream that is over, and keep ``hot`` true to the state."""
+        id, partials = stream.id, self.reassembly.partials
+        if stream.state is not CLOSED:
+            if stream.state is _IN_DONE and id in partials:
+                self.reassembly.drop(id)  # this side canceled the inbound half: the rest will not come
+            stream.rate(id in partials)
+            return
+        stream.hot = 0
+        stream.answering = False
+        del self.live[id]
+        if partials:
+            self.reassembly.drop(id)
+        if stream.late:
+            self._late.given_up(id, stream.late)
+        elif stream.verb != "request":
+            self._late.ended(id, stream.requester and stream.verb == "channel" and not stream.ended)
+        elif not stream.requester:
+            self._late.answered(1)
+
+    def give_up(self, stream: Stream) -> None:
+        """This side ends the stream, or its inbound half: what the peer had credit for may be in flight."""
+        partial = stream.id in self.reassembly.partials
+        in_flight = self.limits.fragments if partial else self.limits.cancel_race_frames
+        stream.late = max(stream.late, stream.owed, in_flight)
+        self._late.expect_parts()
+
+    def end_both(self, stream: Stream) -> None:
+        """This side's completion ends the inbound half as well; the next pass reports it."""
+        self.give_up(stream)
+        text = "the channel ended with this side's completion"
+        self.untold[stream.id] = Failed(stream.id, Canceled(text, stream=stream.id, rule=self.member.rules.halves))
+
+    def send_error(self, id: int, code: int, text: str) -> None:
+        """End a stream with ERROR."""
+        self.out.frame(id, self.member.quirks.error(id, code, text.encode()))
+
+    def allocate(self) -> int:
+        """The id of a stream that this side opens.
+
+        Raises:
+            LimitExceeded: all ids are in use.
+        """
+        id = self._ids.allocate(self.live)
+        if self._ids.wrapped:
+            self._late.forget(id)
+        return id
+
+    @property
+    def late(self) -> LateFrames:
+        """The endings of streams."""
+        return self._late
+
+    # -- the whole connection ---------------------------------------------------------------------------------
+
+    def held(self) -> int:
+        """Bytes that have arrived: delivered and not consumed, or not whole yet."""
+        held = self.reassembly.size + self.delivered
+        return held + self.objects * self.limits.object_overhead_bytes if self.objects else held
+
+    def fail_all(self, error: Error) -> None:
+        """The connection is over: each live stream gets its one error."""
+        for id in list(self.live):
+            self.now.events.append(Failed(id, error.about(id)))
+        self.live.clear()
+        self.reassembly.clear()
+        self.out.clear()
+
+    def fail_sent(self, ids: set[int], error: Error) -> None:
+        """The session is over and another begins: fail the streams of which something was sent, and forget what they
+        have queued. Streams of which nothing was sent go to the new session."""
+        for id in sorted(ids):
+            self.out.discard(id)
+            if self.live.pop(id, None) is not None:
+                self.now.events.append(Failed(id, error.about(id)))
+
+    # -- a snapshot -------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What ``restore`` takes: the live streams and every count. What is queued and what has come in part have
+        states of their own."""
+        return {
+            "live": [stream.state_of() for stream in self.live.values()],
+            "handlers": sorted(self.handlers),
+            "fires": sorted(self.work.fires),
+            "ids": self._ids.state(),
+            "late": self._late.state(),
+            "counts": [getattr(self, name) for name in _COUNTS],
+            "accepting": self.accepting,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state. The unfinished payloads have been restored."""
+        for values in state["live"]:
+            stream = Stream.of_state(values, self.member)
+            self.live[stream.id] = stream
+            stream.rate(stream.id in self.reassembly.partials)
+        self.handlers.update(state["handlers"])
+        self.work.fires.update(state.get("fires", ()))
+        self._ids.restore(state["ids"])
+        self._late.restore(state["late"])
+        for name, value in zip(_COUNTS, state["counts"], strict=True):
+            setattr(self, name, value)
+        self.accepting = state["accepting"]

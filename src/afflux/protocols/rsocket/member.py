@@ -1,0 +1,177 @@
+"""Describe RSocket 1.0 as a member of the family: its layout, rule numbers, requests, frames and quirks."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, Final
+
+from afflux.core.errors import LocalProtocolError, Violation
+from afflux.core.limits import Limits
+from afflux.protocols.family import arrivals, liveness
+from afflux.protocols.family.actions import ACTIONS
+from afflux.protocols.family.connection import Connection
+from afflux.protocols.family.layout import Layout
+from afflux.protocols.family.member import Member, Opening, Quirks, Role
+from afflux.protocols.family.rules import Rules
+from afflux.protocols.family.states import ConnectionInput, ConnectionState
+from afflux.protocols.family.stream import Stream
+from afflux.protocols.family.streams import Streams
+from afflux.protocols.rsocket import codes, establishment, frames, resumption
+from afflux.protocols.rsocket.codes import Code
+from afflux.protocols.rsocket.frames import COMPLETE, NEXT, NEXT_COMPLETE
+from afflux.protocols.rsocket.states import CLIENT, REQUESTER, RESPONDER, SERVER
+
+__all__ = ["LAYOUT", "MEMBER"]
+
+_I = ConnectionInput
+
+LAYOUT: Final = Layout(
+    Struct(">BHIH"),
+    prefix=3,
+    inclusive=False,
+    order="id",
+    shift=10,
+    metadata=3,
+    flags=(frames.FLAG_METADATA, frames.FLAG_FOLLOWS, frames.FLAG_COMPLETE),
+    request=frames.RequestResponse.TYPE,
+    grant=frames.RequestN.TYPE,
+    answers=(NEXT_COMPLETE,),
+)
+
+RULES: Final = Rules(
+    credit="R-27",
+    demand="D-5",
+    drain="R-20",
+    extension="R-5",
+    first="R-11",
+    lease="R-41",
+    leasing="R-13",
+    length="R-7",
+    order="R-34",
+    parity="D-12",
+    refused="R-14",
+    senseless="R-32",
+    silence="R-22",
+    single="R-23",
+    stray="R-31",
+    verb="R-24",
+    zero="R-32",
+)
+
+
+class _Quirks(Quirks):
+    """The functions of RSocket."""
+
+    __slots__ = ()
+
+    def decode(self, block: bytes, start: int, end: int) -> Any:
+        return frames.decode(block, start, end)
+
+    def classify(self, connection: Connection, frame: Any) -> ConnectionInput:
+        if frame.stream:
+            return _I.STREAM_FRAME
+        if frame.code == Code.REJECTED_RESUME:
+            return resumption.classify(connection)
+        if Code.INVALID_SETUP <= frame.code < Code.REJECTED_RESUME:
+            return _I.ERROR_SETUP  # the reserved codes, 0 and 0xFFFFFFFF, are "another code" (3.1)
+        return _I.ERROR_CLOSE if frame.code == Code.CONNECTION_CLOSE else _I.ERROR_OTHER
+
+    def malformed(self, connection: Connection, block: bytes, start: int, violation: Violation) -> None:
+        """A frame that is cut short, or whose lengths are wrong (R-7, FG-14)."""
+        if connection._state == ConnectionState.WAIT_FIRST:
+            resume = LAYOUT.type_of(block, start - LAYOUT.prefix) == frames.Resume.TYPE
+            code = Code.REJECTED_RESUME if resume else Code.INVALID_SETUP
+            raise Violation(violation.reason, rule=violation.rule, code=code)
+        if block[start + 4] & 0x02:
+            connection._pass.charge(1, violation.stream, violation.rule, violation.reason)
+            return
+        raise violation
+
+    def error(self, stream: int, code: int, text: bytes) -> bytes:
+        return frames.ErrorFrame(stream=stream, code=code, data=text).encode(prefixed=True)
+
+    def completion(self, stream: Stream) -> bytes:
+        return LAYOUT.head(stream.id, COMPLETE, b"", None, LAYOUT.size)
+
+    def keepalive(self, respond: bool, position: int, data: bytes) -> bytes:
+        return frames.Keepalive(stream=0, respond=respond, position=position, data=data).encode(prefixed=True)
+
+    def proposal(self, setup: Any, limits: Limits) -> frames.Setup:
+        return establishment.proposal(setup, limits)
+
+    def refusal(self, connection: Connection, setup: Any) -> Violation | None:
+        granted = connection._handshake.policy is not None
+        sessions = resumption.sessions_of(connection)
+        return establishment.refusal_of(setup, connection.limits, leases=granted, sessions=sessions)
+
+    def lifetime(self, setup: Any, limits: Limits, client: bool) -> float:
+        if client:
+            lifetime: float = setup.lifetime_ms / 1000
+            return lifetime
+        return liveness.lifetime_of(setup, limits)
+
+    def extension(self, type: int, body: bytes, stream: int, ignore: bool) -> frames.Ext:
+        if not 0 < type <= 0x7FFFFFFF:
+            raise LocalProtocolError(f"an extended type is 1 to {0x7FFFFFFF}, not {type}", stream=stream, rule="D-13")
+        try:
+            return frames.Ext(stream=stream, ignore=ignore, extended_type=type, body=body)
+        except Violation as violation:
+            raise LocalProtocolError(violation.reason, rule=violation.rule) from None
+
+
+def _on_payload(streams: Streams, frame: Any) -> None:
+    """PAYLOAD: N tells whether it has an item (R-30)."""
+    arrivals.on_item(streams, frame, frame.next)
+
+
+def _opening(verb: Any, frame: Any, *, credited: bool = False) -> Opening:
+    return Opening(frame, verb, frame.TYPE << 10, credited=credited, later=(NEXT, b""))
+
+
+MEMBER: Final = Member(
+    LAYOUT,
+    frames,
+    codes,
+    RULES,
+    tables=(CLIENT, SERVER),
+    roles=(
+        Role(REQUESTER, requester=True, takes=NEXT, item=NEXT),
+        Role(RESPONDER, requester=False, takes=NEXT, item=NEXT),
+    ),
+    client_parity=1,
+    openings={
+        "request": _opening("request", frames.RequestResponse),
+        "fire": _opening("fire", frames.RequestFnf),
+        "stream": _opening("stream", frames.RequestStream, credited=True),
+        "channel": _opening("channel", frames.RequestChannel, credited=True),
+    },
+    inputs={
+        frames.Ext: _I.EXT,
+        frames.RequestResponse: _I.REQUEST,
+        frames.RequestFnf: _I.REQUEST,
+        frames.RequestStream: _I.REQUEST,
+        frames.RequestChannel: _I.REQUEST,
+        frames.RequestN: _I.STREAM_FRAME,
+        frames.Cancel: _I.STREAM_FRAME,
+        frames.PayloadFrame: _I.STREAM_FRAME,
+    },
+    on_zero={
+        frames.Setup: _I.SETUP,
+        frames.Resume: _I.RESUME,
+        frames.ResumeOk: _I.RESUME_OK,
+        frames.Lease: _I.LEASE,
+        frames.Keepalive: _I.KEEPALIVE,
+        frames.MetadataPush: _I.METADATA_PUSH,
+    },
+    on_stream={
+        frames.PayloadFrame: _on_payload,
+        frames.RequestN: arrivals.on_request_n,
+        frames.Cancel: arrivals.on_cancel,
+        frames.ErrorFrame: arrivals.on_error,
+    },
+    actions={**ACTIONS, **resumption.ACTIONS},
+    first_codes={frames.Setup.TYPE: Code.REJECTED_SETUP, frames.Resume.TYPE: Code.REJECTED_RESUME},
+    closing_code=Code.CONNECTION_CLOSE,
+    least_extension=1,
+    quirks=_Quirks(),
+)

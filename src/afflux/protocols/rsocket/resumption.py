@@ -1,0 +1,497 @@
+"""Resume a session on a new transport: suspend, ask, judge positions, repeat (sections 3.1, 3.2, R-43 to R-53).
+
+What was sent and may have to be repeated is in resume.py, with the table of a server's sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from copy import copy
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from afflux.core import engine as contract
+from afflux.core.bucket import Bucket
+from afflux.core.errors import ConnectionClosed, Error, LocalProtocolError, Rejected, Violation
+from afflux.core.events import Established, Event, Resumed, Resuming, Suspended
+from afflux.protocols.family import endings, liveness
+from afflux.protocols.family.handshake import agree
+from afflux.protocols.family.leases import end_leases, send_lease
+from afflux.protocols.family.states import (
+    ConnectionAction,
+    ConnectionInput,
+    ConnectionState,
+    StreamAction,
+    StreamInput,
+)
+from afflux.protocols.rsocket.codes import Code
+from afflux.protocols.rsocket.frames import ErrorFrame, Resume, ResumeOk, Setup
+from afflux.protocols.rsocket.resume import Retained, Sessions
+
+if TYPE_CHECKING:
+    from afflux.protocols.family.connection import Connection
+
+__all__ = ["ACTIONS", "Ability", "Resumption", "classify", "part_of", "sessions_of"]
+
+_PROGRESS = 0x400
+"""Bytes that a position has to advance for its keepalive to cost nothing: a peer whose store fills reports how far it
+got much more often than it reports that it is alive (R-51)."""
+
+_S, _I, _A = ConnectionState, ConnectionInput, ConnectionAction
+_LOSABLE = (_S.SETUP_SENT, _S.OPEN, _S.DRAINING, _S.RESUME_SENT)
+"A session in one of these outlives its transport."
+
+
+class Resumption:
+    """The session of one connection, as the other parts use it (family/resuming.py)."""
+
+    __slots__ = (
+        "anew",
+        "asked",
+        "away",
+        "begins_anew",
+        "counted",
+        "last",
+        "noted",
+        "rate",
+        "retained",
+        "returns",
+        "sessions",
+        "store_full",
+        "weight",
+    )
+
+    def __init__(self, sessions: Sessions | None) -> None:
+        self.sessions = sessions
+        "Where a server keeps its sessions."
+        self.retained: Retained | None = None
+        "What was sent and may have to be sent again; None when the session can not be resumed."
+        self.counted: Retained | None = None
+        "Where the received position is counted; it stays when ``retained`` is given up."
+        self.store_full: float | None = None
+        "Since when nothing more can be retained, by the clock of tick."
+        self.weight: int | None = None
+        "What the sessions' books have counted for it; None when it is not in them."
+        self.away: float | None = None
+        "Since when there is no transport, or none that has been resumed."
+        self.asked = 0.0
+        "When RESUME was sent."
+        self.begins_anew = True
+        """A client whose server does not know the session, and that has heard nothing from it, begins anew. False for a
+        session that is kept in a file."""
+        self.anew = False
+        "It does so on the next transport."
+        self.returns = False
+        "It has done so, and nothing was heard of it yet."
+        self.rate: Bucket | None = None
+        "How often the session may be resumed."
+        self.last: float | None = None
+        self.noted = 0
+        "The last position of the peer's that came alone, in a keepalive without an answer."
+
+    @property
+    def retains(self) -> bool:
+        """Whether what is sent is retained."""
+        return self.retained is not None
+
+    @property
+    def size(self) -> int:
+        """Bytes retained."""
+        return 0 if self.retained is None else self.retained.size
+
+    def ability(self, connection: Connection) -> contract.Resumption:
+        """What a driver calls."""
+        return Ability(connection, self)
+
+    def agree(self, connection: Connection, setup: Setup) -> None:
+        """Retain what is sent, if SETUP has a token (R-44)."""
+        if setup.token is None:
+            return
+        retained = self.retained = self.counted = Retained(connection.limits)
+        connection._out.retained = connection._in.retained = retained
+        if self.sessions is not None and not connection._client:
+            self.sessions.add(connection)
+
+    def established(self, connection: Connection) -> None:
+        """A client that began anew is heard."""
+        if self.returns:
+            self.returns = False
+            connection._pass.events.append(Resumed())
+
+    def resumable(self, connection: Connection) -> bool:
+        """Whether the session would outlive its transport."""
+        return self.retained is not None and connection._state in _LOSABLE
+
+    def broken(self, connection: Connection, violation: Violation) -> bool:
+        """Something else than an answer to RESUME: report it, and try once more."""
+        if connection._state is not _S.RESUME_SENT:
+            return False
+        _resume_broken(connection, violation)
+        return True
+
+    def over(self, connection: Connection) -> None:
+        """The connection is over for good."""
+        if self.sessions is not None:
+            self.sessions.remove(connection)
+
+    def weigh(self, connection: Connection) -> None:
+        """The books of the sessions follow what this one holds."""
+        if self.sessions is not None:
+            self.sessions.weigh(connection)
+
+    def weigh_away(self, connection: Connection) -> None:
+        """The same while there is no transport, when no pass counts it."""
+        if self.away is not None:
+            self.weigh(connection)
+
+    def report(self, connection: Connection) -> None:
+        """Report how far this side got, when the peer would have to stop otherwise (R-51)."""
+        if self.counted is not None and self.counted.report_due and connection.is_open:
+            liveness.send_keepalive(connection, respond=False)
+
+    def reported(self) -> int:
+        """The received position, which is being reported now (R-51)."""
+        if self.counted is None:
+            return 0
+        self.counted.reported = self.counted.received
+        return self.counted.received
+
+    def progress(self, position: int) -> bool:
+        """Whether a reported position is far enough beyond the last for its keepalive to cost nothing."""
+        return self.counted is not None and position >= self.noted + _PROGRESS
+
+    def note(self, position: int) -> None:
+        """A keepalive cost nothing because of its position."""
+        self.noted = position
+
+    def acknowledged(self, position: int) -> bool:
+        """The peer reports how far it got. False when it goes backwards."""
+        retained = self.retained
+        if retained is None:
+            return True
+        if not retained.told(position):
+            return False
+        if retained.room > 0:
+            self.store_full = None
+        return True
+
+    def due(self, connection: Connection) -> float:
+        """When ``tick_away`` is wanted."""
+        limits = connection.limits
+        over = (self.away or 0.0) + limits.resume_s
+        return over if connection._state is _S.SUSPENDED else min(over, self.asked + limits.handshake_s)
+
+    def tick_away(self, connection: Connection) -> None:
+        """Time passed without a transport."""
+        now, limits = connection._pass.now, connection.limits
+        if now >= (self.away or 0.0) + limits.resume_s:
+            connection.step(_I.SESSION_OVER, None)
+        elif connection._state is _S.RESUME_SENT and now >= self.asked + limits.handshake_s:
+            connection.step(_I.SILENT, None)
+
+    def store_due(self, connection: Connection) -> float | None:
+        """When ``watch_store`` is wanted; None while there is room."""
+        if self.retained is None or self.retained.room > 0:
+            return None
+        full = self.store_full
+        return connection._pass.now if full is None else full + connection.limits.write_stall_s
+
+    def watch_store(self, connection: Connection) -> None:
+        """Give up a store that stays full for too long: the session can not be resumed any more, the connection goes on
+        (RE-17). The peer still hears how far this side gets, or its own store would fill."""
+        retained, now = self.retained, connection._pass.now
+        if retained is None or retained.room > 0:
+            self.store_full = None
+        elif self.store_full is None:
+            self.store_full = now
+        elif now >= self.store_full + connection.limits.write_stall_s:
+            retained.trim(retained.sent)
+            self.retained = connection._out.retained = self.store_full = None
+            if self.sessions is not None:
+                self.sessions.remove(connection)
+
+    def unheard(self, connection: Connection) -> bool:
+        """Nothing was ever heard from the server, so SETUP may not have arrived; and there is time to begin anew."""
+        hello = connection._handshake
+        early = connection._pass.now < hello.born + connection.limits.resume_s
+        return self.begins_anew and early and not hello.accepted and connection._farewell is None
+
+
+class Ability:
+    """The session of an engine, as core.engine.Resumption: what a driver calls."""
+
+    __slots__ = ("_connection", "part")
+
+    def __init__(self, connection: Connection, part: Resumption) -> None:
+        self._connection = connection
+        self.part = part
+
+    @property
+    def begins_anew(self) -> bool:
+        """A client that was never answered begins a new session when its server does not know this one."""
+        return self.part.begins_anew
+
+    @begins_anew.setter
+    def begins_anew(self, value: bool) -> None:
+        self.part.begins_anew = value
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the session would outlive its transport now."""
+        return self.part.resumable(self._connection)
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the session waits for a transport."""
+        return self._connection._state is _S.SUSPENDED
+
+    @property
+    def away(self) -> float | None:
+        """Since when there has been no transport, or none that was resumed."""
+        return self.part.away
+
+    def resume(self, request: Any, now: float) -> list[Event]:
+        """A server's session gets a new transport: ``request`` is the RESUME that came on it.
+
+        Raises:
+            Rejected: the positions do not fit, or it comes too often; the session is as it was (RE-05, RE-07).
+        """
+        connection = self._connection
+        connection._pass.now = now
+        refusal = _refusal_of(connection, self.part, request)
+        if refusal:
+            raise Rejected(refusal, code=Code.REJECTED_RESUME, stream=0, rule="R-46")
+        # RE-14: the newer transport wins, and the older one is dropped
+        events = [] if self.suspended else connection.run(connection.step, _I.SUSPEND, None)
+        return events + connection.run(connection.step, _I.APP_RESUME, request)
+
+    def reconnect(self, now: float) -> list[Event]:
+        """A suspended client has a new transport: the next ``outgoing`` is RESUME, and nothing else (R-45); or SETUP,
+        when its server does not know the session and this client has never heard from it.
+
+        Raises:
+            LocalProtocolError: it is not suspended.
+        """
+        connection = self._connection
+        if not (self.suspended and connection._client):
+            raise LocalProtocolError("only a client that is suspended can ask to go on", rule="3.1")
+        connection._pass.now = connection._liveness.heard = now
+        return connection.run(connection.step, _I.APP_ANEW if self.part.anew else _I.APP_RESUME, None)
+
+    def hand_over(self) -> bytes:
+        """A newcomer's transport goes to the session that it asked for: what came after RESUME. This engine is over.
+
+        Raises:
+            LocalProtocolError: it did not ask for one.
+        """
+        connection = self._connection
+        if connection._state is not _S.RESUMING:
+            raise LocalProtocolError("no session waits for this transport", rule="3.2")
+        connection.run(connection.step, _I.APP_HAND_OVER, None)
+        return connection._in.buffer.take()
+
+    @property
+    def handlers(self) -> Collection[int]:
+        """The streams that the peer opened and whose handler has not returned, or not begun."""
+        streams = self._connection._streams
+        return streams.handlers | streams.work.fires
+
+    @property
+    def asking(self) -> list[int]:
+        """The live streams that this side has opened."""
+        return [stream.id for stream in self._connection._streams.live.values() if stream.requester]
+
+    def standing(self, stream: int) -> tuple[int, int, int] | None:
+        """How many items this side has sent on a stream, 0 where it can send no more; how many it may send now; how
+        many may still come. None for a stream that is over."""
+        live = self._connection._streams.live.get(stream)
+        if live is None:
+            return None
+        sends = live.role.steps[live.state][StreamInput.APP_ITEM].action is StreamAction.SEND
+        return live.sent if sends else 0, live.allowed, live.owed
+
+
+def part_of(connection: Connection) -> Resumption:
+    """The part of a connection that has one."""
+    return cast("Resumption", connection._resuming)
+
+
+def sessions_of(connection: Connection) -> Sessions | None:
+    """Where a connection keeps its session, or finds another's; None without resumption."""
+    part = cast("Resumption | None", connection._resuming)
+    return None if part is None else part.sessions
+
+
+def classify(connection: Connection) -> ConnectionInput:
+    """What ERROR[REJECTED_RESUME] is to the connection."""
+    part = cast("Resumption | None", connection._resuming)
+    unheard = part is not None and connection._state is _S.RESUME_SENT and part.unheard(connection)
+    return _I.ERROR_UNHEARD if unheard else _I.ERROR_RESUME
+
+
+# -- actions of the connection tables -------------------------------------------------------------------------
+
+
+def _suspend(connection: Connection, frame: ErrorFrame | None) -> None:
+    part = part_of(connection)
+    if part.away is None:
+        part.away = connection._pass.now
+    connection._liveness.next_keepalive = None
+    connection._in.established = False
+    connection._in.close()
+    connection._out.suspend()
+    part.store_full = None
+    end_leases(connection)
+    error: Error = ConnectionClosed("the connection was lost", rule="3.1")
+    if frame is not None:
+        error = connection.member.codes.error_for(frame.code, frame.data, 0, connection.limits)
+    connection._pass.events.append(Suspended(error))
+
+
+def _send_resume(connection: Connection, argument: Any) -> None:
+    # Only a client that has sent a token, and still retains what it sends, is ever suspended.
+    part = part_of(connection)
+    retained = cast("Retained", part.retained)
+    part.asked = connection._pass.now
+    connection._in.over = False
+    connection._out.suspend()  # the last frames for the old transport, if nothing took them
+    frame = Resume(
+        stream=0,
+        token=connection.setup.token or b"",
+        last_received_server_position=retained.received,
+        first_available_client_position=retained.first,
+    )
+    connection._out.control(frame.encode(prefixed=True))
+
+
+def _forget_session(connection: Connection, frame: ErrorFrame) -> None:
+    """The server has no such session. It is not known whether it never had one or has forgotten it: what was sent
+    fails, because it may have been processed, and is not repeated. What was not sent yet goes to a new session."""
+    part = part_of(connection)
+    text = "the server does not know the session, and it never answered: it may have processed the request"
+    error = ConnectionClosed(text, code=frame.code, rule="RE-24")
+    connection._streams.fail_sent(cast("Retained", part.retained).streams(), error)
+    setup = connection.setup = copy(connection.setup)
+    setup.token = sha256(b"anew" + (setup.token or b"")).digest()  # as hard to guess as the one before
+    agree(connection, setup)
+    part.anew = True
+    _suspend(connection, frame)
+
+
+def _send_setup(connection: Connection, argument: Any) -> None:
+    """Begin anew: a session that nothing was heard of is over, and this is another one (R-11)."""
+    part, live = part_of(connection), connection._liveness
+    part.away = part.store_full = None
+    part.anew, part.returns = False, True
+    connection._in.over = False
+    connection._out.suspend()
+    connection._out.control(connection.member.quirks.encode_setup(connection.setup))
+    connection._out.resume()
+    live.next_keepalive = connection._pass.now + live.interval
+
+
+def _resumed(connection: Connection, frame: ResumeOk) -> None:
+    _go_on(connection, frame.last_received_client_position)
+
+
+def _resume_broken(connection: Connection, cause: Any) -> None:
+    """Something else than an answer to RESUME: report it, and try once more."""
+    connection._state = _S.SUSPENDED
+    _suspend(connection, None)
+    text = cause.reason if isinstance(cause, Violation) else "only RESUME_OK may come now"
+    endings.send_error(connection, Code.CONNECTION_ERROR, text)
+
+
+def _judge_resume(connection: Connection, frame: Resume) -> None:
+    """A newcomer's first frame; the owner of its session decides about the positions (R-46)."""
+    sessions = sessions_of(connection)
+    if frame.stream:
+        raise Violation("RESUME belongs on stream 0", rule="HS-03", code=Code.INVALID_SETUP)
+    if sessions is None:
+        raise Violation("resumption is not supported", rule="RE-01", code=Code.REJECTED_RESUME)
+    if (frame.major, frame.minor) != (1, 0):
+        raise Violation("a session keeps its version, 1.0", rule="R-52", code=Code.REJECTED_RESUME)
+    session = sessions.find(frame.token)
+    if session is None and not sessions.asks:
+        raise Violation("there is no such session", rule="RE-02", code=Code.REJECTED_RESUME)
+    connection._in.held = True
+    connection._pass.events.append(Resuming(session, frame))
+
+
+def _refuse_resume(connection: Connection, violation: Violation) -> None:
+    raise Violation(violation.reason, rule="R-46", code=Code.REJECTED_RESUME)
+
+
+def _hand_over(connection: Connection, argument: Any) -> None:
+    """The transport, and what came on it, belong to the session from now on."""
+
+
+def _refusal_of(connection: Connection, part: Resumption, request: Resume) -> str:
+    """Why the session can not go on from what a newcomer reports; "" when it can."""
+    retained, now = part.retained, connection._pass.now
+    if retained is None or connection._client or not (connection.is_open or connection._state is _S.SUSPENDED):
+        return "there is no such session"
+    if not retained.holds(request.last_received_server_position):
+        return f"position {request.last_received_server_position} is not retained here"  # RE-05
+    if request.first_available_client_position > retained.received:
+        return f"only {retained.received} bytes were received here"  # RE-07
+    # Last: what is refused for its positions does not make the owner's own attempt one too many.
+    most, gap = connection.limits.resume_rate
+    if part.rate is None:
+        part.rate = Bucket(most, most / 60)
+    early = part.last is not None and now < part.last + gap
+    if early or not part.rate.take(1, now):
+        return "resumed too often"  # RE-19
+    part.last = now
+    return ""
+
+
+def _send_resume_ok(connection: Connection, request: Resume) -> None:
+    position = part_of(connection).reported()
+    connection._out.control(ResumeOk(stream=0, last_received_client_position=position).encode(prefixed=True))
+    _go_on(connection, request.last_received_server_position)
+
+
+def _go_on(connection: Connection, position: int) -> None:
+    """The peer has received up to ``position``: repeat the rest (R-50), and go on."""
+    part, live, hello = part_of(connection), connection._liveness, connection._handshake
+    retained, streams = part.retained, connection._streams
+    if retained is None or not retained.holds(position):
+        raise Violation(f"position {position} is not retained here", rule="RE-23")
+    retained.told(position)
+    part.reported()
+    part.away = part.store_full = None
+    part.returns = False
+    if streams.leases is not None:
+        # R-43: leasing begins anew, so the first LEASE is none too many, however often it has begun
+        streams.leases.frames = None
+    liveness.hold(connection, connection._pass.now)
+    connection._in.over = False
+    connection._in.established = True
+    connection._out.resume()
+    if connection._client:
+        live.next_keepalive = connection._pass.now + live.interval
+    if not (hello.accepted or connection._farewell):  # the answer to SETUP was lost with the first transport
+        hello.accepted = streams.accepting = True
+        connection._pass.events.append(Established(None))
+    connection._pass.events.append(Resumed())
+    if connection._farewell is not None:
+        connection.step(_I.APP_DRAIN, connection._farewell)
+    elif connection._peer_draining:
+        connection._state = _S.DRAINING
+    send_lease(connection)
+
+
+ACTIONS: Final[dict[ConnectionAction, Callable[[Connection, Any], None]]] = {
+    _A.REFUSE_RESUME: _refuse_resume,
+    _A.SUSPEND: _suspend,
+    _A.SEND_SETUP: _send_setup,
+    _A.FORGET_SESSION: _forget_session,
+    _A.SEND_RESUME: _send_resume,
+    _A.RESUMED: _resumed,
+    _A.RESUME_BROKEN: _resume_broken,
+    _A.JUDGE_RESUME: _judge_resume,
+    _A.SEND_RESUME_OK: _send_resume_ok,
+    _A.HAND_OVER: _hand_over,
+}
+"The functions for the actions that only RSocket's tables have."
