@@ -248,8 +248,9 @@ class Simulation:
         for peer in (self.peer, *self.server.connections):
             if left := peer.streams():
                 self.wrong(f"streams are still live: {left}")
-        if (held := Memory.of(self.loop).size) > _IDLE_BYTES:
-            self.wrong(f"{held} bytes are accounted for on connections that are idle")
+        memory = Memory.of(self.loop)
+        if memory.exceed(_IDLE_BYTES):
+            self.wrong(f"{memory.size} bytes are accounted for on connections that are idle")
         if self.kind in ("calm", "resume") or (self.kind == "reconnect" and random.random() < 0.5):
             await self.all_slots(min(self.peer.limits.streams, 20))
         if random.random() < 0.3:
