@@ -249,7 +249,7 @@ class Simulation:
             if left := peer.streams():
                 self.wrong(f"streams are still live: {left}")
         memory = Memory.of(self.loop)
-        if memory.exceed(_IDLE_BYTES):
+        if memory.exceeds(_IDLE_BYTES):
             self.wrong(f"{memory.size} bytes are accounted for on connections that are idle")
         if self.kind in ("calm", "resume") or (self.kind == "reconnect" and random.random() < 0.5):
             await self.all_slots(min(self.peer.limits.streams, 20))
