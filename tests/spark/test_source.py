@@ -127,10 +127,10 @@ def test_json_fails_fast(batch: Load, uri: str) -> None:
     ("options", "why"),
     [
         ({"maxRowPerBatch": 5}, "unknown option maxrowperbatch; did you mean maxRowsPerBatch"),
-        ({"partitions": 1_000_000}, "option partitions is a whole number from 1 to 1024"),
-        ({"failOnDataLoss": "maybe"}, "option failOnDataLoss is true or false"),
+        ({"partitions": 1_000_000}, "option partitions must be a whole number from 1 to 1024"),
+        ({"failOnDataLoss": "maybe"}, "option failOnDataLoss must be true or false"),
         ({"uri": "nonsense://x"}, "nonsense"),
-        ({"format": "json"}, "format=json needs your schema"),
+        ({"format": "json"}, "format=json requires a schema"),
     ],
 )
 def test_options_are_refused_when_loading(batch: Load, options: dict[str, object], why: str) -> None:
