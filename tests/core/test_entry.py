@@ -45,8 +45,8 @@ def test_what_its_features_and_options_mean() -> None:
 
 def test_an_unknown_name_suggests_the_nearest() -> None:
     assert str(nearest("wire", "rsockt", ["rsocket", "jmux"])) == (
-        'unknown wire "rsockt"; did you mean "rsocket"? There is: rsocket, jmux'
+        'unknown wire "rsockt"; did you mean "rsocket"? Known: rsocket, jmux'
     )
     assert str(nearest("wire", "x", ["jmux"], meant="jmux")).startswith('unknown wire "x"; did you mean "jmux"?')
-    assert str(nearest("wire", "x" * 99, ["jmux"])) == f'unknown wire "{"x" * 64}"; there is: jmux'
-    assert str(nearest("wire", "x", [])) == 'unknown wire "x"; there is: none'
+    assert str(nearest("wire", "x" * 99, ["jmux"])) == f'unknown wire "{"x" * 64}"; known: jmux'
+    assert str(nearest("wire", "x", [])) == 'unknown wire "x"; known: none'

@@ -226,9 +226,9 @@ def test_a_record_goes_on(path: Path) -> None:
     starts_ends = ([0, 1], [1, 3])
     block = Block(3, b"abc", *(__import__("array").array("q", part) for part in starts_ends), False)
     failed = Failed(5, ApplicationError(0x301, "mine", stream=5))
-    assert not record.told([Items(1, [Payload(b"answer")]), block, Items(3, [Payload(b"", b"m")], True), failed])
-    assert not record.told([Items(99, [Payload(b"nobody's")]), Completed(97)])
-    assert record.told([Opened(2, "stream", Payload(b"peer's"), 3, False)])
+    assert not record.observe([Items(1, [Payload(b"answer")]), block, Items(3, [Payload(b"", b"m")], True), failed])
+    assert not record.observe([Items(99, [Payload(b"nobody's")]), Completed(97)])
+    assert record.observe([Opened(2, "stream", Payload(b"peer's"), 3, False)])
     record.save()
     assert not record.dirty
     made = again(store)
@@ -250,8 +250,8 @@ def test_a_record_goes_on(path: Path) -> None:
     assert isinstance(channel.error, ApplicationError)
     assert (channel.error.code, channel.error.message, channel.ended) == (0x301, "mine", True)
     assert made.served == {}  # the engine knows of no such handler
-    assert record.settled(3, 2)
-    assert not record.settled(99, 1)
+    assert record.consumed(3, 2)
+    assert not record.consumed(99, 1)
     record.drop(1)
     record.drop(99)
     record.save()
@@ -266,7 +266,7 @@ def test_a_record_goes_on(path: Path) -> None:
     record.remove()
     record.save()
     assert store.sessions() == []
-    assert not record.told([Opened(4, "request", Payload(b""), 1, False)])
+    assert not record.observe([Opened(4, "request", Payload(b""), 1, False)])
     store.close()
 
 
@@ -321,7 +321,7 @@ def test_errors_are_told_again(path: Path, error: Error) -> None:
     engine = client()
     record = record_of(store, engine)
     record.opened(engine.open("request", b""), "request", Payload())
-    record.told([Failed(1, error)])
+    record.observe([Failed(1, error)])
     record.save()
     made = again(store).asked[1].error
     assert made is not None
@@ -548,7 +548,7 @@ def test_an_answer_in_part_is_no_item(path: Path) -> None:
     id = engine.open("stream", b"", credit=3)
     record.opened(id, "stream", Payload())
     frame = PayloadFrame(stream=id, follows=True, next=True, data=b"d" * 80)
-    assert not record.told(engine.receive(frame.encode(prefixed=True), 0.0))
+    assert not record.observe(engine.receive(frame.encode(prefixed=True), 0.0))
     record.save()
     made = again(store)
     assert made.asked[id].waiting == []
@@ -564,7 +564,7 @@ def test_requests_are_kept_within_resume_bytes(path: Path) -> None:
     engine.limits = LIMITS.replace(resume_bytes=100)
     for stream, size in ((1, 40), (3, 60), (5, 1), (7, 0)):
         record.opened(stream, "request", Payload(bytes(size)))
-        record.told([Opened(stream + 1, "request", Payload(bytes(size)), 1, False)])
+        record.observe([Opened(stream + 1, "request", Payload(bytes(size)), 1, False)])
     assert [len(asked.payload) for asked in record.asked.values()] == [40, 60, 0, 0]
     assert list(record.served) == [2, 4, 8]
     store.close()

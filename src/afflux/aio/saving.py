@@ -30,7 +30,7 @@ class Saving:
 
     def before(self, events: Iterable[Event]) -> bool:
         """Before events are dispatched: write down those that the file must contain first. False when that fails."""
-        return not self.record.told(events) or self.durable()
+        return not self.record.observe(events) or self.durable()
 
     def durable(self) -> bool:
         """Before bytes are written or handlers begin: write down the session. False when that fails: then the
@@ -49,7 +49,7 @@ class Saving:
 
     def settled(self, stream: int, items: int) -> None:
         """The application has consumed items: the file records it before the next one is delivered."""
-        if self.record.settled(stream, items):
+        if self.record.consumed(stream, items):
             self.durable()
 
     def end(self) -> None:

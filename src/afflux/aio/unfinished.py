@@ -40,7 +40,7 @@ class Unfinished:
         "The request; for a channel also its first item. Empty when all that are kept would be beyond ``resume_bytes``."
         self.taken = asked.taken
         "Items that the former process has taken: the next one has this number, counted from 0."
-        sent, _, owed = cast("Resumption", driver.engine.resumption).standing(stream) or (0, 0, 0)
+        sent, _, owed = cast("Resumption", driver.engine.resumption).stream_counters(stream) or (0, 0, 0)
         self.sent = sent
         "Items of a channel that the former process has sent, the request among them. 0 if nothing more can be sent."
         self._claimed = False

@@ -1,4 +1,4 @@
-"""Convert values to text and back, for the places of a route and text/plain."""
+"""Convert values to text and back: the places of a route and text/plain."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _ORDER: tuple[Bound, ...] = ("lease", "memory", "transport", "peer", "local", "a
 
 
 class Unit(Enum):
-    """What credit counts."""
+    """The unit of credit."""
 
     ITEMS = "items"
     BYTES = "bytes"
@@ -135,7 +135,7 @@ def smallest(bounds: Iterable[Bound | None]) -> Bound | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamStatus:
-    """One live stream at one moment. A driver replaces ``reason`` by ``local`` before its handler starts."""
+    """A live stream at one moment. A driver replaces ``reason`` by ``local`` before the handler starts."""
 
     stream: int
     "Its number at this engine."

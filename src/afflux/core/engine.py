@@ -28,7 +28,7 @@ __all__ = ["ByteSessions", "Defaults", "Engine", "Extensions", "Leases", "Resump
 
 
 class Engine(Protocol):
-    """One end of one connection."""
+    """An end of a connection."""
 
     limits: Limits
     "The bounds that this end obeys and enforces."
@@ -183,20 +183,20 @@ class Engine(Protocol):
 
 
 class Defaults:
-    """Verbs that follow from the others, for engines that need nothing better."""
+    """Default implementations of verbs by other verbs."""
 
     __slots__ = ()
 
     def accept(self, now: float) -> list[Event]:
-        """The protocol has no decision at its beginning: raise LocalProtocolError."""
-        raise LocalProtocolError("there is nothing to decide in this protocol")
+        """Raise LocalProtocolError, because the protocol accepts every peer."""
+        raise LocalProtocolError("this protocol has no decision about a connection")
 
     def refuse(self, reason: str, now: float, code: int | None = None) -> list[Event]:
-        """As ``accept``; ``close`` ends a connection."""
+        """Raise LocalProtocolError; ``close`` ends a connection."""
         return self.accept(now)
 
     def ask(self: Engine, payloads: Sequence[Payload]) -> list[int]:
-        """Open a request for each payload, fewer when a limit allows no more."""
+        """Open a request for each payload, fewer if a limit is reached."""
         streams: list[int] = []
         for payload in payloads:
             try:
@@ -214,15 +214,15 @@ class Defaults:
             self.release(stream)
 
     def complete(self: Engine, stream: int) -> None:
-        """End this half: no more items."""
+        """End this half of the stream."""
         self.send(stream, [], complete=True)
 
     def push(self, metadata: bytes) -> None:
-        """The protocol has no metadata: raise Unsupported."""
-        raise Unsupported("this protocol has no push: it sends no metadata")
+        """Raise Unsupported, because the protocol has no metadata."""
+        raise Unsupported("this protocol does not support push")
 
     def unsent(self, stream: int) -> bool:
-        """It is not known what was handed over of a stream."""
+        """Return False, because bytes of streams are not tracked."""
         return False
 
 
@@ -296,10 +296,10 @@ class Resumption(Protocol):
         """The streams opened by the peer whose handlers have not returned."""
 
     @property
-    def asking(self) -> list[int]:
+    def opened(self) -> list[int]:
         """The live streams that this side has opened."""
 
-    def standing(self, stream: int) -> tuple[int, int, int] | None:
+    def stream_counters(self, stream: int) -> tuple[int, int, int] | None:
         """Return the items that this side has sent on a stream, 0 if it can send no more; its credit; and the items
         that the peer may still send. None for a stream that is over."""
 

@@ -57,7 +57,7 @@ FIVE_VERBS: Final = ("request", "fire", "stream", "channel", "push")
 
 @dataclass(frozen=True, slots=True)
 class ProtocolEntry:
-    """One protocol, as its package declares it."""
+    """The declaration of a protocol by its package."""
 
     name: str
     "The name in addresses."

@@ -84,7 +84,7 @@ class UnknownFrame(Malformed):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One declared field."""
+    """A declared field."""
 
     name: str
     "The attribute."

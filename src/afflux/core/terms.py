@@ -16,7 +16,7 @@ TOKEN_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the client proposes, and what a server offers."""
+    """The proposal of a client, or the options of a server."""
 
     payload: Payload | None = None
     "The payload sent with the setup."

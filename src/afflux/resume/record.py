@@ -68,7 +68,7 @@ class Served:
 
 
 class Record:
-    """One session and its place in a file.
+    """A session and its record in a file.
 
     ``asks`` is True if the application resumes its requests; otherwise they are not stored.
     ``replays(verb, payload, metadata_mime)`` returns whether a handler can be restarted.
@@ -125,7 +125,7 @@ class Record:
         """Whether there is room for another request."""
         return sum(len(one.payload) for one in stored.values()) + len(payload) <= self.engine.limits.resume_bytes
 
-    def told(self, events: Iterable[Event]) -> bool:
+    def observe(self, events: Iterable[Event]) -> bool:
         """Record events before they are dispatched. Return True if they must be saved first, because a handler will
         start."""
         begins = False
@@ -156,7 +156,7 @@ class Record:
         if isinstance(event, Completed) or event.complete or asked.verb == "request":
             asked.ended = True
 
-    def settled(self, stream: int, items: int) -> bool:
+    def consumed(self, stream: int, items: int) -> bool:
         """Record that the application has consumed items of a stream; return True if that must be saved."""
         asked = self.asked.get(stream)
         if asked is None:

@@ -44,13 +44,13 @@ def restart(record: Record, side: str) -> list[tuple[Opened, int]]:
     each with the number of items already sent."""
     engine, session = record.engine, cast("Resumption", record.engine.resumption)
     again: list[tuple[Opened, int]] = []
-    for stream in session.asking:
+    for stream in session.opened:
         if stream not in record.asked:
             engine.cancel(stream)
     for stream in sorted(session.handlers):
-        served, standing = record.served.get(stream), session.standing(stream)
-        if served is not None and (standing is not None or served.verb == "fire"):
-            sent, allowed, _ = standing or (0, 0, 0)
+        served, counters = record.served.get(stream), session.stream_counters(stream)
+        if served is not None and (counters is not None or served.verb == "fire"):
+            sent, allowed, _ = counters or (0, 0, 0)
             again.append((Opened(stream, served.verb, served.payload, allowed, False), sent))
             continue
         # DR-11: the progress of the handler is unknown.

@@ -1806,7 +1806,7 @@ def test_what_was_sent_before_may_have_been_processed() -> None:
     reconnect(play) << resume(server=0, client=0)
     play >> GONE << failed(3, ConnectionClosed, may_have_been_processed=True, code=0x004)
     play << failed(7, ConnectionClosed, may_have_been_processed=True, code=0x004) << ev.Suspended
-    assert sorted(engine.resumption.asking) == [9, 11, 13, 15]
+    assert sorted(engine.resumption.opened) == [9, 11, 13, 15]
     reconnect(play) << frames.Setup
     heard = [frame.stream for frame in play.sent]
     assert set(heard) == {9, 11, 13, 15}

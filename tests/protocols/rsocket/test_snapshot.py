@@ -248,17 +248,17 @@ def test_what_is_known_of_a_stream() -> None:
     stream = client.open("stream", b"s", credit=3)
     client.receive(frames.RequestN(stream=channel, n=5).encode(prefixed=True), 0.0)
     client.send(channel, [b"1", b"2"])
-    assert client.resumption.asking == [channel, stream]
+    assert client.resumption.opened == [channel, stream]
     assert list(client._streams.handlers | client._streams.work.fires) == []
-    assert client.resumption.standing(channel) == (3, 3, 7)
-    assert client.resumption.standing(stream) == (0, 0, 3)
-    assert client.resumption.standing(99) is None
+    assert client.resumption.stream_counters(channel) == (3, 3, 7)
+    assert client.resumption.stream_counters(stream) == (0, 0, 3)
+    assert client.resumption.stream_counters(99) is None
     client.complete(channel)
-    assert client.resumption.standing(channel) == (0, 3, 7)
+    assert client.resumption.stream_counters(channel) == (0, 3, 7)
     client.receive(frames.RequestStream(stream=2, initial_n=4).encode(prefixed=True), 0.0)
     client.send(2, [b"1"])
-    assert client.resumption.standing(2) == (1, 3, 0)
-    assert client.resumption.asking == [channel, stream]
+    assert client.resumption.stream_counters(2) == (1, 3, 0)
+    assert client.resumption.opened == [channel, stream]
     assert list(client._streams.handlers | client._streams.work.fires) == [2]
 
 

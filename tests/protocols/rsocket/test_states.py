@@ -245,7 +245,7 @@ def test_every_code_on_stream_0_in_every_state_of_a_connection(role: str, code: 
         if state == _S.START:
             continue  # no engine stays there
         play = connection(role, state)
-        live = len(play.engine.resumption.asking)
+        live = len(play.engine.resumption.opened)
         events = play.engine.receive(frame, 0.0)
         assert play.engine._state == wanted.get(state, state), state
         prices = [event.price for event in events if isinstance(event, ev.Ignored)]

@@ -297,11 +297,11 @@ class Ability:
         return streams.handlers | streams.work.fires
 
     @property
-    def asking(self) -> list[int]:
+    def opened(self) -> list[int]:
         """The live streams that this side has opened."""
         return [stream.id for stream in self._connection._streams.live.values() if stream.requester]
 
-    def standing(self, stream: int) -> tuple[int, int, int] | None:
+    def stream_counters(self, stream: int) -> tuple[int, int, int] | None:
         """How many items this side has sent on a stream, 0 where it can send no more; how many it may send now; how
         many may still come. None for a stream that is over."""
         live = self._connection._streams.live.get(stream)
