@@ -181,7 +181,7 @@ KNOWN: tuple[Known, ...] = (
         ("fragments.channel", "fragments.channel-up", "load.mixed"),
         "theirs",
         "R-33",
-        "Fragments of several items of one stream are interleaved, so they cannot be told apart.",
+        "Fragments of several items of one stream are interleaved, so they cannot be distinguished.",
         bytes="0000000128a000000000 0000000128a000000000 00000001282000000000 00000001282000000000",
     ),
     Known(
