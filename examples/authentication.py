@@ -1,4 +1,4 @@
-"""Only who shows a token comes in; the handler knows who it is."""
+"""Only clients with a valid token may connect, and the handler reads the user's name."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A channel: items in both directions at once, each side at its own pace."""
+"""A channel: items in both directions, each side at its own pace."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ import afflux
 
 
 class Mean:
-    """Answers each number with the mean of all numbers so far."""
+    """Answer each number with the mean of all numbers so far."""
 
     async def channel(self, numbers: AsyncIterator[afflux.Payload]) -> AsyncIterator[str]:
         total = count = 0.0

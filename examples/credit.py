@@ -1,4 +1,4 @@
-"""Back-pressure by hand: a stream sends only what its receiver has asked for."""
+"""Manual back-pressure: a stream sends only what its receiver has requested."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ import afflux
 
 
 class Counter:
-    """A stream without an end. It makes one number more than somebody wants: whether it ends is known only then."""
+    """An endless stream. It makes one number more than requested, because that is how afflux detects the end."""
 
     made = 0
 
@@ -27,7 +27,7 @@ async def main() -> None:
         for wanted in (1, 2, 3):
             numbers.request(wanted)
             got = [(await anext(numbers)).text for _ in range(wanted)]
-            print(f"asked for {wanted}, got {', '.join(got)}; waits for: {numbers.limited_by()}")
+            print(f"requested {wanted}, received {', '.join(got)}; waits for: {numbers.limited_by()}")
         print(f"{counter.made} numbers were made")
 
 

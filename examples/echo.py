@@ -1,4 +1,4 @@
-"""A server, a client, and one request: the smallest thing that works."""
+"""A minimal server and client with one request."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import afflux
 
 
 class Echo:
-    """Answers each request with what it was sent."""
+    """Answer each request with its payload."""
 
     async def request(self, payload: afflux.Payload) -> afflux.Payload:
         return payload

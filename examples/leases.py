@@ -1,4 +1,4 @@
-"""Leases: a server says how many requests it can take, and its client keeps to it."""
+"""Leases: a server limits the number of requests, and its client obeys."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ async def main() -> None:
         afflux.connect(server.uri, lease=True, lease_wait=30.0) as patient,
     ):
         replies = await asyncio.gather(*(patient.request(str(i)) for i in range(5)))
-        print("with patience: " + " ".join(reply.text for reply in replies))
+        print("waiting for leases: " + " ".join(reply.text for reply in replies))
 
 
 asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Publishers under names, on a wire that is nothing but Reactive Streams (reactive-streams-io)."""
+"""Named publishers, over a protocol that carries only Reactive Streams (reactive-streams-io)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ import afflux
 
 
 class Station:
-    """Temperatures have two bytes each, so they travel packed; reports have any length."""
+    """Temperatures have a fixed size of two bytes and are packed; reports have any length."""
 
     def element_size(self, publisher: str) -> int:
         return 2 if publisher == "temperatures" else 0

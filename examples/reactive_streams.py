@@ -1,4 +1,4 @@
-"""For those who think in Publisher and Subscriber: one item is asked for at a time."""
+"""Publisher and Subscriber: one item is requested at a time."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A connection is cut in the middle of a stream, and nothing is lost."""
+"""A connection is cut within a stream, and no item is lost."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,8 +22,8 @@ async def main() -> None:
         async for item in peer.stream(credit=10):
             numbers.append(int(item.data))
             if len(numbers) == 500:
-                peer.cut()  # as if somebody pulled the plug
-        print(f"{len(numbers)} numbers, in order and none twice: {numbers == list(range(1000))}")
+                peer.cut()  # simulates a lost connection
+        print(f"{len(numbers)} numbers, in order, without duplicates: {numbers == list(range(1000))}")
 
 
 asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Routes with variables, typed arguments, and JSON in and out."""
+"""Routes with variables, typed arguments and JSON data."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A stream that has no end, from RSocket's ancestor (ReactiveSocket)."""
+"""An endless stream in ReactiveSocket, RSocket's predecessor."""
 
 import asyncio
 import itertools
@@ -8,7 +8,7 @@ import afflux
 
 
 class Exchange:
-    """It goes on for as long as somebody listens."""
+    """Sends prices until the subscriber cancels."""
 
     async def stream(self, payload: afflux.Payload) -> AsyncIterator[str]:
         for price in itertools.count(100):

@@ -1,4 +1,4 @@
-"""The same verbs over a Unix socket, with a client that blocks: for scripts and workers."""
+"""A Unix socket with a blocking client, for scripts and workers."""
 
 import asyncio
 import tempfile
@@ -15,7 +15,7 @@ class Squares:
 
 
 def ask(uri: str) -> list[str]:
-    """No event loop here."""
+    """Run a stream without an event loop."""
     with afflux.sync.connect(uri) as peer:
         return [item.text for item in peer.stream("5")]
 

@@ -1,4 +1,4 @@
-"""The same server over a WebSocket, for browsers and for networks that let nothing else through."""
+"""A server over WebSocket, for browsers and networks that allow only HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator

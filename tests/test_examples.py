@@ -15,9 +15,9 @@ LONGEST = 40
 PRINTS = {
     "echo": "hello\n",
     "credit": (
-        "asked for 1, got 1; waits for: credit\n"
-        "asked for 2, got 2, 3; waits for: credit\n"
-        "asked for 3, got 4, 5, 6; waits for: credit\n"
+        "requested 1, received 1; waits for: credit\n"
+        "requested 2, received 2, 3; waits for: credit\n"
+        "requested 3, received 4, 5, 6; waits for: credit\n"
         "7 numbers were made\n"
     ),
     "channel": "1\n1.5\n3\n",
@@ -28,11 +28,13 @@ PRINTS = {
         "refused: the data does not fit: Object missing required field `amount`\n"
     ),
     "authentication": "hello Ann\nrefused: not authenticated\n",
-    "resumption": "1000 numbers, in order and none twice: True\n",
-    "leases": ("request 0\nrequest 1\nrequest 2: no lease is left to send a request under\nwith patience: 0 1 2 3 4\n"),
+    "resumption": "1000 numbers, in order, without duplicates: True\n",
+    "leases": (
+        "request 0\nrequest 1\nrequest 2: no lease is left to send a request under\nwaiting for leases: 0 1 2 3 4\n"
+    ),
     "unix_socket": "0 1 4 9 16\n",
     "websocket": "tick 0\ntick 1\ntick 2\n",
-    "at_most_once": "done: pay 10\npay nobody: look whether it was done\npay 20: safe to send again\n",
+    "at_most_once": "done: pay 10\npay nobody: may have been processed\npay 20: safe to retry\n",
     "subscription": "EUR 100\nEUR 101\nEUR 102\nEUR 103\n",
     "publishers": "10 11 12 13 14 15 16 17 18 19\n['warm', 'warmer still']\nrefused: unknown-publisher\n",
     "reactive_streams": "".join(f"number {i}\n" for i in range(5)),
