@@ -619,7 +619,7 @@ def test_ids_run_out_and_begin_again() -> None:
         play.engine.ask([P()])
     with pytest.raises(LocalProtocolError) as caught:
         play.engine.open("nothing", b"")
-    assert caught.value.rule == "3.3"
+    assert caught.value.rule == "2.3"
     for verb, credit in (("stream", 0), ("channel", 1 << 31)):
         with pytest.raises(LocalProtocolError) as caught:
             play.engine.open(verb, b"", credit=credit)

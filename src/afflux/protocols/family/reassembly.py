@@ -1,4 +1,4 @@
-"""Put together the payloads that arrive in fragments, within limits (section 3.6 of the specification supplement).
+"""Put together the payloads that arrive in fragments, within limits (RSocket, section 3.6).
 
 Theory of operation. Pieces are listed, and joined at the end: a payload is in memory twice then. One that has grown to
 4 MiB goes on in one ``BytesIO``, the only way in Python to a bytes object that grows in place: ``getvalue`` hands over

@@ -1,4 +1,4 @@
-"""List the ways in which peers differ from the text of 2015, and apply them to frames (section 6 of the supplement)."""
+"""Apply the differences of peers from the text of 2015 to frames (section 6 of the specification)."""
 
 from __future__ import annotations
 

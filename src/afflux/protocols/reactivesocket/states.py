@@ -67,7 +67,7 @@ CLIENT = Table(
     ],
     otherwise=(_A.IGNORE, "R-36"),
 )
-"Rows of section 3.1 of the specification supplement, and R-22 and R-23 in what they leave open."
+"Section 3.1 of the specification; R-22 and R-23 where it leaves something open."
 
 SERVER = Table(
     "connection, server",
@@ -101,7 +101,7 @@ SERVER = Table(
     ],
     otherwise=(_A.IGNORE, "R-36"),
 )
-"""Rows of section 3.2 of the specification supplement. DECIDING is the application's moment; nothing is answered before
+"""Section 3.2 of the specification. DECIDING is the application's moment; nothing is answered before
 it is over (R-18), and before SETUP nothing is kept (D-14)."""
 
 _T, _N, _D = StreamState, StreamInput, StreamAction
@@ -150,7 +150,7 @@ REQUESTER = Table(
     ],
     otherwise=(_D.IGNORE, "R-36"),
 )
-"Rows of section 3.3 of the specification supplement."
+"Section 3.3 of the specification."
 
 _SERVING = (_T.OPEN, _T.IN_DONE)
 
@@ -177,7 +177,7 @@ RESPONDER = Table(
     ],
     otherwise=(_D.IGNORE, "R-36"),
 )
-"Rows of section 3.4 of the specification supplement."
+"Section 3.4 of the specification."
 
 _ANY = (_T.OPEN, _T.OUT_DONE, _T.IN_DONE)
 

@@ -54,7 +54,7 @@ RULES: Final = Rules(
     silence="R-22",
     single="R-23",
     stray="R-31",
-    verb="R-24",
+    verb="2.3",
     zero="R-32",
 )
 

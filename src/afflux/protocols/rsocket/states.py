@@ -105,7 +105,7 @@ CLIENT = Table(
     ],
     otherwise=(_A.IGNORE, "R-32"),
 )
-"Rows of section 3.1 of the specification supplement."
+"Section 3.1 of the specification."
 
 SERVER = Table(
     "connection, server",
@@ -149,7 +149,7 @@ SERVER = Table(
     ],
     otherwise=(_A.IGNORE, "R-32"),
 )
-"Rows of section 3.2 of the specification supplement. DECIDING and RESUMING are the application's moments."
+"Section 3.2 of the specification. DECIDING and RESUMING are the application's moments."
 
 _T, _N, _D = StreamState, StreamInput, StreamAction
 _ANY = (_T.OPEN, _T.OUT_DONE, _T.IN_DONE)
@@ -192,7 +192,7 @@ REQUESTER = Table(
     ],
     otherwise=(_D.IGNORE, "R-31"),
 )
-"Rows of section 3.4 of the specification supplement."
+"Section 3.4 of the specification."
 
 RESPONDER = Table(
     "stream, responder",
@@ -211,4 +211,4 @@ RESPONDER = Table(
     ],
     otherwise=(_D.IGNORE, "R-31"),
 )
-"Rows of section 3.5 of the specification supplement."
+"Section 3.5 of the specification."
