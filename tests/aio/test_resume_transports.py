@@ -42,7 +42,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, certificates: Certific
 @pytest.fixture(autouse=True)
 def no_margin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Client and server have one clock here: tries need not be further apart than the server demands."""
-    monkeypatch.setattr("afflux.aio.keeper._MARGIN_S", 0.0)
+    monkeypatch.setattr("afflux.retry.tries._MARGIN_S", 0.0)
 
 
 async def turns(until: object) -> None:

@@ -1,9 +1,9 @@
-"""Keeping a client connected: by going on with its session on a new transport, or by connecting anew.
+"""Keep a client connected: resume its session on a new transport, or connect again.
 
 1. A session that can be resumed loses nothing: its driver stays, and gets another transport.
 2. Without resumption, or when the session is over, every live stream has failed; the peer gets a new driver.
-3. Tries are apart: by a back-off with jitter, and by what a server allows (``resume_rate``). A connection that is
-   refused, or ends sooner than the wait before it, counts as one more try: the waits grow on.
+3. Tries are apart by a backoff with jitter, and by what a server allows (``resume_rate``). A refused connection,
+   or one that ends sooner than the wait before it, counts as one more try: the waits keep growing.
 """
 
 from __future__ import annotations
@@ -13,20 +13,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from random import Random, getrandbits
 
 from afflux.aio.driver import Driver
-from afflux.core.bucket import Bucket
 from afflux.core.errors import ConnectFailed, ConnectionClosed, Error, SetupRefused
 from afflux.core.limits import Limits
 from afflux.retry.backoff import Backoff
+from afflux.retry.tries import ResumeTries
 from afflux.transports.clock import clock_of
 
 __all__ = ["Keeper"]
 
-_MARGIN_S = 0.05
-"Tries are so much further apart than a server demands: its clock is not ours."
-
 
 class Keeper:
-    """What brings one peer's connection back.
+    """Brings one peer's connection back.
 
     ``join(driver)`` opens a transport for a driver; ``renew()`` makes a new connection and gives it to the peer.
     """
@@ -41,17 +38,12 @@ class Keeper:
         reconnect: Backoff | None,
         random: Random | None = None,
     ) -> None:
-        most, gap = limits.resume_rate
         self._now = clock_of(asyncio.get_running_loop())
-        self._rate = Bucket(most, most / (60 + _MARGIN_S))
-        self._gap = gap + _MARGIN_S
         self._join = join
         self._renew = renew
-        self._resume = resume
         self._reconnect = reconnect
         self._random = random or Random(getrandbits(64))
-        self._waits = None if resume is None else resume.waits(self._random)
-        self._last_try = 0.0
+        self._resumes = None if resume is None else ResumeTries(limits, resume, self._random)
         self._tries: Iterator[float] | None = None
         "The waits before further connections."
         self._wait = self._renewed_at = 0.0
@@ -69,22 +61,21 @@ class Keeper:
     # -- the same session, on another transport ---------------------------------------------------------------
 
     def suspended(self, driver: Driver) -> None:
-        """The transport is gone: look for another."""
+        """The transport is gone: open another."""
         if not self._stopped and (self._back is None or self._back.done()):
             self._back = driver.tasks.spawn(self._rejoin(driver))
 
     def resumed(self) -> None:
-        """It worked: the next time begins with short waits."""
-        if self._resume is not None:
-            self._waits = self._resume.waits(self._random)
+        """The session was resumed."""
+        if self._resumes is not None:
+            self._resumes.succeeded()
 
     async def _rejoin(self, driver: Driver) -> None:
         failure: Error | None = None
-        while driver.state.away and (wait := None if self._waits is None else next(self._waits, None)) is not None:
-            now = self._now()
-            await asyncio.sleep(max(wait, self._last_try + self._gap - now, self._rate.wait(1, now) or 0.0))
-            self._last_try = self._now()
-            self._rate.take(1, self._last_try)
+        tries = self._resumes
+        while driver.state.away and tries is not None and (due := tries.next(now := self._now())) is not None:
+            await asyncio.sleep(due - now)
+            tries.begin(self._now())
             try:
                 await self._join(driver)
             except Error as error:
@@ -95,7 +86,7 @@ class Keeper:
     # -- a new connection -------------------------------------------------------------------------------------
 
     def ended(self, driver: Driver) -> None:
-        """The connection is over: make another, if that is wanted."""
+        """The connection is over: make another, if ``reconnect`` is set."""
         if self._back is not None:
             self._back.cancel()  # it may be in the middle of a long wait
             self._back = None
@@ -123,7 +114,7 @@ class Keeper:
                 renewed.set_result(driver)
                 return
         renewed.set_exception(failure)
-        renewed.exception()  # those who wait hear it; with nobody waiting it is not worth a line in the log
+        renewed.exception()  # retrieved: without a waiter it is not worth a line in the log
 
     async def _next(self) -> Driver:
         """The driver of the new connection.
@@ -145,7 +136,7 @@ class Keeper:
     # -- the end ----------------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """Make no other connection any more; a session that is away may still come back."""
+        """Make no other connection any more; a session that is away may still be resumed."""
         self._settled = True
         await _ended(self._anew)
         if self._renewed is not None and not self._renewed.done():
@@ -153,7 +144,7 @@ class Keeper:
             self._renewed.exception()
 
     async def stop(self) -> None:
-        """Bring nothing back any more; ends what is under way."""
+        """Bring nothing back any more, and end tries in flight."""
         self._stopped = True
         await self.settle()
         await _ended(self._back)

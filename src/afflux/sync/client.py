@@ -64,7 +64,7 @@ def connect(
         driver.lease_wait = lease_wait
         if resume:
             backoff = resume if isinstance(resume, Backoff) else Backoff()
-            driver.redial = Redial(
+            driver.pump.redial = Redial(
                 lambda within: transport.dial(address, within, tls, limits), limits, backoff, seconds
             )
         with driver.guard:

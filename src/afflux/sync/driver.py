@@ -1,105 +1,63 @@
-"""Dispatch the events of one connection of a blocking program, and feed its channels from their sources.
-
-A source is the program's own code, and may use the connection. Its verbs then wait inside the one that feeds it:
-
-1. A source that is at work is not asked for more, so that no generator is entered twice.
-2. What it has given leaves before it waits: it may wait for an answer to that.
-3. While it waits, other sources that use connections are not begun, except that of the channel it takes items from.
-   They might wait for what this one would give, and it could not go on before they are done.
-"""
+"""Drive one connection of a blocking program: an engine, its link, and the sources of its channels."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
 from time import monotonic
-from typing import Any
+from typing import Protocol
 
 from afflux.core.bucket import Bucket
 from afflux.core.credit import StreamStatus
 from afflux.core.engine import Engine, Leases
-from afflux.core.errors import Canceled as CanceledError
-from afflux.core.errors import Error, LeaseExpired, LimitExceeded, Rejected
+from afflux.core.errors import ConnectionClosed, Error, LeaseExpired, LimitExceeded
 from afflux.core.events import (
-    Block,
-    Canceled,
-    Closed,
-    Completed,
     Event,
-    Failed,
-    Items,
-    Leased,
-    Opened,
-    Pushed,
-    Readable,
-    Resumed,
-    Suspended,
     Verb,
     singly,
 )
 from afflux.core.payload import PayloadLike
+from afflux.sync.dispatch import HANDLERS
+from afflux.sync.guard import Guard
+from afflux.sync.inbox import Inbox
 from afflux.sync.pump import Pump
+from afflux.sync.sources import Sources
 from afflux.transports.base import Link
 
-__all__ = ["Driver", "Inbox", "Outbox"]
+__all__ = ["Driver"]
 
 _MARGIN_S = 0.05
 "The peer may see cancels so much closer together than they were sent."
 _JAM = "buffer-full: nothing more can come before the items of other streams are taken; give those less credit"
 
 
-class Inbox:
-    """What has arrived on one stream and was not taken yet."""
+class Closable(Protocol):
+    """A stream or session without references, which still has to be canceled at the peer."""
 
-    __slots__ = ("arrived", "broken", "ended", "error", "unread")
-
-    def __init__(self) -> None:
-        self.arrived: deque[Items | Block] = deque()
-        self.ended = False
-        "Nothing more will arrive."
-        self.error: Exception | None = None
-        "Why it ended, if not in order."
-        self.broken: Exception | None = None
-        "Why nothing more can be said, though all has arrived."
-        self.unread = 0
-        "Bytes of a session that wait in the engine."
-
-    def finish(self, error: Exception | None) -> None:
-        """Nothing more will arrive. The first reason counts."""
-        if not self.ended:
-            self.ended, self.error = True, error
-        self.broken = self.broken or error
+    def close(self) -> None:
+        """Cancel it."""
 
 
-class Outbox:
-    """A channel's source, and where its answer goes."""
-
-    __slots__ = ("ahead", "batch", "inbox", "items", "quota", "running", "waits")
-
-    def __init__(self, items: Iterator[PayloadLike], inbox: Inbox, waits: bool) -> None:
-        self.items = items
-        self.inbox = inbox
-        self.ahead: list[PayloadLike] = []
-        "The item that was taken to see whether there is one: completing needs no credit."
-        self.batch: list[PayloadLike] = []
-        "What goes out together: at once when the source waits for something."
-        self.quota = 0
-        "The most items in it, by credit."
-        self.running = False
-        "The source is at work."
-        self.waits = waits
-        "The source has used a connection before."
-
-
-class Driver(Pump):  # long: a method for each event, beside what verbs call
+class Driver:
     """One connection."""
 
     def __init__(self, engine: Engine, link: Link, expects: str) -> None:
-        super().__init__(engine, link, expects)
+        self.engine = engine
+        self.error: Error | None = None
+        "Why the connection ended; None for an orderly end."
+        self.over = False
+        self.dropped: deque[Closable] = deque()
+        "Streams and sessions that were collected while a verb was at work, or by another thread."
+        self.done: list[object] = []
+        "Sources that have ended. They are dropped outside of verbs: a generator may have code to run."
+        self.guard = Guard(self.sweep, self.dropped, self.done)
+        "Every verb is at work inside it."
+        self.pump = Pump(self, link, expects)
         self.inboxes: dict[int, Inbox] = {}
-        self.outboxes: dict[int, Outbox] = {}
+        self.sources = Sources(
+            engine, self.guard, self.done, room=self.pump.room, write=self._write_early, forget=self.forget
+        )
         self._cancels: Bucket | None = None
         "What the peer counts of this side's cancels, as far as that can be known here; None before the first."
         self.leases = engine.leases
@@ -132,7 +90,7 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
         if self.lease_wait is not None:
             self._wait_for_lease(leases, self.lease_wait)
         elif leases.lease(monotonic())[0] <= 0:
-            self.turn(monotonic())  # the next one may have come: nobody else reads it
+            self.pump.turn(monotonic())  # the next one may have come: nobody else reads it
             self.check()
         return self.engine.open(verb, payload, credit=credit, columnar=columnar, now=monotonic())
 
@@ -168,7 +126,7 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
     def forget(self, stream: int) -> bool:
         """Nobody waits for a stream any more; whether it was still under way, in one direction at least."""
         receiving = self.inboxes.pop(stream, None) is not None
-        return self._stop_source(stream) or receiving
+        return self.sources.stop(stream) or receiving
 
     def wait(
         self, done: Callable[[], bool], timeout: float | None, *, stream: int | None = None, patient: bool = False
@@ -191,16 +149,51 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
         while not done() and not self.over:
             if until is not None and monotonic() >= until:
                 return False
-            more = bool(self.outboxes) and self._feed(stream)
+            more = bool(self.sources.outboxes) and self.sources.feed(stream)
             if not done() and not self.over:
-                if self.jammed and not patient:
+                if self.pump.jammed and not patient:
                     raise LimitExceeded(_JAM, rule="connection_bytes")
-                self.turn(monotonic() if more else until)
+                self.pump.turn(monotonic() if more else until)
         return done()
+
+    def check(self) -> None:
+        """Raise unless the connection can be used, here and now. Nothing was sent then: it is safe to try again."""
+        if self.over:
+            error = self.reason()
+            error.may_have_been_processed = False
+            raise error
+
+    def reason(self) -> Error:
+        """The error for those who come when it is over."""
+        return ConnectionClosed("the connection is closed") if self.error is None else self.error.again()
+
+    @property
+    def mine(self) -> bool:
+        """Whether the connection can be used; False in a child process and after the end."""
+        return not self.over and self.guard.here
+
+    def sweep(self) -> None:
+        """At the end of a verb: cancel what was dropped, and drop the sources that have ended."""
+        while self.dropped:
+            self.dropped.popleft().close()
+        if self.done:
+            try:
+                self.guard.outside()
+                self.done.clear()
+            finally:
+                self.guard.resumed()
+
+    def _write_early(self) -> None:
+        if self.mine:
+            self.pump.write()
+
+    def write(self) -> None:
+        """Hand the link what it takes."""
+        self.pump.write()
 
     def statuses(self) -> list[StreamStatus]:
         """The live streams. A stream whose items wait here to be consumed waits for the application."""
-        found = self.engine.streams(room=self.room(), now=monotonic())
+        found = self.engine.streams(room=self.pump.room(), now=monotonic())
         unread = {stream for stream, inbox in self.inboxes.items() if inbox.arrived}
         return [
             replace(one, reason="application") if one.stream in unread and one.reason == "producer" else one
@@ -208,9 +201,9 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
         ]
 
     def tell(self, events: list[Event]) -> None:
-        """Events go to those whom they concern."""
+        """Dispatch events to the streams that they concern."""
         for event in singly(events):
-            tell = _TELL.get(type(event))
+            tell = HANDLERS.get(type(event))
             if tell is not None:
                 tell(self, event)
 
@@ -225,158 +218,4 @@ class Driver(Pump):  # long: a method for each event, beside what verbs call
         for stream, inbox in self.inboxes.items():
             inbox.finish(safe if self.engine.unsent(stream) else reason)
         self.inboxes.clear()
-        self.done.extend(self.outboxes.values())
-        self.outboxes.clear()
-
-    # -- sources ------------------------------------------------------------------------------------------------
-
-    def _feed(self, wanted: int | None) -> bool:
-        """Send what the channels' sources give, not too much at once; whether there may be more to send."""
-        more, nested = False, bool(self.guard.around)
-        for stream, outbox in list(self.outboxes.items()):
-            if self.outboxes.get(stream) is not outbox:
-                continue
-            if outbox.running:
-                continue
-            if nested and outbox.waits and stream != wanted:
-                continue
-            try:
-                more |= self._feed_one(stream, outbox)
-            except Exception as error:
-                self._source_failed(stream, outbox, error)
-            except BaseException:
-                text = "the channel's source was interrupted"
-                self._source_failed(stream, outbox, CanceledError(text, stream=stream))
-                raise
-        return more
-
-    def send_early(self) -> None:
-        """A source of this connection is about to wait, maybe for an answer to what it gave last."""
-        for stream, outbox in list(self.outboxes.items()):
-            if outbox.running and outbox.batch:
-                batch, outbox.batch = outbox.batch, []
-                outbox.quota -= len(batch)
-                self.engine.send(stream, batch)
-        if self.mine:
-            self.write()
-
-    def _source_failed(self, stream: int, outbox: Outbox, error: Exception) -> None:
-        """The peer hears of it, even when it has sent everything; so does the one who takes the items."""
-        if self.forget(stream):
-            self.engine.fail(stream, error)
-        outbox.inbox.finish(error)
-
-    def _feed_one(self, stream: int, outbox: Outbox) -> bool:
-        limits = self.engine.limits
-        outbox.quota = min(self.engine.credit(stream), limits.loop_frames)
-        self._fill(outbox, min(self.room(), limits.loop_bytes))
-        batch, outbox.batch = outbox.batch, []
-        if self.outboxes.get(stream) is not outbox:
-            return False  # the stream has ended while its source was at work
-        if outbox.ahead:
-            if batch:
-                self.engine.send(stream, batch)
-            return bool(batch)
-        self._stop_source(stream)
-        if batch:
-            self.engine.send(stream, batch, complete=True)
-        else:
-            self.engine.complete(stream)
-        return False
-
-    def _fill(self, outbox: Outbox, room: int) -> None:
-        """Take a batch from the source, and one more in ``ahead`` unless it has ended. One that waits gives no more
-        than one at a time: so long it has kept all others waiting."""
-        ahead = outbox.ahead
-        if ahead and not (outbox.quota > 0 < room):
-            return
-        with self.guard.source(self.send_early) as verbs:
-            outbox.running = True
-            try:
-                if not ahead:
-                    ahead.extend(islice(outbox.items, 1))
-                while ahead and len(outbox.batch) < outbox.quota and room > 0:
-                    item = ahead.pop()
-                    outbox.batch.append(item)
-                    room -= len(item)
-                    ahead.extend(islice(outbox.items, 1))
-                    if self.guard.verbs != verbs:
-                        outbox.waits = True
-                        break
-            finally:
-                outbox.running = False
-
-    def _stop_source(self, stream: int) -> bool:
-        """Take nothing more from a channel's source; whether there was one."""
-        outbox = self.outboxes.pop(stream, None)
-        if outbox is None:
-            return False
-        self.done.append(outbox)
-        return True
-
-    # -- events -------------------------------------------------------------------------------------------------
-
-    def _arrived(self, event: Items | Block) -> None:
-        inbox = self.inboxes.get(event.stream)
-        if inbox is None:
-            return
-        inbox.arrived.append(event)
-        if event.complete:
-            inbox.ended = True
-            del self.inboxes[event.stream]
-
-    def _readable(self, event: Readable) -> None:
-        if (inbox := self.inboxes.get(event.stream)) is not None:
-            inbox.unread += event.size
-            if event.complete:
-                inbox.finish(None)  # it stays: what is still said may fail
-
-    def _completed(self, event: Completed) -> None:
-        if (inbox := self.inboxes.pop(event.stream, None)) is not None:
-            inbox.finish(None)
-
-    def _failed(self, event: Failed) -> None:
-        self._stop_source(event.stream)
-        if (inbox := self.inboxes.pop(event.stream, None)) is not None:
-            inbox.finish(event.error)
-
-    def _canceled(self, event: Canceled) -> None:
-        self._stop_source(event.stream)
-
-    def _opened(self, event: Opened) -> None:
-        self.engine.consumed(len(event.payload), 1)
-        if event.verb != "fire":
-            self.engine.fail(event.stream, Rejected("a blocking client serves nothing"))
-        self.engine.release(event.stream)
-
-    def _pushed(self, event: Pushed) -> None:
-        self.engine.consumed(len(event.metadata))
-
-    def _leased(self, event: Leased) -> None:
-        self.lease_heard = True
-
-    def _suspended(self, event: Suspended) -> None:
-        self.detach()
-
-    def _resumed(self, event: Resumed) -> None:
-        if self.redial is not None:
-            self.redial.succeeded()
-
-    def _closed(self, event: Closed) -> None:
-        self.end(event.error)
-
-
-_TELL: dict[type, Callable[[Driver, Any], None]] = {
-    Items: Driver._arrived,
-    Block: Driver._arrived,
-    Readable: Driver._readable,
-    Completed: Driver._completed,
-    Failed: Driver._failed,
-    Canceled: Driver._canceled,
-    Opened: Driver._opened,
-    Pushed: Driver._pushed,
-    Leased: Driver._leased,
-    Suspended: Driver._suspended,
-    Resumed: Driver._resumed,
-    Closed: Driver._closed,
-}
+        self.sources.end()

@@ -12,7 +12,8 @@ from afflux.core.autocredit import Kept, window_of
 from afflux.core.errors import Error, LocalProtocolError
 from afflux.core.events import Block, Items
 from afflux.core.payload import Payload, Payloads, size_of
-from afflux.sync.driver import Driver, Inbox
+from afflux.sync.driver import Driver
+from afflux.sync.inbox import Inbox
 
 __all__ = ["ItemStream", "payloads_of"]
 
@@ -25,7 +26,7 @@ Opener = Callable[[Inbox, int, bool], int | None]
 when there is nothing to open. It may be called again after it has raised, unless it has ended the inbox."""
 
 
-class ItemStream:  # long: taking items one by one and in blocks, credit by hand and kept, and the end
+class ItemStream:
     """The items of one stream. Iterate it; leaving the loop early gives the stream up.
 
     It opens on first use: with ``for``, ``blocks``, ``next`` or ``request``. When that fails, as it does without a
@@ -226,7 +227,7 @@ class ItemStream:  # long: taking items one by one and in blocks, credit by hand
         """What arrived next; None at the end."""
         inbox, driver = self._inbox, self._driver
         if inbox.arrived:
-            self._or_cancel(driver.breathe)
+            self._or_cancel(driver.pump.breathe)
         elif not inbox.ended:
             driver.check()
             self._or_cancel(self._wait)

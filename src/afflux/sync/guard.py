@@ -251,6 +251,14 @@ class Guard:
         """The program's own code runs from here on, handlers of signals among it. ``resumed`` follows in any case."""
         self._allow(_OUTSIDE)
 
+    def wait(self, wait: Callable[[Any], Any], argument: Any) -> Any:
+        """Wait, and let the program's handlers of signals run meanwhile."""
+        try:
+            self.waiting()
+            return wait(argument)
+        finally:
+            self.resumed()
+
     def resumed(self) -> None:
         """The verb goes on."""
         if self._token != _ELSEWHERE:

@@ -16,9 +16,11 @@ from afflux.core.errors import Canceled, Error
 from afflux.core.events import Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of, size_of
-from afflux.sync.driver import Driver, Inbox, Outbox
+from afflux.sync.driver import Driver
 from afflux.sync.flow import ItemStream, payloads_of
+from afflux.sync.inbox import Inbox
 from afflux.sync.session import Session
+from afflux.sync.sources import Outbox
 
 if TYPE_CHECKING:
     from afflux.core.engine import ByteSessions
@@ -30,7 +32,7 @@ DEFAULT_CREDIT = 256
 "Items of credit that are kept open on a stream unless the caller says otherwise."
 
 
-class Peer:  # long: the verbs of every protocol, and the life of the connection
+class Peer:
     """One connection of one process and one thread. ``afflux.sync.connect`` makes it; ``with`` closes it.
 
     ``timeout`` is in seconds everywhere. None waits as long as the connection lives: a peer that is silent for the
@@ -215,7 +217,7 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
             self._wait_for_room(timeout)
             stream = driver.open("channel", payload, credit=grant, columnar=columnar, timeout=timeout)
             driver.inboxes[stream] = inbox
-            driver.outboxes[stream] = Outbox(first.items, inbox, first.waits)
+            driver.sources.outboxes[stream] = Outbox(first.items, inbox, first.waits)
             return stream
 
         return ItemStream(driver, credit, opener, timeout)
@@ -225,7 +227,7 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
     @property
     def suspended(self) -> bool:
         """Whether the session has lost its link; the next verb brings it back."""
-        return self._driver.away
+        return self._driver.pump.away
 
     def streams(self) -> list[StreamStatus]:
         """The live streams: state, credit, and the reason why each stands still."""
@@ -242,7 +244,7 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
     @property
     def certificate(self) -> dict[str, Any] | None:
         """The server's certificate as ``ssl.SSLSocket.getpeercert`` gives it, verified; None without TLS."""
-        return self._driver.certificate
+        return self._driver.pump.certificate
 
     @property
     def limits(self) -> Limits:
@@ -261,7 +263,7 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
 
     def close(self, *, reason: str = "") -> None:
         """Close; waits at most ``limits.flush_s`` for the peer to have read the last words. Twice does no harm."""
-        self._driver.close(reason)
+        self._driver.pump.close(reason)
 
     def __enter__(self) -> Peer:
         return self
@@ -299,9 +301,9 @@ class Peer:  # long: the verbs of every protocol, and the life of the connection
 
     def _wait_for_room(self, timeout: float | None) -> None:
         driver = self._driver
-        if driver.room() > 0:
+        if driver.pump.room() > 0:
             return
-        in_time = driver.wait(lambda: driver.room() > 0, timeout)
+        in_time = driver.wait(lambda: driver.pump.room() > 0, timeout)
         driver.check()
         if not in_time:
             raise TimeoutError(f"the peer reads nothing for {timeout:g} s")
@@ -340,7 +342,7 @@ class _First:
         return None if inbox.ended else self._payload
 
     def _take(self, driver: Driver) -> Payload | None:
-        with driver.guard.source(driver.send_early) as verbs:
+        with driver.guard.source(driver.sources.send_early) as verbs:
             self.items = iter(self._source)
             found = list(islice(self.items, 1))
             self.waits = verbs != driver.guard.verbs

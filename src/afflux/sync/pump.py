@@ -7,52 +7,37 @@ the engine's deadline, the write stall. A connection belongs to the process that
 from __future__ import annotations
 
 import select
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, sleep
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from afflux.core.engine import Engine
 from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
 from afflux.core.events import Event
-from afflux.sync.guard import Guard, Woken
+from afflux.sync.polling import LinkPoll
 from afflux.sync.redial import Redial
 from afflux.transports.base import Link, foreign
+
+if TYPE_CHECKING:
+    from afflux.sync.driver import Driver
 
 __all__ = ["Pump"]
 
 _READ = 0x10000
 
 
-class Closable(Protocol):
-    """What nobody refers to any more, and still has to be given up at the peer."""
-
-    def close(self) -> None:
-        """Give it up."""
-
-
-class Pump:  # long: what the driver adds, and a session's change of links, are part of it
+class Pump:
     """One engine on one link."""
 
-    def __init__(self, engine: Engine, link: Link, expects: str) -> None:
-        self.engine = engine
-        self.error: Error | None = None
-        "Why the connection ended, if not in order."
-        self.over = False
-        self.dropped: deque[Closable] = deque()
-        "What was collected while a verb was at work, or by another thread."
-        self.done: list[object] = []
-        "Sources that nothing more is taken from. They are let go of outside: a generator may have last words."
-        self.guard = Guard(self.sweep, self.dropped, self.done)
-        "Every verb is at work inside it."
+    def __init__(self, driver: Driver, link: Link, expects: str) -> None:
+        self._driver = driver
+        self._engine = driver.engine
+        self._guard = driver.guard
         self._link = link
         self._gone = False
         "The link is closed, for good."
-        self._poll = select.poll()
-        self._poll.register(link, select.POLLIN)
-        self._watched = select.POLLIN
-        self._polling = False
+        self._poll = LinkPoll(driver.guard)
+        self._poll.register(link)
         self._unsent = memoryview(b"")
         self._progress = monotonic()
         self._expects: str | None = expects
@@ -61,51 +46,14 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
         self.redial: Redial | None = None
         "How a session that has lost its link gets another; None when it does not."
 
-    # -- what the driver adds -----------------------------------------------------------------------------------
-
-    def tell(self, events: list[Event]) -> None:
-        """Tell everyone concerned."""
-        raise NotImplementedError
-
-    def end(self, error: Error | None) -> None:
-        """The connection is over; the first reason counts."""
-        raise NotImplementedError
-
-    def sweep(self) -> None:
-        """At the end of a verb: give up what was dropped, and let go of the sources that are done."""
-        while self.dropped:
-            self.dropped.popleft().close()
-        if self.done:
-            try:
-                self.guard.outside()
-                self.done.clear()
-            finally:
-                self.guard.resumed()
-
     # -- what verbs call ----------------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """Raise unless the connection can be used, here and now. Nothing was sent then: it is safe to try again."""
-        if self.over:
-            error = self.reason()
-            error.may_have_been_processed = False
-            raise error
-
-    def reason(self) -> Error:
-        """The error for those who come when it is over."""
-        return ConnectionClosed("the connection is closed") if self.error is None else self.error.again()
-
-    @property
-    def mine(self) -> bool:
-        """Whether the connection can be used; False in a child process and after the end."""
-        return not self.over and self.guard.here
 
     @property
     def jammed(self) -> bool:
         """Whether reading waits for the application, which is here and waits: nothing would ever change."""
-        if self._watched & select.POLLIN:
+        if self._poll.watched & select.POLLIN:
             return False
-        engine = self.engine
+        engine = self._engine
         return not engine.wants_read and not engine.queued and not self._unsent and not self.away
 
     @property
@@ -115,39 +63,41 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
 
     def room(self) -> int:
         """Bytes that may still be queued."""
-        return self.engine.room(len(self._unsent))
+        return self._engine.room(len(self._unsent))
 
     def turn(self, until: float | None) -> None:
         """Write what is queued, wait for the link until the time ``until`` at most, read, see to what is due."""
         self.write()
-        if self.over:
+        if self._driver.over:
             return
         if self.away:
             self._come_back(until)
             return
-        pending = self.engine.wants_read and self._link.pending()
-        for _, what in self._wait_for_link(self._watched, 0 if pending else self._milliseconds(until)) or ():
+        pending = self._engine.wants_read and self._link.pending()
+        for _, what in (
+            self._poll.wait(self._link, self._poll.watched, 0 if pending else self._milliseconds(until)) or ()
+        ):
             if what & select.POLLOUT:
                 self.write()
             if what & ~select.POLLOUT:
                 pending = True
-        if pending and not self.over and not self.away:
+        if pending and not self._driver.over and not self.away:
             self._read()
         self._tick(monotonic())
 
     def breathe(self) -> None:
         """See to what is due, without waiting: between the items of a stream that are there already."""
-        deadline = self.engine.deadline
-        if deadline is not None and deadline <= (now := monotonic()) and self.mine:
+        deadline = self._engine.deadline
+        if deadline is not None and deadline <= (now := monotonic()) and self._driver.mine:
             self.turn(now)
 
     def write(self) -> None:
         """Hand the link what it takes."""
         if self.away or self._gone:
             return
-        engine = self.engine
+        engine = self._engine
         try:
-            if self._watched & select.POLLOUT:
+            if self._poll.watched & select.POLLOUT:
                 self._link.flush()
             while self._unsent or (data := engine.outgoing()):
                 if not self._unsent:
@@ -163,22 +113,22 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
             self._read_rest()
             self._lose(None)
             return
-        self._watch()
+        self._poll.watch(self._link, self._link.events(self._engine.wants_read, bool(self._unsent)))
 
     def close(self, reason: str) -> None:
         """Close in order: say so, and wait at most ``flush_s`` for the peer to have read it."""
-        if not self.mine:
-            self.over = True
+        if not self._driver.mine:
+            self._driver.over = True
             self._let_go()
             return
-        with self.guard:
+        with self._guard:
             try:
                 self.write()
-                self._take(lambda: self.engine.close(monotonic(), reason=reason))
+                self._take(lambda: self._engine.close(monotonic(), reason=reason))
                 if not self.away and not self._gone:
                     self._finish()
             finally:
-                self.end(None)
+                self._driver.end(None)
                 self._let_go()
 
     # -- another link -------------------------------------------------------------------------------------------
@@ -186,7 +136,7 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
     def detach(self) -> None:
         """The link is over and the session is not: say the last words, and let it go."""
         with suppress(OSError, Error):
-            while data := self.engine.outgoing():
+            while data := self._engine.outgoing():
                 self._link.send(memoryview(data))
         self._poll.unregister(self._link)
         self._link.close()
@@ -200,67 +150,39 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
         redial = self.redial
         if redial is None or redial.due is None:
             text = "the session was not resumed: no tries are left"
-            self.end((redial and redial.error) or ConnectionClosed(text))
+            self._driver.end((redial and redial.error) or ConnectionClosed(text))
             return
         due = redial.due
         if redial.link is None:
-            times = [time for time in (due, until, self.engine.deadline) if time is not None]
+            times = [time for time in (due, until, self._engine.deadline) if time is not None]
             if (seconds := min(times) - monotonic()) > 0:
-                self._while_waiting(sleep, seconds)
+                self._guard.wait(sleep, seconds)
             now = monotonic()
             self._tick(now)
-            if self.over or not self.away or now < due:
+            if self._driver.over or not self.away or now < due:
                 return
-            self._while_waiting(redial.dial, until)
+            self._guard.wait(redial.dial, until)
         if (link := redial.take()) is not None:
             self._join(link)
 
     def _join(self, link: Link) -> None:
-        if self.over or not self.away:  # a handler of a signal was faster, or has closed the connection
+        if self._driver.over or not self.away:  # a handler of a signal was faster, or has closed the connection
             link.close()
             return
         self._link, self.away = link, False
-        self._watched = select.POLLIN
-        self._poll.register(link, select.POLLIN)
-        if (resumption := self.engine.resumption) is not None:
+        self._poll.register(link)
+        if (resumption := self._engine.resumption) is not None:
             self._take(resumption.reconnect, monotonic())
         self.write()
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _while_waiting(self, wait: Callable[[Any], Any], argument: Any) -> Any:
-        """Wait, and let the program's handlers of signals run meanwhile."""
-        try:
-            self.guard.waiting()
-            return wait(argument)
-        finally:
-            self.guard.resumed()
-
-    def _wait_for_link(self, wants: int, milliseconds: float | None) -> list[tuple[int, int]] | None:
-        """Poll the link. None when a handler of a signal has run: it may have read what was waited for, or closed the
-        connection."""
-        poll = self._poll
-        if self._polling or wants != self._watched:  # in the middle of a poll, it cannot be polled again
-            poll = select.poll()
-            poll.register(self._link, wants)
-        polling, self._polling = self._polling, True
-        try:
-            try:
-                self.guard.polling()
-                return poll.poll(milliseconds)
-            finally:
-                self.guard.resumed()
-                self._polling = polling
-        except Woken:
-            self._polling = polling
-            return None
-
     def _take(self, work: Callable[..., list[Event]], *arguments: Any) -> None:
         """Let the engine take input, and tell everyone what it means. One that breaks down ends the connection."""
         try:
-            self.tell(work(*arguments))
+            self._driver.tell(work(*arguments))
         except BaseException:
-            self.end(ConnectionClosed("the connection was ended because an error interrupted its engine"))
+            self._driver.end(ConnectionClosed("the connection was ended because an error interrupted its engine"))
             self._let_go()
             raise
 
@@ -274,27 +196,21 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
 
     def _milliseconds(self, until: float | None) -> float | None:
         """How long to wait for the link."""
-        due = [time for time in (until, self.engine.deadline) if time is not None]
+        due = [time for time in (until, self._engine.deadline) if time is not None]
         if self._unsent:
-            due.append(self._progress + self.engine.limits.write_stall_s)
+            due.append(self._progress + self._engine.limits.write_stall_s)
         return max(0.0, min(due) - monotonic()) * 1000 if due else None
 
     def _tick(self, now: float) -> None:
-        if self.over:
+        if self._driver.over:
             return
-        if self._unsent and now >= self._progress + self.engine.limits.write_stall_s:
+        if self._unsent and now >= self._progress + self._engine.limits.write_stall_s:
             self._lose(ConnectionClosed("write-stall: the peer does not read", rule="write_stall_s"))
             return
-        deadline = self.engine.deadline
+        deadline = self._engine.deadline
         if deadline is not None and deadline <= now:
-            self._take(self.engine.tick, now)
+            self._take(self._engine.tick, now)
             self.write()
-
-    def _watch(self) -> None:
-        wants = self._link.events(self.engine.wants_read, bool(self._unsent))
-        if wants != self._watched:
-            self._watched = wants
-            self._poll.modify(self._link, wants)
 
     def _read(self) -> None:
         try:
@@ -314,13 +230,13 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
                 self._refuse_stranger(data, f"the peer speaks {strange}, not {self._expects}")
                 return
             self._expects = None
-        self._take(self.engine.receive, data, monotonic())
+        self._take(self._engine.receive, data, monotonic())
         self.write()
 
     @property
     def _resumable(self) -> bool:
         """Whether the session would outlive its transport."""
-        resumption = self.engine.resumption
+        resumption = self._engine.resumption
         return resumption is not None and resumption.resumable
 
     def _refuse_stranger(self, data: bytes, text: str) -> None:
@@ -328,37 +244,37 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
         that can not be; everyone here hears what the peer speaks."""
         error = RemoteProtocolError.of_handshake(text)
         if not self._resumable:
-            self.end(error)
-            self._take(self.engine.receive, data, monotonic())
+            self._driver.end(error)
+            self._take(self._engine.receive, data, monotonic())
             self.write()
-        if not self.engine.closed:
+        if not self._engine.closed:
             self._lose(error)
 
     def _read_rest(self) -> None:
         """The peer takes nothing more; what it said before, such as why, may still be there."""
-        left = self.engine.limits.connection_bytes
+        left = self._engine.limits.connection_bytes
         try:
-            while left > 0 and not self.over and not self.away and (data := self._link.recv(_READ)):
+            while left > 0 and not self._driver.over and not self.away and (data := self._link.recv(_READ)):
                 left -= len(data)
-                self._take(self.engine.receive, data, monotonic())
+                self._take(self._engine.receive, data, monotonic())
         except Error as error:
             if not self._resumable:
-                self.end(error)
+                self._driver.end(error)
         except OSError:
             pass
 
     def _lose(self, error: Error | None) -> None:
         """The link is gone: every stream hears it, once."""
         if error is not None and not self._resumable:
-            self.end(error)
-        self._take(self.engine.receive_eof, monotonic())
+            self._driver.end(error)
+        self._take(self._engine.receive_eof, monotonic())
         if not self.away:
-            self.end(None)
+            self._driver.end(None)
 
     def _finish(self) -> None:
         """Write the rest, end this half, and read what still comes: a close with unread input would reset the
         connection, and the peer might not read the last words."""
-        until = monotonic() + self.engine.limits.flush_s
+        until = monotonic() + self._engine.limits.flush_s
         self.write()
         while self._unsent and self._polled(self._link.events(False, True), until):
             self.write()
@@ -374,7 +290,7 @@ class Pump:  # long: what the driver adds, and a session's change of links, are 
         left = until - monotonic()
         if self._gone or left <= 0:
             return False
-        found = self._wait_for_link(wants, left * 1000)
+        found = self._poll.wait(self._link, wants, left * 1000)
         return (found is None or bool(found)) and not self._gone
 
     def _said_more(self) -> bool:

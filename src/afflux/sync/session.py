@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 from afflux.core.errors import Canceled, Error, LimitExceeded, LocalProtocolError
 from afflux.core.payload import payload_of
-from afflux.sync.driver import Driver, Inbox
+from afflux.sync.driver import Driver
+from afflux.sync.inbox import Inbox
 
 if TYPE_CHECKING:
     from afflux.core.engine import ByteSessions
@@ -58,11 +59,11 @@ class Session:
             self._write(rest)
 
     def _write(self, rest: memoryview) -> None:
-        engine, driver = self._engine, self._driver
+        engine, driver, room = self._engine, self._driver, self._driver.pump.room
         while rest:
             engine.starve(self.stream, engine.credit(self.stream) == 0)
             try:
-                self._wait(lambda: not engine.takes(self.stream) or (engine.credit(self.stream) > 0 < driver.room()))
+                self._wait(lambda: not engine.takes(self.stream) or (engine.credit(self.stream) > 0 < room()))
             finally:
                 engine.starve(self.stream, False)
             self._check()

@@ -1,0 +1,55 @@
+"""Poll the link of a blocking connection. Signal handlers may run, and use the connection, in the middle of a poll."""
+
+from __future__ import annotations
+
+import select
+
+from afflux.sync.guard import Guard, Woken
+from afflux.transports.base import Link
+
+__all__ = ["LinkPoll"]
+
+
+class LinkPoll:
+    """What a connection waits for on its link."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._poll = select.poll()
+        self._polling = False
+        self.watched = select.POLLIN
+        "The events that are polled for."
+
+    def register(self, link: Link) -> None:
+        """Poll a new link."""
+        self.watched = select.POLLIN
+        self._poll.register(link, select.POLLIN)
+
+    def unregister(self, link: Link) -> None:
+        """Poll a link no more."""
+        self._poll.unregister(link)
+
+    def watch(self, link: Link, wants: int) -> None:
+        """Poll for these events from now on."""
+        if wants != self.watched:
+            self.watched = wants
+            self._poll.modify(link, wants)
+
+    def wait(self, link: Link, wants: int, milliseconds: float | None) -> list[tuple[int, int]] | None:
+        """Poll the link. None when a handler of a signal has run: it may have read what was waited for, or closed the
+        connection."""
+        poll = self._poll
+        if self._polling or wants != self.watched:  # in the middle of a poll, it cannot be polled again
+            poll = select.poll()
+            poll.register(link, wants)
+        polling, self._polling = self._polling, True
+        try:
+            try:
+                self._guard.polling()
+                return poll.poll(milliseconds)
+            finally:
+                self._guard.resumed()
+                self._polling = polling
+        except Woken:
+            self._polling = polling
+            return None

@@ -1,0 +1,152 @@
+"""Feed the channels of one connection from their sources.
+
+A source is the program's own code, and may use the connection. Its verbs then wait inside the one that feeds it:
+
+1. A source that is at work is not asked for more, so that no generator is entered twice.
+2. What it has given leaves before it waits: it may wait for an answer to that.
+3. While it waits, other sources that use connections are not begun, except that of the channel it takes items from.
+   They might wait for what this one would give, and it could not continue before they are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from afflux.core.engine import Engine
+from afflux.core.errors import Canceled as CanceledError
+from afflux.core.payload import PayloadLike
+from afflux.sync.guard import Guard
+from afflux.sync.inbox import Inbox
+
+__all__ = ["Outbox", "Sources"]
+
+
+class Outbox:
+    """A channel's source, and where its answer goes."""
+
+    __slots__ = ("ahead", "batch", "inbox", "items", "quota", "running", "waits")
+
+    def __init__(self, items: Iterator[PayloadLike], inbox: Inbox, waits: bool) -> None:
+        self.items = items
+        self.inbox = inbox
+        self.ahead: list[PayloadLike] = []
+        "The item that was taken to see whether there is one: completing needs no credit."
+        self.batch: list[PayloadLike] = []
+        "What goes out together: at once when the source waits for something."
+        self.quota = 0
+        "The most items in it, by credit."
+        self.running = False
+        "The source is at work."
+        self.waits = waits
+        "The source has used a connection before."
+
+
+class Sources:
+    """The sources of one connection. ``forget`` ends a stream, and ``done`` gets the sources that have ended."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        guard: Guard,
+        done: list[object],
+        *,
+        room: Callable[[], int],
+        write: Callable[[], None],
+        forget: Callable[[int], bool],
+    ) -> None:
+        self._engine = engine
+        self._guard = guard
+        self._done = done
+        self._room = room
+        self._write = write
+        self._forget = forget
+        self.outboxes: dict[int, Outbox] = {}
+
+    def end(self) -> None:
+        """The connection is over: take nothing more."""
+        self._done.extend(self.outboxes.values())
+        self.outboxes.clear()
+
+    def feed(self, wanted: int | None) -> bool:
+        """Send what the channels' sources give, not too much at once; whether there may be more to send."""
+        more, nested = False, bool(self._guard.around)
+        for stream, outbox in list(self.outboxes.items()):
+            if self.outboxes.get(stream) is not outbox:
+                continue
+            if outbox.running:
+                continue
+            if nested and outbox.waits and stream != wanted:
+                continue
+            try:
+                more |= self._feed_one(stream, outbox)
+            except Exception as error:
+                self._source_failed(stream, outbox, error)
+            except BaseException:
+                text = "the channel's source was interrupted"
+                self._source_failed(stream, outbox, CanceledError(text, stream=stream))
+                raise
+        return more
+
+    def send_early(self) -> None:
+        """A source of this connection is about to wait, maybe for an answer to what it gave last."""
+        for stream, outbox in list(self.outboxes.items()):
+            if outbox.running and outbox.batch:
+                batch, outbox.batch = outbox.batch, []
+                outbox.quota -= len(batch)
+                self._engine.send(stream, batch)
+        self._write()
+
+    def _source_failed(self, stream: int, outbox: Outbox, error: Exception) -> None:
+        """The peer gets the error, even when it has sent everything; so does the consumer of the items."""
+        if self._forget(stream):
+            self._engine.fail(stream, error)
+        outbox.inbox.finish(error)
+
+    def _feed_one(self, stream: int, outbox: Outbox) -> bool:
+        limits = self._engine.limits
+        outbox.quota = min(self._engine.credit(stream), limits.loop_frames)
+        self._fill(outbox, min(self._room(), limits.loop_bytes))
+        batch, outbox.batch = outbox.batch, []
+        if self.outboxes.get(stream) is not outbox:
+            return False  # the stream has ended while its source was at work
+        if outbox.ahead:
+            if batch:
+                self._engine.send(stream, batch)
+            return bool(batch)
+        self.stop(stream)
+        if batch:
+            self._engine.send(stream, batch, complete=True)
+        else:
+            self._engine.complete(stream)
+        return False
+
+    def _fill(self, outbox: Outbox, room: int) -> None:
+        """Take a batch from the source, and one more in ``ahead`` unless it has ended. One that waits gives no more
+        than one at a time: so long it has kept all others waiting."""
+        ahead = outbox.ahead
+        if ahead and not (outbox.quota > 0 < room):
+            return
+        with self._guard.source(self.send_early) as verbs:
+            outbox.running = True
+            try:
+                if not ahead:
+                    ahead.extend(islice(outbox.items, 1))
+                while ahead and len(outbox.batch) < outbox.quota and room > 0:
+                    item = ahead.pop()
+                    outbox.batch.append(item)
+                    room -= len(item)
+                    ahead.extend(islice(outbox.items, 1))
+                    if self._guard.verbs != verbs:
+                        outbox.waits = True
+                        break
+            finally:
+                outbox.running = False
+
+    def stop(self, stream: int) -> bool:
+        """Take nothing more from a channel's source; whether there was one."""
+        outbox = self.outboxes.pop(stream, None)
+        if outbox is None:
+            return False
+        self._done.append(outbox)
+        return True
