@@ -44,7 +44,7 @@ class Code(IntEnum):
     REJECTED = 0x202
     "A stream: refused before it was processed."
     CANCELED = 0x203
-    "A stream: given up after processing may have begun."
+    "A stream: canceled after processing may have begun."
     INVALID = 0x204
     "A stream: the request could not be understood."
 

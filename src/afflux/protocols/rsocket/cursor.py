@@ -1,7 +1,7 @@
-"""The cursor: the metadata entry that makes a stream replayable. Pure: no I/O, no clock, no journal.
+"""Read and write the cursor: the metadata entry that makes a stream replayable.
 
-A resume position dies with its connection. A cursor does not: it names items of a stream by *offset*, counted
-from 0 by the side that stores them, within an *epoch*, which changes when that store was lost or made anew.
+A resume position is lost with its connection. A cursor is not: it names items of a stream by *offset*, counted
+from 0 by the side that stores them, within an *epoch*, which changes when that store was lost or created again.
 It travels as one entry of composite metadata with the MIME type ``message/x.afflux.cursor.v0``, so any RSocket
 client can speak it. docs/cursor.md is the same text with examples, for other languages.
 
@@ -14,17 +14,17 @@ Every number is big endian. The first four bytes are the same in each kind::
     0x03 STATE     epoch u64 | first u64 | head u64 | time_us i64                    36 bytes
     0x04 POSITION  epoch u64 | offset u64 | time_us i64                              28 bytes
 
-READ and HEAD stand in the metadata of a REQUEST_STREAM, STATE and POSITION in that of the items answered.
+READ and HEAD are sent in the metadata of a REQUEST_STREAM, STATE and POSITION in that of the answered items.
 
-Rules. Whoever breaks one gets INVALID (0x204):
+Rules. A peer that breaks one gets INVALID (0x204):
 
 - C-1  An entry has exactly the length of its kind.
 - C-2  The kind is one of the four.
 - C-3  Flag bits without a meaning are zero. STATE has SEALED (0x01), POSITION has EMPTY_METADATA (0x01).
 - C-4  Epochs, offsets, limits and ``first + limit`` stay below 2^63; a shard fits 16 bits, ``wait_ms`` 32.
-- C-5  STATE and POSITION name an epoch that is not zero. Zero in READ and HEAD means: whatever it is.
+- C-5  STATE and POSITION name an epoch that is not zero. Zero in READ and HEAD means any epoch.
 - C-6  STATE: ``first`` is not above ``head``.
-- C-7  READ: ``acknowledged`` is not above ``first``: nobody asks for what he lets go.
+- C-7  READ: ``acknowledged`` is not above ``first``: a reader does not request what it releases.
 - C-8  A request has at most one cursor entry, and it is READ or HEAD. An item has at most one, which comes first.
 """
 
@@ -67,7 +67,7 @@ EPOCH_CHANGED = 0xA01
 OFFSET_GONE = 0xA02
 "Error code: the first offset asked for was trimmed."
 OFFSET_AHEAD = 0xA03
-"Error code: the offset asked for or acknowledged lies above the head, where it can't have been seen."
+"Error code: the offset asked for or acknowledged is above the head."
 UNKNOWN_SHARD = 0xA04
 "Error code: the stream has no such shard."
 JOURNAL_FAILED = 0xA05
@@ -125,9 +125,9 @@ class Head:
     epoch: int = 0
     "The epoch that ``after`` belongs to; 0 for whatever it is now."
     after: int = 0
-    "The head that the asker knows."
+    "The last head that the requester received."
     wait_ms: int = 0
-    "How long to wait for another one, in milliseconds; 0 for an answer at once."
+    "How long to wait for another one, in milliseconds; 0 for an immediate answer."
     acknowledged: int = 0
     "As in :class:`Read`."
 
@@ -175,10 +175,10 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where an item of an answer to :class:`Read` stands.
+    """The offset of an item in an answer to :class:`Read`.
 
-    Items that follow without one count up by one and share the time. The first item of an answer has one, and
-    so has each where the offset jumps or the time changes.
+    Items after it without a position count up by one and share the time. The first item of an answer has a position,
+    and each item at which the offset jumps or the time changes.
     """
 
     MIME: ClassVar[str] = CURSOR_MIME
@@ -206,7 +206,7 @@ class Position:
 
 
 Cursor = Read | Head | State | Position
-"What a cursor entry holds."
+"The value of a cursor entry."
 
 _LAYOUTS = {
     Read.KIND: ("READ", _READ, 0x00),
@@ -239,7 +239,7 @@ def decode_cursor(data: bytes) -> Cursor:
 
 
 def encode_entry(cursor: Cursor) -> bytes:
-    """Composite metadata whose only entry is ``cursor``; entries may be put before or behind it as they are."""
+    """Composite metadata whose only entry is ``cursor``; entries may be added before or after it."""
     return compose([(CURSOR_MIME, cursor.encode())])
 
 
@@ -304,7 +304,7 @@ def state_of(metadata: bytes | None) -> State:
     """The state in the metadata of the answer to HEAD.
 
     Raises:
-        Violation: there is none, or it breaks a rule.
+        Violation: the entry is missing or breaks a rule.
     """
     value, _ = _split_first(metadata)
     state = None if value is None else decode_cursor(value)

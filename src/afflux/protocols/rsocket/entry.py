@@ -21,7 +21,7 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
     """An engine for one connection.
 
     Raises:
-        LocalProtocolError: a setup that can not be.
+        LocalProtocolError: the setup is invalid.
     """
     return Engine(
         role,
@@ -37,7 +37,7 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
 
 
 def refusal(reason: str) -> bytes:
-    """What a listener sends to a connection that it does not take: ERROR[REJECTED_SETUP], before SETUP has come."""
+    """The bytes that refuse a connection before its SETUP has arrived: ERROR[REJECTED_SETUP]."""
     return ErrorFrame(stream=0, code=Code.REJECTED_SETUP, data=reason.encode()).encode(prefixed=True)
 
 

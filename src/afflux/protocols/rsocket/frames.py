@@ -1,7 +1,7 @@
-"""The frames of RSocket 1.0, declared once each, in the order of the specification.
+"""Declare the frames of RSocket 1.0, in the order of the specification.
 
-``decode`` reads one frame and dispatches on its type; ``encode_payload`` is the sender's short way. Which frame is
-legal when belongs to ``states.py``, error codes to ``codes.py``, what metadata holds to ``metadata/``.
+``decode`` reads one frame and dispatches on its type; ``encode_payload`` is the sender's fast path. See ``states.py``
+for when a frame is legal, ``codes.py`` for error codes and ``metadata/`` for metadata.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ HEADER_SIZE: Final = 6
 LARGEST_FRAME: Final = 0xFFFFFF
 "The most bytes of a frame, without its length prefix (R-3)."
 CONNECTION_ERROR = 0x101
-"What the sender of an unreadable frame is told (R-5, R-7)."
+"The answer to an unreadable frame (R-5, R-7)."
 
 FLAG_IGNORE: Final = 0x200
 FLAG_METADATA: Final = 0x100
@@ -88,7 +88,7 @@ ExtendedType = Annotated[int, UInt(31, at_least=1, rule="D-13")]
 Token = Annotated[bytes, Sized(16, at_least=1, secret=True, rule="R-53")]
 SetupToken = Annotated[bytes | None, Sized(16, flag=Flag("R", 0x080), at_least=1, secret=True, rule="R-53")]
 Metadata = Annotated[bytes | None, Sized(24, flag=_M, column="metadata", rule="R-3")]
-LeaseMetadata = Annotated[bytes, Rest(flag=_M, column="metadata")]  # I-4, I-11: to the end, whatever M says
+LeaseMetadata = Annotated[bytes, Rest(flag=_M, column="metadata")]  # I-4, I-11: to the end, with or without M
 PushedMetadata = Annotated[bytes, Rest(flag=_M, always=True, column="metadata")]
 
 
@@ -140,7 +140,7 @@ class Setup(ConnectionFrame):
     keepalive_ms: Interval = 20_000
     "Milliseconds between the client's KEEPALIVE frames (R-18)."
     lifetime_ms: Interval = 90_000
-    "Milliseconds of silence after which either side may give up (R-22)."
+    "Milliseconds of silence after which either side may close (R-22)."
     token: SetupToken = None
     "The resume token, 1 to 65,535 bytes; None: no resumption (flag R)."
     metadata_mime: Text8 = "message/x.rsocket.composite-metadata.v0"
@@ -150,7 +150,7 @@ class Setup(ConnectionFrame):
     lease: WantsLease = False
     "The client honours leases, and wants the server to (R-13)."
     metadata: Metadata = None  # I-5: composite metadata too
-    "Metadata for the server, such as credentials; None when there is none."
+    "Metadata for the server, such as credentials; None if there is none."
     data: Data = b""
     "Data for the server."
 
@@ -186,7 +186,7 @@ class RequestResponse(StreamFrame):
     follows: Follows = False
     "More fragments follow."
     metadata: Metadata = None
-    "Metadata of the request; None when there is none."
+    "Metadata of the request; None if there is none."
     data: Data = b""
     "Data of the request."
 
@@ -198,7 +198,7 @@ class RequestFnf(StreamFrame):
     follows: Follows = False
     "More fragments follow."
     metadata: Metadata = None
-    "Metadata of the request; None when there is none."
+    "Metadata of the request; None if there is none."
     data: Data = b""
     "Data of the request."
 
@@ -208,11 +208,11 @@ class RequestStream(StreamFrame):
     """Ask for a stream of items."""
 
     initial_n: Demand
-    "Items granted at once; 0 is refused (D-5)."
+    "Items granted with the request; 0 is refused (D-5)."
     follows: Follows = False
     "More fragments follow."
     metadata: Metadata = None
-    "Metadata of the request; None when there is none."
+    "Metadata of the request; None if there is none."
     data: Data = b""
     "Data of the request."
 
@@ -222,13 +222,13 @@ class RequestChannel(StreamFrame):
     """Open a stream of items in both directions; this frame carries the first of them (D-8)."""
 
     initial_n: Demand
-    "Items granted at once; 0 is refused (D-5)."
+    "Items granted with the request; 0 is refused (D-5)."
     follows: Follows = False
     "More fragments follow."
     complete: Complete = False
     "The requester sends no further items."
     metadata: Metadata = None
-    "Metadata of the request; None when there is none."
+    "Metadata of the request; None if there is none."
     data: Data = b""
     "Data of the request."
 
@@ -257,7 +257,7 @@ class PayloadFrame(StreamFrame):
     next: Next = False
     "There is an item."
     metadata: Metadata = None
-    "Metadata of the item; None when there is none."
+    "Metadata of the item; None if there is none."
     data: Data = b""
     "Data of the item."
 
@@ -282,7 +282,7 @@ class MetadataPush(ConnectionFrame):
 
 @frame(0x0D)
 class Resume(ConnectionFrame):
-    """The client's first frame on a new transport, to go on where the old one broke."""
+    """The client's first frame on a new transport, which resumes the session of the lost one."""
 
     major: U16 = 1
     "Major version, as in SETUP (R-52)."
@@ -298,7 +298,7 @@ class Resume(ConnectionFrame):
 
 @frame(0x0E)
 class ResumeOk(ConnectionFrame):
-    """The server goes on."""
+    """The server's acceptance of RESUME."""
 
     last_received_client_position: U63
     "How far the server has received (R-44)."
@@ -344,8 +344,8 @@ _DECODERS: list[Callable[[bytes, int, int], RSocketFrame] | None] = [
 def decode(buffer: bytes, start: int = 0, end: int | None = None) -> RSocketFrame:
     """Read the frame at ``buffer[start:end]``, the length prefix not included.
 
-    Raises UnknownFrame for a type that is not declared (R-5) and Malformed for what cannot be read (R-7); both say
-    whether the frame is ``ignorable``. Values that are readable but forbidden, such as an N of 0, are returned.
+    Raises UnknownFrame for a type that is not declared (R-5) and Malformed for what cannot be read (R-7); both have
+    ``ignorable``. Values that are readable but forbidden, such as an N of 0, are returned.
     """
     if end is None:
         end = len(buffer)
@@ -369,7 +369,7 @@ def record(source: bytes | RSocketFrame, *, payload: dissect.PayloadForm = "none
 
 
 def _glimpse(source: bytes) -> tuple[str | None, int | None]:
-    """What a frame is called that begins so, and its flags."""
+    """The name of the frame that begins with these bytes, and its flags."""
     if len(source) < HEADER_SIZE:
         return None, None
     code = source[4] >> 2

@@ -1,9 +1,10 @@
-"""The table of a broker: which connection has which tags, and whom an ADDRESS means. How frames look is broker.py's.
+"""Keep the routes of a broker: find the connections that an ADDRESS selects by their tags. See metadata/broker.py for
+the frames.
 
-1. A route has one connection (R-61), and a change counts only if it is newer than what is known (R-62).
+1. A route has one connection (R-61), and a change is applied only if it is newer than the last one (R-62).
 2. A route matches if it has every tag of the ADDRESS (R-63). In a shard ADDRESS, ShardKey, ShardMethod and the tag that
-   the ShardKey names say which of those it is, not what they have: else there would be nothing to choose from.
-3. Time comes with the frames. The table is bounded, and so is what it remembers of routes that are gone.
+   the ShardKey names select among the matches; they are not tags that a route must have.
+3. Timestamps are those of the frames. The table and the tombstones of removed routes are bounded.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["Member", "RouteTable", "route_text"]
 _Target = TypeVar("_Target")
 
 _HINTS = frozenset(("ShardKey", "ShardMethod"))
-"Keys of a shard ADDRESS that tell how to choose."
+"Keys of a shard ADDRESS that select among matches."
 
 
 @dataclass(slots=True, eq=False)
@@ -45,11 +46,11 @@ class RouteTable(Generic[_Target]):
     """Routes by their tags.
 
     Args:
-        routes: how many there may be.
-        tags: how many each may say that it has.
-        tombstones: how many of those that are gone are remembered, ``Limits.tombstones``: an older change of one of
-            these is not applied.
-        pick: chooses among the routes of a unicast request; the one that waited longest if None.
+        routes: the most routes.
+        tags: the most tags of one route.
+        tombstones: the most removed routes that are remembered, ``Limits.tombstones``: an older change of one is not
+            applied.
+        pick: chooses among the routes of a unicast request; the least recently used one if None.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class RouteTable(Generic[_Target]):
         return True
 
     def choose(self, address: Address) -> list[Member[_Target]]:
-        """Whom a request reaches: one route, or all that match if it is multicast; none when nothing matches.
+        """The routes that a request reaches: one, or all matches of a multicast; empty without a match.
 
         Raises:
             Violation: a shard ADDRESS without a ShardKey, or with one that names no tag of it (R-68): INVALID.
@@ -167,13 +168,13 @@ def _sharded(address: Address) -> dict[str, list[str | None]]:
     for name in _canonical_all(named):
         values = [value for key, value in address.tags if key == name]
         if not values:
-            raise invalid(f"the ShardKey names {name}, which is no tag of the request", "R-68")
+            raise invalid(f"the ShardKey names {name}, which is not a tag of the request", "R-68")
         shards[name] = values
     return shards
 
 
 def _canonical_all(names: Iterable[str]) -> list[str]:
-    """Keys as tags have them: a ShardKey may say ``io.rsocket.routing.UserId``."""
+    """Canonical keys: a ShardKey may contain ``io.rsocket.routing.UserId``."""
     return [key for key, _ in Address([(name, None) for name in names]).tags]
 
 

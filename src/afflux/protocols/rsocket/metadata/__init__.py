@@ -1,6 +1,6 @@
-"""What metadata holds: composite metadata and its entries, as values. Where it travels belongs to ``frames.py``.
+"""Read and write composite metadata and its entries, as values. See ``frames.py`` for the frames that carry it.
 
-Metadata is a request's business, so what is malformed raises a Violation with the code INVALID, which fails that
+Metadata belongs to a request, so a malformed entry raises a Violation with the code INVALID, which fails that
 request and not the connection (D-7). afflux's own entry of replayable streams belongs to ``cursor.py``.
 """
 

@@ -1,7 +1,7 @@
-"""Authentication metadata: who asks, and what proves it. Who is let in is decided in ``afflux.auth``.
+"""Read and write authentication metadata: credentials of a requester. ``afflux.auth`` checks them.
 
-Secrets never appear in a repr or in the text of an error. These values compare with ``==``, which takes longer the
-more of a secret is right: a check uses the helpers of ``afflux.auth``.
+Secrets never appear in a repr or in the text of an error. Comparing these values with ``==`` takes
+longer the more of a secret is right, so a check uses the helpers of ``afflux.auth``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Simple:
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """A token: whoever has it is let in.
+    """A bearer token.
 
     Raises:
         LocalProtocolError: the token is not Unicode text.
@@ -88,7 +88,7 @@ class Bearer:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What an authentication type proves that afflux does not know, as it came (R-59).
+    """Credentials of an authentication type that afflux does not implement, undecoded (R-59).
 
     Raises:
         LocalProtocolError: the type's name is not 1 to 128 ASCII characters.
@@ -119,14 +119,14 @@ class Credentials:
 
 
 Authentication = Simple | Bearer | Credentials
-"What an authentication entry holds."
+"The value of an authentication entry."
 
 
 def decode_credentials(data: bytes, compact_len: CompactLen = "minus-one") -> Authentication:
-    """The value of an authentication entry; a type that is not known comes as :class:`Credentials` (R-59).
+    """The value of an authentication entry; an unknown type becomes :class:`Credentials` (R-59).
 
     Raises:
-        Violation: it has no type, or is not what its type says; the code is INVALID.
+        Violation: the type is missing, or the value does not fit it; the code is INVALID.
     """
     raw = Credentials.decode(data, compact_len)
     id = _IDS.get(raw.type)

@@ -1,8 +1,9 @@
-"""Broker frames: who offers what at a broker, and whom a request is for (2.6). Whom it reaches is ``routes.py``'s.
+"""Read and write the frames of a broker: routes that clients offer, and the addresses of requests (2.6). See
+``routes.py`` for which route a request reaches.
 
-What is written keeps every rule; what is read may be looser, as far as it can be understood. A key is known by one
-name, however it came: ``ServiceName`` stands for id 0x01, ``io.rsocket.broker.ServiceName`` and
-``io.rsocket.routing.ServiceName`` (I-6). An id without a name is called by its number, such as ``0x20``; such keys are
+Writers obey every rule; readers accept looser frames as long as their meaning is clear. A key has one name, in
+whichever form it arrives: ``ServiceName`` stands for id 0x01, ``io.rsocket.broker.ServiceName`` and
+``io.rsocket.routing.ServiceName`` (I-6). The name of an unnamed id is its number, such as ``0x20``; such keys are
 read and not written (I-10).
 """
 
@@ -31,9 +32,9 @@ __all__ = [
 ]
 
 BROKER_MIME = "message/x.rsocket.broker.frame.v0"
-"What is written."
+"The MIME type that is written."
 BROKER_MIMES = (BROKER_MIME, "message/x.rsocket.routing.frame.v0", "message/x.rsocket.forwarding")
-"What is read: the name has changed twice (I-6)."
+"The MIME types that are read: the name has changed twice (I-6)."
 
 KEY_NAMES: dict[int, str] = {
     **dict(
@@ -71,7 +72,7 @@ _KEY_IDS = {name: id for id, name in KEY_NAMES.items()}
 _PREFIX = re.compile(r"io\.rsocket\.(?:routing|broker)\.(?=.)", re.DOTALL)
 _BY_NUMBER = re.compile(r"0x[0-9A-F]{2}(?::0x[0-9A-F]{4})?")
 _EXTENDED = (0x7C, 0x7F)
-"Ids that the text gives a 16-bit key behind them (I-10)."
+"Ids that are followed by a 16-bit key (I-10)."
 
 _MAJOR, _MINOR = 0, 1
 _MULTICAST, _UNICAST, _SHARD, _ENCRYPTED = 0x040, 0x080, 0x020, 0x100
@@ -79,7 +80,7 @@ _METHODS: dict[int, Method] = {_UNICAST: "unicast", _MULTICAST: "multicast", _SH
 _FLAGS = {name: flag for flag, name in _METHODS.items()}
 
 Method = Literal["unicast", "multicast", "shard"]
-"Whom of those that match a request reaches: one, all, or the one that a tag's value belongs to."
+"Which of the matching routes a request reaches: one, all, or the one that a tag's value selects."
 Tags = tuple[tuple[str, str | None], ...]
 "Keys with values, in order. None is read where a key ends the frame (D-9)."
 TagsLike = Mapping[str, str] | Iterable[tuple[str, str | None]]
@@ -90,7 +91,7 @@ _Frame = TypeVar("_Frame")
 
 @dataclass(frozen=True, slots=True, init=False)
 class RouteSetup:
-    """A client offers a service: an entry of its SETUP."""
+    """The service that a client offers: an entry of its SETUP."""
 
     MIME: ClassVar[str] = BROKER_MIME
     TYPE: ClassVar[int] = 1
@@ -99,13 +100,13 @@ class RouteSetup:
     name: str
     "The service, 0 to 255 bytes of UTF-8."
     tags: Tags
-    "What else is known of it."
+    "Its other properties."
 
     def __init__(self, route_id: bytes, name: str, tags: TagsLike = ()) -> None:
         _set(self, route_id=route_id, name=name, tags=_tags_of(tags))
 
     def encode(self) -> bytes:
-        """The entry's bytes. Raises Violation for what can not be written."""
+        """The entry's bytes. Raises Violation for a value that cannot be written."""
         return _header(self.TYPE) + _id(self.route_id) + _name(self.name) + _encode_tags(self.tags)
 
     @classmethod
@@ -116,7 +117,7 @@ class RouteSetup:
 
 @dataclass(frozen=True, slots=True, init=False)
 class RouteJoin:
-    """A broker tells another of a route."""
+    """A route that one broker announces to another."""
 
     MIME: ClassVar[str] = BROKER_MIME
     TYPE: ClassVar[int] = 2
@@ -132,7 +133,7 @@ class RouteJoin:
         _set(self, broker_id=broker_id, route_id=route_id, timestamp=timestamp, name=name, tags=_tags_of(tags))
 
     def encode(self) -> bytes:
-        """The entry's bytes. Raises Violation for what can not be written."""
+        """The entry's bytes. Raises Violation for a value that cannot be written."""
         ids = _id(self.broker_id) + _id(self.route_id)
         return _header(self.TYPE) + ids + _time(self.timestamp) + _name(self.name) + _encode_tags(self.tags)
 
@@ -144,7 +145,7 @@ class RouteJoin:
 
 @dataclass(frozen=True, slots=True)
 class RouteRemove:
-    """A broker tells another that a route is gone."""
+    """The removal of a route that one broker announces to another."""
 
     MIME: ClassVar[str] = BROKER_MIME
     TYPE: ClassVar[int] = 3
@@ -154,7 +155,7 @@ class RouteRemove:
     "Milliseconds since 1970."
 
     def encode(self) -> bytes:
-        """The entry's bytes. Raises Violation for what can not be written."""
+        """The entry's bytes. Raises Violation for a value that cannot be written."""
         return _header(self.TYPE) + _id(self.broker_id) + _id(self.route_id) + _time(self.timestamp)
 
     @classmethod
@@ -165,7 +166,7 @@ class RouteRemove:
 
 @dataclass(frozen=True, slots=True, init=False)
 class BrokerInfo:
-    """A broker tells another about itself."""
+    """A broker's announcement of itself to another."""
 
     MIME: ClassVar[str] = BROKER_MIME
     TYPE: ClassVar[int] = 4
@@ -178,7 +179,7 @@ class BrokerInfo:
         _set(self, broker_id=broker_id, timestamp=timestamp, tags=_tags_of(tags))
 
     def encode(self) -> bytes:
-        """The entry's bytes. Raises Violation for what can not be written."""
+        """The entry's bytes. Raises Violation for a value that cannot be written."""
         return _header(self.TYPE) + _id(self.broker_id) + _time(self.timestamp) + _encode_tags(self.tags)
 
     @classmethod
@@ -189,21 +190,22 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Address:
-    """Whom a request is for: an entry of its metadata, or all of it."""
+    """The receivers of a request: an entry of its metadata, or all of it."""
 
     MIME: ClassVar[str] = BROKER_MIME
     TYPE: ClassVar[int] = 5
     origin: bytes
-    "The route id of who asks; 16 zero bytes for one that offers nothing."
+    "The route id of the requester; 16 zero bytes for a requester that offers no service."
     tags: Tags
-    "What a route has to have."
+    "The tags that a route must have."
     method: Method
     wrapped: bytes
     "Metadata for the receiver; no broker changes it (R-69)."
     encrypted: bool
     "The payload is encrypted."
     metadata: Tags | None
-    "What the published text has before the tags: hints for brokers. None writes no such list, as everyone does (D-9)."
+    """Hints for brokers that the published text has before the tags. None writes no such list, as all implementations
+    do (D-9)."""
 
     def __init__(
         self,
@@ -222,7 +224,7 @@ class Address:
     def encode(self) -> bytes:
         """The entry's bytes.
 
-        Raises Violation for what can not be written; also for an empty list with something behind it, which would be
+        Raises Violation for a value that cannot be written; also for an empty list before other bytes, which would be
         read as the list.
         """
         flag = _FLAGS.get(self.method)
@@ -237,7 +239,7 @@ class Address:
 
     @classmethod
     def decode(cls, data: bytes, *, address_metadata: bool = False) -> Self:
-        """The value of an entry; with ``address_metadata`` a list stands before the tags (D-9).
+        """The value of an entry; with ``address_metadata`` a list precedes the tags (D-9).
 
         Raises Violation when it is malformed or another frame, and for more than one of U, M and S (R-60).
         """
@@ -245,11 +247,11 @@ class Address:
 
 
 BrokerFrame = RouteSetup | RouteJoin | RouteRemove | BrokerInfo | Address
-"What an entry of type ``BROKER_MIME`` holds."
+"The value of an entry of type ``BROKER_MIME``."
 
 
 def decode_broker(data: bytes, *, address_metadata: bool = False) -> BrokerFrame:
-    """The value of a broker entry: any minor version, unassigned flags and what follows a whole frame are ignored.
+    """The value of a broker entry: the minor version, unassigned flags and bytes after a whole frame are ignored.
 
     Args:
         data: the entry's bytes.
@@ -294,7 +296,7 @@ def _address(reader: _Reader, flags: int, address_metadata: bool) -> Address:
 
 
 class _Reader:
-    """The fields of a frame, in order."""
+    """Read the fields of a frame in order."""
 
     __slots__ = ("_at", "_data")
 
@@ -321,7 +323,7 @@ class _Reader:
         return self._data[self._at :]
 
     def tags(self) -> Tags:
-        """A list of tags, which may be absent. One that ends early ends there: Java encoders leave tags out (I-9)."""
+        """Read a list of tags, which may be absent. A list may end early: Java encoders leave tags out (I-9)."""
         found: list[tuple[str, str | None]] = []
         more = True
         while more and self._at < len(self._data):
@@ -376,7 +378,7 @@ def _tags_of(tags: TagsLike) -> Tags:
 
 
 def _canonical(key: str) -> str:
-    """The one name of a key: the prefixes are equal (I-6), and a well-known key goes without."""
+    """The canonical name of a key: prefixes are equivalent (I-6), and a well-known key has none."""
     found = _PREFIX.match(key)
     if found is None:
         return key

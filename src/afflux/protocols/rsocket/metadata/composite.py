@@ -1,7 +1,7 @@
-"""Composite metadata: entries with a MIME type each, in order. What they hold belongs to the files beside this one.
+"""Read and write composite metadata: a sequence of entries, each with a MIME type.
 
-Reading gives bytes and knows no type; whoever asks for an entry decodes it, so that a malformed one that nobody asks
-for harms nobody. Writing takes the typed values of this package, or of an application, and plain pairs.
+Reading returns bytes; an entry is decoded when it is requested, so that a malformed entry does no harm until then.
+Writing takes typed values of this package or of an application, and pairs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Entry", "EntryLike", "compose", "entries", "pair_of"]
 
 
 class Entry(Protocol):
-    """A typed entry: it knows its MIME type and its own bytes. Applications may write their own."""
+    """A typed entry, which has a MIME type and encodes itself. Applications may define their own."""
 
     MIME: ClassVar[str]
 
@@ -31,14 +31,14 @@ class Entry(Protocol):
 
 
 EntryLike = Entry | tuple[str, bytes]
-"What can be written as an entry: a typed one, or (MIME type, bytes)."
+"An entry as an argument: a typed one, or (MIME type, bytes)."
 
 
 def entries(metadata: bytes, limit: int = 1024, compact_len: CompactLen = "minus-one") -> Iterator[tuple[str, bytes]]:
     """The entries of composite metadata, in order, as (MIME type, value); duplicates stay (R-54).
 
-    ``limit`` is ``Limits.composite_entries``. Raises Violation at the entry that is malformed or too many, when
-    those before it have been given (R-55).
+    ``limit`` is ``Limits.composite_entries``. Raises Violation at the entry that is malformed or too many, after
+    the entries before it were returned (R-55).
     """
     at = count = 0
     while at < len(metadata):
@@ -60,7 +60,7 @@ def compose(
     """Composite metadata of ``entries``, after one for ``route`` when there is one.
 
     Raises Violation for a MIME type or a route that does not fit, and for values above 16,777,215 bytes; TypeError for
-    what is no entry.
+    a value that is not an entry.
     """
     parts: list[bytes] = []
     if route is not None:
@@ -74,7 +74,7 @@ def pair_of(entry: EntryLike, compact_len: CompactLen = "minus-one") -> tuple[st
     """An entry as (MIME type, bytes).
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not an entry.
     """
     if isinstance(entry, tuple):
         if len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], (bytes, bytearray, memoryview)):

@@ -1,4 +1,4 @@
-"""Compact types: the well-known MIME types by id, and how a name stands in one byte or as text (2.5).
+"""Read and write compact types: a well-known MIME type as one byte, any other as text (2.5).
 
 Authentication types are written the same way; their table belongs to ``authentication.py``.
 """
@@ -80,7 +80,7 @@ _WELL_KNOWN = 0x80
 
 
 def names_of(known: Mapping[int, str]) -> tuple[str, ...]:
-    """The names of all 128 ids; a reserved one is called by its number, such as ``0x2B``."""
+    """The names of all 128 ids; the name of a reserved one is its number, such as ``0x2B``."""
     return tuple(known.get(id, f"0x{id:02X}") for id in range(0x80))
 
 
@@ -89,7 +89,8 @@ _IDS = {name: id for id, name in enumerate(_NAMES)}
 
 
 def mime_name(id: int) -> str:
-    """The name of an id from 0 to 0x7F. A reserved one is called ``0x2B``, which ``encode_mime`` understands."""
+    """The name of an id from 0 to 0x7F. The name of a reserved one is its number, such as ``0x2B``, which
+    ``encode_mime`` accepts."""
     return _NAMES[id]
 
 
@@ -102,12 +103,12 @@ def encode_mime(mime: str, compact_len: CompactLen = "minus-one") -> bytes:
 
 
 def decode_mime(buffer: bytes, at: int = 0, compact_len: CompactLen = "minus-one") -> tuple[int | None, str, int]:
-    """The compact MIME type at ``at``: its id (None when it came as text), its name, and where it ends."""
+    """The compact MIME type at ``at``: its id (None for text), its name, and where it ends."""
     return decode_compact(buffer, at, _NAMES, "a MIME type", compact_len)
 
 
 def encode_compact(name: str, ids: Mapping[str, int], what: str, compact_len: CompactLen = "minus-one") -> bytes:
-    """A compact type of any table: ``ids`` has the id of each name. ``what`` is its word in errors."""
+    """A compact type of any table: ``ids`` has the id of each name. ``what`` names it in errors."""
     id = ids.get(name)
     if id is not None:
         return bytes((_WELL_KNOWN | id,))
@@ -121,7 +122,7 @@ def encode_compact(name: str, ids: Mapping[str, int], what: str, compact_len: Co
 def decode_compact(
     buffer: bytes, at: int, names: Sequence[str], what: str, compact_len: CompactLen = "minus-one"
 ) -> tuple[int | None, str, int]:
-    """The compact type at ``at``: its id (None when it came as text), its name, and where it ends.
+    """The compact type at ``at``: its id (None for text), its name, and where it ends.
 
     Raises Violation when it is cut short or not ASCII.
     """
@@ -143,5 +144,5 @@ def decode_compact(
 
 
 def invalid(reason: str, rule: str) -> Violation:
-    """What is malformed in metadata fails its request with INVALID, not the connection (D-7)."""
+    """The Violation for malformed metadata: it fails the request with INVALID, not the connection (D-7)."""
     return Violation(reason, rule=rule, code=Code.INVALID)

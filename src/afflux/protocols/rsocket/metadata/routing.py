@@ -1,4 +1,4 @@
-"""Routing metadata: the tags of a request, of which the first is its route (R-56)."""
+"""Read and write routing metadata: the tags of a request, of which the first is its route (R-56)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Route", "encode_tags", "tags"]
 
 @dataclass(frozen=True, slots=True, init=False)
 class Route:
-    """Routing tags: ``Route("flights")``. Most servers look at the first alone (I-8).
+    """Routing tags: ``Route("flights")``. Most servers read only the first (I-8).
 
     Raises:
         LocalProtocolError: a tag has more than 255 bytes of UTF-8.
@@ -22,7 +22,7 @@ class Route:
 
     MIME: ClassVar[str] = ROUTING_MIME
     tags: tuple[str, ...]
-    "In order; none is legal, and means no route."
+    "The tags in order; an empty tuple is legal and means no route."
 
     def __init__(self, *tags: str) -> None:
         object.__setattr__(self, "tags", tags)

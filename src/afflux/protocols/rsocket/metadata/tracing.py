@@ -1,11 +1,11 @@
-"""Tracing metadata: Zipkin's entry (2.5, R-58), and W3C trace context as an entry of its own. Ids come from outside.
+"""Read and write tracing metadata: Zipkin's entry (2.5, R-58), and W3C trace context as an entry of its own.
 
-The entry ``message/x.afflux.trace-context.v0`` holds what HTTP has in two headers, as ASCII text::
+The entry ``message/x.afflux.trace-context.v0`` contains the two headers of HTTP as ASCII text::
 
     length of traceparent (8 bits) | traceparent | tracestate, to the end of the entry
 
-As W3C wants it, a traceparent that can not be read is as good as none, and a tracestate that can not be read does not
-harm the traceparent. https://www.w3.org/TR/trace-context/
+As W3C requires, an invalid traceparent is treated as missing, and an invalid tracestate does not affect the
+traceparent. https://www.w3.org/TR/trace-context/
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRACE_CONTEXT_MIME = "message/x.afflux.trace-context.v0"
 "The MIME type of the W3C entry. Another layout gets another type."
 
 Sampling = Literal["debug", "sampled", "not-sampled"]
-"What the caller decided: trace by all means, trace, or do not trace."
+"The caller's decision: debug (always trace), trace, or do not trace."
 
 # Flags of Zipkin's entry.
 _IDS: Final = 0x80
@@ -45,13 +45,13 @@ class Zipkin:
 
     MIME: ClassVar[str] = TRACING_MIME
     trace_id: str | None = None
-    "16 or 32 digits; None when there are no ids, only ``sampling``."
+    "16 or 32 digits; None if there is only ``sampling``."
     span_id: str | None = None
     "16 digits."
     parent_id: str | None = None
     "16 digits, or None at the root of the trace."
     sampling: Sampling | None = None
-    "None when nobody has decided yet."
+    "None if the decision is left to the receiver."
 
     def __post_init__(self) -> None:
         if (self.trace_id is None) != (self.span_id is None):
@@ -114,7 +114,7 @@ def _check_id(what: str, id: str | None, *sizes: int) -> None:
 
 _PARENT_00 = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _PARENT_LATER = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-[\x21-\x7e]*)?")
-"A version to come may add to the end (W3C 3.2.4)."
+"A later version may append fields (W3C 3.2.4)."
 _MEMBER = re.compile(r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]")
 
 _STATE_CHARS = 512
@@ -124,7 +124,7 @@ _SAMPLED = 0x01
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """Where a request stands in a distributed trace, as W3C writes it.
+    """The position of a request in a distributed trace, as W3C defines it.
 
     Raises:
         LocalProtocolError: the traceparent or the tracestate breaks a rule of W3C.
@@ -132,9 +132,10 @@ class TraceContext:
 
     MIME: ClassVar[str] = TRACE_CONTEXT_MIME
     traceparent: str
-    "``00-<trace id>-<span id>-<flags>`` in lower-case hexadecimal; that of a version to come is kept as it is."
+    """``00-<trace id>-<span id>-<flags>`` in lower-case hexadecimal; the value of a later version is passed on
+    unchanged."""
     tracestate: str = ""
-    "What tracing systems add: at most 512 characters, and 32 members ``key=value`` with commas between."
+    "Data of tracing systems: at most 512 characters, and 32 members ``key=value`` with commas between."
 
     def __post_init__(self) -> None:
         if fault := _fault_of_parent(self.traceparent) or _fault_of_state(self.tracestate):
@@ -142,12 +143,12 @@ class TraceContext:
 
     @property
     def trace_id(self) -> str:
-        """Of the whole trace: 32 digits."""
+        """The id of the whole trace: 32 digits."""
         return self.traceparent[3:35]
 
     @property
     def span_id(self) -> str:
-        """Of the request, as the caller knows it: 16 digits. W3C calls it parent-id."""
+        """The span of the request at the caller: 16 digits. W3C names it parent-id."""
         return self.traceparent[36:52]
 
     @property
@@ -156,7 +157,7 @@ class TraceContext:
         return bool(int(self.traceparent[53:55], 16) & _SAMPLED)
 
     def child(self, span_id: str, *, sampled: bool | None = None) -> Self:
-        """The context of a request that the one traced here makes: same trace, its own span, in version 00.
+        """The context of a request made while this one is served: same trace, its own span, in version 00.
 
         Args:
             span_id: 16 lower-case hexadecimal digits, not all zero, such as ``secrets.token_hex(8)``.
@@ -174,7 +175,7 @@ class TraceContext:
         """The value of an entry; a tracestate that breaks a rule is dropped.
 
         Raises:
-            Violation: there is no valid traceparent.
+            Violation: the traceparent is missing or invalid.
         """
         end = 1 + data[0] if data else 1
         if len(data) < end:

@@ -1,4 +1,4 @@
-"""MIME types of one stream's data: what it is, and what the answers may be (R-57). Names and ids are mime.py's."""
+"""Read and write the MIME types of one stream's data and of its answers (R-57). See mime.py for names and ids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Accept", "MimeType"]
 
 @dataclass(frozen=True, slots=True)
 class MimeType:
-    """What the data of this payload, and of its stream, is.
+    """The MIME type of the data of this payload and of its stream.
 
     Raises:
         LocalProtocolError: the name is not 1 to 128 ASCII characters.
@@ -34,15 +34,16 @@ class MimeType:
 
     @classmethod
     def decode(cls, data: bytes, compact_len: CompactLen = "minus-one") -> Self:
-        """The value of an entry; what follows the type is ignored. Raises Violation when it is malformed."""
+        """The value of an entry; bytes after the type are ignored. Raises Violation when it is malformed."""
         return cls(decode_mime(data, 0, compact_len)[1])
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Accept:
-    """What the data of the answers may be, the best first: ``Accept(["application/cbor", "application/json"])``.
+    """The MIME types that answers may have, the preferred one first: ``Accept(["application/cbor",
+    "application/json"])``.
 
-    It is for requests: in an answer it says nothing, and nobody looks at it (R-57).
+    It belongs in requests. In an answer it is ignored (R-57).
 
     Raises:
         LocalProtocolError: a name is not 1 to 128 ASCII characters.

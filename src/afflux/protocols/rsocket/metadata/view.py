@@ -1,4 +1,4 @@
-"""What a request's metadata says, for who answers it. How an entry is laid out belongs to the files beside this."""
+"""Read the metadata of a request: its route, credentials and other entries, each decoded at its first use."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _Value = TypeVar("_Value")
 
 
 class Entries:
-    """The entries of one payload's metadata, read as far as somebody asks.
+    """The entries of one payload's metadata, decoded as far as they are used.
 
-    Iterating gives (MIME type, bytes) in order, duplicates included (R-54). The other members look for the first
-    entry of a type, and decode it when they are asked; None is said where there is none. So what is malformed harms
-    only who asks for it, or for something behind a broken entry (R-55).
+    Iteration yields (MIME type, bytes) in order, duplicates included (R-54). The other members find the first entry of
+    a type and decode it; they return None if it is missing. So a malformed entry raises only when it, or an entry after
+    a broken one, is used (R-55).
 
     Metadata of another type than composite is one entry of that type.
 
     Args:
         metadata: of a payload or a SETUP; None for none.
         metadata_mime: the connection's metadata type.
-        limit: how many entries there may be, ``Limits.composite_entries``.
+        limit: the most entries, ``Limits.composite_entries``.
         compact_len: "plain" to read what rsocket-swift writes.
 
     Every member raises:
@@ -80,7 +80,7 @@ class Entries:
 
     @property
     def route(self) -> str | None:
-        """The first routing tag; tags behind it are not looked at."""
+        """The first routing tag; later tags are ignored."""
         return self._first(ROUTING_MIME, lambda value: next(tags(value), None))
 
     @property
@@ -90,7 +90,7 @@ class Entries:
 
     @property
     def credentials(self) -> Authentication | None:
-        """Who asks, and what proves it: believe nothing that was not checked, see ``afflux.auth``."""
+        """The credentials of the request, unchecked: see ``afflux.auth``."""
         return self._first(AUTHENTICATION_MIME, lambda value: decode_credentials(value, self._compact_len))
 
     @property
@@ -101,9 +101,9 @@ class Entries:
 
     @property
     def accept(self) -> tuple[str, ...]:
-        """The MIME types that a requester takes, the best first, those of several entries together.
+        """The MIME types that the requester accepts, the preferred one first, of all entries together.
 
-        Empty where it said nothing: then it expects the connection's. In an answer they mean nothing (R-57).
+        Empty without such an entry: then the requester expects the connection's type. Ignored in answers (R-57).
         """
         found = [self._decoded(value, lambda v: Accept.decode(v, self._compact_len)) for value in self.all(ACCEPT_MIME)]
         return tuple(mime for accept in found for mime in accept.mimes)
@@ -111,7 +111,7 @@ class Entries:
     def accepts(self, mime: str) -> bool:
         """Whether ``accept`` names a MIME type (upper and lower case are the same), or names none at all.
 
-        Where it does not, an answer has to say what it is: ``afflux.reply`` does (R-57).
+        If it does not, an answer must carry its MIME type: use ``afflux.reply`` (R-57).
         """
         accept = self.accept
         return not accept or mime.lower() in (name.lower() for name in accept)
@@ -159,11 +159,11 @@ class Entries:
 
 
 def route_of(metadata: bytes | None, metadata_mime: str = COMPOSITE_MIME, limit: int = 1024) -> str | None:
-    """The route of a request: the first routing tag, or None when there is none.
+    """The route of a request: the first routing tag, or None.
 
     ``metadata_mime`` is the connection's metadata type: composite metadata is searched for its first routing entry,
-    routing metadata is read as it is, and any other type has no route. What follows the route is not looked at.
-    Raises Violation (INVALID) when what stands before it is malformed.
+    routing metadata is the route itself, and any other type has no route. Bytes after the route are ignored.
+    Raises Violation (INVALID) when the bytes before it are malformed.
     """
     if not metadata:
         return None
