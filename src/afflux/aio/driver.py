@@ -216,8 +216,8 @@ class Driver:
 
     def on_writable(self, unsent: int) -> None:
         """After a write: wake what waits for room."""
-        if self.state.scheduler is not None:
-            self.streams.wake(self.state.scheduler.caught_up())
+        if self.state.scheduler is not None and (streams := self.state.scheduler.caught_up()):
+            self.streams.wake(streams)
         if self.room.on_writable(unsent):
             self.owner.on_writable()
 
@@ -246,11 +246,6 @@ class Driver:
     def durable(self) -> bool:
         """Write down the session, if it is kept in a file. False when that fails: then the connection is over."""
         return self.saving is None or self.saving.durable()
-
-    def save_changes(self) -> None:
-        """At the end of a turn: write down what the application has done."""
-        if self.saving is not None:
-            self.saving.save_changes()
 
     def forget(self, stream: int) -> None:
         """The application has received the end of a stream, or does not want it."""

@@ -110,7 +110,8 @@ class Output:
         driver.collect()
         if transport is None or state.lost:
             if state.away:
-                driver.save_changes()
+                if driver.saving is not None:
+                    driver.saving.save_changes()
                 self._timer.arm()
             self._memory.report()
             return
@@ -119,11 +120,12 @@ class Output:
         while not self.blocked and not (paced := scheduler is not None and scheduler.should_yield()):
             if not (data := engine.outgoing(_BLOCK)):
                 break
-            if not driver.durable():
+            if driver.saving is not None and not driver.saving.durable():
                 return
             self._written += len(data)
             transport.write(data)
-        driver.save_changes()
+        if driver.saving is not None:
+            driver.saving.save_changes()
         if state.over and not engine.queued and not self.blocked:
             self._end_half(transport)
         unsent = transport.get_write_buffer_size()

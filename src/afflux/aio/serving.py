@@ -81,7 +81,7 @@ class Serving(Owner):
             self._requests.add_fire(event.stream, event.payload)
         else:
             self._producers.add(event, 0)
-        self.driver.requested = True
+        self.slots.driver.requested = True
 
     def requested(self, event: RequestsEvent) -> None:
         """The peer sent several requests together."""
@@ -95,7 +95,7 @@ class Serving(Owner):
         """A request of a former process, which has sent ``sent`` items of the answer: its handler begins again."""
         if event.verb == "stream":
             self._producers.add(event, sent)
-            self.driver.requested = True
+            self.slots.driver.requested = True
         else:
             self.opened(event)
 

@@ -186,7 +186,7 @@ class WaitingQueue:
     def begun(self, count: int) -> None:
         """``count`` handlers have begun: requests that still wait have ``pending_s`` from now on."""
         self._begins += count
-        if count:
+        if count and self._timer is not None:
             self.stop()
 
     def watch(self) -> None:
