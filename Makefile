@@ -20,7 +20,7 @@ $(VENV)/ready: pyproject.toml tools/setup.py requirements/lock.txt requirements/
 demo: setup ## stream a year of flights into Parquet, with a crash halfway (ROWS=20000 for fewer)
 	@$(BIN)/python -m afflux demo --out $(OUT) $(if $(ROWS),--rows $(ROWS))
 
-test: setup ## style, strict types and all tests; what must pass before a change lands (5 minutes)
+test: setup ## style, strict types and all tests; what must pass before a change lands (6 minutes on two cores)
 	@$(BIN)/python -m tools.test
 
 tests: setup ## all tests, without style and types; PARTS="commands pages" runs some of them
