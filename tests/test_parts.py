@@ -11,7 +11,7 @@ from tools import test as runner
 
 def test_every_test_is_in_one_part() -> None:
     folders = [folder for folders in runner.FOLDERS.values() for folder in folders]
-    assert len(folders) == len(set(folders))
+    assert len(folders) == len(set(folders)) and all((runner.ROOT / folder).exists() for folder in folders)
     named = [runner.ROOT / path for path in [*folders, *runner.rest()]]
     for path in sorted(runner.ROOT.glob("tests/**/test_*.py")):
         assert len([part for part in named if part == path or part in path.parents]) == 1, path

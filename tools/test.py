@@ -19,14 +19,15 @@ AT_ONCE = 3
 "Parts that start processes mostly wait: with one more than there are cores, none is idle."
 
 FOLDERS = {
-    "inner": ["tests/core", "tests/protocols", "tests/conformance", "tests/hostile"],
     "spark": ["tests/spark", "tests/demo"],
+    "inner": ["tests/core", "tests/protocols", "tests/conformance", "tests/hostile"],
+    "rest": [],
     "honest": ["tests/honest"],
-    "drivers": ["tests/aio", "tests/sync", "tests/resume"],
     "commands": ["tests/cli", "tests/bench"],
+    "drivers": ["tests/aio", "tests/sync"],
     "pages": ["tests/test_docs.py", "tests/test_examples.py", "tests/test_readme.py", "tests/test_site.py"],
 }
-"What the parts that run tests name. Order and size keep both processes busy until the end."
+"What the parts with tests name, the longest first."
 
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
 COVERAGE = ["--cov", "--cov-report=term-missing", "-m", "not repetitive"]
@@ -38,7 +39,6 @@ PARTS = {
     "lint": [[RUFF, "check", "."], [RUFF, "format", "--check", "."]],
     **{name: [[*PYTEST, *folders]] for name, folders in FOLDERS.items()},
     "repetitive": [[*PYTEST, *FOLDERS["inner"], "-m", "repetitive"]],
-    "rest": [PYTEST],
     "types": [[sys.executable, "-m", "mypy"]],
 }
 TESTS = [name for name in PARTS if name not in ("lint", "types")]
