@@ -174,6 +174,7 @@ class Simulation:
             streams=self.random.choice((4, 16, 256)),
             pending_s=_LONGEST_S,
             idle_s=_LONGEST_S,
+            frame_s=8.0,
             resume_s=600.0,
             resume_rate=(1000, 0.0),
             accepts_per_s=10_000,

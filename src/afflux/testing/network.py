@@ -256,7 +256,7 @@ class _Way:
         self.source.look()
 
 
-class _Transport(asyncio.Transport):  # long: asyncio's contract for a transport
+class _Transport(asyncio.Transport):
     """One end of a link."""
 
     def __init__(self, link: Link, protocol: Receiver, way: _Way) -> None:
