@@ -25,7 +25,7 @@ __all__ = ["Channel"]
 
 
 class _Outgoing:
-    """What a channel sends, and the first item while the stream that it opens is not there."""
+    """The source of a channel, and its first item until that has opened the stream."""
 
     __slots__ = ("_call", "_queued", "again", "items", "producer")
 
@@ -34,9 +34,9 @@ class _Outgoing:
         self._call = call
         self._queued: list[PayloadLike] = []
         self.producer: asyncio.Task[None] | None = None
-        "What sends the items; later what closes the source."
+        "The task that sends the items; later the one that closes the source."
         self.again = False
-        "There was no lease to open the stream with: nothing was sent, and the next use tries again."
+        "There was no lease: nothing was sent, and the next use opens the stream again."
 
     def launch(self, inbound: Inbound, n: int) -> None:
         """Send the items, the first of which opens the stream, with ``n`` items of credit by hand."""
@@ -60,7 +60,7 @@ class _Outgoing:
         return payload_for(engine, payload_of(self._queued[0]), *self._call)
 
     def rest(self) -> Source:
-        """What follows the request."""
+        """The items after the request."""
         queued, self._queued = self._queued[1:], []
         return _chain(queued, self.items) if queued else self.items
 
@@ -68,7 +68,7 @@ class _Outgoing:
         """Nothing more is wanted: end the source."""
         if self.producer is not None:
             self.producer.cancel()
-        if self.again and not driver.state.loop.is_closed():  # then nobody else closes it
+        if self.again and not driver.state.loop.is_closed():
             self.again = False
             self.producer = driver.tasks.spawn(self.close())
 
@@ -165,7 +165,7 @@ async def _open_channel(driver: Driver, inbound: Inbound, outgoing: _Outgoing) -
 
 
 def _channel_failed(driver: Driver, inbound: Inbound, error: Exception) -> None:
-    """Whoever takes the items hears it, and so does the peer if the stream is open."""
+    """Report an error to the consumer of the items, and to the peer if the stream is open."""
     inbound.finish(error)
     if inbound.id is not None:
         driver.streams.inbounds.pop(inbound.id, None)

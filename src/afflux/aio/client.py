@@ -188,7 +188,7 @@ class Connecting:
 
     @property
     def _where(self) -> str:
-        """Whom a session is with: the address without its options."""
+        """The address without its options, by which a session is stored."""
         return str(replace(self._plan.address, options={}))
 
     def _former(self) -> Record | None:
@@ -226,7 +226,7 @@ class Connecting:
 
         Raises:
             SetupRefused: the server does not have it any more; it is in the file no longer.
-            ConnectFailed: nobody is there; it stays in the file.
+            ConnectFailed: nothing listens there; it stays in the file.
         """
         plan = self._plan
         handlers.again = restart(record, "client")
@@ -315,11 +315,11 @@ def connect(
             connection in order ends it.
 
     Raises:
-        AddressError: at once, for an address that can not be; when entered, for a certificate that can not be used.
+        AddressError: at once, for an invalid address; when entered, for a certificate that cannot be used.
         Unsupported: a protocol or transport that is not built yet, or does not have what is asked for.
-        ConnectFailed: when entered: nobody is there, or the TLS handshake failed.
+        ConnectFailed: when entered: nothing listens there, or the TLS handshake failed.
         SetupRefused: when entered, with ``store``: the session in the file is over; with ``reconnect`` another begins.
-        afflux.resume.StoreError: when entered: the file can not be used.
+        afflux.resume.StoreError: when entered: the file cannot be used.
     """
     if store is not None and not resume:
         raise ValueError("store= keeps a session that can be resumed: it needs resume=True")
@@ -358,7 +358,7 @@ def connect(
 
 
 def _lost(record: Record) -> str:
-    """What is over with a session, for an error's text."""
+    """The streams that end with a session, for an error's text."""
     count = len(record.asked)
     return f" ({count} unfinished {'stream is' if count == 1 else 'streams are'} lost with it)" if count else ""
 

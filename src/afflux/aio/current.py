@@ -23,7 +23,7 @@ def route_of(payload: Payload, metadata_mime: str | None = None) -> str | None:
             route itself, and metadata of any other type has none.
 
     Raises:
-        Invalid: the composite metadata, or the routing metadata, can not be read.
+        Invalid: the composite metadata, or the routing metadata, cannot be read.
     """
     return route_in(payload, mime_types()[0] if metadata_mime is None and payload.metadata else metadata_mime)
 

@@ -123,5 +123,5 @@ class Memory:
 
 
 def _total() -> int:
-    """What all loops report."""
+    """The sum of all loops."""
     return sum([memory.size for memory in list(_memories.values())])

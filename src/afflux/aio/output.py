@@ -1,6 +1,6 @@
 """Write what an engine has queued: once in each turn of the loop, in the order of its scheduler.
 
-1. Whoever queues something calls ``flush_soon``. What is queued in one turn is one write.
+1. Code that queues something calls ``flush_soon``. Everything that is queued in one turn is one write.
 2. A peer that does not read is given up: ``write_min_rate``, averaged over ``write_stall_s``.
 3. At the end this half is closed first, so that the peer can read the last words: a close with unread input would
    reset the connection.
@@ -184,7 +184,7 @@ class Output:
             self._input.resume(transport)
 
     def _watch(self, unsent: int) -> None:
-        """What waits now must have left after ``write_stall_s``, or as much of it as ``write_min_rate`` allows."""
+        """All that waits now must have left after ``write_stall_s``, or as much of it as ``write_min_rate`` allows."""
         limits = self._state.engine.limits
         enough = self._written - unsent + max(1, min(unsent, int(limits.write_min_rate * limits.write_stall_s)))
         self._stall = self._state.loop.call_later(limits.write_stall_s, self._check_stall, enough)

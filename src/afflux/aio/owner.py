@@ -1,4 +1,4 @@
-"""What a driver reports to its owner: the handlers of the connection, and the server or client that it belongs to."""
+"""Define what a driver reports to its owner: the handlers of the connection, and the server or client behind them."""
 
 from __future__ import annotations
 

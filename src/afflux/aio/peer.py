@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from afflux.aio.channel import Channel
 from afflux.aio.driver import Driver
@@ -18,16 +18,15 @@ from afflux.aio.serving import Serving
 from afflux.aio.session import Session
 from afflux.aio.statuses import statuses
 from afflux.aio.unfinished import Unfinished
-from afflux.calls import Cursor, Metadata, payload_for
+from afflux.calls import Cursor, Metadata, byte_sessions_of, payload_for
 from afflux.core.autocredit import Kept
 from afflux.core.credit import StreamStatus
 from afflux.core.entry import ProtocolEntry
-from afflux.core.errors import Error, LocalProtocolError
+from afflux.core.errors import Error, LocalProtocolError, Unsupported
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 
 if TYPE_CHECKING:
-    from afflux.core.engine import ByteSessions, Extensions
     from afflux.protocols.rsocket.lease import Lease
     from afflux.resume.store import Store
 
@@ -197,7 +196,7 @@ class Peer:
         self._protocol.require("session")
         first = payload_of(data).data
         driver = await self._driver.writable(len(first))
-        engine = cast("ByteSessions", driver.engine.byte_sessions)
+        engine = byte_sessions_of(driver.engine)
         session = Session(driver, engine.open_session(auto_ack=acknowledge, now=driver.state.now()))
         driver.output.flush_soon()
         await session.begin(first, finish)
@@ -289,12 +288,14 @@ class Peer:
         """Send a frame of an extension (EXT). A peer that does not know it skips it, or breaks off unless ``ignore``.
 
         Raises:
-            LocalProtocolError, LimitExceeded: it can not be written.
+            LocalProtocolError, LimitExceeded: it cannot be written.
             ConnectionClosed: there is no connection.
         """
         self._protocol.require("extensions")
         driver = await self._driver.writable()
-        cast("Extensions", driver.engine.extensions).extend(type, body, stream=stream, ignore=ignore)
+        if (extensions := driver.engine.extensions) is None:
+            raise Unsupported("this protocol has no extensions")
+        extensions.extend(type, body, stream=stream, ignore=ignore)
         driver.output.flush_soon()
 
     @property

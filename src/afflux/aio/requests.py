@@ -6,7 +6,7 @@
    variables are what a handler expects.
 2. A request's handler begins when there is room to send, and only as many run as their answers are expected to fit
    into ``connection_bytes`` (answers.py). An answer without room waits, and keeps its handler's slot.
-3. What a handler raises goes to the peer: an ``afflux.Error`` as it is, anything else as a generic text, with the
+3. An exception of a handler goes to the peer: an ``afflux.Error`` as it is, anything else as a generic text, with the
    traceback in the log.
 """
 

@@ -3,7 +3,7 @@
 1. An item is sent only when the peer has granted it and there is room. A producer runs one item beyond that, to detect
    its end: completing needs no credit. It yields to the loop after ``loop_frames`` items or ``loop_bytes``, even if it
    never waits itself.
-2. What a producer has produced in one turn of the loop is sent at the end of that turn.
+2. Items that a producer has produced in one turn of the loop are sent at the end of that turn.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Sender:
         return self._waiter is not None and not self.over and self._driver.engine.credit(self.id) <= 0
 
     def wake(self) -> None:
-        """What it waits for may have come. A producer that waits for room keeps its place, whatever else comes."""
+        """Credit or room may have come. A producer that waits for room keeps its place, whatever else comes."""
         if self not in self._room.waiting_for_room and self not in self._room.waiting_for_large_slot:
             self._continue()
 

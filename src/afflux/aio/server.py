@@ -40,7 +40,7 @@ __all__ = ["OnSetup", "Server", "serve"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Extras:
-    """What a server does beyond the verbs."""
+    """The options of a server beyond its handler."""
 
     lease: LeasePolicy | None
     resume: bool
@@ -115,9 +115,9 @@ class Server:
         """Listen.
 
         Raises:
-            AddressError: a certificate or a key can not be used.
-            BindFailed: the address can not be had.
-            StoreError: the file of sessions can not be used.
+            AddressError: a certificate or a key cannot be used.
+            BindFailed: the address is not available.
+            StoreError: the file of sessions cannot be used.
         """
         if self._listener is None:
             self._clients.closing = False
@@ -149,7 +149,7 @@ class Server:
         if keep:
             self._clients.leave_sessions()
         while self._clients.peers:
-            # Who is away can not come back: there is nobody to come to.
+            # A client that is suspended cannot come back any more.
             await asyncio.gather(
                 *(peer.close(drain=False if peer.suspended else drain) for peer in self._clients.peers)
             )
@@ -342,17 +342,18 @@ def serve(
             attribute ``replays`` is called again with the same request, and the items that were sent are skipped; what
             any other was doing ends with ``Canceled``. ``on_setup`` decides anew about each client that comes back.
         origins: for ws:// and wss://, the origins whose pages may connect, such as "https://app.example"; a page of
-            another gets 403. None lets any page in. Who says no Origin is no browser, and is not asked for one.
+            another gets 403. None lets any page in. A client without an Origin header
+            is not a browser, and is accepted.
         reuse_port: let other processes that say so too listen at the same port (SO_REUSEPORT); the system spreads new
             connections over them. For tcp, tls, ws and wss. A session that is to be resumed is known to one process.
         tls: the certificate to show, and whether clients have to show one, for tls:// and wss://; what the address
             says (cert, key, client_ca) wins.
 
     Raises:
-        AddressError: at once, for an address that can not be; when entered, for a certificate that can not be used.
-        BindFailed: when entered: the address can not be had.
+        AddressError: at once, for an invalid address; when entered, for a certificate that cannot be used.
+        BindFailed: when entered: the address is not available.
         Unsupported: ``reuse_port`` where the system has no SO_REUSEPORT.
-        afflux.resume.StoreError: when entered: the file can not be used.
+        afflux.resume.StoreError: when entered: the file cannot be used.
     """
     if store is not None and not resume:
         raise ValueError("store= keeps sessions that can be resumed: it needs resume=True")
@@ -380,7 +381,7 @@ def _check_sharing(address: Address) -> None:
 
     Raises:
         ValueError: its transport has no ports.
-        Unsupported: the system can not do it.
+        Unsupported: the system cannot do it.
     """
     from afflux.transports.tcp import require_sharing
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
+from afflux.calls import byte_sessions_of
 from afflux.core.errors import Canceled, Error, LimitExceeded, LocalProtocolError
 from afflux.core.payload import payload_of
 
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
-    from afflux.core.engine import ByteSessions
     from afflux.core.events import Acknowledged, Readable
 
 __all__ = ["Session"]
@@ -20,13 +20,13 @@ __all__ = ["Session"]
 class Session:
     """One session, as ``peer.session()`` opens it or a handler's ``session`` method gets it.
 
-    Leaving its ``async with`` gives up what has not ended. One task may read and one may write at a time. What fails
-    says with ``error.may_have_been_processed`` whether it is safe to try again.
+    Leaving its ``async with`` gives up what has not ended. One task may read and one may write at a time. An error
+    reports with ``may_have_been_processed`` whether it is safe to try again.
     """
 
     def __init__(self, driver: Driver, stream: int) -> None:
         self._driver = driver
-        self._engine = cast("ByteSessions", driver.engine.byte_sessions)
+        self._engine = byte_sessions_of(driver.engine)
         self.stream = stream
         "Its number at this connection; the id on the wire, which comes again, is ``id``."
         self.error: BaseException | None = None

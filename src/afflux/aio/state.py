@@ -26,7 +26,7 @@ _log = logging.getLogger("afflux")
 
 
 class State:
-    """What the parts of one connection share."""
+    """The state that the parts of one connection share."""
 
     __slots__ = (
         "_logged",

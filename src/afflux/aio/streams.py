@@ -95,7 +95,7 @@ class Streams:
             session.on_acknowledged(event)
 
     def wake(self, streams: list[int]) -> None:
-        """What these streams had queued has left."""
+        """Everything that these streams had queued has left."""
         for stream in streams:
             if (sender := self.senders.get(stream)) is not None:
                 sender.wake()

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from afflux.aio.channel import Channel
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream
@@ -18,7 +18,6 @@ from afflux.core.payload import Payload
 
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
-    from afflux.core.engine import Resumption
     from afflux.resume.record import Asked, Record
 
 __all__ = ["Unfinished", "unfinished_of"]
@@ -40,7 +39,8 @@ class Unfinished:
         "The request; for a channel also its first item. Empty when all that are kept would be beyond ``resume_bytes``."
         self.taken = asked.taken
         "Items that the former process has taken: the next one has this number, counted from 0."
-        sent, _, owed = cast("Resumption", driver.engine.resumption).stream_counters(stream) or (0, 0, 0)
+        session = driver.engine.resumption
+        sent, _, owed = (None if session is None else session.stream_counters(stream)) or (0, 0, 0)
         self.sent = sent
         "Items of a channel that the former process has sent, the request among them. 0 if nothing more can be sent."
         self._claimed = False
@@ -56,7 +56,7 @@ class Unfinished:
         """The route of the request; None when it has none.
 
         Raises:
-            Invalid: the metadata can not be read.
+            Invalid: the metadata cannot be read.
         """
         return route_in(self.payload, metadata_mime_of(self._driver.engine))
 
@@ -158,7 +158,7 @@ class Unfinished:
 
 
 def unfinished_of(driver: Driver, record: Record) -> tuple[Unfinished, ...]:
-    """What the application of a client may take up, in the order of ids."""
+    """The streams that the application of a client may continue, in the order of ids."""
     return tuple(Unfinished(driver, stream, asked) for stream, asked in sorted(record.asked.items()))
 
 

@@ -9,19 +9,20 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from afflux.core.errors import Invalid, LocalProtocolError, Violation
+from afflux.core.errors import Invalid, LocalProtocolError, Unsupported, Violation
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.core.terms import Terms
 from afflux.transports.address import Address
 
 if TYPE_CHECKING:
-    from afflux.core.engine import Engine
+    from afflux.core.engine import ByteSessions, Engine
     from afflux.protocols.rsocket.metadata import CompactLen, Entries, Entry, EntryLike
 
 __all__ = [
     "Cursor",
     "Metadata",
+    "byte_sessions_of",
     "SetupLike",
     "call_payload",
     "compose",
@@ -90,6 +91,17 @@ def call_payload(
     if metadata is None and cursor is None:
         return Payload(payload.data, _route_only(str(route)))
     return Payload(payload.data, _composed(metadata, route, cursor))
+
+
+def byte_sessions_of(engine: Engine) -> ByteSessions:
+    """The byte sessions of a connection.
+
+    Raises:
+        Unsupported: its protocol has none.
+    """
+    if engine.byte_sessions is None:
+        raise Unsupported("this protocol has no sessions of bytes")
+    return engine.byte_sessions
 
 
 def payload_for(

@@ -42,9 +42,9 @@ def connect(
     between, so call one within the server's ``resume_s``.
 
     Raises:
-        AddressError: the address can not be, or a certificate or a key can not be used.
+        AddressError: the address is invalid, or a certificate or a key cannot be used.
         Unsupported: a protocol or transport that is not built yet, that has no blocking side, or not what is asked for.
-        ConnectFailed: nobody is there, the TLS handshake failed, or all this took more than ``timeout`` seconds
+        ConnectFailed: nothing listens there, the TLS handshake failed, or all this took more than ``timeout`` seconds
             (``limits.handshake_s`` if None).
     """
     address = parse(uri)

@@ -59,13 +59,13 @@ class Driver:
             engine, self.guard, self.done, room=self.pump.room, write=self._write_early, forget=self.forget
         )
         self._cancels: Bucket | None = None
-        "What the peer counts of this side's cancels, as far as that can be known here; None before the first."
+        "The cancels that the peer still accepts, as far as this side can tell; None before the first."
         self.leases = engine.leases
         "Counts requests; None where they need no lease."
         self.lease_wait: float | None = None
         "Seconds that a request waits for one; None: it fails at once."
         self.lease_heard = False
-        "The peer has granted one, if only for nothing."
+        "The peer has granted a lease, possibly of no requests."
 
     def open(
         self,
@@ -77,7 +77,7 @@ class Driver:
         timeout: float | None = None,
     ) -> int:
         """Open a stream, by the engine's rules. Before it, wait for a lease, when that is wanted, and while the peer
-        would take the next cancel for a flood.
+        would treat the next cancel as a flood.
 
         Raises:
             LeaseExpired: there is none, or none came in time.
@@ -90,7 +90,7 @@ class Driver:
         if self.lease_wait is not None:
             self._wait_for_lease(leases, self.lease_wait)
         elif leases.lease(monotonic())[0] <= 0:
-            self.pump.turn(monotonic())  # the next one may have come: nobody else reads it
+            self.pump.turn(monotonic())  # the next one may have come: no other call reads it
             self.check()
         return self.engine.open(verb, payload, credit=credit, columnar=columnar, now=monotonic())
 
@@ -111,12 +111,12 @@ class Driver:
             self.check()
 
     def cancel(self, stream: int) -> None:
-        """Give a stream up at the peer."""
+        """Cancel a stream."""
         self.count_cancel()
         self.engine.cancel(stream)
 
     def count_cancel(self) -> None:
-        """The peer takes a token from its bucket of cancels for what this side is about to say."""
+        """Count a cancel that this side is about to send."""
         if self._cancels is None:
             burst, rate = self.engine.limits.cancel_bucket
             self._cancels = Bucket(burst - min(burst / 4, rate * _MARGIN_S), rate)
@@ -124,7 +124,7 @@ class Driver:
         self._cancels.take(min(1.0, self._cancels.level(now)), now)
 
     def forget(self, stream: int) -> bool:
-        """Nobody waits for a stream any more; whether it was still under way, in one direction at least."""
+        """Forget a stream. Returns whether it was live, in one direction at least."""
         receiving = self.inboxes.pop(stream, None) is not None
         return self.sources.stop(stream) or receiving
 
@@ -164,7 +164,7 @@ class Driver:
             raise error
 
     def reason(self) -> Error:
-        """The error for those who come when it is over."""
+        """The error for calls that come after the end."""
         return ConnectionClosed("the connection is closed") if self.error is None else self.error.again()
 
     @property
@@ -208,7 +208,7 @@ class Driver:
                 tell(self, event)
 
     def end(self, error: Error | None) -> None:
-        """The connection is over: every stream hears it, once."""
+        """The connection is over: every stream fails, once."""
         if self.over:
             return
         self.over = True

@@ -10,7 +10,7 @@ __all__ = ["Inbox"]
 
 
 class Inbox:
-    """What has arrived on one stream and was not consumed yet."""
+    """The items that have arrived on one stream and were not consumed yet."""
 
     __slots__ = ("arrived", "broken", "ended", "error", "unread")
 
@@ -19,9 +19,9 @@ class Inbox:
         self.ended = False
         "Nothing more will arrive."
         self.error: Exception | None = None
-        "Why it ended, if not in order."
+        "Why it ended; None for an orderly end."
         self.broken: Exception | None = None
-        "Why nothing more can be said, though all has arrived."
+        "Why nothing more can be sent, although all has arrived."
         self.unread = 0
         "Bytes of a session that wait in the engine."
 

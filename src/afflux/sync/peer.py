@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from afflux.calls import Cursor, Metadata, payload_for
+from afflux.calls import Cursor, Metadata, byte_sessions_of, payload_for
 from afflux.core.autocredit import Kept, check_kept
 from afflux.core.credit import StreamStatus
 from afflux.core.entry import ProtocolEntry
@@ -23,7 +23,6 @@ from afflux.sync.session import Session
 from afflux.sync.sources import Outbox
 
 if TYPE_CHECKING:
-    from afflux.core.engine import ByteSessions
     from afflux.protocols.rsocket.lease import Lease
 
 __all__ = ["DEFAULT_CREDIT", "Peer"]
@@ -174,7 +173,7 @@ class Peer:
         with self._driver.guard:
             self._driver.check()
             self._driver.pace(timeout)
-            engine = cast("ByteSessions", self._driver.engine.byte_sessions)
+            engine = byte_sessions_of(self._driver.engine)
             session = Session(self._driver, engine.open_session(auto_ack=acknowledge, now=monotonic()), timeout)
             try:
                 session.write(data)
@@ -182,7 +181,7 @@ class Peer:
                     session.finish()
                 self._driver.write()
             except BaseException:
-                session.close()  # nobody has it
+                session.close()  # the caller does not get it
                 raise
             return session
 

@@ -11,7 +11,7 @@ __all__ = ["LinkPoll"]
 
 
 class LinkPoll:
-    """What a connection waits for on its link."""
+    """The poll of one connection's link."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard

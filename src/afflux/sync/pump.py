@@ -1,7 +1,7 @@
-"""How the bytes and the time of one connection move in a blocking program. Whom an event concerns is driver.py's.
+"""Move bytes and timeouts between an engine and its link in a blocking program.
 
-Nothing blocks in a system call but ``poll``, and that never longer than until the next of: the caller's deadline,
-the engine's deadline, the write stall. A connection belongs to the process that made it.
+Only ``poll`` blocks, and never longer than until the next of: the caller's deadline, the engine's deadline, the write
+stall. A connection belongs to the process that made it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Pump:
         self.away = False
         "The session has no link for now."
         self.redial: Redial | None = None
-        "How a session that has lost its link gets another; None when it does not."
+        "Opens another link for the session; None without resumption."
 
     # -- what verbs call ----------------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ class Pump:
         return self._engine.room(len(self._unsent))
 
     def turn(self, until: float | None) -> None:
-        """Write what is queued, wait for the link until the time ``until`` at most, read, see to what is due."""
+        """Write what is queued, wait for the link until the time ``until`` at most, read, and run due timers."""
         self.write()
         if self._driver.over:
             return
@@ -86,7 +86,7 @@ class Pump:
         self._tick(monotonic())
 
     def breathe(self) -> None:
-        """See to what is due, without waiting: between the items of a stream that are there already."""
+        """Run due timers without waiting, between the items of a stream that have arrived already."""
         deadline = self._engine.deadline
         if deadline is not None and deadline <= (now := monotonic()) and self._driver.mine:
             self.turn(now)
@@ -116,7 +116,7 @@ class Pump:
         self._poll.watch(self._link, self._link.events(self._engine.wants_read, bool(self._unsent)))
 
     def close(self, reason: str) -> None:
-        """Close in order: say so, and wait at most ``flush_s`` for the peer to have read it."""
+        """Close in order: report it to the peer, and wait at most ``flush_s`` until the peer has read it."""
         if not self._driver.mine:
             self._driver.over = True
             self._let_go()
@@ -134,7 +134,7 @@ class Pump:
     # -- another link -------------------------------------------------------------------------------------------
 
     def detach(self) -> None:
-        """The link is over and the session is not: say the last words, and let it go."""
+        """The link is over and the session is not: write the last words, and close the link."""
         with suppress(OSError, Error):
             while data := self._engine.outgoing():
                 self._link.send(memoryview(data))
@@ -178,7 +178,7 @@ class Pump:
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _take(self, work: Callable[..., list[Event]], *arguments: Any) -> None:
-        """Let the engine take input, and tell everyone what it means. One that breaks down ends the connection."""
+        """Call a method of the engine, and dispatch its events. An exception in it ends the connection."""
         try:
             self._driver.tell(work(*arguments))
         except BaseException:
@@ -227,7 +227,7 @@ class Pump:
             return
         if self._expects is not None:
             if strange := foreign(data):
-                self._refuse_stranger(data, f"the peer speaks {strange}, not {self._expects}")
+                self._refuse_foreign(data, f"the peer speaks {strange}, not {self._expects}")
                 return
             self._expects = None
         self._take(self._engine.receive, data, monotonic())
@@ -239,9 +239,9 @@ class Pump:
         resumption = self._engine.resumption
         return resumption is not None and resumption.resumable
 
-    def _refuse_stranger(self, data: bytes, text: str) -> None:
-        """Something else came where the protocol should begin. It is answered as the engine answers any first frame
-        that can not be; everyone here hears what the peer speaks."""
+    def _refuse_foreign(self, data: bytes, text: str) -> None:
+        """The peer speaks another protocol. The engine answers as it answers any invalid first frame; the application
+        gets the name of the protocol."""
         error = RemoteProtocolError.of_handshake(text)
         if not self._resumable:
             self._driver.end(error)
@@ -251,7 +251,7 @@ class Pump:
             self._lose(error)
 
     def _read_rest(self) -> None:
-        """The peer takes nothing more; what it said before, such as why, may still be there."""
+        """The peer takes nothing more; what it sent before, such as the reason, may still arrive."""
         left = self._engine.limits.connection_bytes
         try:
             while left > 0 and not self._driver.over and not self.away and (data := self._link.recv(_READ)):
@@ -264,7 +264,7 @@ class Pump:
             pass
 
     def _lose(self, error: Error | None) -> None:
-        """The link is gone: every stream hears it, once."""
+        """The link is gone: every stream fails, once."""
         if error is not None and not self._resumable:
             self._driver.end(error)
         self._take(self._engine.receive_eof, monotonic())
@@ -294,7 +294,7 @@ class Pump:
         return (found is None or bool(found)) and not self._gone
 
     def _said_more(self) -> bool:
-        """Read what nobody will look at; False at the end."""
+        """Read and drop input; False at the end."""
         try:
             return bool(self._link.recv(_READ))
         except (BlockingIOError, InterruptedError):

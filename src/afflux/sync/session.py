@@ -5,15 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
+from afflux.calls import byte_sessions_of
 from afflux.core.errors import Canceled, Error, LimitExceeded, LocalProtocolError
 from afflux.core.payload import payload_of
 from afflux.sync.driver import Driver
 from afflux.sync.inbox import Inbox
 
 if TYPE_CHECKING:
-    from afflux.core.engine import ByteSessions
+    pass
 
 __all__ = ["Session"]
 
@@ -30,7 +31,7 @@ class Session:
 
     def __init__(self, driver: Driver, stream: int, timeout: float | None) -> None:
         self._driver = driver
-        self._engine = cast("ByteSessions", driver.engine.byte_sessions)
+        self._engine = byte_sessions_of(driver.engine)
         self._timeout = timeout
         self._inbox = driver.inboxes[stream] = Inbox()
         self._finished = False

@@ -3,7 +3,7 @@
 A source is the program's own code, and may use the connection. Its verbs then wait inside the one that feeds it:
 
 1. A source that is at work is not asked for more, so that no generator is entered twice.
-2. What it has given leaves before it waits: it may wait for an answer to that.
+2. Items that it has given leave before it waits: it may wait for an answer to them.
 3. While it waits, other sources that use connections are not begun, except that of the channel it takes items from.
    They might wait for what this one would give, and it could not continue before they are done.
 """
