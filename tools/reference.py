@@ -531,6 +531,7 @@ RSIO = Wire(
         (rsio_states.CLIENT, "The side that connected. It need not wait for the server's hello."),
         (rsio_states.SERVER, "The side that was connected to. In DECIDING its application may refuse the client."),
         (rsio_states.SUBSCRIBER, "A subscription at the side that asked for it."),
+        (rsio_states.ANSWERED, "Whose a message is, when an id is used again behind a cancel."),
         (rsio_states.PUBLISHER, "A subscription at the side that publishes."),
     ),
     (
@@ -540,6 +541,9 @@ RSIO = Wire(
         rsio_states.SubscriberState,
         rsio_states.SubscriberInput,
         rsio_states.SubscriberAction,
+        rsio_states.AnswerState,
+        rsio_states.AnswerInput,
+        rsio_states.AnswerAction,
         rsio_states.PublisherState,
         rsio_states.PublisherInput,
         rsio_states.PublisherAction,

@@ -11,44 +11,52 @@ CONNECTION_LETTERS = {
     "d": "DRAINING",
     "G": "CLOSING",
     "C": "CLOSED",
+    "L": "LEAVING",
+    "F": "FINISHING",
 }
 CLIENT_GRID = """
-             S W O d G C
-HELLO        G O G G . .
-HELLO_OTHER  G C G G . .
-HELLO_WRONG  G G G G . .
-SIGNAL       G G . . . .
-GOODBYE      G C C C C .
-GOODBYE_ACK  G G G G C .
-BROKEN       G G G G . .
-APP_START    W . . . . .
-APP_ACCEPT   . . . . . .
-APP_REFUSE   . . . . . .
-APP_DRAIN    . . d . . .
-APP_CLOSE    . G G G . .
-LAST_ENDED   . . . G . .
-SILENT       . C . . . .
-REPLY_LATE   . . . . C .
-LOST         C C C C C .
+             S W L O d G F C
+HELLO        G O d G G . . .
+HELLO_OTHER  G C C G G . . .
+HELLO_WRONG  G G G G G . . .
+SIGNAL       G G G . . . . .
+GOODBYE      G C C C C C C .
+GOODBYE_ACK  G G G G G C C .
+BROKEN       G G G G G . . .
+APP_START    W . . . . . . .
+APP_ACCEPT   . . . . . . . .
+APP_REFUSE   . . . . . . . .
+APP_DRAIN    . L . d . . . .
+APP_CLOSE    . G G G G . . .
+LAST_ENDED   . . . . F . . .
+SILENT       . C C . . . . .
+REPLY_LATE   . . . . . C C .
+LOST         C C C C C C C .
 """
 SERVER_GRID = """
-             S W D O d G C
-HELLO        G D . G G . .
-HELLO_OTHER  G C . G G . .
-HELLO_WRONG  G G . G G . .
-SIGNAL       G G . . . . .
-GOODBYE      G C . C C C .
-GOODBYE_ACK  G G . G G C .
-BROKEN       G G C G G . .
-APP_START    W . . . . . .
-APP_ACCEPT   . . O . . . .
-APP_REFUSE   . C C . . . .
-APP_DRAIN    . C C d . . .
-APP_CLOSE    . C C G G . .
-LAST_ENDED   . . . . G . .
-SILENT       . C C . . . .
-REPLY_LATE   . . . . . C .
-LOST         C C C C C C .
+             S W D O d G F C
+HELLO        G D . G G . . .
+HELLO_OTHER  G C . G G . . .
+HELLO_WRONG  G G . G G . . .
+SIGNAL       G G . . . . . .
+GOODBYE      G C . C C C C .
+GOODBYE_ACK  G G . G G C C .
+BROKEN       G G C G G . . .
+APP_START    W . . . . . . .
+APP_ACCEPT   . . O . . . . .
+APP_REFUSE   . C C . . . . .
+APP_DRAIN    . C C d . . . .
+APP_CLOSE    . C C G G . . .
+LAST_ENDED   . . . . F . . .
+SILENT       . C C . . . . .
+REPLY_LATE   . . . . . C C .
+LOST         C C C C C C C .
+"""
+ANSWER_LETTERS = {"S": "SILENT", "T": "STREAMING"}
+ANSWER_GRID = """
+         S T
+ANSWERED T .
+ENDED    . S
 """
 SUBSCRIBER_LETTERS = {"F": "FREE", "P": "PENDING", "A": "ACTIVE", "C": "CANCELLED", "R": "REUSED"}
 SUBSCRIBER_GRID = """

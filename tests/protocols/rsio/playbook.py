@@ -23,7 +23,7 @@ from afflux.protocols.rsio.frames import (
     Subscribe,
     Subscribed,
 )
-from afflux.protocols.rsio.inbound import Inbound
+from afflux.protocols.rsio.inbound import Inbound, Reading
 from afflux.testing.playbook import Mode, closed, failed, ignored
 from afflux.testing.playbook import Playbook as Conversation
 
@@ -63,7 +63,7 @@ class Reader:
         self.sizes: dict[int, int] = {}
         self._in = Inbound(limits or Limits.trusted(), self.sizes.get, lambda cursor: 0, self._take)
         self._in.known = frozenset(FRAMES)
-        self._in.first = False
+        self._in.reading = Reading.ALL
 
     def _take(self, message: Message) -> None:
         if isinstance(message, Subscribed):

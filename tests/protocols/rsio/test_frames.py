@@ -16,7 +16,7 @@ from afflux.core.errors import Violation
 from afflux.core.limits import Limits
 from afflux.protocols.rsio import frames
 from afflux.protocols.rsio.frames import FRAMES, Message
-from afflux.protocols.rsio.inbound import Inbound
+from afflux.protocols.rsio.inbound import Inbound, Reading
 from afflux.protocols.rsio.kinds import Element, Elements, Ids, Octets, Text, Varint, WireKind, varint
 
 from .playbook import Reader, answer, item, packed, request
@@ -266,7 +266,7 @@ def test_a_kind_is_both_ways() -> None:
 
 def test_reading_ends_with_the_connection() -> None:
     made = Inbound(Limits.tiny(), lambda id: 0, lambda cursor: 0, lambda message: made.close())
-    made.first = False
+    made.reading = Reading.ALL
     made.receive(b"\x05\x01\x05\x02\x05", 0.0)
     assert made.pending == 0
     made.receive(b"\x05\x01", 0.0)

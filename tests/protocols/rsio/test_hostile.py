@@ -39,7 +39,7 @@ def flooded(play: Playbook, data: bytes, words: str) -> int:
     play.forget()
     for count in range(1, 20_000):
         play.engine.receive(data, 0.0)
-        if play.engine._state.name == "CLOSING":
+        if play.engine._shared.state.name == "CLOSING":
             play.collect([])
             assert play.sent.pop() == bye(words)
             return count
@@ -68,7 +68,7 @@ def test_messages_that_mean_nothing(data: frames.Message, price: int) -> None:
     for second in range(1, 500):
         play.now = float(second)
         play.engine.receive(data.encode() * TINY.glitch_bucket[1], play.now)
-    assert not play.engine.closed and play.engine._state.name == "OPEN"
+    assert not play.engine.closed and play.engine._shared.state.name == "OPEN"
 
 
 def test_packs_of_nothing_for_ever() -> None:

@@ -71,12 +71,17 @@ def connection(role: str, state: ConnectionState) -> Playbook:
     play = Playbook(engine).forget()
     if state is _S.WAIT:
         return play
+    if state is _S.LEAVING:
+        play.do(lambda engine: engine.subscribe("p")).forget()
+        return play.do(lambda engine: engine.close(0.0, drain=True))
     play >> HELLOS[role](extensions=BOTH)
     play.forget()
     if state is not _S.DECIDING:
         play.do(lambda engine: engine.subscribe("p")).forget()
-    if state is _S.DRAINING:
+    if state in (_S.DRAINING, _S.FINISHING):
         play.do(lambda engine: engine.close(0.0, drain=True)).forget()
+    if state is _S.FINISHING:
+        play.do(lambda engine: engine.cancel(1)).forget().at(0.0).forget()
     if state in (_S.CLOSING, _S.CLOSED):
         play.do(lambda engine: engine.close(0.0)).forget()
     if state is _S.CLOSED:
@@ -92,15 +97,15 @@ def test_the_engine_keeps_to_the_table_of_connections(role: str, input: Connecti
         if state is _S.START:
             continue  # no engine stays there
         play = connection(role, state)
-        assert play.engine._state is state
+        assert play.engine._shared.state is state
         wanted = table.step(state, input).next
         if state is _S.WAIT and role == "server" and input is _I.HELLO:
             wanted = _S.OPEN  # accepted at once
-        if state is _S.WAIT and input is _I.GOODBYE_ACK:
+        if state in (_S.WAIT, _S.LEAVING) and input is _I.GOODBYE_ACK:
             wanted = _S.CLOSING  # it is not known yet what it is
         if input in (_I.APP_ACCEPT, _I.APP_REFUSE) and state not in (_S.DECIDING, _S.CLOSED):
             continue  # test_connection::test_nothing_to_decide
-        if input in (_I.SILENT, _I.REPLY_LATE) and (state is _S.CLOSING) is (input is _I.SILENT):
+        if input in (_I.SILENT, _I.REPLY_LATE) and (state in (_S.CLOSING, _S.FINISHING)) is (input is _I.SILENT):
             continue  # what time means is what the state waits for
         if input is _I.BROKEN and state is _S.DECIDING:
             continue  # nothing is read meanwhile: test_connection::test_a_flood_while_deciding
@@ -108,7 +113,7 @@ def test_the_engine_keeps_to_the_table_of_connections(role: str, input: Connecti
             VERBS[input](play.engine)
         else:
             play.engine.receive(said(role, input) or b"", 0.0)
-        assert play.engine._state is wanted, (state, input)
+        assert play.engine._shared.state is wanted, (state, input)
         assert play.engine.closed is (wanted is _S.CLOSED)
 
 
@@ -152,7 +157,7 @@ def subscriber(state: SubscriberState) -> Playbook:
     if state in (_T.CANCELLED, _T.REUSED):
         engine.cancel(1)
     if state is _T.REUSED:
-        engine._subscriptions._canceled = dict.fromkeys([1, *range(100, 2000)])  # so many that the oldest is used
+        engine._subscriptions.ids._canceled = dict.fromkeys([1, *range(100, 2000)])  # so many that the oldest is used
         engine.subscribe("p", 5)
         play.forget() >> (answer(), complete())  # those of the older one
     return play.forget()
@@ -162,7 +167,7 @@ def subscriber(state: SubscriberState) -> Playbook:
 @pytest.mark.parametrize("input", [*SUBSCRIBER_SAYS, *SUBSCRIBER_VERBS])
 def test_the_engine_keeps_to_the_table_of_subscribers(state: SubscriberState, input: SubscriberInput) -> None:
     play = subscriber(state)
-    record = play.engine._subscriptions.records.get(1)
+    record = play.engine._subscriptions.ids.records.get(1)
     assert (record.state if record else _T.FREE) is state
     if input in SUBSCRIBER_SAYS:
         play >> SUBSCRIBER_SAYS[input]
@@ -171,11 +176,11 @@ def test_the_engine_keeps_to_the_table_of_subscribers(state: SubscriberState, in
     step = SUBSCRIBER.step(state, input)
     if input is _N.COMPLETE and state is _T.CANCELLED:
         step = SUBSCRIBER.step(state, _N.OLD_ENDED)  # it ends what has not begun, and is of nobody
-    record = play.engine._subscriptions.records.get(1)
+    record = play.engine._subscriptions.ids.records.get(1)
     if step.action is SubscriberAction.FATAL:
-        assert play.engine._state is _S.CLOSING
+        assert play.engine._shared.state is _S.CLOSING
         return
-    assert play.engine._state is _S.OPEN
+    assert play.engine._shared.state is _S.OPEN
     assert (record.state if record else _T.FREE) is step.next
     if step.action is SubscriberAction.IGNORE:
         assert [event.price for event in play.events] == [1]
@@ -212,9 +217,9 @@ def test_the_engine_keeps_to_the_table_of_publishers(state: PublisherState, inpu
         play.do(PUBLISHER_VERBS[input])
     publication = engine._publications.by_id.get(1)
     if PUBLISHER.step(state, input).action is PublisherAction.FATAL:
-        assert engine._state is _S.CLOSING
+        assert engine._shared.state is _S.CLOSING
         return
-    assert engine._state is _S.OPEN
+    assert engine._shared.state is _S.OPEN
     assert (publication.state if publication else _P.FREE) is wanted
 
 

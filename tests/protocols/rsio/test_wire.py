@@ -133,7 +133,7 @@ async def test_both_sides_publish(server: afflux.Server) -> None:
 async def test_both_know_the_extensions(peer: afflux.Peer) -> None:
     await anext(peer.subscribe("four"))
     engine: Any = peer._driver.engine
-    assert engine.agreed == {12, 14}
+    assert engine.connection.agreed == {12, 14}
 
 
 @pytest.mark.parametrize(("left_out", "used"), [("no-split", {14}), ("no-split,no-goodbye-ack", set())])
@@ -143,7 +143,7 @@ async def test_extensions_that_are_left_out(server: afflux.Server, left_out: str
     async with afflux.connect(f"{server.uri}{mark}dialect={left_out}") as peer:
         assert [item.data async for item in peer.subscribe("four")]
         engine: Any = peer._driver.engine
-        assert engine.agreed == used
+        assert engine.connection.agreed == used
 
 
 async def test_a_server_decides_who_may_come_in() -> None:

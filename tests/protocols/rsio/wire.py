@@ -10,7 +10,15 @@ from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.protocols.rsio import Engine, frames
 from afflux.protocols.rsio.frames import Message
-from afflux.protocols.rsio.states import CLIENT, PUBLISHER, SERVER, SUBSCRIBER, PublisherAction, SubscriberAction
+from afflux.protocols.rsio.states import (
+    ANSWERED,
+    CLIENT,
+    PUBLISHER,
+    SERVER,
+    SUBSCRIBER,
+    PublisherAction,
+    SubscriberAction,
+)
 from tests.protocols.generic.wires import Flood, Talk, Vectors, Wire
 
 from . import grids
@@ -112,6 +120,7 @@ WIRE = Wire(
         (CLIENT, grids.CLIENT_GRID, grids.CONNECTION_LETTERS),
         (SERVER, grids.SERVER_GRID, grids.CONNECTION_LETTERS),
         (SUBSCRIBER, grids.SUBSCRIBER_GRID, grids.SUBSCRIBER_LETTERS),
+        (ANSWERED, grids.ANSWER_GRID, grids.ANSWER_LETTERS),
         (PUBLISHER, grids.PUBLISHER_GRID, grids.PUBLISHER_LETTERS),
     ),
     fatal=(SubscriberAction.FATAL, PublisherAction.FATAL),

@@ -1,4 +1,4 @@
-"""Elements that arrive: from a block of received bytes straight to events, within the demand.
+"""Turn elements within the demand straight from a block of received bytes into events.
 
 Theory of operation. Elements are most of all traffic, so they go round the table of states.py (there the same step is
 ACTIVE/NEXT): a run of equal messages is one event without an object for each element, as core.payload.Run. Whatever is
@@ -16,23 +16,24 @@ from afflux.core.payload import Payload, Run
 from afflux.protocols.rsio.frames import OnNext, OnNextPacked
 from afflux.protocols.rsio.kinds import Cursor
 from afflux.protocols.rsio.shared import Shared
+from afflux.protocols.rsio.states import SubscriberState
 from afflux.protocols.rsio.subscription import Subscription
 
 __all__ = ["Elements"]
 
 _NEXT, _PACKED = OnNext.TYPE, OnNextPacked.TYPE
+_ACTIVE = SubscriberState.ACTIVE
 
 
 class Elements:
-    """The ids of one side, and what comes for them."""
+    """The elements that come for the ids of one side."""
 
-    __slots__ = ("_need", "records", "shared")
+    __slots__ = ("_need", "_records", "_shared")
 
-    def __init__(self, shared: Shared) -> None:
-        self.shared = shared
+    def __init__(self, shared: Shared, records: dict[int, Subscription]) -> None:
+        self._shared = shared
+        self._records = records
         self._need = 0
-        self.records: dict[int, Subscription] = {}
-        "By id: those that are live, and those that were canceled and may still have something under way."
 
     def take(self, cursor: Cursor) -> int:
         """Treat plain elements from the cursor on, and move it behind them. The caller has seen that onNext or
@@ -47,8 +48,8 @@ class Elements:
                     break
                 low += (high << 7) - 0x80
                 at += 1
-            subscription = self.records.get(low)
-            if subscription is None or not subscription.hot:
+            subscription = self._records.get(low)
+            if subscription is None or subscription.state is not _ACTIVE or not subscription.to_receive.available:
                 break
             if code == _NEXT:
                 after = self._take_next(subscription, block, position, at, end)
@@ -68,7 +69,7 @@ class Elements:
         if not size:
             size, at = _number(block, at, end)
         stop = at + size
-        if not at or size > self.shared.limits.payload_bytes:
+        if not at or size > self._shared.limits.payload_bytes:
             return 0
         if stop > end:
             self._need = stop
@@ -78,8 +79,7 @@ class Elements:
         if most >= MANY:
             count = alike(block, position, end, stride, most, head) or 1
         subscription.to_receive.spend(count)
-        subscription.rate()
-        self._emit(subscription, block, position, head, size, count)
+        self.emit(subscription, block, position, head, size, count)
         return position + count * stride
 
     def _take_packed(self, subscription: Subscription, block: bytes, at: int, end: int) -> int:
@@ -87,19 +87,18 @@ class Elements:
         count, at = _number(block, at, end)
         size = count * subscription.size
         stop = at + size
-        if not at or size > self.shared.limits.payload_bytes or not 0 < count <= subscription.to_receive.available:
+        if not at or size > self._shared.limits.payload_bytes or not 0 < count <= subscription.to_receive.available:
             return 0
         if stop > end:
             self._need = stop
             return 0
         subscription.to_receive.spend(count)
-        subscription.rate()
-        self._emit(subscription, block, at, 0, subscription.size, count)
+        self.emit(subscription, block, at, 0, subscription.size, count)
         return stop
 
-    def _emit(self, subscription: Subscription, block: bytes, start: int, head: int, size: int, count: int) -> None:
+    def emit(self, subscription: Subscription, block: bytes, start: int, head: int, size: int, count: int) -> None:
         """Hand over ``count`` times ``head`` bytes that are no element and ``size`` that are."""
-        shared = self.shared
+        shared = self._shared
         shared.delivered += size * count
         shared.objects += count
         stride = head + size
@@ -117,7 +116,7 @@ class Elements:
 
     def _append(self, stream: int, payloads: list[Payload]) -> None:
         """Elements one by one: those of one pass are one event."""
-        events = self.shared.events
+        events = self._shared.events
         last = events[-1] if events else None
         if isinstance(last, Items) and last.stream == stream and isinstance(last.payloads, list):
             last.payloads += payloads

@@ -1,34 +1,43 @@
-"""One end of a reactive-streams-io connection, by the contract of core.engine: what a driver calls.
+"""Offer one end of a reactive-streams-io connection by the contract of core.engine.
 
 A stream of the contract is a subscription. The application's numbers for streams are never used twice: odd ones are
-subscriptions of this side, even ones those of the peer. The ids on the wire are another matter (subscriptions.py).
+subscriptions of this side, even ones those of the peer. The ids on the wire are another matter (ids.py).
 
-``receive`` never raises for what the peer does. Time is what the caller says: every method that needs it takes
-``now`` in monotonic seconds. What happens on the connection is in connection.py.
+The parts: connection.py (the connection itself), subscriptions.py and publications.py (both sides of subscriptions),
+inbound.py (parsing) and outbound.py (queueing). Time is an argument: every method that needs it takes ``now`` in
+monotonic seconds.
 """
-
-# long: the contract alone is thirty methods.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Collection, Sequence
+from typing import ClassVar, Literal
 
 from afflux.core.credit import SATURATED, StreamStatus
+from afflux.core.engine import Defaults
 from afflux.core.errors import ConnectionClosed, LocalProtocolError, Unsupported, Violation
 from afflux.core.events import Event, Verb
-from afflux.core.payload import Payload, PayloadLike, payload_of
-from afflux.protocols.rsio.connection import DEFAULT_MTU, Connection
+from afflux.core.limits import Limits
+from afflux.core.payload import PayloadLike, payload_of
+from afflux.protocols.rsio.connection import Connection
+from afflux.protocols.rsio.inbound import Reading
+from afflux.protocols.rsio.outbound import Outbound
+from afflux.protocols.rsio.publications import Publications, Sizes
+from afflux.protocols.rsio.shared import Shared
 from afflux.protocols.rsio.states import ConnectionInput, ConnectionState
+from afflux.protocols.rsio.subscriptions import Subscriptions
 
 __all__ = ["DEFAULT_MTU", "Engine"]
 
+DEFAULT_MTU = 0x10000
+"Bytes of an element beyond which it is cut, where both sides know split messages; and bytes of each part."
+_MIN_MTU = 64  # a smaller part is one without progress
+
 _S, _I = ConnectionState, ConnectionInput
-_OPEN, _DRAINING, _CLOSED = ConnectionState.OPEN, ConnectionState.DRAINING, ConnectionState.CLOSED
+_OPEN, _DRAINING, _CLOSED = _S.OPEN, _S.DRAINING, _S.CLOSED
 
 
-# long: see the top of the file
-class Engine(Connection):
+class Engine(Defaults):
     """See core.engine.Engine for the contract.
 
     Args:
@@ -42,7 +51,7 @@ class Engine(Connection):
         sizes: how large the elements of a publisher here are; without it they have any size.
     """
 
-    __slots__ = ()
+    __slots__ = ("_full", "_out", "_publications", "_shared", "_subscriptions", "connection", "limits")
 
     scheduler: ClassVar[None] = None
     resumption: ClassVar[None] = None
@@ -53,44 +62,70 @@ class Engine(Connection):
     most_credit: ClassVar[int] = SATURATED
     "The most that one request may demand (R-24)."
 
+    def __init__(
+        self,
+        role: Literal["client", "server"],
+        *,
+        limits: Limits | None = None,
+        decide: bool = False,
+        now: float = 0.0,
+        mtu: int = DEFAULT_MTU,
+        extensions: Collection[int] = (),
+        sizes: Sizes | None = None,
+    ) -> None:
+        if mtu < _MIN_MTU:
+            raise LocalProtocolError(f"parts have {_MIN_MTU} bytes or more, not {mtu}", rule="fragment_min_bytes")
+        self.limits = limits = limits or Limits.server()
+        self._out = Outbound(min(mtu, limits.payload_bytes), min(DEFAULT_MTU, limits.payload_bytes // 2))
+        self._shared = shared = Shared(limits, self._out, now)
+        self._subscriptions = Subscriptions(shared)
+        self._publications = Publications(shared, sizes)
+        self.connection = Connection(
+            shared, role == "client", self._subscriptions, self._publications, decide=decide, extensions=extensions
+        )
+        self._full = False
+        "At the last look this side could take no more input."
+
     # -- the driver's side ----------------------------------------------------------------------------------
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
         """Take bytes that arrived at ``now``; return what they mean."""
-        if self._state is _CLOSED:
+        shared, connection = self._shared, self.connection
+        if shared.state is _CLOSED:
             return []
         if self._full:
-            self._hold(now)
-        self._now = self._quiet = now
-        events = self._run(self._receive, data, now)
+            connection.clock.hold(now)
+        shared.now = connection.clock.idle_since = now
+        events = connection.run(connection.receive, data, now)
         self._full = not self.wants_read
         return events
 
     def receive_eof(self, now: float) -> list[Event]:
         """The transport ended (SL-03)."""
-        self._now = now
-        return self._run(self._step, _I.LOST, None)
+        self._shared.now = now
+        return self.connection.run(self.connection.step, _I.LOST, None)
 
     def tick(self, now: float) -> list[Event]:
         """Time passed: give up a silent peer, a message that never ends, or an answer that does not come."""
-        self._now = now
-        if self._state is _CLOSED:
+        shared, connection = self._shared, self.connection
+        shared.now = now
+        if shared.state is _CLOSED:
             return []
         full = not self.wants_read
         if full or self._full:
-            self._hold(now)
+            connection.clock.hold(now)
         self._full = full
-        return self._run(self._tick, now)
+        return connection.run(connection.tick)
 
     @property
     def deadline(self) -> float | None:
         """When tick is next wanted."""
-        if self._state is _CLOSED:
+        shared, clock = self._shared, self.connection.clock
+        if shared.state is _CLOSED:
             return None
-        live = self._live
-        if self._shared.events or (self._busy and not live) or (self._state is _DRAINING and not live):
-            return self._now  # a verb has something to tell, or has ended the last subscription
-        return self._due()
+        if shared.events or (shared.state is _DRAINING and not clock.live):
+            return shared.now  # a verb has something to tell, or has ended the last subscription
+        return clock.due
 
     def outgoing(self, limit: int = 0x10000) -> bytes:
         """Bytes to write now."""
@@ -104,8 +139,8 @@ class Engine(Connection):
     @property
     def held_bytes(self) -> int:
         """Bytes that this end holds."""
-        shared = self._shared
-        held = self._out.size + len(self._in.buffer.held) + self._subscriptions.parts.size + shared.delivered
+        shared, pending = self._shared, self.connection.inbound.pending
+        held = self._out.size + pending + self._subscriptions.parts.size + shared.delivered
         return held + shared.objects * self.limits.object_overhead_bytes
 
     @property
@@ -114,7 +149,8 @@ class Engine(Connection):
         limits, shared = self.limits, self._shared
         if len(self._publications.handlers) > self._publications.many:
             return False
-        if self._in.held and self._in.pending >= limits.first_frame_bytes:
+        inbound = self.connection.inbound
+        if inbound.reading is Reading.HELD and inbound.pending >= limits.first_frame_bytes:
             return False
         delivered = shared.delivered + shared.objects * limits.object_overhead_bytes
         if delivered and delivered + self._subscriptions.parts.size > limits.connection_bytes:
@@ -125,7 +161,7 @@ class Engine(Connection):
     @property
     def closed(self) -> bool:
         """True once Closed was returned."""
-        return self._state is _CLOSED
+        return self._shared.state is _CLOSED
 
     def room(self, unsent: int) -> int:
         """Bytes that may still be queued, 0 when there are too many messages."""
@@ -142,15 +178,15 @@ class Engine(Connection):
 
     def accept(self, now: float) -> list[Event]:
         """Accept the peer; what it sent meanwhile is treated now."""
-        self._check_deciding()
-        self._now = now
-        return self._run(self._accept)
+        self.connection.check_deciding()
+        self._shared.now = now
+        return self.connection.run(self.connection.accept)
 
     def refuse(self, reason: str, now: float, code: int | None = None) -> list[Event]:
         """Refuse the peer with goodbye; there are no codes in this protocol."""
-        self._check_deciding()
-        self._now = now
-        return self._run(self._step, _I.APP_REFUSE, Violation(reason, rule="3.1"))
+        self.connection.check_deciding()
+        self._shared.now = now
+        return self.connection.run(self.connection.step, _I.APP_REFUSE, Violation(reason, rule="3.1"))
 
     def open(
         self,
@@ -179,36 +215,17 @@ class Engine(Connection):
             LimitExceeded: the name is longer than a peer takes.
             LocalProtocolError: the demand is negative, or the name is not text.
         """
-        if self._draining is not None or not (self._state is _OPEN or (self._client and self._state is _S.WAIT)):
-            state = self._state if self._draining is None else _DRAINING
+        state = self._shared.state
+        if not (state is _OPEN or (state is _S.WAIT and self.connection.client)):
+            state = _DRAINING if state is _S.LEAVING else state
             raise ConnectionClosed.unsent(f"no new subscriptions while the connection is {state.name}", rule="3.1")
         return self._subscriptions.subscribe(publisher, demand, columnar)
 
-    def element_size(self, stream: int) -> int | None:
-        """Bytes of each element of a subscription of either side; 0 for any size, None when it is over or not known."""
-        subscription = self._subscriptions.live.get(stream)
-        if subscription is not None:
-            return subscription.size if subscription.streaming and not subscription.awaiting else None
-        publication = self._publications.live.get(stream)
-        return None if publication is None else publication.size
-
-    def ask(self, payloads: Sequence[Payload]) -> list[int]:
-        """There are no requests in this protocol."""
-        raise _lacks("request")
-
-    def answer(self, streams: Sequence[int], payloads: Sequence[Payload]) -> None:
-        """There are no requests in this protocol."""
-        raise _lacks("request")
-
     def send(self, stream: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
         """Send elements to a subscriber."""
-        self._check_publishes(stream)
+        if stream & 1:
+            raise LocalProtocolError("a subscriber sends no elements", stream=stream, rule="3.2")
         self._publications.send(stream, payloads, complete)
-
-    def complete(self, stream: int) -> None:
-        """There are no more elements."""
-        self._check_publishes(stream)
-        self._publications.complete(stream)
 
     def fail(self, stream: int, error: Exception) -> None:
         """End the stream with an error; towards a publisher there is only cancel (D-9)."""
@@ -224,15 +241,12 @@ class Engine(Connection):
         """Take no more elements."""
         self._subscriptions.cancel(stream)
 
-    def push(self, metadata: bytes) -> None:
-        """There is no metadata in this protocol."""
-        raise _lacks("push")
-
     def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
         """Say goodbye, at once or when the live subscriptions have ended. Closed comes with the answer, or after
         ``goodbye_s``: from ``receive`` or ``tick``."""
-        self._now = now
-        return self._run(self._step, _I.APP_DRAIN if drain else _I.APP_CLOSE, Violation(reason, rule="3.1"))
+        self._shared.now = now
+        input = _I.APP_DRAIN if drain else _I.APP_CLOSE
+        return self.connection.run(self.connection.step, input, Violation(reason, rule="3.1"))
 
     def begin(self, stream: int) -> None:
         """The handler of a subscription of the peer is at work."""
@@ -248,19 +262,10 @@ class Engine(Connection):
         publication = self._publications.live.get(stream)
         return 0 if publication is None else publication.to_send.available
 
-    def unsent(self, stream: int) -> bool:
-        """It is not known what was handed over of a stream."""
-        return False
-
     def streams(self, *, room: int | None = None, now: float = 0.0) -> list[StreamStatus]:
         """The live subscriptions of both sides, those of this side first."""
         left = self.room(0) if room is None else room
         return [*self._subscriptions.status(self.wants_read), *self._publications.status(left)]
-
-    @staticmethod
-    def _check_publishes(stream: int) -> None:
-        if stream & 1:
-            raise LocalProtocolError("a subscriber sends no elements", stream=stream, rule="3.2")
 
 
 def _lacks(verb: str) -> Unsupported:

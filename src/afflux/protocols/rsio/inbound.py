@@ -11,6 +11,7 @@ What cannot be read ends the reading for good (R-17): nobody knows where the nex
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any
 
 from afflux.core.buffer import ReceiveBuffer
@@ -30,7 +31,7 @@ from afflux.protocols.rsio.frames import (
 )
 from afflux.protocols.rsio.kinds import Cursor, NotYet
 
-__all__ = ["Inbound"]
+__all__ = ["Inbound", "Reading"]
 
 _FAR = 1 << 62
 _EXTENDED = frozenset((OnNextPart.TYPE, OnNextLastPart.TYPE, GoodbyeAck.TYPE))
@@ -40,6 +41,21 @@ _PLAIN = frozenset((OnNext.TYPE, OnNextPacked.TYPE))
 
 def _dropped(message: Any) -> None:
     """Takes the place of the engine when nothing more is read."""
+
+
+class Reading(IntEnum):
+    """What may come."""
+
+    FIRST = 0
+    "A hello, or goodbye (R-9)."
+    ALL = 1
+    HELD = 2
+    "The application is deciding: what comes is kept."
+    OVER = 3
+    "Nothing more is read."
+
+
+_FIRST_ONLY, _HELD, _OVER = Reading.FIRST, Reading.HELD, Reading.OVER
 
 
 class Inbound:
@@ -62,11 +78,9 @@ class Inbound:
         "_treat",
         "_values",
         "buffer",
-        "first",
-        "held",
         "incomplete_since",
         "known",
-        "over",
+        "reading",
     )
 
     def __init__(
@@ -88,12 +102,7 @@ class Inbound:
         self._field = 0
         self.known: frozenset[int] = frozenset(FRAMES) - _EXTENDED
         "The types that may come: those of extensions only when both sides know them (R-14)."
-        self.first = True
-        "The first message is still to come (R-9)."
-        self.held = False
-        "Stop after the current message and keep the rest: the application is deciding."
-        self.over = False
-        "Nothing more is read."
+        self.reading = _FIRST_ONLY
         self.incomplete_since: float | None = None
         "When the unfinished message at the end began to arrive."
 
@@ -109,13 +118,12 @@ class Inbound:
             Violation: what came cannot be read; what came before it has been treated.
         """
         self._now = now
-        if not self.over and (block := self.buffer.feed(data)) is not None:
+        if self.reading is not _OVER and (block := self.buffer.feed(data)) is not None:
             self._parse(block)
 
     def resume(self, now: float) -> None:
         """The application has decided: treat what was held."""
         self._now = now
-        self.held = False
         self._parse(self.buffer.take())
 
     def hold(self, now: float) -> None:
@@ -125,7 +133,7 @@ class Inbound:
 
     def close(self) -> None:
         """Read nothing more."""
-        self.over = True
+        self.reading = _OVER
         self.incomplete_since = None
         self._values = {}
         self._treat = _dropped  # the engine's own method: with it the two would hold each other
@@ -136,7 +144,7 @@ class Inbound:
         cursor.block, cursor.at, cursor.end = block, 0, len(block)
         need, done = 0, False
         try:
-            while cursor.at < cursor.end and not (self.held or self.over):
+            while cursor.at < cursor.end and self.reading < _HELD:
                 if self._kind is None and not cursor.skip and block[cursor.at] in _PLAIN:
                     at = cursor.at
                     whole = self._run(cursor)
@@ -150,15 +158,16 @@ class Inbound:
         except NotYet as rest:
             need = rest.need - cursor.at
         cursor.block = b""
-        if self.over:
+        if self.reading is _OVER:
             self.buffer.clear()
             return
         partial = self._kind is not None or cursor.skip or cursor.at < cursor.end
-        if not partial or self.held:
+        held = self.reading is _HELD
+        if not partial or held:
             self.incomplete_since = None
         elif done or self.incomplete_since is None:
             self.incomplete_since = self._now
-        self.buffer.keep(block, cursor.at, _FAR if self.held else need)
+        self.buffer.keep(block, cursor.at, _FAR if held else need)
 
     def _read(self) -> bool:
         """Read on in a message; whether it is whole now, and was treated."""
@@ -194,7 +203,7 @@ class Inbound:
         """
         if code not in self.known:
             raise Violation(f"a message of the unknown type {code}", rule="R-17")
-        if self.first and code not in _FIRST:
+        if self.reading is _FIRST_ONLY and code not in _FIRST:
             raise Violation(f"the first message is {FRAMES[code].NAME}, not a hello", rule="R-9")
         return FRAMES[code]
 

@@ -18,8 +18,9 @@ from afflux.core.events import Canceled, Failed, Granted, Ignored, Opened
 from afflux.core.limits import REASONS
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.protocols.rsio.codes import GENERIC_TEXT, UNBOUNDED, text_for
-from afflux.protocols.rsio.frames import Cancel, OnComplete, OnError, OnNext, Request, Subscribe, Subscribed
+from afflux.protocols.rsio.frames import Cancel, OnComplete, OnError, Request, Subscribe, Subscribed
 from afflux.protocols.rsio.kinds import varint
+from afflux.protocols.rsio.packing import queue_varying
 from afflux.protocols.rsio.shared import Shared
 from afflux.protocols.rsio.states import PUBLISHER, PublisherAction, PublisherInput, PublisherState
 
@@ -32,10 +33,6 @@ Sizes = Callable[[str], int]
 """How large the elements of a publisher are: bytes of each, 0 for any size. It may raise an afflux error to refuse the
 subscription."""
 
-_NEXT = bytes((OnNext.TYPE,))
-_RUN = 0x10000
-"Bytes of small messages that are queued as one object."
-_SMALL = 0x1000
 _RULE_3_9 = "a demand is 1 to 2^63-1 (Reactive Streams 3.9)"
 
 
@@ -59,7 +56,7 @@ class Publication:
         "Elements that were sent in parts."
 
 
-class Publications:  # long: one method for each message, verb and action of the table
+class Publications:
     """All subscriptions of the peer."""
 
     __slots__ = (
@@ -187,7 +184,7 @@ class Publications:  # long: one method for each message, verb and action of the
         if len(payloads) > publication.to_send.available:
             text = f"{len(payloads)} elements with a demand for {publication.to_send.available}"
             raise LocalProtocolError(text, stream=stream, rule="R-23")
-        elements = [item if type(item) is bytes else self._element(item, stream) for item in payloads]
+        elements = [item if type(item) is bytes else _element(item, stream) for item in payloads]
         if len(largest := max(elements, key=len, default=b"")) > self.shared.limits.payload_bytes:
             text = f"an element of {len(largest)} bytes: a peer takes {self.shared.limits.payload_bytes}"
             raise LimitExceeded(text, stream=stream, rule=REASONS["payload_bytes"])
@@ -201,19 +198,6 @@ class Publications:  # long: one method for each message, verb and action of the
             self._step(publication, _I.APP_ITEM_BAD, GENERIC_TEXT)
             raise LocalProtocolError(text, stream=stream, rule="3.3")
         if complete:
-            self._step(publication, _I.APP_COMPLETE, None)
-
-    @staticmethod
-    def _element(item: PayloadLike, stream: int) -> bytes:
-        payload = payload_of(item)
-        if payload.metadata is not None:
-            raise Unsupported("an element of reactive-streams-io has no metadata, only data", stream=stream)
-        return payload.data
-
-    def complete(self, stream: int) -> None:
-        """There are no more elements."""
-        publication = self.live.get(stream)
-        if publication is not None:
             self._step(publication, _I.APP_COMPLETE, None)
 
     def fail(self, stream: int, error: BaseException) -> None:
@@ -252,14 +236,11 @@ class Publications:  # long: one method for each message, verb and action of the
         """Of an id in FREE; ``credit_frames`` and the publications that ended bound how many (R-30)."""
         self.shared.events.append(Ignored(id, "R-30", f"{name} for a subscription that is over", 0))
 
-    def _fatal(self, publication: Publication, argument: Any) -> None:
-        raise Violation(f"subscribe with id {publication.id}, which is in use", rule="SI-29")
-
     def _open(self, publication: Publication, message: Subscribe) -> None:
         self._newest += 2
         self._opened += 1
         publication.stream = self._newest
-        publication.to_send.add(message.initial_demand)
+        publication.to_send.available = message.initial_demand
         self.by_id[publication.id] = self.live[publication.stream] = publication
         self.handlers.add(publication.stream)
         self._answer(publication.id, publication.size)
@@ -301,42 +282,11 @@ class Publications:  # long: one method for each message, verb and action of the
         if publication.size:
             self.shared.out.fixed(publication.id, publication.head, elements, publication.size)
         else:
-            self._send_varying(publication, elements)
-
-    def _send_varying(self, publication: Publication, elements: list[bytes]) -> None:
-        """Queue elements that have a length each: small ones together, large ones in parts where both sides can."""
-        out, id = self.shared.out, publication.id
-        split = out.part if self.shared.split else self.shared.limits.payload_bytes
-        small = min(_SMALL, split)
-        length = len(elements[0])
-        if length <= small and len(set(map(len, elements))) == 1:
-            head = b"".join((_NEXT, publication.head, varint(length)))
-            step = _RUN // (length + len(head)) + 1
-            for start in range(0, len(elements), step):
-                # a head before each: C code joins them, without a turn of a loop for each element
-                out.put(id, head.join((b"", *elements[start : start + step])))
-            return
-        chunks: list[bytes] = []
-        size, length, head = 0, -1, b""
-        for data in elements:
-            if len(data) != length:
-                length = len(data)
-                head = b"".join((_NEXT, publication.head, varint(length)))
-            if length > small or size > _RUN:
-                if chunks:
-                    out.put(id, b"".join(chunks))
-                    chunks, size = [], 0
-                if length > split:
-                    out.parts(id, publication.head, publication.parts, data)
-                    publication.parts += 1
-                    continue
-            chunks += (head, data)
-            size += length + len(head)
-        if chunks:
-            out.put(id, b"".join(chunks))
-
-    def _wrong_size(self, publication: Publication, text: str) -> None:
-        self._end(publication, OnError(subscriber=publication.id, error=text).encode())
+            shared = self.shared
+            split = shared.out.part if shared.split else shared.limits.payload_bytes
+            publication.parts = queue_varying(
+                shared.out, publication.id, publication.head, elements, split, publication.parts
+            )
 
     def _complete(self, publication: Publication, argument: Any) -> None:
         self._end(publication, OnComplete(subscriber=publication.id).encode())
@@ -351,16 +301,31 @@ class Publications:  # long: one method for each message, verb and action of the
         self.shared.out.put(publication.id, message)
 
 
+def _element(item: PayloadLike, stream: int) -> bytes:
+    payload = payload_of(item)
+    if payload.metadata is not None:
+        raise Unsupported("an element of reactive-streams-io has no metadata, only data", stream=stream)
+    return payload.data
+
+
+def _fatal(publications: Publications, publication: Publication, argument: Any) -> None:
+    raise Violation(f"subscribe with id {publication.id}, which is in use", rule="SI-29")
+
+
+def _wrong_size(publications: Publications, publication: Publication, text: str) -> None:
+    publications._end(publication, OnError(subscriber=publication.id, error=text).encode())
+
+
 _A = PublisherAction
 _ACTIONS: dict[PublisherAction, Callable[[Publications, Publication, Any], None]] = {
-    _A.FATAL: Publications._fatal,
+    _A.FATAL: _fatal,
     _A.OPEN: Publications._open,
     _A.REFUSE: Publications._refuse,
     _A.GRANT: Publications._grant,
     _A.REFUSE_DEMAND: Publications._refuse_demand,
     _A.CANCELED: Publications._canceled,
     _A.SEND: Publications._send,
-    _A.WRONG_SIZE: Publications._wrong_size,
+    _A.WRONG_SIZE: _wrong_size,
     _A.COMPLETE: Publications._complete,
     _A.FAIL: Publications._fail,
 }

@@ -8,6 +8,7 @@ from afflux.core.bucket import Bucket, spend
 from afflux.core.events import Ignored
 from afflux.core.limits import Limits
 from afflux.protocols.rsio.outbound import Outbound
+from afflux.protocols.rsio.states import ConnectionState
 
 __all__ = ["Shared"]
 
@@ -15,12 +16,14 @@ __all__ = ["Shared"]
 class Shared:
     """The books of one connection. Buckets are full at first, so each is made when something is first taken."""
 
-    __slots__ = ("_cancels", "_glitches", "delivered", "events", "limits", "now", "objects", "out", "split")
+    __slots__ = ("_cancels", "_glitches", "delivered", "events", "limits", "now", "objects", "out", "split", "state")
 
-    def __init__(self, limits: Limits, out: Outbound) -> None:
+    def __init__(self, limits: Limits, out: Outbound, now: float = 0.0) -> None:
         self.limits = limits
         self.out = out
-        self.now = 0.0
+        self.now = now
+        self.state = ConnectionState.START
+        "The state of the connection."
         self.events: list[Any] = []
         "What is to be told: of the current pass, and of verbs since the last one."
         self.delivered = 0

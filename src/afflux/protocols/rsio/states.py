@@ -14,10 +14,14 @@ from enum import IntEnum
 from afflux.core.machine import Row, Table, same
 
 __all__ = [
+    "ANSWERED",
     "CLIENT",
     "PUBLISHER",
     "SERVER",
     "SUBSCRIBER",
+    "AnswerAction",
+    "AnswerInput",
+    "AnswerState",
     "ConnectionAction",
     "ConnectionInput",
     "ConnectionState",
@@ -44,6 +48,10 @@ class ConnectionState(IntEnum):
     CLOSING = 5
     "goodbye was sent: nothing more is said (R-44)."
     CLOSED = 6
+    LEAVING = 7
+    "A client drains, and the server's hello has not come."
+    FINISHING = 8
+    "As CLOSING, after draining: goodbye stands behind what the last subscriptions have queued."
 
 
 class ConnectionInput(IntEnum):
@@ -110,6 +118,8 @@ class ConnectionAction(IntEnum):
 
 _S, _I, _A = ConnectionState, ConnectionInput, ConnectionAction
 _USED = (_S.OPEN, _S.DRAINING)
+_SAID = (_S.CLOSING, _S.FINISHING)
+"This side has said goodbye."
 
 _COMMON = [
     Row(_S.START, _I.APP_START, _A.SAY_HELLO, _S.WAIT, "R-9"),
@@ -128,32 +138,38 @@ _COMMON = [
     Row(_USED, (_I.HELLO, _I.HELLO_OTHER), _A.FATAL, _S.CLOSING, "R-9"),
     Row(_USED, _I.SIGNAL, _A.SIGNAL, same, "3.2, 3.3"),
     Row(_S.OPEN, _I.APP_DRAIN, _A.DRAIN, _S.DRAINING, "3.1"),
-    Row(_S.DRAINING, _I.LAST_ENDED, _A.FINISH, _S.CLOSING, "3.1"),
+    Row(_S.DRAINING, _I.LAST_ENDED, _A.FINISH, _S.FINISHING, "3.1"),
     Row(_USED, _I.APP_CLOSE, _A.CLOSE, _S.CLOSING, "3.1"),
     Row(
-        _S.CLOSING,
+        _SAID,
         (_I.HELLO, _I.HELLO_OTHER, _I.HELLO_WRONG, _I.SIGNAL),
         _A.DROP,
         same,
         "3.1",
     ),
-    Row(_S.CLOSING, _I.BROKEN, _A.DEAFEN, same, "3.4"),
-    Row(_S.CLOSING, (_I.GOODBYE, _I.GOODBYE_ACK), _A.ACKNOWLEDGED, _S.CLOSED, "R-43"),
-    Row(_S.CLOSING, _I.REPLY_LATE, _A.EXPIRE, _S.CLOSED, "3.1"),
-    Row(_S.CLOSING, _I.LOST, _A.EXPIRE, _S.CLOSED, "3.1"),
+    Row(_SAID, _I.BROKEN, _A.DEAFEN, same, "3.4"),
+    Row(_SAID, (_I.GOODBYE, _I.GOODBYE_ACK), _A.ACKNOWLEDGED, _S.CLOSED, "R-43"),
+    Row(_SAID, _I.REPLY_LATE, _A.EXPIRE, _S.CLOSED, "3.1"),
+    Row(_SAID, _I.LOST, _A.EXPIRE, _S.CLOSED, "3.1"),
     Row((_S.START, _S.WAIT, *_USED), _I.LOST, _A.LOSE, _S.CLOSED, "R-45"),
 ]
 
 CLIENT = Table(
     "connection, client",
-    states=(_S.START, _S.WAIT, _S.OPEN, _S.DRAINING, _S.CLOSING, _S.CLOSED),
+    states=(_S.START, _S.WAIT, _S.LEAVING, _S.OPEN, _S.DRAINING, _S.CLOSING, _S.FINISHING, _S.CLOSED),
     inputs=ConnectionInput,
     start=_S.START,
     rows=[
         Row(_S.WAIT, _I.HELLO, _A.ESTABLISH, _S.OPEN, "R-15"),
         # What was said already was said on trust (R-11), so there is something to take back.
-        Row(_S.WAIT, _I.APP_CLOSE, _A.CLOSE, _S.CLOSING, "3.1"),
-        Row(_S.WAIT, _I.APP_DRAIN, _A.DRAIN, same, "3.1"),
+        Row((_S.WAIT, _S.LEAVING), _I.APP_CLOSE, _A.CLOSE, _S.CLOSING, "3.1"),
+        Row(_S.WAIT, _I.APP_DRAIN, _A.DRAIN, _S.LEAVING, "3.1"),
+        Row(_S.LEAVING, _I.HELLO, _A.ESTABLISH, _S.DRAINING, "R-15"),
+        Row(_S.LEAVING, _I.HELLO_OTHER, _A.OTHER_VERSION, _S.CLOSED, "R-12"),
+        Row(_S.LEAVING, _I.GOODBYE, _A.REPLY, _S.CLOSED, "R-42"),
+        Row(_S.LEAVING, (_I.HELLO_WRONG, _I.GOODBYE_ACK, _I.BROKEN, _I.SIGNAL), _A.FATAL, _S.CLOSING, "3.1"),
+        Row(_S.LEAVING, _I.SILENT, _A.GIVE_UP, _S.CLOSED, "HS-01"),
+        Row(_S.LEAVING, _I.LOST, _A.LOSE, _S.CLOSED, "R-45"),
         *_COMMON,
     ],
     otherwise=(_A.NOTHING, "3.1"),
@@ -162,7 +178,7 @@ CLIENT = Table(
 
 SERVER = Table(
     "connection, server",
-    states=(_S.START, _S.WAIT, _S.DECIDING, _S.OPEN, _S.DRAINING, _S.CLOSING, _S.CLOSED),
+    states=(_S.START, _S.WAIT, _S.DECIDING, _S.OPEN, _S.DRAINING, _S.CLOSING, _S.FINISHING, _S.CLOSED),
     inputs=ConnectionInput,
     start=_S.START,
     rows=[
@@ -284,6 +300,48 @@ SUBSCRIBER = Table(
     otherwise=(_D.IGNORE, "SI-29"),
 )
 "Section 3.2 of the specification."
+
+
+class AnswerState(IntEnum):
+    """The subscription of an id that was answered last; there may be newer ones."""
+
+    SILENT = 0
+    "There is none, or it has ended on the wire."
+    STREAMING = 1
+    "It may still have something to say."
+
+
+class AnswerInput(IntEnum):
+    """What can come for an id, whichever subscription it is of."""
+
+    ANSWERED = 0
+    "subscribed."
+    ENDED = 1
+    "onComplete or onError."
+
+
+class AnswerAction(IntEnum):
+    """What the engine does about it."""
+
+    REMEMBER_SIZE = 0
+    FORGET_SIZE = 1
+    COUNT = 2
+    "It answers a subscribe that has no other answer (R-22)."
+
+
+ANSWERED = Table(
+    "answers to an id",
+    states=AnswerState,
+    inputs=AnswerInput,
+    start=AnswerState.SILENT,
+    rows=[
+        Row(AnswerState.SILENT, AnswerInput.ANSWERED, AnswerAction.REMEMBER_SIZE, AnswerState.STREAMING, "R-37"),
+        Row(AnswerState.STREAMING, AnswerInput.ANSWERED, AnswerAction.REMEMBER_SIZE, same, "R-37"),
+        Row(AnswerState.STREAMING, AnswerInput.ENDED, AnswerAction.FORGET_SIZE, AnswerState.SILENT, "R-28"),
+    ],
+    otherwise=(AnswerAction.COUNT, "R-22"),
+)
+"Whose a message is, when an id is used again behind a cancel (R-36)."
 
 
 class PublisherState(IntEnum):

@@ -9,29 +9,36 @@ from __future__ import annotations
 
 from afflux.core.credit import Credit
 from afflux.protocols.rsio.kinds import varint
-from afflux.protocols.rsio.states import SubscriberInput, SubscriberState
+from afflux.protocols.rsio.states import (
+    ANSWERED,
+    AnswerAction,
+    AnswerInput,
+    AnswerState,
+    SubscriberInput,
+    SubscriberState,
+)
 
 __all__ = ["Subscription"]
 
-_ACTIVE, _FREE = SubscriberState.ACTIVE, SubscriberState.FREE
+_FREE = SubscriberState.FREE
 _I = SubscriberInput
+_SILENT, _ANSWERED, _ENDED = AnswerState.SILENT, AnswerInput.ANSWERED, AnswerInput.ENDED
 
 
 class Subscription:
     """One id."""
 
     __slots__ = (
+        "answer",
         "awaiting",
         "columnar",
         "head",
-        "hot",
         "id",
         "late",
         "late_bytes",
         "size",
         "state",
         "stream",
-        "streaming",
         "to_receive",
     )
 
@@ -44,15 +51,12 @@ class Subscription:
         "The application's number for the newest subscription."
         self.awaiting = 0
         "Subscribes that were not answered yet."
-        self.streaming = False
-        "The subscription that was answered last has not ended on the wire."
+        self.answer = _SILENT
         self.size = 0
         "Bytes of its elements; 0 when each has its own length (R-37, D-10)."
         self.to_receive = Credit()
         "The demand: elements that the publisher may still send."
         self.columnar = False
-        self.hot = False
-        "Elements may take the short path: active, and more are owed."
         self.late = 0
         "Messages that came since this side canceled."
         self.late_bytes = 0
@@ -61,27 +65,27 @@ class Subscription:
         """A subscribe is sent with this id."""
         self.stream = stream
         self.awaiting += 1
-        self.to_receive = Credit(demand)
+        credit = self.to_receive
+        credit.available, credit.used = demand, 0
         self.columnar = columnar
-
-    def rate(self) -> None:
-        """Set ``hot`` by the state."""
-        self.hot = self.state is _ACTIVE and self.to_receive.available > 0
 
     def answered(self, size: int, too_big: bool) -> SubscriberInput:
         """subscribed came: which one is it?"""
         self.size = size
-        self.streaming = True
+        self._answer(_ANSWERED)
         if self.awaiting > 1:
             self.awaiting -= 1
             return _I.SUBSCRIBED_OLD
         self.awaiting = 0
         return _I.SUBSCRIBED_BIG if too_big else _I.SUBSCRIBED
 
+    def _answer(self, input: AnswerInput) -> AnswerAction:
+        self.answer, action, _ = ANSWERED.steps[self.answer][input]
+        return action
+
     def ended(self, input: SubscriberInput) -> SubscriberInput:
         """onComplete or onError came, as ``input``: is it that of an older subscription?"""
-        if self.streaming:
-            self.streaming = False
+        if self._answer(_ENDED) is AnswerAction.FORGET_SIZE:
             self.size = 0
         elif input is _I.ERROR:
             self.awaiting -= 1  # R-22: a refusal without subscribed
