@@ -1858,6 +1858,7 @@ def test_who_does_not_begin_anew(how: str) -> None:
         reconnect(play.cut()) << resume(server=0, client=0)
         play >> GONE << failed(1, SetupRefused) << closed(SetupRefused, code=0x004)
     else:
+        assert play.engine.resumption.begins_anew
         play.engine.resumption.begins_anew = False
         reconnect(play.cut()) << resume(server=0, client=0)
         play >> GONE << closed(SetupRefused, code=0x004)

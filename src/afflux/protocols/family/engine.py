@@ -146,7 +146,7 @@ class Engine(Connection):
 
     def _status(self, stream: Stream, room: int) -> StreamStatus:
         to_send, to_receive, queued = Credit(stream.allowed), Credit(stream.owed), self._out.queued(stream.id)
-        to_send.used = stream.sent
+        to_send.used, to_receive.used = stream.sent, stream.received
         line = stream.role.steps[stream.state]
         bounds: list[Bound | None] = []
         if queued or line[StreamInput.APP_ITEM].action is StreamAction.SEND:

@@ -17,7 +17,7 @@ def on_extension(connection: Connection, frame: Any) -> None:
     """EXT: an event where the application knows its type; otherwise it is ignored, if it may be."""
     rule, stream = connection.member.rules.extension, frame.stream
     known = frame.extended_type in connection._known
-    if frame.extended_type < connection.member.least_extension or not (frame.ignore or known):
+    if frame.extended_type < connection.member.quirks.LEAST_EXTENSION or not (frame.ignore or known):
         raise Violation(f"extended type {frame.extended_type} is not understood", rule=rule)
     if not known:
         connection._pass.charge(1, stream, rule, "an unknown extension")

@@ -98,9 +98,9 @@ def accept(connection: Connection) -> None:
         connection._in.resume(connection.frame)
 
 
-def check_deciding(connection: Connection, *states: ConnectionState) -> None:
-    """Raise LocalProtocolError unless a decision is awaited, or the connection is over."""
-    if connection._state not in (*states, _S.DECIDING, _S.CLOSED):
+def check_deciding(connection: Connection, also: ConnectionState = _S.CLOSED) -> None:
+    """Raise LocalProtocolError unless a decision is awaited, the connection is over, or in the state ``also``."""
+    if connection._state not in (_S.DECIDING, _S.CLOSED, also):
         raise LocalProtocolError("there is nothing to decide: no SETUP waits for it", rule="3.2")
 
 

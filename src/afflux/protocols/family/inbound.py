@@ -207,9 +207,8 @@ class Inbound:
             high, low, frame_first, frame_second = unpack(block, position)
             length = high << 16 | low
             stride = own + length
-            if frame_first != first or frame_second != second or position + stride > end:
-                break
-            if length > limit or length < least:
+            other = frame_first != first or frame_second != second
+            if other or position + stride > end or length > limit or length < least:
                 break
             count = alike(block, position, end, stride, owed, header_size) or 1
             stop = position + count * stride

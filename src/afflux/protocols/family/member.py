@@ -5,8 +5,9 @@ A member is a value: its layout, tables, frames, codes, rule numbers, and the fu
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from afflux.core.errors import Violation
 from afflux.core.events import Verb
@@ -86,63 +87,66 @@ class Role:
         self.extra = extra
 
 
-class Quirks:
+class Quirks(ABC):
     """The functions of a member. Each member derives its own from this class, which has what most of them share."""
 
     __slots__ = ()
 
+    LEAST_EXTENSION: ClassVar[int] = 0
+    "The lowest type of an extension."
+
+    @abstractmethod
     def decode(self, block: bytes, start: int, end: int) -> Any:
         """Read a frame, as this peer means it. Raises as ``frames.decode`` does."""
-        raise NotImplementedError
 
+    @abstractmethod
     def classify(self, connection: Connection, frame: Any) -> ConnectionInput:
         """What a frame is to the connection whose class alone does not decide it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def malformed(self, connection: Connection, block: bytes, start: int, violation: Violation) -> None:
         """A frame cannot be read: charge it, or raise."""
-        raise NotImplementedError
 
     def encode_setup(self, setup: Any) -> bytes:
         """The first frame of a client, its length included."""
         encoded: bytes = setup.encode(prefixed=True)
         return encoded
 
+    @abstractmethod
     def error(self, stream: int, code: int, text: bytes) -> bytes:
         """An ERROR frame, its length included."""
-        raise NotImplementedError
 
+    @abstractmethod
     def completion(self, stream: Stream) -> bytes:
         """The frame by which this side completes its half of a stream, its length included."""
-        raise NotImplementedError
 
+    @abstractmethod
     def keepalive(self, respond: bool, position: int, data: bytes) -> bytes:
         """A KEEPALIVE frame, its length included."""
-        raise NotImplementedError
 
+    @abstractmethod
     def proposal(self, setup: Any, limits: Limits) -> Any:
         """What a client proposes; the default when ``setup`` is None.
 
         Raises:
             LocalProtocolError: no server accepts it.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def refusal(self, connection: Connection, setup: Any) -> Violation | None:
         """Why a server cannot accept a SETUP, or None."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lifetime(self, setup: Any, limits: Limits, client: bool) -> float:
         """Seconds of silence after which the peer is given up."""
-        raise NotImplementedError
 
+    @abstractmethod
     def extension(self, type: int, body: bytes, stream: int, ignore: bool) -> Any:
         """A frame of an extension.
 
         Raises:
             LocalProtocolError: the type or the stream is out of range.
         """
-        raise NotImplementedError
 
     def continues(self, streams: Streams, frame: Any) -> bool:
         """Whether a request frame continues a request that came in part; it is applied then."""
@@ -168,7 +172,6 @@ class Member:
         first_codes: the code that refuses a first frame that is too large, by its type; any other gets INVALID_SETUP.
         closing_code: the code of the ERROR that announces the end of a connection; None: nothing announces it.
         bare_ends: an item without content that completes its stream cannot be told from the completion alone.
-        least_extension: the lowest type of an extension.
         quirks: its functions.
     """
 
@@ -183,7 +186,6 @@ class Member:
         "frames",
         "inputs",
         "layout",
-        "least_extension",
         "on_stream",
         "on_zero",
         "openings",
@@ -215,7 +217,6 @@ class Member:
         quirks: Quirks,
         closing_code: int | None = None,
         bare_ends: bool = False,
-        least_extension: int = 0,
     ) -> None:
         self.layout = layout
         self.frames = frames
@@ -235,7 +236,6 @@ class Member:
         self.quirks = quirks
         self.closing_code = closing_code
         self.bare_ends = bare_ends
-        self.least_extension = least_extension
         items = tuple({role.takes for role in roles})
         self.words = (items, layout.answers, (layout.request, layout.request | layout.metadata))
         "The words of the frames that may take a short path: items, answers, requests without and with metadata."

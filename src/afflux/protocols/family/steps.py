@@ -64,6 +64,7 @@ def _complete_both(streams: Streams, stream: Stream, payload: Payload | None) ->
 
 def _take(streams: Streams, stream: Stream, payload: Payload) -> None:
     stream.owed -= 1
+    stream.received += 1
     streams.delivered += len(payload)
     streams.objects += stream.verb != "request"
 

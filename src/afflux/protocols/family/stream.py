@@ -31,6 +31,7 @@ class Stream:
         "late",
         "owed",
         "races",
+        "received",
         "requester",
         "role",
         "sent",
@@ -46,6 +47,8 @@ class Stream:
         self.state = _IDLE
         self.owed = 0
         "Items the peer may still send."
+        self.received = 0
+        "Items that the peer has sent."
         self.allowed = 0
         "Items this side may still send; none before the peer has granted some (R-25)."
         self.sent = 0

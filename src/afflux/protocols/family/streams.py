@@ -149,6 +149,7 @@ class Streams:
     def took(self, stream: Stream, items: int, size: int) -> None:
         """Count items that bypassed the tables (R-27)."""
         stream.owed -= items
+        stream.received += items
         if stream.owed <= 0:
             stream.hot = 0
         self.delivered += size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from afflux.core.errors import LocalProtocolError, Violation
 from afflux.core.limits import Limits
@@ -63,6 +63,8 @@ class _Quirks(Quirks):
     """The functions of RSocket."""
 
     __slots__ = ()
+
+    LEAST_EXTENSION: ClassVar[int] = 1
 
     def decode(self, block: bytes, start: int, end: int) -> Any:
         return frames.decode(block, start, end)
@@ -172,6 +174,5 @@ MEMBER: Final = Member(
     actions={**ACTIONS, **resumption.ACTIONS},
     first_codes={frames.Setup.TYPE: Code.REJECTED_SETUP, frames.Resume.TYPE: Code.REJECTED_RESUME},
     closing_code=Code.CONNECTION_CLOSE,
-    least_extension=1,
     quirks=_Quirks(),
 )

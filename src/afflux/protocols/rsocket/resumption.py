@@ -165,10 +165,8 @@ class Resumption:
         self.noted = position
 
     def acknowledged(self, position: int) -> bool:
-        """The peer reports how far it got. False when it goes backwards."""
-        retained = self.retained
-        if retained is None:
-            return True
+        """The peer reports how far it got, while ``retains``. False when it goes backwards."""
+        retained = cast("Retained", self.retained)
         if not retained.told(position):
             return False
         if retained.room > 0:
