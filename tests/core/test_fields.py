@@ -114,6 +114,7 @@ def test_a_reserved_bit_is_written_zero_and_masked_when_read() -> None:
     assert (read.u31, read.u63) == (5, 6)
 
 
+@pytest.mark.repetitive
 @given(frames_of(Everything))
 def test_any_value_survives_the_wire(one: Everything) -> None:
     wire = one.encode()

@@ -88,6 +88,7 @@ def test_ids_start_at_one_or_two(first: int, last: int) -> None:
         StreamIds(first, last)
 
 
+@pytest.mark.repetitive
 @given(first=st.sampled_from([1, 2]), last=st.integers(2, 12), data=st.data())
 def test_an_id_is_found_exactly_when_one_is_free(first: int, last: int, data: st.DataObject) -> None:
     ids = StreamIds(first, last)

@@ -43,6 +43,7 @@ def test_what_comes_in_is_cleaned(data: bytes, limit: int, left: str) -> None:
     assert clean_text(data, limit) == left
 
 
+@pytest.mark.repetitive
 @given(st.text(), st.integers(0, 50))
 def test_it_is_a_beginning_that_fits(text: str, limit: int) -> None:
     left = cut(text, limit)

@@ -16,6 +16,7 @@ from afflux.core.errors import MissingExtra
 from afflux.demo import flights
 
 
+@pytest.fixture(scope="module")
 def straight_from_the_file() -> list[dict[str, str]]:
     with zipfile.ZipFile(flights.archive()) as files, files.open("flights.csv") as raw:
         return list(csv.DictReader(io.TextIOWrapper(raw, "utf-8")))
@@ -27,11 +28,13 @@ def records() -> list[bytes]:
 
 
 @pytest.mark.slow
-def test_every_flight_once_with_every_column(records: list[bytes]) -> None:
+def test_every_flight_once_with_every_column(
+    records: list[bytes], straight_from_the_file: list[dict[str, str]]
+) -> None:
     ours = sorted(record.translate(None, b'{}"').decode() for record in records)
     theirs = sorted(
         ",".join(f"{name}:{'null' if value == 'NA' else value}" for name, value in row.items())
-        for row in straight_from_the_file()
+        for row in straight_from_the_file
     )
     assert len(ours) == flights.TOTAL
     assert ours == theirs
@@ -59,8 +62,8 @@ def test_a_part_is_the_beginning_of_the_whole(records: list[bytes]) -> None:
     assert list(flights.batches(0)) == []
 
 
-def test_the_totals_are_those_of_the_file() -> None:
-    rows = straight_from_the_file()
+def test_the_totals_are_those_of_the_file(straight_from_the_file: list[dict[str, str]]) -> None:
+    rows = straight_from_the_file
     told = flights.totals()
     late = [int(row["dep_delay"]) for row in rows if row["carrier"] == "HA" and row["dep_delay"] != "NA"]
     assert told.rows == flights.TOTAL == len(rows)

@@ -77,6 +77,7 @@ def test_KA_08_no_ping_is_skipped() -> None:
     play >> ping(0) << closed(RemoteProtocolError, rule="keepalive_rate") << ErrorMessage
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("excess", [0, 1])
 def test_FL_07_at_the_bucket(excess: int) -> None:
     burst = SERVER.most_cancels
@@ -179,6 +180,7 @@ class Calls:
             self.waiting.append(call)
 
 
+@pytest.mark.repetitive
 def test_JA_12_each_call_runs_at_most_once() -> None:
     """Ten thousand calls, and a server that dies behind any message: what ran once is never sent again."""
     calls = Calls(12)

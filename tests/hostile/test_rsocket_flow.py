@@ -299,6 +299,7 @@ def test_FG_10_metadata_longer_than_one_field_can_say() -> None:
     assert event.payload.data == b"data"
 
 
+@pytest.mark.repetitive
 def test_FG_10_twenty_mebibytes_there_and_back() -> None:
     """At most three times the payload is held: the sender's, the fragments, and what they become."""
     size = 20 << 20

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from afflux.core.limits import Limits
-from afflux.core.payload import Payload
 from afflux.journal.errors import JournalLocked
 from afflux.journal.store import Journal
+from tests.cli.forking import Process
+from tests.journal.items import item
 
 WRITER = """
 import os, random, sys
 from afflux.core.limits import Limits
 from afflux.journal.store import Journal
-from tests.journal.test_crash import item
+from tests.journal.items import item
 
 rng = random.Random(sys.argv[2])
 os.write(1, b"up\\n")
@@ -36,17 +35,9 @@ while True:
 """
 
 
-def item(offset: int) -> Payload:
-    """The item that every writer writes at ``offset``."""
-    return Payload(b"%d." % offset * (offset % 23), b"m%d" % offset if offset % 7 == 0 else None)
-
-
 def killed_writer(path: Path, seed: int, lines: int, spin: int) -> tuple[int, int, int]:
     """Start a writer, kill it after so many lines and a little; return the last line that it wrote."""
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), str(seed)], stdout=subprocess.PIPE, env=environment
-    ) as writer:
+    with Process([str(path), str(seed)], program=WRITER, stdout=subprocess.PIPE) as writer:
         if writer.stdout is None:
             raise RuntimeError("no pipe")
         said = [writer.stdout.readline() for _ in range(lines)]
@@ -101,10 +92,7 @@ journal.commit()
 os.write(1, b"up\\n")
 sys.stdin.read()
 """
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
-    with subprocess.Popen(
-        [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-    ) as process:
+    with Process([], program=holder, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         if process.stdout is None:
             raise RuntimeError("no pipe")
         assert process.stdout.readline() == b"up\n"

@@ -173,6 +173,7 @@ def test_the_end_of_one_that_is_too_large() -> None:
     assert record["error"]["reason"] == f"cut off: {core.LARGEST + 1} bytes are missing"
 
 
+@pytest.mark.repetitive
 def test_the_largest_one_is_shown() -> None:
     data = (core.LARGEST + 4).to_bytes(4, "big") + bytes.fromhex("00050000 00000002") + bytes(core.LARGEST - 8)
     (record,) = fed(made("reactivesocket"), [data[:100], data[100:]])

@@ -395,6 +395,7 @@ def full_client(sessions: bool) -> Any:
     return play.engine
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("sessions", [False, True])
 @pytest.mark.parametrize("full", [full_server, full_client])
 def test_nothing_is_kept_when_it_is_over(full: Callable[[bool], Any], sessions: bool) -> None:
@@ -434,6 +435,7 @@ def test_what_the_client_has_made_room_for_is_still_sent() -> None:
     play << ev.Closed
 
 
+@pytest.mark.repetitive
 def test_answers_to_pings_are_small() -> None:
     """As many as one read may bring, if they are allowed: then nothing is read until they are written."""
     play = Playbook(Engine("server", limits=Limits.server(keepalive_rate=(1_000_000, 1_000_000)))) >> HELLO

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ MESSAGES = st.one_of([frames_of(kind) for kind in FRAMES.values()])
 TERMINAL = (ev.Failed, ev.Items)
 
 
+@pytest.mark.repetitive
 @given(st.sampled_from(["client", "server"]), st.lists(MESSAGES, max_size=20), st.data())
 def test_every_split_means_the_same(role: Any, said: list[Any], draw: st.DataObject) -> None:
     """The same events, and the same answers, however the bytes are cut."""

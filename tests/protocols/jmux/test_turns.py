@@ -107,6 +107,7 @@ def test_150_calls_with_ids_up_to_255(sizes: tuple[int, int]) -> None:
     pair.all_went_well()
 
 
+@pytest.mark.repetitive
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 131_000), st.integers(0, 131_072)), min_size=1, max_size=24),
@@ -154,6 +155,7 @@ class Answers:
         self.world.run(until=self.world.now + seconds)
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("size", [10, 20_000, 32_768, 33_000, 40_000])
 @pytest.mark.parametrize("answer", [100_000, 1_000_000])
 def test_127_answers_stand_still_and_one_does_not(size: int, answer: int) -> None:

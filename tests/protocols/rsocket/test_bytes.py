@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 
 from afflux.core import events as ev
@@ -12,6 +13,7 @@ from afflux.protocols.rsocket import Engine, frames
 from .playbook import requester, responder, setup
 
 
+@pytest.mark.repetitive
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(

@@ -145,11 +145,13 @@ def test_the_published_example() -> None:
     assert TraceContext.MIME == "message/x.afflux.trace-context.v0"
 
 
+@pytest.mark.repetitive
 @given(CONTEXTS)
 def test_any_context_survives(context: TraceContext) -> None:
     assert TraceContext.decode(context.encode()) == context
 
 
+@pytest.mark.repetitive
 @given(CONTEXTS)
 def test_a_context_cut_within_the_traceparent_is_a_violation(context: TraceContext) -> None:
     data = context.encode()

@@ -78,6 +78,7 @@ def received(wire: list[bytes], credit: int, step: int) -> list[ev.Event]:
 SIZES = st.lists(st.tuples(st.sampled_from([0, 1, 1, 5, 300]), st.integers(1, 200)), min_size=1, max_size=6)
 
 
+@pytest.mark.repetitive
 @settings(max_examples=200, deadline=None)
 @given(SIZES, st.integers(0, 3), st.integers(20, 5000))
 @example([(1, 200), (5, 1), (1, 15), (1, 1)], 0, 100_000)

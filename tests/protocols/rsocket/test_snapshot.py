@@ -341,7 +341,7 @@ class Mortal(Cut):
             other.hear(other.engine.receive_eof(self.now))
 
 
-TestMortal = Mortal.TestCase
+TestMortal = pytest.mark.repetitive(Mortal.TestCase)
 TestMortal.settings = settings(
     max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
