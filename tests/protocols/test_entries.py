@@ -79,6 +79,16 @@ def test_a_stream_that_never_was(name: str) -> None:
     assert (engine.credit(0x7001), engine.unsent(0x7001), list(engine.streams())) == (0, False, [])
 
 
+@pytest.mark.parametrize("name", ["jmux", "rsio"])
+def test_a_protocol_without_a_decision_refuses_nobody(name: str) -> None:
+    engine = made(name, "server")
+    for decide in (engine.accept, lambda now: engine.refuse("no", now)):
+        with pytest.raises(LocalProtocolError, match=r"deci(de|sion)"):
+            decide(0.0)
+    with pytest.raises(Unsupported, match="push"):
+        engine.push(b"x")
+
+
 def test_a_protocol_is_found_by_its_name_or_suggested_by_another() -> None:
     assert {named(name).name for name in BUILT} == set(BUILT)
     with pytest.raises(AddressError, match='did you mean "rsio"'):

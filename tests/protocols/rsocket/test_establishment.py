@@ -328,6 +328,17 @@ def test_lifetime_is_enforced_by_the_client() -> None:
     play.at(90.0) << closed(ConnectionClosed, rule="R-22") << error(0, 0x101, b"keepalive-timeout")
 
 
+def test_a_side_that_is_late_itself_asks_once_more() -> None:
+    """TM-03: a look that comes long after the peer's lifetime gives the peer flush_s, once."""
+    play = responder().at(200.0).forget()
+    assert not play.engine.closed
+    play.at(200.0 + play.engine.limits.flush_s)
+    assert play.engine.closed
+    play = responder().at(200.0).forget() >> frames.Keepalive(stream=0, respond=False, position=0, data=b"")
+    play.at(200.0 + 80).forget()
+    assert not play.engine.closed
+
+
 def test_lifetime_is_enforced_by_the_server() -> None:
     play = responder()
     play.now = 50.0
