@@ -1900,3 +1900,20 @@ def test_what_a_stream_has_queued_is_forgotten_whole() -> None:
     engine.open("request", b"q")
     assert engine.outgoing() == frames.RequestResponse(stream=3, data=b"q").encode(prefixed=True)
     assert engine.outgoing() == b""
+
+
+def test_a_client_without_resumption_where_sessions_are_kept() -> None:
+    """R-51 is about sessions that can be resumed: positions in other keepalives mean nothing."""
+    limits = Limits.server()
+    play = Playbook(Engine("server", limits=limits, sessions=Sessions(limits))) >> setup() << ev.Established
+    play >> frames.Keepalive(stream=0, respond=True, position=5, data=b"x")
+    play << frames.Keepalive(stream=0, respond=False, position=0, data=b"x")
+    play.quiet()
+
+
+def test_what_a_session_knows_before_anything_was_asked() -> None:
+    client, server = resumable_client().engine.resumption, resumable_server().engine.resumption
+    assert client is not None and server is not None
+    assert (set(server.handlers), set(client.handlers)) == (set(), set())
+    client.begins_anew = True
+    assert client.begins_anew
