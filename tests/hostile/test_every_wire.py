@@ -121,12 +121,12 @@ async def test_FR_28_a_burst_leaves_turns_to_others(wire: Wire) -> None:
             await turns(20)
             guest = server.connections[0]._driver
         taken = 0
-        guest.data_received(PEERS[wire.name].BURST[1])
-        while guest._held:
+        guest.pump.data_received(PEERS[wire.name].BURST[1])
+        while guest.input.held:
             taken += 1
             await asyncio.sleep(0)
         assert taken > 2
-        assert not guest.over
+        assert not guest.state.over
         if wire is RSIO:
             taking.cancel()
             await asyncio.gather(taking, return_exceptions=True)
@@ -281,8 +281,8 @@ class Endless:
 
     def _note(self) -> None:
         driver = afflux.current_peer()._driver
-        if driver.transport is not None:
-            self.most = max(self.most, driver.engine.queued + driver.transport.get_write_buffer_size())
+        if driver.state.transport is not None:
+            self.most = max(self.most, driver.engine.queued + driver.state.transport.get_write_buffer_size())
 
     async def session(self, session: Any) -> None:
         """Write for ever."""
