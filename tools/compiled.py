@@ -37,7 +37,6 @@ INTERPRETED = {
     "core/frame": "creates the classes of the frames",
     "core/limits": "generated from its rows at import, in a way that mypyc does not support",
     "core/machine": "generic data classes, which mypyc does not support",
-    "core/pages": "runs once per large payload",
     "core/payload": "applications put bytearrays and memoryviews into it, which mypyc refuses as bytes",
     "core/reference": "formats text",
     "core/terms": "data only, created once per connection",

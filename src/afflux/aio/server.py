@@ -25,6 +25,7 @@ from afflux.resume.recovery import replays_of, restart
 from afflux.transports import clock
 from afflux.transports.address import Address, parse
 from afflux.transports.base import Listener
+from afflux.transports.pages import ask_for_large_pages
 from afflux.transports.reading import Receiver
 from afflux.transports.security import Tls, settled
 from afflux.transports.ws_rules import origins_of
@@ -56,7 +57,7 @@ class _Extras:
             from afflux.protocols.rsocket.resume import Sessions
 
             sessions = Sessions(limits, asks=True)
-        return Terms(lease=self.lease, sessions=sessions, extensions=tuple(self.extensions))
+        return Terms(lease=self.lease, sessions=sessions, extensions=tuple(self.extensions), place=ask_for_large_pages)
 
 
 class Server:

@@ -14,6 +14,7 @@ from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.core.terms import Terms
 from afflux.transports.address import Address
+from afflux.transports.pages import ask_for_large_pages
 
 if TYPE_CHECKING:
     from afflux.core.engine import ByteSessions, Engine
@@ -292,7 +293,7 @@ def terms_of(
         **address.terms,
     }
     payload = None if setup is None else _setup_payload(setup, metadata_mime)
-    return Terms(payload=payload, metadata_mime=metadata_mime, data_mime=data_mime, **wanted)
+    return Terms(place=ask_for_large_pages, payload=payload, metadata_mime=metadata_mime, data_mime=data_mime, **wanted)
 
 
 def _setup_payload(setup: Any, metadata_mime: str | None) -> Payload:

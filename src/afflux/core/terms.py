@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any, Final
 
 from afflux.core.payload import Payload
 
-__all__ = ["TOKEN_BYTES", "Terms"]
+__all__ = ["TOKEN_BYTES", "Place", "Terms"]
+
+Place = Callable[[BytesIO], object]
+"Places the memory of a buffer that has not been written, such as in large pages."
 
 TOKEN_BYTES: Final = 32
 "Random bytes in the token of a session that can be resumed."
@@ -48,3 +52,5 @@ class Terms:
     "The verbs that a server's application answers."
     own: Mapping[str, Any] = field(default_factory=dict)
     "Options of the address that belong to its protocol alone, by name."
+    place: Place | None = None
+    "Called with the buffer of each large payload before it is filled; None for ordinary memory."

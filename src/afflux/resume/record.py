@@ -287,6 +287,7 @@ class Record:
                 lease=terms.lease,
                 sessions=terms.sessions,
                 extensions=terms.extensions,
+                place=terms.place,
             )
             record = cls(store, engine, kind=kind, address=saved.address, asks=asks, replays=replays)
             record._load_parts(saved, waiting)

@@ -28,6 +28,7 @@ from afflux.core.errors import LimitExceeded, LocalProtocolError, Violation
 from afflux.core.events import Event
 from afflux.core.frame import UnknownFrame, trailing
 from afflux.core.limits import Limits
+from afflux.core.terms import Place
 from afflux.protocols.family import endings, liveness
 from afflux.protocols.family.extensions import Extending
 from afflux.protocols.family.handshake import Handshake, start
@@ -98,6 +99,7 @@ class Connection:
         lease: LeasePolicy | None,
         extensions: Container[int],
         resuming: Resuming | None = None,
+        place: Place | None = None,
     ) -> None:
         if mtu < _MIN_MTU:
             raise LocalProtocolError(f"an MTU is {_MIN_MTU} bytes or more, not {mtu}", rule="FG-22")
@@ -108,7 +110,7 @@ class Connection:
         self._state = self._table.start
         self._pass = Pass(limits, now)
         self._out = Outbound(member.layout, limits, max(_MIN_MTU, min(mtu, limits.frame_bytes)))
-        self._streams = Streams(member, self._client, self._pass, self._out)
+        self._streams = Streams(member, self._client, self._pass, self._out, place)
         self._in = Inbound(self._streams, first=not self._client)
         self._handshake = Handshake(decide, lease, now)
         self._liveness = Liveness(now)

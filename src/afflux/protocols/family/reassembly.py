@@ -1,11 +1,10 @@
 """Put together the payloads that arrive in fragments, within limits (RSocket, section 3.6).
 
-Theory of operation. Pieces are listed, and joined at the end: a payload is in memory twice then. One that has grown to
-4 MiB goes on in one ``BytesIO``, the only way in Python to a bytes object that grows in place: ``getvalue`` hands over
-the very object that was written to, cut to its length. So a large payload is in memory once. It is given as much as the
-largest may have from the start: of so large an object only what was written to takes memory, what is too much is given
-back, and nothing is ever moved. The system is asked for large pages there (core/pages.py): a payload of 16 MiB costs
-its receiver half as much then.
+Theory of operation. Pieces are listed, and joined at the end, which takes the payload's size twice. A payload that
+reaches 4 MiB continues in a ``BytesIO``, the only bytes object of Python that grows in place: ``getvalue`` returns the
+object that was written to, cut to its length. So a large payload is in memory once. The buffer has the largest allowed
+size from the start: untouched pages take no memory, the rest is released at the end, and nothing is moved. The driver
+may place it in large pages (``Terms.place``), which halves the cost of receiving 16 MiB.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from typing import Any
 
 from afflux.core.errors import Consequence, Violation
 from afflux.core.limits import Limits
-from afflux.core.pages import ask_for_large_pages
 from afflux.core.payload import Payload
+from afflux.core.terms import Place
 
 __all__ = ["Partial", "Reassembly"]
 
@@ -50,7 +49,7 @@ class Partial:
     small: int = 0
     "Non-last fragments below the smallest useful size."
 
-    def add(self, frame: Any, rule: str) -> None:
+    def add(self, frame: Any, rule: str, place: Place | None = None) -> None:
         """Append what a fragment carries; inside a sequence it may have neither N nor C (D-4).
 
         Raises:
@@ -70,7 +69,7 @@ class Partial:
             else:
                 self.data.append(frame.data)
                 if self.size >= _GROWS:
-                    self._grow()
+                    self._grow(place)
         self.fragments += 1
 
     def payload(self) -> Payload:
@@ -84,7 +83,7 @@ class Partial:
         self.grown.truncate()
         return self.grown.getvalue()
 
-    def _grow(self) -> None:
+    def _grow(self, place: Place | None) -> None:
         """Write the pieces behind each other. Nobody else holds the zeros, so they are written over, not copied."""
         try:
             space = bytes(min(max(_LEAST_SPACE, self.most), _MOST_SPACE))
@@ -92,7 +91,8 @@ class Partial:
             space = bytes(_LEAST_SPACE)
         self.grown = BytesIO(space)
         del space
-        ask_for_large_pages(self.grown)
+        if place is not None:
+            place(self.grown)
         self.grown.writelines(self.data)
         self.data.clear()
 
@@ -100,12 +100,14 @@ class Partial:
 class Reassembly:
     """The unfinished payloads of one connection, oldest first."""
 
-    __slots__ = ("_limits", "_rule", "partials", "size")
+    __slots__ = ("_limits", "_place", "_rule", "partials", "size")
 
-    def __init__(self, limits: Limits, rule: str) -> None:
+    def __init__(self, limits: Limits, rule: str, place: Place | None = None) -> None:
         self._limits = limits
         self._rule = rule
-        "By which metadata comes before data."
+        "The rule by which metadata precedes data."
+        self._place = place
+        "Places the buffer of a large payload in memory (Terms.place)."
         self.partials: dict[int, Partial] = {}
         "By stream, oldest first. Look into it; change it with the methods."
         self.size = 0
@@ -158,7 +160,7 @@ class Reassembly:
         partial = self.partials[stream]
         before = self._cost(partial)
         try:
-            partial.add(frame, self._rule)
+            partial.add(frame, self._rule, self._place)
             if partial.size > self._limits.payload_bytes:
                 raise _reached("payload-too-large", "payload_bytes")
             if partial.fragments > self._limits.fragments:

@@ -16,6 +16,7 @@ from afflux.core.errors import Canceled, Error
 from afflux.core.events import Answers, Event, Failed, Items, Opened, Requests
 from afflux.core.ids import StreamIds
 from afflux.core.payload import Payload
+from afflux.core.terms import Place
 from afflux.protocols.family.late import LateFrames
 from afflux.protocols.family.leases import Leases
 from afflux.protocols.family.member import Member
@@ -87,7 +88,7 @@ class Streams:
         "work",
     )
 
-    def __init__(self, member: Member, client: bool, now: Pass, out: Outbound) -> None:
+    def __init__(self, member: Member, client: bool, now: Pass, out: Outbound, place: Place | None = None) -> None:
         limits = now.limits
         self.member = member
         self.limits = limits
@@ -96,7 +97,7 @@ class Streams:
         self.live: dict[int, Stream] = {}
         self.work = Handlers(limits.streams, limits.pending_streams)
         self.handlers = self.work.running
-        self.reassembly = Reassembly(limits, member.rules.order)
+        self.reassembly = Reassembly(limits, member.rules.order, place)
         self.delivered = 0
         "Bytes of payloads handed over and not yet consumed."
         self.objects = 0

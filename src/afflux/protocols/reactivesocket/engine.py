@@ -6,6 +6,7 @@ from collections.abc import Container
 from typing import Literal
 
 from afflux.core.limits import Limits
+from afflux.core.terms import Place
 from afflux.protocols.family.engine import DEFAULT_MTU
 from afflux.protocols.family.engine import Engine as FamilyEngine
 from afflux.protocols.family.lease import LeasePolicy
@@ -30,6 +31,7 @@ class Engine(FamilyEngine):
         mtu: bytes a frame may have, with its length, before its payload is cut; 64 or more.
         lease: what this side grants. A server without it refuses leases.
         extensions: the extended types of EXT that the application knows: they become events.
+        place: places the buffer of a large payload in memory (Terms.place).
         dialect: in which ways the peer differs from the text of 2015.
     """
 
@@ -46,6 +48,7 @@ class Engine(FamilyEngine):
         mtu: int = DEFAULT_MTU,
         lease: LeasePolicy | None = None,
         extensions: Container[int] = (),
+        place: Place | None = None,
         dialect: Dialect | None = None,
     ) -> None:
         super().__init__(
@@ -58,4 +61,5 @@ class Engine(FamilyEngine):
             mtu=mtu,
             lease=lease,
             extensions=extensions,
+            place=place,
         )

@@ -33,6 +33,7 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
         mtu=terms.mtu or DEFAULT_MTU,
         lease=terms.lease,
         extensions=terms.extensions,
+        place=terms.place,
         dialect=terms.dialect,
     )
 

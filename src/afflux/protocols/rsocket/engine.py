@@ -6,6 +6,7 @@ from collections.abc import Container
 from typing import Literal
 
 from afflux.core.limits import Limits
+from afflux.core.terms import Place
 from afflux.protocols.family.engine import DEFAULT_MTU
 from afflux.protocols.family.engine import Engine as FamilyEngine
 from afflux.protocols.family.lease import LeasePolicy
@@ -32,6 +33,7 @@ class Engine(FamilyEngine):
             requests as the server likes.
         sessions: where a server keeps what can be resumed; without it resumption is refused.
         extensions: the extended types of EXT that the application knows: they become events.
+        place: places the buffer of a large payload in memory (Terms.place).
     """
 
     __slots__ = ()
@@ -48,6 +50,7 @@ class Engine(FamilyEngine):
         lease: LeasePolicy | None = None,
         sessions: Sessions | None = None,
         extensions: Container[int] = (),
+        place: Place | None = None,
     ) -> None:
         token = setup is not None and setup.token is not None
         resuming = Resumption(sessions) if token or sessions is not None else None
@@ -62,4 +65,5 @@ class Engine(FamilyEngine):
             lease=lease,
             extensions=extensions,
             resuming=resuming,
+            place=place,
         )

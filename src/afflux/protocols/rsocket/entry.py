@@ -33,6 +33,7 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
         lease=terms.lease,
         sessions=terms.sessions,
         extensions=terms.extensions,
+        place=terms.place,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from afflux.core.errors import Violation
 from afflux.core.limits import Limits
+from afflux.core.terms import Place
 from afflux.protocols.family.handshake import agree
 from afflux.protocols.family.lease import LeasePolicy
 from afflux.protocols.family.liveness import lifetime_of
@@ -67,6 +68,7 @@ def restore(
     lease: LeasePolicy | None = None,
     sessions: Sessions | None = None,
     extensions: Container[int] = (),
+    place: Place | None = None,
 ) -> Engine:
     """An engine that goes on from a snapshot: suspended, until it has a transport.
 
@@ -78,7 +80,7 @@ def restore(
         away: for how many seconds there has been no transport.
         unconsumed: bytes and items that the application still has to take; None for as many as when the snapshot was
             made.
-        lease: as for the engine; so are ``sessions`` and ``extensions``.
+        lease: as for the engine; so are ``sessions``, ``extensions`` and ``place``.
 
     Raises:
         ValueError: the frames are not those of the snapshot.
@@ -94,6 +96,7 @@ def restore(
         lease=lease,
         sessions=sessions,
         extensions=extensions,
+        place=place,
     )
     if engine._resuming is None:
         engine._resuming = Resumption(sessions)

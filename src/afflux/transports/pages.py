@@ -1,8 +1,8 @@
-"""Request large pages of memory for a large payload, on systems that offer them.
+"""Place large payloads in large pages of memory, on systems that offer them.
 
-The system clears each page of memory on first use. With pages of 4 KiB, clearing is most of the cost of receiving a
-payload of many megabytes (0.47 s a GB where it was measured); with pages of 2 MiB it takes a sixth of that. Linux
-grants them on request if ``/sys/kernel/mm/transparent_hugepage/enabled`` is ``madvise``.
+The system clears each page of memory at its first use. In pages of 4 KiB that is most of the cost of receiving a
+payload of many megabytes (0.47 s a GB where it was measured); in pages of 2 MiB it is a sixth of that. Linux grants
+them on request (``/sys/kernel/mm/transparent_hugepage/enabled`` contains ``madvise``).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def _advise() -> Callable[[int, int, int], int] | None:
 
 
 def ask_for_large_pages(buffer: BytesIO) -> bool:
-    """Request large pages for the unused memory of ``buffer``; return whether the system accepted the request. It may
-    still use small pages."""
+    """Request large pages for the untouched memory of ``buffer``. The system may ignore it. Returns whether the request
+    succeeded."""
     advise = _advise()
     if advise is None:
         return False

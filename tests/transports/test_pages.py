@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from afflux.core import pages
+from afflux.transports import pages
 
 SIZE = 0x2200000
 LARGE = Path("/sys/kernel/mm/transparent_hugepage")
