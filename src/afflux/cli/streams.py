@@ -29,11 +29,12 @@ def report(server: Server) -> None:
     peers = server.connections
     rows = [(peer.host or "a client", list(_rows(peer.streams()))) for peer in peers]
     count = sum(len(streams) for _, streams in rows)
-    lines = [f"afflux: process {os.getpid()}, {server.uri}: {len(peers)} connections, {count} live streams"]
+    connected = _number(len(peers), "connection")
+    lines = [f"afflux: process {os.getpid()}, {server.uri}: {connected}, {_number(count, 'live stream')}"]
     table = [_HEAD, *(row for _, streams in rows for row in streams)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for name, streams in rows:
-        lines.append(f"{name}: {len(streams)} live streams")
+        lines.append(f"{name}: {_number(len(streams), 'live stream')}")
         for row in (_HEAD, *streams) if streams else ():
             lines.append("  " + "  ".join(map(str.ljust, row, widths)).rstrip())
     sys.stderr.write("\n".join(lines) + "\n")
@@ -54,3 +55,7 @@ def _rows(streams: list[StreamStatus]) -> Iterator[tuple[str, ...]]:
             str(one.received),
             one.reason or "-",
         )
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
