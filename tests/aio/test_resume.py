@@ -286,6 +286,21 @@ async def test_positions_that_nobody_has_are_refused_and_harm_nobody() -> None:
             assert not peer.suspended
 
 
+async def test_streams_of_a_suspended_session_wait_for_the_transport() -> None:
+    waits, never = Waits(), Backoff(first=60.0, most=60.0, jitter=0.0)
+    async with afflux.serve("tcp://127.0.0.1:0", waits, resume=True, limits=LIMITS) as server:
+        async with afflux.connect(server.uri, resume=never, limits=LIMITS) as peer:
+            request = asyncio.ensure_future(peer.request(b""))
+            await waits.entered.get()
+            (guest,) = server.connections
+            assert [one.reason for side in (peer, guest) for one in side.streams()] == ["producer"] * 2
+            peer.cut()
+            while not (peer.suspended and guest.suspended):
+                await asyncio.sleep(0)
+            assert [one.reason for side in (peer, guest) for one in side.streams()] == ["transport"] * 2
+            request.cancel()
+
+
 async def test_wrong_tokens_are_all_the_same() -> None:
     """RE-02."""
     from afflux.protocols.rsocket.frames import Resume

@@ -16,6 +16,8 @@ __all__ = ["statuses"]
 
 NOT_OPEN = 0
 "The number of a request that waits to be opened."
+_MOVED_BY_FRAMES = (None, "peer", "producer")
+"Reasons that mean ``transport`` while the session waits for a connection."
 
 
 def statuses(driver: Driver, serving: Serving) -> list[StreamStatus]:
@@ -36,4 +38,6 @@ def _status(driver: Driver, status: StreamStatus, *, waits: bool) -> StreamStatu
         return replace(status, reason="transport")
     if inbound is not None and inbound.chunks and status.reason == "producer":
         return replace(status, reason="application")
+    if driver.state.away and status.reason in _MOVED_BY_FRAMES:
+        return replace(status, reason="transport")
     return status

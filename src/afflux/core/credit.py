@@ -27,7 +27,7 @@ Bound = Literal["lease", "memory", "transport", "peer", "local", "application", 
 
 - ``lease``: no valid lease allows the request;
 - ``memory``: the memory budget of this side is used up;
-- ``transport``: there is credit, but the queue or the socket is full;
+- ``transport``: there is credit, but the queue or the socket is full, or a suspended session has no connection;
 - ``peer``: the peer has granted no credit;
 - ``local``: this side has not started the handler yet;
 - ``application``: the application here has not asked for more, or not consumed what arrived;

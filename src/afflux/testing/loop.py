@@ -24,6 +24,7 @@ __all__ = ["Deadlock", "Livelock", "VirtualLoop", "run"]
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 STEPS = 10_000_000
+WITHIN_S = 7 * 86_400.0
 _RESOLUTION_S = 1e-9
 "Of the clock that asyncio expects; a hundred days are so large a number that it is lost in their rounding."
 
@@ -33,7 +34,10 @@ class Deadlock(RuntimeError):
 
 
 class Livelock(RuntimeError):
-    """The program has taken more steps than it may. The text lists the tasks that have not ended."""
+    """The program has taken more steps or more virtual time than it may. The text lists the tasks that have not ended.
+
+    A connection sends keepalives, so a program that waits for ever with an open connection ends like this.
+    """
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -44,9 +48,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         late: each timer fires up to this many seconds late, by chance.
         steps: turns of the loop until Livelock is raised.
         start: the time at the beginning, in seconds.
+        within: seconds of virtual time until Livelock is raised.
     """
 
-    def __init__(self, *, seed: int = 0, late: float = 0.0, steps: int = STEPS, start: float = 0.0) -> None:
+    def __init__(
+        self, *, seed: int = 0, late: float = 0.0, steps: int = STEPS, start: float = 0.0, within: float = WITHIN_S
+    ) -> None:
         self.random = random.Random(seed)
         "Seeded; a program may draw from it as well."
         self.turns = 0
@@ -55,6 +62,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._limit = steps
         self._steps = steps
         self._virtual = start
+        self._end = start + within
+        self._within = within
         self._threads = 0
         super().__init__(_Selector(self._idle))
 
@@ -102,6 +111,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             return None
         if timeout is None:
             raise Deadlock(f"nothing will happen any more, {self._report()}")
+        if self._virtual + timeout > self._end:
+            self._end += self._within  # as above
+            raise Livelock(f"not ended within {self._within:,.0f} s of virtual time, {self._report()}")
         self._virtual = jumped = self._virtual + timeout
         if jumped + _RESOLUTION_S == jumped:
             self._virtual = nextafter(jumped, inf)  # asyncio takes a timer for due only if it lies before that sum
@@ -133,7 +145,13 @@ class _Selector(selectors.DefaultSelector):
 
 
 def run(
-    main: Coroutine[Any, Any, T], *, seed: int = 0, late: float = 0.0, steps: int = STEPS, debug: bool | None = None
+    main: Coroutine[Any, Any, T],
+    *,
+    seed: int = 0,
+    late: float = 0.0,
+    steps: int = STEPS,
+    within: float = WITHIN_S,
+    debug: bool | None = None,
 ) -> T:
     """Run a program in virtual time, as ``asyncio.run`` does in real time.
 
@@ -144,16 +162,17 @@ def run(
         seed: the same seed gives the same run.
         late: each timer fires up to this many seconds late, by chance.
         steps: turns of the loop until Livelock is raised.
+        within: seconds of virtual time until Livelock is raised: a week.
         debug: asyncio's debug mode.
 
     Raises:
-        Deadlock: every task waits for another.
-        Livelock: it does not end within ``steps`` turns.
+        Deadlock: every task waits for another, and no timer is set.
+        Livelock: it does not end within ``steps`` turns and ``within`` seconds.
     """
     before = random.getstate()
     random.seed(seed)
     try:
-        make = partial(VirtualLoop, seed=seed, late=late, steps=steps)
+        make = partial(VirtualLoop, seed=seed, late=late, steps=steps, within=within)
         with asyncio.Runner(loop_factory=make, debug=debug) as runner:
             return runner.run(main)
     finally:
