@@ -510,7 +510,7 @@ async def test_what_is_refused_at_once() -> None:
         reactive.from_observable(reactivex.of(1), overflow="newest")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="requires an Observable, not list"):
         reactive.from_observable([1])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"from_observable\(\) takes one"):
+    with pytest.raises(TypeError, match=r"convert it with from_observable\(\)"):
         reactive.to_publisher(reactivex.of(1))
 
 
