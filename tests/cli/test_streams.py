@@ -80,6 +80,7 @@ async def test_what_each_stream_waits_for() -> None:
     assert len(streams) == SLOTS + 4
     reasons = ("local", "peer", "transport", "producer")
     waiting = {reason: [words[1] for words in streams if words[-1] == reason] for reason in reasons}
+    assert [words[4] for words in streams if words[-1] == "peer"] == ["5/5"]
     assert waiting["local"] == ["request"]
     assert waiting["peer"] == ["stream"]
     assert waiting["transport"] == ["stream"]

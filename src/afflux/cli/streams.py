@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["on_report_signal", "report"]
 
-_HEAD = ("stream", "verb", "opened by", "state", "credit", "sent", "queued", "expected", "received", "waits for")
+_HEAD = ("stream", "verb", "from", "state", "sent", "queued", "received", "waits for")
 
 
 def on_report_signal(call: Callable[[], object]) -> None:
@@ -48,11 +48,9 @@ def _rows(streams: list[StreamStatus]) -> Iterator[tuple[str, ...]]:
             one.verb,
             "server" if one.requester else "client",
             one.state,
-            str(one.credit),
-            str(one.sent),
+            f"{one.sent}/{one.sent + one.credit}",
             f"{one.queued} B",
-            str(one.outstanding),
-            str(one.received),
+            f"{one.received}/{one.granted}",
             one.reason or "-",
         )
 

@@ -309,6 +309,8 @@ def test_channel_responder_counts_the_first_item(mode: Mode) -> None:
     play >> item(1, b"a") << ev.Items(1, [Payload(b"a")])
     play >> item(1, b"b") << ignored(50) << failed(1, RemoteProtocolError, rule="R-27") << error(1, 0x203)
     play = channel_responder(mode).do(lambda engine: engine.request(1, 8)) << frames.RequestN(stream=1, n=7)
+    (status,) = play.engine.streams()
+    assert (status.granted, status.outstanding, status.received) == (8, 7, 1)
     play.do(lambda engine: engine.request(1, 8)) << frames.RequestN(stream=1, n=8)
 
 

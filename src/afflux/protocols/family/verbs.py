@@ -194,6 +194,7 @@ def request(streams: Streams, id: int, n: int) -> None:
         raise LocalProtocolError("a request/response has one item and no credit", stream=id, rule=rules.single)
     if not stream.first_paid:
         stream.first_paid = True  # D-8: the first item came with REQUEST_CHANNEL and used one
+        stream.received += 1
         n -= 1
     if n:
         stream.owed = min(stream.owed + n, SATURATED)
