@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afflux.core.dissect import RECORD_KEYS
+from afflux.core.dissect import RECORD_KEYS, line
 from afflux.core.errors import Violation
 from afflux.protocols.rsocket import frames
 from afflux.protocols.rsocket.frames import (
@@ -34,12 +34,10 @@ from afflux.protocols.rsocket.frames import (
     Setup,
     UnknownFrame,
     decode,
-    encode_payload,
-    log_line,
     record,
     trailing,
 )
-from tests.strategies.frames import frames_of, rsocket_frames
+from tests.strategies.frames import rsocket_frames
 
 from .wire import NOT_FRAMES, ODD_FLAGS, WIRE
 
@@ -194,13 +192,9 @@ def test_a_frame_above_the_24_bit_length_is_refused() -> None:
     most = 0xFFFFFF
     fits = PayloadFrame(stream=1, next=True, data=bytes(most - 6))
     assert len(fits.encode(prefixed=True)) == most + 3
-    assert encode_payload(1, frames.NEXT, None, fits.data) == fits.encode(prefixed=True)
     with pytest.raises(Violation, match="PAYLOAD of 16777216 bytes") as caught:
         PayloadFrame(stream=1, data=bytes(most - 5)).encode()
     assert caught.value.rule == "R-3"
-    for metadata, size in ((None, most - 5), (b"", most - 8)):
-        with pytest.raises(Violation, match="PAYLOAD of 16777216 bytes"):
-            encode_payload(1, frames.NEXT, metadata, bytes(size))
     with pytest.raises(Violation, match="the length of metadata"):
         PayloadFrame(stream=1, metadata=bytes(most + 1))
 
@@ -209,14 +203,6 @@ def test_words_are_the_header_words_of_payload() -> None:
     assert (frames.NEXT, frames.NEXT_COMPLETE, frames.COMPLETE) == (0x2820, 0x2860, 0x2840)
     assert (frames.METADATA_NEXT, frames.METADATA_NEXT_COMPLETE) == (0x2920, 0x2960)
     assert frames.METADATA_COMPLETE == 0x2940
-
-
-@given(frames_of(PayloadFrame), st.booleans())
-def test_the_short_way_to_a_payload_writes_the_same(frame: PayloadFrame, prefixed: bool) -> None:
-    bits = frame.flags() & ~frames.FLAG_METADATA
-    for flags in (bits, PayloadFrame.TYPE << 10 | bits):
-        written = encode_payload(frame.stream, flags, frame.metadata, frame.data, prefixed)
-        assert written == frame.encode(prefixed)
 
 
 def test_frames_stand_in_the_order_of_the_specification() -> None:
@@ -295,7 +281,7 @@ def test_the_record_of_any_frame_is_json_and_the_same_from_its_bytes(frame: RSoc
         row = record(frame, payload=payload)
         assert row == record(frame.encode(), payload=payload)
         assert json.loads(json.dumps(row)) == row
-        assert log_line(frame, payload=payload).isprintable()
+        assert line(row).isprintable()
 
 
 def test_payload_is_shown_only_when_asked_for() -> None:
@@ -328,7 +314,7 @@ def test_a_token_is_shown_by_its_length_only_unless_in_hexadecimal() -> None:
     assert record(frame)["fields"]["token"] == "(16 bytes)"
     assert record(frame, payload="text")["fields"]["token"] == "(16 bytes)"
     assert record(frame, payload="hex")["fields"]["token"] == frame.token.hex() if frame.token else False
-    assert "sixteen" not in repr(frame) + log_line(frame, payload="text")
+    assert "sixteen" not in repr(frame) + line(record(frame, payload="text"))
 
 
 def test_flags_in_a_record_are_those_that_were_on_the_wire() -> None:
@@ -351,9 +337,9 @@ def test_bytes_that_are_no_frame_give_a_record_with_the_reason() -> None:
 
 def test_a_log_line_says_what_the_record_says() -> None:
     frame = RequestStream(stream=5, initial_n=32, metadata=bytes(12), data=b"a b\x1b[2J\n")
-    assert log_line(frame, dir=">") == "> rsocket stream=5 REQUEST_STREAM [M] n=32 metadata_len=12 data_len=8"
-    assert log_line(frame, payload="text").endswith(r'data="a b\u001b[2J\n"')
-    assert log_line(ErrorFrame(stream=3, code=0x201)) == "rsocket stream=3 ERROR code=0x201 data_len=0"
-    broken = log_line(b"\x00\x00\x00\x07\x20\x00")
+    assert line(record(frame, dir=">")) == "> rsocket stream=5 REQUEST_STREAM [M] n=32 metadata_len=12 data_len=8"
+    assert line(record(frame, payload="text")).endswith(r'data="a b\u001b[2J\n"')
+    assert line(record(ErrorFrame(stream=3, code=0x201))) == "rsocket stream=3 ERROR code=0x201 data_len=0"
+    broken = line(record(b"\x00\x00\x00\x07\x20\x00"))
     assert broken == "rsocket stream=7 REQUEST_N malformed: REQUEST_N ends after 6 bytes, within or before n (R-7)"
-    assert log_line(b"").startswith("rsocket stream=0 ? malformed")
+    assert line(record(b"")).startswith("rsocket stream=0 ? malformed")

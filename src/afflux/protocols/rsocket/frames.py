@@ -1,17 +1,15 @@
 """Declare the frames of RSocket 1.0, in the order of the specification.
 
-``decode`` reads one frame and dispatches on its type; ``encode_payload`` is the sender's fast path. See ``states.py``
+``decode`` reads one frame and dispatches on its type. See ``states.py``
 for when a frame is legal, ``codes.py`` for error codes and ``metadata/`` for metadata.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Final
 
 from afflux.core import dissect
-from afflux.core.errors import Violation
 from afflux.core.fields import U16, U31, U63, Data, Flag, Rest, Sized, Text8, TypeWord, UInt
 from afflux.core.frame import Frame, Malformed, UnknownFrame, frame, trailing
 
@@ -52,8 +50,6 @@ __all__ = [
     "StreamFrame",
     "UnknownFrame",
     "decode",
-    "encode_payload",
-    "log_line",
     "record",
     "trailing",
 ]
@@ -376,11 +372,6 @@ def _glimpse(source: bytes) -> tuple[str | None, int | None]:
     return FRAMES[code].NAME if code in FRAMES else f"0x{code:02X}", source[4] << 8 | source[5]
 
 
-def log_line(source: bytes | RSocketFrame, *, payload: dissect.PayloadForm = "none", **where: Any) -> str:
-    """The frame record as one line of text, control characters escaped."""
-    return dissect.line(record(source, payload=payload, **where))
-
-
 def _blame(buffer: bytes, start: int, end: int) -> tuple[int, bool]:
     """The stream id and the I flag, as far as there are bytes."""
     if end - start < HEADER_SIZE:
@@ -389,7 +380,7 @@ def _blame(buffer: bytes, start: int, end: int) -> tuple[int, bool]:
     return stream, buffer[start + 4] & 0x02 != 0
 
 
-# The sender's short way: one PAYLOAD without an object for it. Header words, type included.
+# Header words of PAYLOAD for senders: the type and the flags.
 
 _PAYLOAD: Final = 0x0A << 10
 NEXT: Final = _PAYLOAD | FLAG_NEXT
@@ -398,37 +389,3 @@ COMPLETE: Final = _PAYLOAD | FLAG_COMPLETE
 METADATA_NEXT: Final = NEXT | FLAG_METADATA
 METADATA_NEXT_COMPLETE: Final = NEXT_COMPLETE | FLAG_METADATA
 METADATA_COMPLETE: Final = COMPLETE | FLAG_METADATA
-
-_pack_bare = struct.Struct(">IH").pack
-_pack_prefixed = struct.Struct(">BHIH").pack
-_pack_bare_metadata = struct.Struct(">IHBH").pack
-_pack_prefixed_metadata = struct.Struct(">BHIHBH").pack
-
-
-def encode_payload(stream: int, flags: int, metadata: bytes | None, data: bytes, prefixed: bool = True) -> bytes:
-    """One PAYLOAD frame, after its 24-bit length when ``prefixed``.
-
-    ``flags`` are the F, C and N bits, or a word such as NEXT; M is added for metadata. ``stream`` is not checked.
-    Raises Violation (R-3) when the frame would be too large.
-    """
-    if metadata is None:
-        size = len(data) + 6
-        if size > LARGEST_FRAME:
-            raise _too_large(size)
-        if prefixed:
-            return _pack_prefixed(size >> 16, size & 0xFFFF, stream, _PAYLOAD | flags) + data
-        return _pack_bare(stream, _PAYLOAD | flags) + data
-    length = len(metadata)
-    size = len(data) + length + 9
-    if size > LARGEST_FRAME:
-        raise _too_large(size)
-    word = _PAYLOAD | FLAG_METADATA | flags
-    if prefixed:
-        head = _pack_prefixed_metadata(size >> 16, size & 0xFFFF, stream, word, length >> 16, length & 0xFFFF)
-    else:
-        head = _pack_bare_metadata(stream, word, length >> 16, length & 0xFFFF)
-    return b"".join((head, metadata, data))
-
-
-def _too_large(size: int) -> Violation:
-    return Violation(f"PAYLOAD of {size} bytes: at most {LARGEST_FRAME} fit", rule="R-3")
