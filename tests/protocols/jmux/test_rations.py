@@ -275,6 +275,10 @@ def test_what_limits_a_session() -> None:
     play.forget().on(lambda s: s.finish(stream)) << data(eof=True)
     [status] = play.engine.streams()
     assert (status.state, status.outstanding, status.reason) == ("OUT_FIN", status.granted, "producer")
+    play >> data(b"unread")
+    assert (play.engine.streams()[0].received, play.engine.streams()[0].reason) == (6, "application")
+    play.engine.byte_sessions.read(stream)
+    assert play.engine.streams()[0].reason == "producer"
     waiting = client(ration=1, limits=Limits.server(sessions=1), max_wait_for_id=9)
     for _ in range(2):
         waiting.engine.byte_sessions.open_session(b"x")

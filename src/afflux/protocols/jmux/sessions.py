@@ -129,7 +129,9 @@ class Sessions:
             bounds.append(session.to_send.sending(queued=session.ready, room=room))
         if session.inbound is _WANTED:
             memory = session.to_receive.available > 0 or session not in self.rations.waiting
-            bounds.append(session.to_receive.receiving(memory=memory))
+            receiving = session.to_receive.receiving(memory=memory)
+            unread = receiving == "producer" and session.unread and not session.whole
+            bounds.append("application" if unread else receiving)
         return bounds
 
     # -- steps ----------------------------------------------------------------------------------------------
