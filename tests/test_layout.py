@@ -29,6 +29,7 @@ WORLD = frozenset(
 LONGEST_FUNCTION = 40
 LONGEST_FILE = 500
 MOST_METHODS = 25
+MOST_ATTRIBUTES = 20
 FOR_A_REASON = re.compile(r"#\s*long: \S")
 """A comment that gives the reason for a length, anywhere in the first lines."""
 
@@ -43,7 +44,7 @@ def name_of(path: Path) -> str:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Every module that the file imports, also inside functions and for types only."""
+    """Every module that the file imports, also inside functions, for types only, or by a name in a string."""
     for node in ast.walk(TREES[path]):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
@@ -52,6 +53,11 @@ def imports(path: Path) -> Iterator[str]:
                 yield from (f"afflux.{name.name}" for name in node.names)
             else:
                 yield node.module or ""
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in (
+            "import_module",
+            "__import__",
+        ):
+            yield from (str(part.value) for part in node.args[:1] if isinstance(part, ast.Constant))
 
 
 def inside(module: str, *packages: str) -> bool:
@@ -140,6 +146,17 @@ def _too_large(path: Path) -> Iterator[str]:
             contract = any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
             if methods > MOST_METHODS and not contract and not _reason(node, lines):
                 yield f"{name}:{node.lineno} {node.name} has {methods} methods"
+            if (attributes := len(_attributes(node))) > MOST_ATTRIBUTES and not _reason(node, lines):
+                yield f"{name}:{node.lineno} {node.name} has {attributes} attributes"
+
+
+def _attributes(cls: ast.ClassDef) -> set[str]:
+    """What the methods of a class assign to ``self``."""
+    return {
+        node.attr
+        for node in ast.walk(cls)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
+    }
 
 
 def _body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
