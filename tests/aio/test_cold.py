@@ -225,9 +225,9 @@ async def test_what_is_unfinished_can_be_taken_up(nursery: Nursery, place: Place
             slow.go.set()
             assert (await asked.answer()).data == b"wait"
             await peer.request(b"x")
-            with pytest.raises(afflux.LocalProtocolError, match="stream 1 was taken up before"):
+            with pytest.raises(afflux.LocalProtocolError, match="stream 1 was claimed before"):
                 await asked.answer()
-            with pytest.raises(afflux.LocalProtocolError, match="stream 3 was taken up before"):
+            with pytest.raises(afflux.LocalProtocolError, match="stream 3 was claimed before"):
                 stream.items()
             with pytest.raises(afflux.LocalProtocolError, match="stream 1 is a request"):
                 asked.items()

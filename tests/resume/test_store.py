@@ -418,7 +418,7 @@ async def test_the_file_of_a_server(path: Path) -> None:
             await serve(path)
         uri = server.uri
         await server.close(keep=True)
-        with pytest.raises(StoreError, match="it holds the sessions of a server"):
+        with pytest.raises(StoreError, match="it stores the sessions of a server"):
             await connect(uri, path)
         await peer.close()
 
@@ -480,7 +480,7 @@ async def test_a_file_that_fails_a_client_ends_its_connection(
         await other.close()
         while server.connections:
             await asyncio.sleep(0)
-    assert "a session can not be kept" in caplog.text
+    assert "a session cannot be stored" in caplog.text
 
 
 @pytest.mark.parametrize(("fault", "kind"), FAULTS, ids=["full", "locked"])
@@ -495,18 +495,18 @@ async def test_a_file_that_fails_a_server_ends_what_would_be_kept(
         assert len((await anext(items)).data) == 1000
         store: Any = server._store
         fault(store)
-        with pytest.raises(afflux.ConnectionClosed, match="the session can not be kept"):
+        with pytest.raises(afflux.ConnectionClosed, match="the session cannot be stored"):
             async for _ in items:
                 pass
         assert (await other.request(b"y")).data == b"y"
         if kind is StoreLocked:
             late = await afflux.connect(server.uri, resume=True)
-            with pytest.raises(afflux.ConnectionClosed, match="the session can not be kept"):
+            with pytest.raises(afflux.ConnectionClosed, match="the session cannot be stored"):
                 await late.request(b"z")
             await late.close()
         await peer.close()
         await other.close()
-    assert "a session can not be kept" in caplog.text
+    assert "a session cannot be stored" in caplog.text
 
 
 async def test_a_server_does_not_start_on_a_bad_file(path: Path) -> None:

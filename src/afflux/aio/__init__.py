@@ -1,1 +1,1 @@
-"""The asyncio driver: the engines over asyncio's transports. The public names are in :mod:`afflux`."""
+"""Drive the engines with asyncio. :mod:`afflux` has the public names."""

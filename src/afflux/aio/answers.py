@@ -1,34 +1,35 @@
 """Estimate how large the answers to one peer are, to bound the memory of the handlers that run at the same time.
 
-A handler that waits for something makes its answer all at once, whether there is room to send it or not. So the number
-of handlers that run on one connection is bounded by what their answers are expected to weigh. The estimate can be
-wrong: a connection holds at most ``HELD`` times ``connection_bytes`` of answers that wait, and what is beyond fails.
+A handler that waits for something produces its whole answer when the wait ends, whether there is room to send it or
+not. So the number of handlers that run on one connection is bounded by the expected size of their answers. The estimate
+can be wrong: a connection buffers at most ``MAX_BUFFERED`` times ``connection_bytes`` of waiting answers; further ones
+fail.
 """
 
 from __future__ import annotations
 
-__all__ = ["HELD", "AnswerSizes"]
+__all__ = ["MAX_BUFFERED", "AnswerSizes"]
 
-HELD = 32
+MAX_BUFFERED = 32
 "How many times ``connection_bytes`` the answers of a connection may take while they wait for room."
 
 _TRIAL = 2
-"Handlers that may run whatever their answers are expected to weigh."
+"Handlers that may run, whatever the expected size of their answers."
 _LIGHT = 0x400
-"Bytes of a mean that bounds nothing."
+"Bytes of a mean that sets no bound."
 _WEIGHT = 8
-"Answers that a mean of the last few looks back on."
+"Number of recent answers that the mean covers."
 
 
 class AnswerSizes:
-    """The mean size of the last answers, in bytes."""
+    """The mean size of recent answers, in bytes."""
 
     __slots__ = ("_mean", "heavy", "trial")
 
     def __init__(self) -> None:
         self._mean: float | None = None
         self.heavy = True
-        "Whether small answers are worth recording: the mean is large, or not known."
+        "Whether small answers are recorded: the mean is large, or there is none yet."
         self.trial = _TRIAL
         "Handlers that may run at least."
 
@@ -44,13 +45,13 @@ class AnswerSizes:
             self.trial = _TRIAL
 
     def most(self, room: int) -> int:
-        """How many handlers may run so that twice their answers are expected to fit into ``room`` bytes, because some
+        """Return how many handlers may run so that twice their expected answers fit into ``room`` bytes, because some
         are larger than the mean; at least ``trial``."""
         if self._mean is None:
             return self.trial
         return max(self.trial, int(room / max(1.0, 2 * self._mean)))
 
     def widen(self) -> None:
-        """Requests have waited for a while: let twice as many handlers run, until one gives a large answer. Those that
-        run may wait for long, for something that another request brings about."""
+        """Requests have waited for a while: let twice as many handlers run, until one produces a large answer. The
+        running ones may wait for an event that another request causes."""
         self.trial *= 2

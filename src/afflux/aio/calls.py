@@ -1,6 +1,6 @@
-"""Send requests and wait for their one answer; let requests wait while as many are in flight as the peer would accept.
+"""Send requests and wait for their one answer; queue requests while as many are in flight as the peer accepts.
 
-1. Requests of one turn are opened together: one call of the engine for many.
+1. The requests of one turn are opened together, with one call of the engine.
 2. A request waits in order of arrival for a slot (``limits.streams``), for room, for the pacing of cancels and for a
    lease.
 """
@@ -107,7 +107,7 @@ class Calls:
             self.send()
 
     def withdraw(self, call: Call) -> None:
-        """The answer is not wanted any more."""
+        """Cancel a request whose answer is not wanted any more."""
         if type(call[0]) is int:
             self.cancel(call[0])
 

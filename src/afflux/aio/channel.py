@@ -1,7 +1,7 @@
-"""Open a channel with its source's first item, send the rest, and end the source with the stream or the connection.
+"""Open a channel with its source's first item, send the rest, and close the source with the stream or the connection.
 
-The source is consumed by a task of the connection. It ends when the stream does, whatever the source waits for. A
-channel that finds no lease keeps its source and the first item for the next use.
+A task of the connection consumes the source. The task ends when the stream does, even while the source is waiting. A
+channel that finds no lease retains its source and the first item for the next use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Channel"]
 
 
 class _Outgoing:
-    """The source of a channel, and its first item until that has opened the stream."""
+    """The items that a channel sends; the first of them is buffered until it opens the stream."""
 
     __slots__ = ("_call", "_queued", "again", "items", "producer")
 
@@ -34,12 +34,12 @@ class _Outgoing:
         self._call = call
         self._queued: list[PayloadLike] = []
         self.producer: asyncio.Task[None] | None = None
-        "The task that sends the items; later the one that closes the source."
+        "The task that sends the items; later the task that closes the source."
         self.again = False
-        "There was no lease: nothing was sent, and the next use opens the stream again."
+        "The stream was not opened for lack of a lease: nothing was sent, and the next use tries again."
 
     def launch(self, inbound: Inbound, n: int) -> None:
-        """Send the items, the first of which opens the stream, with ``n`` items of credit by hand."""
+        """Send the items, the first of which opens the stream, with ``n`` items of credit granted by hand."""
         driver = inbound.driver
         driver.state.check()
         inbound.ask_early(n)
@@ -49,7 +49,7 @@ class _Outgoing:
             driver.streams.unopened[inbound] = self.producer
 
     async def opening(self, engine: Engine) -> Payload | None:
-        """The request: the first item, with the metadata of the call. None when the source has no item."""
+        """Return the request: the first item with the metadata of the call, or None when the source is empty."""
         if not self._queued:
             async for item in self.items:
                 if queued := item if type(item) is list else [item]:
@@ -60,15 +60,15 @@ class _Outgoing:
         return payload_for(engine, payload_of(self._queued[0]), *self._call)
 
     def rest(self) -> Source:
-        """The items after the request."""
+        """Return the items that follow the request."""
         queued, self._queued = self._queued[1:], []
         return _chain(queued, self.items) if queued else self.items
 
-    def give_up(self, driver: Driver) -> None:
-        """Nothing more is wanted: end the source."""
+    def end_source(self, driver: Driver) -> None:
+        """End the source: no more items are wanted."""
         if self.producer is not None:
             self.producer.cancel()
-        if self.again and not driver.state.loop.is_closed():
+        if self.again and not driver.state.loop.is_closed():  # no task is left that would close the source
             self.again = False
             self.producer = driver.tasks.spawn(self.close())
 
@@ -88,12 +88,12 @@ class Channel(ItemStream):
         super().__init__(inbound, opener=lambda n: outgoing.launch(inbound, n), stop=stop)
 
     def cancel(self) -> None:
-        """Take no more, and send no more."""
+        """Stop receiving and sending."""
         super().cancel()
-        self._outgoing.give_up(self._inbound.driver)
+        self._outgoing.end_source(self._inbound.driver)
 
-    def go_on(self, producer: asyncio.Task[None] | None) -> Channel:
-        """It was opened by a former process; ``producer`` sends the rest, if there may be one."""
+    def continue_with(self, producer: asyncio.Task[None] | None) -> Channel:
+        """Continue a channel of a former process; ``producer`` sends the remaining items, if there may be any."""
         self._open = None
         self._outgoing.producer = producer
         return self
@@ -101,7 +101,7 @@ class Channel(ItemStream):
     def __del__(self) -> None:
         super().__del__()
         if self._outgoing.again:
-            self._inbound.later(partial(self._outgoing.give_up, self._inbound.driver))
+            self._inbound.later(partial(self._outgoing.end_source, self._inbound.driver))
 
     async def aclose(self) -> None:
         """Cancel, and wait until the source is closed."""
@@ -114,14 +114,14 @@ class Channel(ItemStream):
         if outgoing.again:
             inbound.start_over()
             if inbound.window is None:
-                outgoing.launch(inbound, 0)  # what was asked for by hand before
+                outgoing.launch(inbound, 0)  # the credit granted by hand before
             else:
                 self._open = lambda n: outgoing.launch(inbound, n)
         return await super()._advance()
 
 
 async def _run_channel(driver: Driver, inbound: Inbound, outgoing: _Outgoing) -> None:
-    """The requester's half of a channel. It holds no reference to the Channel, so that may die before it."""
+    """Run the requester's half of a channel. It has no reference to the Channel, which may therefore be freed first."""
     sender = None
     try:
         if (sender := await _open_channel(driver, inbound, outgoing)) is not None:
@@ -132,7 +132,7 @@ async def _run_channel(driver: Driver, inbound: Inbound, outgoing: _Outgoing) ->
     except Exception as error:
         _channel_failed(driver, inbound, error)
     except asyncio.CancelledError:
-        # The task ends without it: with its traceback, the task and what this frame refers to would hold each other.
+        # Swallowed: its traceback would make the task and the objects of this frame refer to each other.
         if sender is not None and sender.failure is not None:
             _channel_failed(driver, inbound, sender.failure)
     finally:
@@ -144,7 +144,7 @@ async def _run_channel(driver: Driver, inbound: Inbound, outgoing: _Outgoing) ->
 
 
 async def _open_channel(driver: Driver, inbound: Inbound, outgoing: _Outgoing) -> Sender | None:
-    """Open the stream with the source's first item; None when it has none."""
+    """Open the stream with the source's first item; return None when the source is empty."""
     payload = await outgoing.opening(driver.engine)
     if payload is None:
         inbound.finish(None)
@@ -165,7 +165,7 @@ async def _open_channel(driver: Driver, inbound: Inbound, outgoing: _Outgoing) -
 
 
 def _channel_failed(driver: Driver, inbound: Inbound, error: Exception) -> None:
-    """Report an error to the consumer of the items, and to the peer if the stream is open."""
+    """Raise ``error`` to the consumer of the items and, if the stream is open, report it to the peer."""
     inbound.finish(error)
     if inbound.id is not None:
         driver.streams.inbounds.pop(inbound.id, None)

@@ -1,4 +1,4 @@
-"""``afflux.connect``: from an address to a peer, and to the next connection when this one is lost."""
+"""Connect to a server, and reconnect or resume when the connection is lost: ``afflux.connect``."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 __all__ = ["Connecting", "connect"]
 
 _MOST_WAITING = 256
-"Requests that may wait for a lease, when a client that wants to wait has no limit of its own for it."
+"Requests that may wait for a lease when ``lease_wait`` is set and ``limits.lease_queue`` is 0."
 
 
 class ClientHandlers(Serving):
-    """The handlers of a client, which also notify the keeper that keeps it connected."""
+    """The handlers of a client. They also notify the keeper, which maintains the connection."""
 
     keeper: Keeper | None = None
     again: Sequence[tuple[Opened, int]] = ()
-    "Handlers of a former process that begin again when the session goes on."
+    "Handlers of a former process that begin again when the session is resumed."
     back: asyncio.Future[None] | None = None
-    "Done when the session of a former process goes on."
+    "Done when the session of a former process is resumed."
 
     def suspended(self, event: Suspended) -> None:
-        """The transport is gone, the session goes on."""
+        """The transport is gone; the session continues."""
         if self.keeper is not None:
             self.keeper.suspended(self.driver)
 
@@ -72,7 +72,7 @@ class ClientHandlers(Serving):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What ``connect`` was asked for."""
+    """The arguments of ``connect``, checked."""
 
     address: Address
     handler: object
@@ -88,7 +88,7 @@ class _Plan:
 
 
 class Connecting:
-    """A connection about to be made: ``await`` it for the peer, or enter it with ``async with``, which also closes."""
+    """A connection about to be made: ``await`` it for the peer, or use ``async with``, which also closes the peer."""
 
     __slots__ = ("_peer", "_plan", "_store")
 
@@ -147,7 +147,7 @@ class Connecting:
                 plan.limits, join=self._join, renew=renew, resume=plan.resume, reconnect=plan.reconnect
             )
         if driver.state.away and driver.saving is not None:
-            await self._go_on(peer, handlers, driver, driver.saving.record)
+            await self._resume_former(peer, handlers, driver, driver.saving.record)
             return peer
         try:
             await self._join(driver, first=True)
@@ -159,7 +159,7 @@ class Connecting:
         return peer
 
     def _prepare(self, former: Record | None = None) -> tuple[ClientHandlers, Driver]:
-        """An engine, its driver and its handlers, without a transport; those of a former process, if it left some."""
+        """Make an engine, its driver and its handlers, without a transport, or restore those of a former process."""
         plan = self._plan
         terms = plan.terms if plan.resume is None else replace(plan.terms, token=token_bytes(TOKEN_BYTES))
         verbs = verbs_of(plan.handler)
@@ -188,15 +188,15 @@ class Connecting:
 
     @property
     def _where(self) -> str:
-        """The address without its options, by which a session is stored."""
+        """The address of a session, without its options."""
         return str(replace(self._plan.address, options={}))
 
     def _former(self) -> Record | None:
-        """The session in the file.
+        """Load the session in the file.
 
         Raises:
-            StoreError: it is not one that could go on here.
-            SetupRefused: it is too old; it is in the file no longer.
+            StoreError: the session is not one that can continue here.
+            SetupRefused: the session is too old; it has been removed from the file.
         """
         plan, store = self._plan, self._store
         found = [] if store is None else store.sessions()
@@ -207,9 +207,9 @@ class Connecting:
 
         saved = found[-1]
         if saved.kind != "client":
-            raise StoreError(store.path, "it holds the sessions of a server; choose another file")
+            raise StoreError(store.path, "it stores the sessions of a server; choose another file")
         if saved.address != self._where:
-            text = f"it holds a session with {saved.address}; use another file for {self._where}"
+            text = f"it stores a session with {saved.address}; use another file for {self._where}"
             raise StoreError(store.path, text)
         replays = replays_of(plan.handler)
         record = Record.load(store, saved, limits=plan.limits, terms=plan.terms, asks=True, replays=replays)
@@ -221,12 +221,12 @@ class Connecting:
         text = f"{store.path}: its session was left more than {plan.limits.resume_s:g} s ago"
         raise SetupRefused(f"{text}{_lost(record)}; connect again for a new one", rule="resume_s")
 
-    async def _go_on(self, peer: Peer, handlers: ClientHandlers, driver: Driver, record: Record) -> None:
-        """Bring a session back that a former process has left.
+    async def _resume_former(self, peer: Peer, handlers: ClientHandlers, driver: Driver, record: Record) -> None:
+        """Resume a session that a former process has left.
 
         Raises:
-            SetupRefused: the server does not have it any more; it is in the file no longer.
-            ConnectFailed: nothing listens there; it stays in the file.
+            SetupRefused: the server does not have the session any more; it has been removed from the file.
+            ConnectFailed: no server answered; the session stays in the file.
         """
         plan = self._plan
         handlers.again = restart(record, "client")
@@ -252,13 +252,13 @@ class Connecting:
             raise SetupRefused(text, code=reason.code, stream=0, rule=reason.rule) from reason
 
     async def _join(self, driver: Driver, *, first: bool = False) -> None:
-        """Open a transport for a driver; the first one is there when something could be asked."""
+        """Open a transport for a driver. With leases, the first one also waits until a request can be sent."""
         plan = self._plan
         try:
             async with asyncio.timeout(plan.timeout):
                 await plan.address.carrier.load().open(plan.address, lambda: driver.pump, plan.tls)
                 if first and driver.leases.first is not None:
-                    await asyncio.shield(driver.leases.first)  # nothing could be asked before the first lease
+                    await asyncio.shield(driver.leases.first)  # no request can be sent before the first lease
                     driver.state.check()
         except TimeoutError as error:
             raise ConnectFailed(f"{plan.address} did not answer within {plan.timeout:g} s") from error
@@ -287,10 +287,10 @@ def connect(
     """Connect to a server: ``async with afflux.connect(uri) as peer`` or ``peer = await afflux.connect(uri)``.
 
     Args:
-        uri: the address; its options win over the arguments of the same name.
-        handler: what answers the server's own requests; None refuses them.
+        uri: the address; its options take precedence over the arguments of the same name.
+        handler: the handlers of the server's own requests; None refuses them.
         limits: the bounds; ``Limits.server()`` if None.
-        setup: what the server gets when the connection is made: data, a payload, or entries of metadata such as
+        setup: sent to the server when the connection is made: data, a payload, or entries of metadata such as
             ``afflux.Bearer("…")``.
         metadata_mime: MIME type of all metadata; composite if None. With ``message/x.rsocket.routing.v0`` it is the
                 route alone, and other types have no route.
@@ -299,30 +299,29 @@ def connect(
         lifetime: seconds of silence after which the server counts as dead; 90 if None.
         mtu: largest frame sent, in bytes.
         timeout: seconds until the transport has to be connected; ``limits.handshake_s`` if None.
-        tls: whom to trust, and the certificate to show, for ``tls`` and ``wss``; what the address says (ca, cert, key,
-            name) wins.
-        lease: honour leases of the server; a policy says what the server is granted in turn, True grants it all that
-            it likes. Without a lease a request raises LeaseExpired.
-        lease_wait: seconds that a request waits for a lease instead; ``limits.lease_queue`` of them at most (256 when
-            that is 0).
-        resume: when the transport is lost, go on with the session on another: nothing is lost and nothing comes twice.
-            True for ``Backoff()``. Tries end when ``limits.resume_s`` is over, or when the server refuses.
-        reconnect: when the connection is over, make another; what was under way has failed. True for ``Backoff()``.
-        extensions: what to call with ``(stream, body)`` of an EXT frame, by extended type.
-        store: a file to keep the session in (SQLite, mode 0600), with ``resume``: when this process dies, the next one
-            that connects with the same file goes on, and finds in ``peer.unfinished`` what was under way. An item
-            counts as taken when the next one is asked for. The file is for one session at a time, and closing the
-            connection in order ends it.
-
+        tls: trusted authorities, and the certificate to show, for ``tls`` and ``wss``; options of the address (ca,
+            cert, key, name) take precedence.
+        lease: honour leases of the server; a policy decides what the server is granted in turn, True grants it
+            unlimited requests. Without a lease a request raises LeaseExpired.
+        lease_wait: seconds that a request waits for a lease instead; at most ``limits.lease_queue`` requests wait (256
+            when that is 0).
+        resume: when the transport is lost, resume the session on another: no item is lost or repeated. True for
+            ``Backoff()``. Tries end when ``limits.resume_s`` is over, or when the server refuses.
+        reconnect: when the connection is over, make another; requests in flight have failed. True for ``Backoff()``.
+        extensions: functions to call with ``(stream, body)`` of an EXT frame, by extended type.
+        store: a file to store the session in (SQLite, mode 0600), with ``resume``: when this process dies, the next
+            one that connects with the same file resumes the session, and finds the unfinished streams in
+            ``peer.unfinished``. An item counts as consumed when the next one is requested. The file is for one session
+            at a time; closing the connection normally ends the session.
     Raises:
-        AddressError: at once, for an invalid address; when entered, for a certificate that cannot be used.
-        Unsupported: a protocol or transport that is not built yet, or does not have what is asked for.
-        ConnectFailed: when entered: nothing listens there, or the TLS handshake failed.
+        AddressError: immediately, for an invalid address; when entered, for a certificate that cannot be used.
+        Unsupported: a protocol or transport that is not built yet, or lacks a requested feature.
+        ConnectFailed: when entered: no server answered, or the TLS handshake failed.
         SetupRefused: when entered, with ``store``: the session in the file is over; with ``reconnect`` another begins.
         afflux.resume.StoreError: when entered: the file cannot be used.
     """
     if store is not None and not resume:
-        raise ValueError("store= keeps a session that can be resumed: it needs resume=True")
+        raise ValueError("store= stores a session that can be resumed: it needs resume=True")
     address = parse(uri)
     address.carrier.load()
     for wanted, feature in ((lease, "lease"), (resume, "resume"), (extensions, "extensions")):
@@ -358,7 +357,7 @@ def connect(
 
 
 def _lost(record: Record) -> str:
-    """The streams that end with a session, for an error's text."""
+    """Describe what is lost with a session, for an error's text."""
     count = len(record.asked)
     return f" ({count} unfinished {'stream is' if count == 1 else 'streams are'} lost with it)" if count else ""
 

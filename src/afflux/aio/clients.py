@@ -31,7 +31,7 @@ class Clients:
         self.gate = Gate(limits, overloaded)
         self.throttle = ResumeThrottle(limits)
         self.closing = False
-        "The server accepts no more."
+        "The server accepts no more connections."
         self.peers: set[Peer] = set()
         self._by_engine: dict[object, ServerConnection] = {}
         "The connection of each engine: the transport of a resumed session goes to it."
@@ -72,21 +72,21 @@ class Clients:
     def suspended(self, peer: Peer) -> None:
         """A session has lost its transport."""
         self.gate.uncount(peer)
-        if self.closing:  # the client cannot come back: the server does not listen any more
+        if self.closing:  # the client cannot reconnect: the server does not listen any more
             peer._driver.state.loop.call_soon(peer._driver.close)
         if self._sessions is not None:
             self._sessions.away(peer._driver.engine)
             self.crowd_out()
 
     def crowd_out(self) -> None:
-        """End the sessions that have been suspended longest while there are too many, or they take too much memory."""
+        """End the longest-suspended sessions while there are too many, or they use too much memory."""
         for engine in () if self._sessions is None else self._sessions.crowd_out():
             driver = self._by_engine[engine].driver
             driver.abort(ConnectionClosed("another session took its place", rule="resume_sessions"))
 
     def bring_back(self, newcomer: ServerConnection, event: Resuming) -> None:
-        """Give the transport of a new connection to the session that it asks for. When it is refused, the session stays
-        as it was."""
+        """Give the transport of a new connection to the session that it asks for. A refusal leaves the session
+        unchanged."""
         owner = None if event.session is None else self._by_engine.get(event.session)
         # RE-10: a token is valid only with the certificate that the session began with
         if owner is None or plain(owner.certificate) != plain(newcomer.peer.certificate):
@@ -103,7 +103,7 @@ class Clients:
             newcomer.refuse(error.message)
             return
         transport, rest = driver.hand_over()
-        owner.driver.pump.part()  # RE-14: what the session sends from now on is not for the older transport
+        owner.driver.pump.part()  # RE-14: the session sends nothing more on its older transport
         owner.driver.dispatch(events)
         if transport is not None:
             self.gate.uncount(owner.peer)

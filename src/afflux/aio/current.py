@@ -1,4 +1,4 @@
-"""Read what the connection of the running handler was set up with."""
+"""Read the setup of the connection that the running handler answers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ OCTETS: Final = "application/octet-stream"
 
 
 def route_of(payload: Payload, metadata_mime: str | None = None) -> str | None:
-    """The route in a request's metadata; None when there is none.
+    """Return the route in a request's metadata; None when there is none.
 
     Args:
         payload: the request.
         metadata_mime: the connection's metadata type; if None, that of the request which the running handler answers,
-            and composite outside of handlers. Of composite metadata the route is an entry, routing metadata is the
-            route itself, and metadata of any other type has none.
+            and composite outside of handlers. In composite metadata the route is an entry, routing metadata is the
+            route itself, and metadata of any other type has no route.
 
     Raises:
         Invalid: the composite metadata, or the routing metadata, cannot be read.
@@ -29,8 +29,8 @@ def route_of(payload: Payload, metadata_mime: str | None = None) -> str | None:
 
 
 def mime_types() -> tuple[str | None, str]:
-    """The MIME types of metadata and data of the running handler's connection. The first is None outside of handlers
-    and where the setup names no type: metadata is composite then."""
+    """Return the MIME types of metadata and data of the running handler's connection. The first is None outside of
+    handlers and where the setup names no type: metadata is then composite."""
     try:
         peer = current_peer()
     except LookupError:

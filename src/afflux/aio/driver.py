@@ -5,10 +5,10 @@
 3. All tasks that were started for the connection have ended when ``finished`` is done.
 
     peers, handlers
-        driver          the parts of one connection, its end
-          calls         requests and their answers          room      who waits to send
-          streams       live streams, by id                 leases    who waits for a lease
-          cancels       pacing of cancels                   tasks     what was started
+        driver          the parts of one connection, and its end
+          calls         requests and their answers          room      tasks that wait to send
+          streams       live streams, by id                 leases    requests that wait for a lease
+          cancels       pacing of cancels                   tasks     tasks that were started
           pump          asyncio's protocol object, of: input, output, timer, memory
         engine          frames; no I/O
 """
@@ -111,7 +111,7 @@ class Driver:
         return self._finished
 
     async def current(self) -> Driver:
-        """The connection to use: this one, or the one that follows it.
+        """Return the connection to use: this one, or the one that follows it.
 
         Raises:
             ConnectionClosed: there is none.
@@ -132,7 +132,7 @@ class Driver:
         """Open a stream, by the engine's rules.
 
         Raises:
-            Error: as Engine.open.
+            Error: the engine refused; see Engine.open.
         """
         if self.calls.queued:
             self.calls.send()  # preserve FIFO order on the wire
@@ -143,25 +143,25 @@ class Driver:
         return stream
 
     def close(self, *, drain: bool = False, reason: str = "") -> None:
-        """Begin to close. What is queued is written first: the engine forgets the rest."""
+        """Begin to close. Queued items are written first, because the engine drops the rest."""
         if not self.state.over:
-            self.output.flush(all_at_once=True)
+            self.output.flush(unpaced=True)
             self.state.run(self.engine.close, self.state.now(), drain=drain, reason=reason)
 
     def abort(self, error: Error | None = None) -> None:
-        """Cut the transport without a word."""
+        """Abort the transport without notifying the peer."""
         state = self.state
         if state.transport is not None and not state.lost:
             state.transport.abort()
         self.end(error or ConnectionClosed("this side cut the connection"))
         if not self.engine.closed:
-            # A session that could be resumed, or waits for it, is not to wait for another transport either.
+            # A session that could be resumed, or is suspended, must not wait for another transport either.
             resumption = self.engine.resumption
             lasting = resumption is not None and (resumption.resumable or resumption.suspended)
             self.dispatch((self.engine.close if lasting else self.engine.receive_eof)(state.now()))
 
     def lose(self, error: Error) -> None:
-        """The transport is of no use: that is the end, unless the session can continue without it."""
+        """The transport is unusable: the connection ends, unless the session can continue on another."""
         if self.state.resumable:
             self.state.run(self.engine.receive_eof, self.state.now())
         else:
@@ -170,7 +170,7 @@ class Driver:
     # -- what the parts report ------------------------------------------------------------------------------
 
     def dispatch(self, events: list[Event]) -> None:
-        """Dispatch the events of a pass; then see to writing, reading and time."""
+        """Dispatch the events of a pass; then update writing, reading and timers."""
         calls, input = self.calls, self.input
         if self.saving is not None and not self.saving.before(events):
             return
@@ -222,15 +222,15 @@ class Driver:
             self.owner.on_writable()
 
     def on_jam(self) -> None:
-        """The memory of the connection is full of items that the application does not consume. If something waits for
-        other input, end the stream that buffers most; otherwise the application may take its time."""
+        """The memory of the connection is full of items that the application does not consume. If a task waits for
+        other input, end the stream that buffers most; otherwise the application may consume at its own speed."""
         if self.calls.replies or self.streams.awaited:
             self.streams.drop_largest()
 
     # -- sessions that outlive their transport, or their process ----------------------------------------------
 
     def hand_over(self) -> tuple[asyncio.Transport | None, bytes]:
-        """Give the transport, and what was read from it, to another session; this one is over."""
+        """Return the transport, and the bytes read from it, for another session; this connection is over."""
         resumption = self.engine.resumption
         first = b"" if resumption is None else resumption.hand_over()
         transport, rest = self.pump.release()
@@ -244,17 +244,17 @@ class Driver:
         self.calls.batches = False
 
     def durable(self) -> bool:
-        """Write down the session, if it is kept in a file. False when that fails: then the connection is over."""
+        """Write the session to its file, if it has one. Returns False when that fails: the connection is then over."""
         return self.saving is None or self.saving.durable()
 
     def forget(self, stream: int) -> None:
-        """The application has received the end of a stream, or does not want it."""
+        """The application has received the end of a stream, or does not want the stream."""
         if self.saving is not None:
             self.saving.record.drop(stream)
             self.output.flush_soon()
 
     def leave(self) -> None:
-        """End here and let the session stay in its file; the peer gets no word."""
+        """End here and let the session stay in its file; the peer is not notified."""
         self.saving = None
         transport, _ = self.pump.release()
         if transport is not None:
@@ -263,16 +263,16 @@ class Driver:
         self.end(ConnectionClosed("this side has left; the session waits in its file"))
 
     def drop_session(self, error: Error) -> None:
-        """The session cannot be written down: end it."""
+        """The session cannot be written to its file: end it."""
         self._end_saving()
         self.streams.drop_all()
         self.end(error)
-        self.state.run(self.engine.close, self.state.now(), reason="the session can not be kept")
+        self.state.run(self.engine.close, self.state.now(), reason="the session cannot be stored")
 
     # -- the end ------------------------------------------------------------------------------------------
 
     def end(self, error: Error | None) -> None:
-        """The connection is over: notify everyone once, flush, close. The first reason counts."""
+        """The connection is over: notify every waiter once, flush, close. The first reason counts."""
         state = self.state
         if state.over:
             return
@@ -314,7 +314,7 @@ class Driver:
             saving.end()
 
     def _leave(self) -> None:
-        """Nothing will happen here any more: drop the references to whoever refers to this object, so that it is freed
+        """No more events will arrive: drop the references to objects that refer to this one, so that it is freed
         without a garbage collector."""
         owner, self.owner = self.owner, NOBODY
         state = self.state

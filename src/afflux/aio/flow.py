@@ -1,7 +1,7 @@
 """Receive the items of one stream under asyncio, and grant credit as they are consumed.
 
-1. Taking an item costs no task and no queue operation: a pass over the input arrives as one list, and
-   ``__anext__`` suspends only when there is nothing.
+1. Receiving an item needs no task and no queue operation: a pass over the input arrives as one list, and
+   ``__anext__`` suspends only when no item has arrived.
 2. Credit is granted again in batches: when half of the window has been consumed.
 """
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_CREDIT", "Inbound", "ItemStream"]
 
 DEFAULT_CREDIT = 256
-"Items of credit that are kept open on a stream unless the caller says otherwise."
+"Default window of a stream, in items."
 
 _CHUNK = 64
-"The most items that are handed over between two looks at the credit."
+"Largest number of items between two checks of the credit."
 _MOST = 0x7FFFFFFF
-"The most items of one grant."
+"Largest credit of one grant."
 _SHARE = 0x4000
-"Bytes that a stream's window may buffer, however many others there are."
+"Bytes that a stream's window may buffer, however many other streams there are."
 
 
 class Inbound:
-    """The inbound half of one stream: the items that have arrived and were not consumed yet."""
+    """The inbound half of one stream: items that have arrived and were not consumed yet."""
 
     __slots__ = (
         "_adaptive",
@@ -65,26 +65,26 @@ class Inbound:
         share = limits.connection_bytes // 4
         window = self.window = window_of(
             credit,
-            # All windows together must fit the connection: with full windows nothing would be read any more.
+            # The sum of all windows must fit the connection: with all windows full nothing would be read any more.
             max(min(_SHARE, share), share // (1 + 2 * others)),
             limits.object_overhead_bytes if others else 0,
         )
-        "Credit to keep open; None when all grants are by hand."
+        "The window of credit; None when all credit is granted by hand."
         self._adaptive = window if isinstance(window, AutoWindow) else None
         self._granted = 0
         self._early = 0
         self._step = 1 if driver.saving is not None else _CHUNK if window is None else min(_CHUNK, window.step)
         self.chunks: deque[Payloads] = deque()
         self.ended = False
-        "Nothing more will arrive."
+        "No more items will arrive."
         self.error: BaseException | None = None
-        "Why it ended, if not in order."
+        "Why the stream ended; None when it completed."
         self.waiter: asyncio.Future[None] | None = None
 
     # -- called by the driver --------------------------------------------------------------------------------
 
     def arrived(self, payloads: Payloads, complete: bool) -> None:
-        """Items of one pass."""
+        """Store the items of one pass."""
         self._granted -= len(payloads)
         if self._adaptive is not None:
             self._adaptive.arrived(len(payloads), self._driver.state.now())
@@ -98,7 +98,7 @@ class Inbound:
         self.wake()
 
     def finish(self, error: BaseException | None) -> None:
-        """Nothing more will arrive. The first reason counts."""
+        """No more items will arrive. The first reason counts."""
         if not self.ended:
             self.ended = True
             self.error = error
@@ -112,12 +112,12 @@ class Inbound:
     # -- called by the application's side -------------------------------------------------------------------
 
     def first_grant(self, n: int) -> int:
-        """The credit to open the stream with: the window and ``n`` by hand."""
+        """Return the credit to open the stream with: the window and ``n`` by hand."""
         n += self._early
         self._early = 0
         if self.window is not None:
             grant = self.window.initial(self._driver.state.now())
-            n = min(n, _MOST - grant)  # one frame carries no more
+            n = min(n, _MOST - grant)  # the maximum of one frame
             self.window.outstanding += n
             n += grant
         n = min(n, _MOST)
@@ -125,8 +125,8 @@ class Inbound:
         return n
 
     def take_back(self, credit: int, *, by_hand: bool = False) -> None:
-        """The stream could not be opened with this credit: the next opening grants it again. ``by_hand``: also what the
-        application has granted itself, because it was not notified of the failure."""
+        """The stream could not be opened with this credit: the next opening grants it again. ``by_hand``: also the
+        credit that the application has granted itself, because it was not notified of the failure."""
         self._granted -= credit
         if self.window is not None:
             self.window.outstanding -= credit
@@ -135,22 +135,22 @@ class Inbound:
             self._early += credit
 
     def ask_early(self, n: int) -> None:
-        """Ask for ``n`` by hand before the stream is open: they go with the first grant."""
+        """Grant ``n`` by hand before the stream is open: they are part of the first grant."""
         self._early += n
 
     def start_over(self) -> None:
-        """The stream could not be opened, and the consumer has got the error: it may be opened once more."""
+        """The stream could not be opened, and the consumer has received the error: it may be opened once more."""
         self.ended = False
         self.error = None
 
     def grant(self, n: int) -> None:
-        """Ask the peer for ``n`` more by hand."""
+        """Grant the peer ``n`` more by hand."""
         if self.window is not None:
             self.window.outstanding += n
         self._ask(n)
 
     def wait_for(self, granted: int, payloads: list[Payload]) -> None:
-        """At the start: the credit that a former process has granted, and the items that it got and did not consume."""
+        """Set the credit that a former process has granted, and the items that it received and did not consume."""
         self._granted = granted
         self.chunks.extend([payload] for payload in payloads)
 
@@ -170,7 +170,7 @@ class Inbound:
         driver = self._driver
         driver.input.consumed(size, len(chunk))
         if self.ended:
-            pass  # no credit is asked for any more
+            pass  # no more credit is granted
         elif self.window is not None and (n := self.window.consumed(len(chunk), size, self._driver.state.now())):
             self._ask(n)
             if self._adaptive is not None and driver.saving is None:
@@ -215,7 +215,7 @@ class Inbound:
             self._driver.state.loop.call_soon_threadsafe(work)
 
     def drop(self) -> None:
-        """Drop what has arrived and was not consumed: its budget is free; no more credit is granted."""
+        """Drop the items that have not been consumed, and free their memory budget; no more credit is granted."""
         while self.chunks:
             chunk = self.chunks.popleft()
             self._driver.input.consumed(size_of(chunk), len(chunk))
@@ -233,12 +233,12 @@ class Inbound:
 
     def _ask(self, n: int) -> None:
         if self.id is None:
-            self._early += n  # a channel is opened by its source's first item: it goes with the first grant
+            self._early += n  # the source's first item opens a channel: this is part of the first grant
         elif not self.ended:
             self._granted += n
             self._driver.engine.request(self.id, n)
             if self.chunks:
-                # The peer makes more while the application takes the rest; otherwise the two would work in turn.
+                # The peer produces more while the application consumes the rest; otherwise the two would alternate.
                 # 64 B items with a window of 256: 0.80 → 1.15 M/s, with the same CPU.
                 self._driver.output.flush_early()
             else:
@@ -248,9 +248,9 @@ class Inbound:
 class ItemStream(AsyncIterator[Payload]):
     """The items of one stream.
 
-    ``async for`` takes them; leaving the loop early gives the stream up, at once where objects die when their last
-    reference goes (CPython), and certainly with ``async with``. The stream opens on first use: with ``async for``,
-    ``async with`` or ``request``. One task at a time may iterate.
+    ``async for`` iterates over them. Leaving the loop early cancels the stream: immediately where objects are freed
+    with their last reference (CPython), and always with ``async with``. The stream opens on first use: with ``async
+    for``, ``async with`` or ``request``. One task at a time may iterate.
     """
 
     __slots__ = ("_chunk", "_inbound", "_items", "_loop_thread", "_open", "_stop", "first")
@@ -264,7 +264,7 @@ class ItemStream(AsyncIterator[Payload]):
         first: Payload | None = None,
     ) -> None:
         self.first = first
-        "At a channel's handler: the first item, which is also taken as the first; its metadata has the route."
+        "At a channel's handler: the first item, which iteration also returns first; its metadata has the route."
         self._inbound = inbound
         self._open = opener
         self._stop = stop
@@ -288,7 +288,7 @@ class ItemStream(AsyncIterator[Payload]):
         raise StopAsyncIteration
 
     async def batches(self) -> AsyncIterator[list[Payload]]:
-        """The items as they arrived together: the fast way through a busy stream. Credit follows by batch."""
+        """Iterate over lists of items that arrived together: faster on a busy stream. Credit follows by batch."""
         rest = list(self._items)
         if rest:
             yield rest
@@ -297,7 +297,7 @@ class ItemStream(AsyncIterator[Payload]):
             yield list(self._chunk)
 
     def request(self, n: int) -> None:
-        """Grant ``n`` more items by hand, 1 to 2^31-1, or what the protocol has (rsio: 2^63-1).
+        """Grant ``n`` more items by hand: 1 to 2^31-1, or the protocol's maximum (rsio: 2^63-1).
 
         Raises:
             LocalProtocolError: ``n`` is out of range.
@@ -308,7 +308,7 @@ class ItemStream(AsyncIterator[Payload]):
         self._start(n)
 
     def cancel(self) -> None:
-        """Take no more. Iterating ends; what has arrived and was not taken is dropped. Twice does no harm."""
+        """Cancel the stream: iteration ends, and items that were not consumed are dropped. Idempotent."""
         self._items = iter(())
         self._chunk, chunk = [], self._chunk
         self._open = None
@@ -324,8 +324,8 @@ class ItemStream(AsyncIterator[Payload]):
         self.cancel()
 
     def limited_by(self) -> Literal["application", "peer", "credit", "ended"]:
-        """What the next item waits for: "application" (it has not taken what came, or not enough for more credit),
-        "peer" (credit is granted and it sends nothing), "credit" (none is granted by hand) or "ended"."""
+        """Return the reason why there is no next item: "application" (it has not consumed enough), "peer" (it has
+        credit and sends nothing), "credit" (none is granted by hand) or "ended"."""
         if self._inbound.chunks or length_hint(self._items):
             return "application"
         if self._inbound.ended:
@@ -349,11 +349,11 @@ class ItemStream(AsyncIterator[Payload]):
         if inbound.ended and not inbound.chunks and not self._chunk:
             return
         if threading.get_ident() == self._loop_thread:
-            self._give_up()
+            self._cancel_quietly()
             return
         inbound.later(self._stop)
 
-    def _give_up(self) -> None:
+    def _cancel_quietly(self) -> None:
         with suppress(Error):  # the connection is over: nothing to cancel
             self.cancel()
 
@@ -371,7 +371,7 @@ class ItemStream(AsyncIterator[Payload]):
             self._start(0)
 
     async def _advance(self) -> bool:
-        """Take the next chunk, waiting for it; False at the end."""
+        """Wait for the next chunk and make it current; return False at the end."""
         inbound = self._inbound
         if self._chunk:
             chunk, self._chunk = self._chunk, []
@@ -382,7 +382,7 @@ class ItemStream(AsyncIterator[Payload]):
             if inbound.ended:
                 inbound.on_end()
                 if (error := inbound.error) is not None:
-                    # A copy: with the traceback of this one, the stream and the error would hold each other.
+                    # A copy: the traceback of this one would make the stream and the error refer to each other.
                     raise error.again() if isinstance(error, Error) else error
                 return False
             await inbound.arrival()

@@ -1,10 +1,10 @@
-"""Decide which connections a server takes, count them, and report those that it refuses.
+"""Decide which connections a server accepts, count them, and report those that it refuses.
 
 1. ``connections`` bounds all connections and ``connections_per_address`` those of one address: a fixed count, or a
    share of ``connections`` that applies once three quarters of them are in use.
 2. New connections wait while ``accepts_per_s`` is used up, and while ``half_handshakes`` connections have not finished
    their handshake and the oldest of them is young. One that has had a quarter of ``handshake_s`` makes room instead.
-3. A refusal is counted by the name of its limit, and logged: at once, then once a second with the number since.
+3. A refusal is counted by the name of its limit, and logged: immediately, then once a second with the number since.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Gate:
         self.admitted = 0
         "Connections that are in use."
         self.hosts: Counter[str] = Counter()
-        "The same by address; those without one are under the empty name."
+        "Connections in use by address; those without an address are under the empty name."
         self.handshakes: OrderedDict[Peer, float] = OrderedDict()
-        "Connections that have not finished their handshake, and when each began."
+        "Connections that have not finished their handshake, and the start of each."
         self.refused: Counter[str] = Counter()
         "Refused connections, by the name of the limit."
         self._arriving = 0
@@ -67,7 +67,7 @@ class Gate:
         return wait
 
     def admit(self, host: str, now: float, uri: str) -> str | None:
-        """Count one more connection from ``host``, or return why it is refused; ``uri`` is for the log."""
+        """Count one more connection from ``host``, or return the reason of its refusal; ``uri`` is for the log."""
         self._rate.take(1, now)
         name = self._limit_reached(host)
         if name is not None:
@@ -78,7 +78,7 @@ class Gate:
         return None
 
     def begin(self, peer: Peer, now: float) -> Peer | None:
-        """An admitted connection begins its handshake. Returns the one that has to make room for it, if any."""
+        """Begin the handshake of an admitted connection. Returns the one that has to make room for it, if any."""
         self._arriving -= 1
         self.handshakes[peer] = now
         if len(self.handshakes) > max(1, self._limits.half_handshakes):
@@ -86,7 +86,7 @@ class Gate:
         return None
 
     def _limit_reached(self, host: str) -> str | None:
-        """The name of the limit that refuses a connection from ``host``."""
+        """Return the name of the limit that refuses a connection from ``host``, or None."""
         limits = self._limits
         if self.admitted >= limits.connections:
             return "connections"
@@ -100,12 +100,12 @@ class Gate:
     # -- connections that are in use ----------------------------------------------------------------------------
 
     def count(self, host: str) -> None:
-        """A connection from ``host`` is in use."""
+        """Count a connection from ``host`` that is in use."""
         self.admitted += 1
         self.hosts[host] += 1
 
     def uncount(self, peer: Peer) -> None:
-        """A peer is no connection any more. No-op: it was not counted."""
+        """Count a connection no longer. No-op when it was not counted."""
         if not peer.counted:
             return
         peer.counted = False

@@ -14,7 +14,7 @@ __all__ = ["CallsInTurn"]
 
 
 class CallsInTurn:
-    """Calls that wait for the one before. Reading stops while too many of them wait."""
+    """Calls that run one after another. Reading pauses while too many of them wait."""
 
     __slots__ = ("_slots", "_task", "_waiting")
 
@@ -24,7 +24,7 @@ class CallsInTurn:
         self._task: asyncio.Task[None] | None = None
 
     def add(self, call: Callable[[], Any]) -> None:
-        """Let one more call wait."""
+        """Queue one more call."""
         driver = self._slots.driver
         self._waiting = self._waiting or deque()
         self._waiting.append(call)
@@ -34,7 +34,7 @@ class CallsInTurn:
             driver.input.on_hold = True
 
     def stop(self) -> None:
-        """Make none of the calls that wait."""
+        """Drop the calls that wait."""
         if self._waiting:
             self._waiting.clear()
 

@@ -1,9 +1,9 @@
-"""Hand what arrives on one connection to its engine, in passes of bounded length, and pause reading when necessary.
+"""Pass the input of one connection to its engine, in passes of bounded length, and pause reading when necessary.
 
 1. One read is one pass, dispatched as events in the order of the wire. A read that would take longer than ``loop_ms``
    becomes several passes.
-2. Reading pauses while the engine cannot take more, while a handler of the connection falls behind, and while too much
-   waits to be written.
+2. Reading pauses while the engine accepts no more input, while a handler of the connection falls behind, and while too
+   much output waits to be written.
 3. When reading has paused for ``write_stall_s`` and the application has consumed nothing, the driver is asked to end
    the stream that buffers most.
 """
@@ -19,14 +19,14 @@ __all__ = ["Input"]
 
 _LARGEST_PIECE = 0x40000
 _LARGE = _LARGEST_PIECE // 2
-"""Bytes of a read behind which there is probably another: uvloop reads up to 32 times in one turn of the loop, and
+"""Bytes of a read after which there is probably another: uvloop reads up to 32 times in one turn of the loop, and
 other connections would wait for all of them. After the fourth such read, reading waits for the next turn."""
 _LARGE_READS = 4
 _FIRST_PIECE = 0x2000
-"Bytes of the first passes: how long a pass over this peer's input takes is not known yet."
+"Bytes of the first passes: the time that a pass over this peer's input takes has not been measured yet."
 _SMALLEST_PIECE = 0x1000
 _SETTLE_BYTES = 0x4000
-"Consumed bytes that the engine is told of at once; smaller amounts are collected."
+"Consumed bytes that are reported to the engine immediately; smaller amounts are collected."
 _SETTLE_ITEMS = 64
 
 
@@ -63,10 +63,10 @@ class Input:
         self._large_reads = 0
         self.reading = True
         self.on_hold = False
-        "A handler of the connection falls behind: read nothing for now."
+        "A handler of the connection falls behind: reading pauses."
         self._discarded = 0
         self.consumed_bytes = 0
-        "Bytes that the application has consumed and the engine was not told of yet."
+        "Consumed bytes that have not been reported to the engine yet."
         self.consumed_items = 0
         self._consumptions = 0
         self._jam: asyncio.TimerHandle | None = None
@@ -78,7 +78,7 @@ class Input:
         return len(self.held) - self.consumed_bytes
 
     def receive(self, data: bytes) -> None:
-        """Take bytes: in one pass, or in several turns of the loop."""
+        """Receive bytes: in one pass, or in several turns of the loop."""
         if self.held or len(data) > self.piece:
             self.held += data
             self.check()
@@ -86,7 +86,7 @@ class Input:
             self.take(data)
 
     def take(self, data: bytes | memoryview) -> None:
-        """Run one pass. The most bytes of a pass follow from how long passes take (FR-28)."""
+        """Run one pass. The size of the next one follows from the time that this one takes (FR-28)."""
         state = self._state
         start = state.now()
         state.driver.dispatch(state.engine.receive(data, start))
@@ -99,7 +99,7 @@ class Input:
             self._leave_turn()
 
     def discard(self, size: int) -> None:
-        """Drop input that comes after the end. It is read so that the peer gets to read the last words. After
+        """Drop input that arrives after the end. It is read so that the peer can receive the last frames. After
         DISCARDED_BYTES reading stops until ``flush_s`` is over."""
         self._discarded += size
         transport = self._state.transport
@@ -123,7 +123,7 @@ class Input:
         self.consumed_bytes = self.consumed_items = 0
 
     def check(self) -> None:
-        """Read, or pause reading."""
+        """Start or pause reading."""
         state = self._state
         transport = state.transport
         if transport is None or state.over or transport.is_closing():
@@ -140,19 +140,19 @@ class Input:
                 self._watch_jam()
 
     def resume(self, transport: asyncio.Transport) -> None:
-        """Read again."""
+        """Start reading, if it is paused."""
         if not self.reading:
             self.reading = True
             transport.resume_reading()
 
     def pause_for(self, seconds: float) -> None:
-        """Read nothing for a while: the peer makes this side work faster than its limits allow."""
+        """Pause reading: the peer causes more work than its limits allow."""
         if self._pause is None:
             self._pause = self._state.loop.call_later(seconds, self._end_pause)
             self.check()
 
     def reset(self) -> bytes:
-        """Forget the transport. Returns what was read from it and waits for a pass."""
+        """Forget the transport. Returns bytes that were read from it and wait for a pass."""
         self.stop()
         held, self.held = self.held, b""
         self._piece_queued = False
@@ -173,7 +173,7 @@ class Input:
         self._state.loop.call_soon(self._take_piece)
 
     def _take_piece(self) -> None:
-        """Run a pass over a part of what came in one read; reading pauses meanwhile."""
+        """Run a pass over a part of one read; reading pauses meanwhile."""
         self._piece_queued = False
         if self.held and self._state.engine.wants_read and not self._state.over:
             piece, self.held = self.held[: self.piece], self.held[self.piece :]
@@ -181,7 +181,7 @@ class Input:
         self.check()
 
     def _leave_turn(self) -> None:
-        """Leave the rest of the turn to others after a few large reads in it."""
+        """Leave the rest of the turn to other connections after a few large reads in it."""
         self._large_reads += 1
         if self._large_reads == 1:
             self._state.loop.call_soon(self._new_turn)
@@ -201,7 +201,7 @@ class Input:
         self._jam = state.loop.call_later(state.engine.limits.write_stall_s, self._check_jam, self._consumptions)
 
     def _check_jam(self, consumptions: int) -> None:
-        """Whether nothing was consumed since then."""
+        """Call ``on_jam`` if nothing was consumed since the watch began."""
         self._jam = None
         state = self._state
         if self.reading or state.over or state.transport is None or state.engine.wants_read:

@@ -2,8 +2,8 @@
 
 1. A session that can be resumed loses nothing: its driver stays, and gets another transport.
 2. Without resumption, or when the session is over, every live stream has failed; the peer gets a new driver.
-3. Tries are apart by a backoff with jitter, and by what a server allows (``resume_rate``). A refused connection,
-   or one that ends sooner than the wait before it, counts as one more try: the waits keep growing.
+3. Tries are separated by a backoff with jitter, and by the rate that a server allows (``resume_rate``). A refused
+   connection, or one that ends sooner than the wait before it, counts as one more try: the waits keep growing.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["Keeper"]
 
 
 class Keeper:
-    """Brings one peer's connection back.
+    """Restores the connection of one peer.
 
-    ``join(driver)`` opens a transport for a driver; ``renew()`` makes a new connection and gives it to the peer.
+    ``join(driver)`` opens a transport for a driver; ``renew()`` opens a new connection and assigns it to the peer.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class Keeper:
         self._tries: Iterator[float] | None = None
         "The waits before further connections."
         self._wait = self._renewed_at = 0.0
-        "The wait before the last connection, and when that was made."
-        self._back: asyncio.Task[None] | None = None
-        "Brings the session back."
-        self._anew: asyncio.Task[None] | None = None
-        "Makes the next connection."
+        "The wait before the last connection, and the time when that was opened."
+        self._rejoining: asyncio.Task[None] | None = None
+        "Resumes the session."
+        self._reconnecting: asyncio.Task[None] | None = None
+        "Opens the next connection."
         self._renewed: asyncio.Future[Driver] | None = None
         self._settled = False
         "There will be no other connection."
@@ -62,8 +62,8 @@ class Keeper:
 
     def suspended(self, driver: Driver) -> None:
         """The transport is gone: open another."""
-        if not self._stopped and (self._back is None or self._back.done()):
-            self._back = driver.tasks.spawn(self._rejoin(driver))
+        if not self._stopped and (self._rejoining is None or self._rejoining.done()):
+            self._rejoining = driver.tasks.spawn(self._rejoin(driver))
 
     def resumed(self) -> None:
         """The session was resumed."""
@@ -87,9 +87,9 @@ class Keeper:
 
     def ended(self, driver: Driver) -> None:
         """The connection is over: make another, if ``reconnect`` is set."""
-        if self._back is not None:
-            self._back.cancel()  # it may be in the middle of a long wait
-            self._back = None
+        if self._rejoining is not None:
+            self._rejoining.cancel()  # it may be in a long wait
+            self._rejoining = None
         if self._settled or self._reconnect is None:
             return
         driver.renew = self._next
@@ -99,7 +99,7 @@ class Keeper:
             if self._tries is None or not refused:
                 self._tries = self._reconnect.waits(self._random)
             failure = driver.state.error or ConnectionClosed("the connection is closed")
-            self._anew = driver.state.loop.create_task(self._connect(self._tries, self._renewed, failure))
+            self._reconnecting = driver.state.loop.create_task(self._connect(self._tries, self._renewed, failure))
 
     async def _connect(self, tries: Iterator[float], renewed: asyncio.Future[Driver], failure: Error) -> None:
         for wait in tries:
@@ -117,10 +117,10 @@ class Keeper:
         renewed.exception()  # retrieved: without a waiter it is not worth a line in the log
 
     async def _next(self) -> Driver:
-        """The driver of the new connection.
+        """Return the driver of the new connection.
 
         Raises:
-            ConnectionClosed: it is not there within ``patience``, or will not come.
+            ConnectionClosed: it did not come within ``patience``, or will not come.
         """
         backoff, renewed = self._reconnect, self._renewed
         if self._settled or backoff is None or renewed is None:
@@ -136,18 +136,18 @@ class Keeper:
     # -- the end ----------------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """Make no other connection any more; a session that is away may still be resumed."""
+        """Open no further connection; a suspended session may still be resumed."""
         self._settled = True
-        await _ended(self._anew)
+        await _ended(self._reconnecting)
         if self._renewed is not None and not self._renewed.done():
             self._renewed.set_exception(ConnectionClosed("this side closed the connection"))
             self._renewed.exception()
 
     async def stop(self) -> None:
-        """Bring nothing back any more, and end tries in flight."""
+        """Restore nothing any more, and end tries in flight."""
         self._stopped = True
         await self.settle()
-        await _ended(self._back)
+        await _ended(self._rejoining)
 
 
 async def _ended(task: asyncio.Task[None] | None) -> None:

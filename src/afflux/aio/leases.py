@@ -1,4 +1,4 @@
-"""Wait for a lease to send requests under, in order of arrival."""
+"""Queue requests until there is a lease, in order of arrival."""
 
 from __future__ import annotations
 
@@ -75,6 +75,6 @@ class LeaseQueue:
             self.first.set_result(None)
 
     def _wake(self) -> None:
-        """Wake the request that waits longest; the next one follows when that one was sent."""
+        """Wake the request that waits longest; it wakes the next one when it has been sent."""
         if self._waiting:
             self._waiting[0].set()

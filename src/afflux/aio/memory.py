@@ -1,10 +1,10 @@
 """Count the bytes that the connections of this process buffer, and end connections when the sum is too large.
 
 1. Each connection reports its bytes at the end of a turn; the sum is adjusted by the difference. Nothing is scanned.
-2. A report that raises the sum above the connection's own ``process_bytes`` starts a look at all connections. Their
-   bytes are counted anew first, because a transport writes without a report. Then the newest connections that buffer
+2. A report that raises the sum above the connection's own ``process_bytes`` schedules a check of all connections. Their
+   bytes are counted again first, because a transport writes without a report. Then the newest connections that buffer
    something are ended with "overload" until the sum fits. A connection whose own ``process_bytes`` allow the sum stays.
-3. The sum is of the process: of all event loops, servers and clients. Each loop ends connections of its own only.
+3. The sum covers the process: all event loops, servers and clients. Each loop ends only its own connections.
    Blocking connections are not counted.
 """
 
@@ -25,14 +25,14 @@ from afflux.transports.clock import Clock, clock_of
 __all__ = ["Memory", "MemoryUse"]
 
 _LOOK_EVERY_S: Final = 0.1
-"Seconds between two looks: each counts all connections."
+"Seconds between two checks: each counts all connections."
 
 _memories: WeakKeyDictionary[asyncio.AbstractEventLoop, Memory] = WeakKeyDictionary()
 _numbers: Iterator[int] = count()
 
 
 class MemoryUse:
-    """The bytes that one connection buffers: in its engine, and on both sides of it."""
+    """The bytes that one connection buffers: in its engine, before it and after it."""
 
     __slots__ = ("_input", "_memory", "below", "number", "reported", "state", "unsent_answers")
 
@@ -45,12 +45,12 @@ class MemoryUse:
         self.reported = 0
         "Bytes of the last report."
         self.below = 0
-        "Bytes that the transport has received and not handed over."
+        "Bytes that the transport has received and not delivered."
         self.unsent_answers = 0
         "Bytes of answers that wait for room."
 
     def report(self) -> None:
-        """Report how many bytes this connection buffers now."""
+        """Report the bytes that this connection buffers now."""
         state = self.state
         size = state.engine.held_bytes + self._input.buffered + self.below + self.unsent_answers
         if state.transport is not None:
@@ -76,14 +76,14 @@ class Memory:
 
     @staticmethod
     def of(loop: asyncio.AbstractEventLoop) -> Memory:
-        """The memory of the connections of ``loop``."""
+        """Return the memory of the connections of ``loop``."""
         memory = _memories.get(loop)
         if memory is None:
             memory = _memories[loop] = Memory(clock_of(loop))
         return memory
 
     def report(self, use: MemoryUse, size: int) -> None:
-        """A connection buffers ``size`` bytes now."""
+        """Record that a connection buffers ``size`` bytes now."""
         before, use.reported = use.reported, size
         self.size += size - before
         if not before:
@@ -95,7 +95,7 @@ class Memory:
             self._look = use.state.loop.call_later(wait, self._relieve)
 
     def exceeds(self, most: int) -> bool:
-        """Whether all connections of the process buffer more than ``most`` bytes."""
+        """Return whether all connections of the process buffer more than ``most`` bytes."""
         if _total() <= most:
             return False
         if self._now() >= self._last_look + _LOOK_EVERY_S:
@@ -123,5 +123,5 @@ class Memory:
 
 
 def _total() -> int:
-    """The sum of all loops."""
+    """Return the sum over all loops."""
     return sum([memory.size for memory in list(_memories.values())])

@@ -1,4 +1,4 @@
-"""Open the streams that an application asks for: on first use, with the credit that is wanted by then."""
+"""Open the streams that an application requests: on first use, with the credit granted by then."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from afflux.core.entry import ProtocolEntry
 from afflux.core.events import Verb
 from afflux.core.payload import Payload
 
-__all__ = ["give_up", "new_inbound", "new_items"]
+__all__ = ["cancel_stream", "new_inbound", "new_items"]
 
 
 def new_items(driver: Driver, protocol: ProtocolEntry, verb: Verb, payload: Payload, credit: Kept) -> ItemStream:
-    """The items of a request; the stream opens on first use."""
+    """Return the items of a request; the stream opens on first use."""
     inbound = new_inbound(driver, protocol, verb, credit)
     inbound.asked = len(payload)
 
@@ -29,11 +29,11 @@ def new_items(driver: Driver, protocol: ProtocolEntry, verb: Verb, payload: Payl
         driver.streams.inbounds[stream] = inbound
         driver.output.flush_soon()
 
-    return ItemStream(inbound, opener=opener, stop=lambda: give_up(inbound))
+    return ItemStream(inbound, opener=opener, stop=lambda: cancel_stream(inbound))
 
 
 def new_inbound(driver: Driver, protocol: ProtocolEntry, verb: str, credit: Kept) -> Inbound:
-    """The inbound half of a stream that is not open yet.
+    """Return the inbound half of a stream that is not open yet.
 
     Raises:
         Unsupported: the protocol does not have the verb.
@@ -46,7 +46,7 @@ def new_inbound(driver: Driver, protocol: ProtocolEntry, verb: str, credit: Kept
     return Inbound(driver, credit)
 
 
-def give_up(inbound: Inbound) -> None:
+def cancel_stream(inbound: Inbound) -> None:
     """Cancel a stream that this side has opened, if it is live."""
     driver = inbound.driver
     if inbound.id is not None and driver.streams.inbounds.pop(inbound.id, None) is not None:

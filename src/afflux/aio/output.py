@@ -1,8 +1,8 @@
 """Write what an engine has queued: once in each turn of the loop, in the order of its scheduler.
 
-1. Code that queues something calls ``flush_soon``. Everything that is queued in one turn is one write.
-2. A peer that does not read is given up: ``write_min_rate``, averaged over ``write_stall_s``.
-3. At the end this half is closed first, so that the peer can read the last words: a close with unread input would
+1. Any part that queues something calls ``flush_soon``. All that is queued in one turn is one write.
+2. The connection to a peer that does not read is ended: ``write_min_rate``, averaged over ``write_stall_s``.
+3. At the end this half is closed first, so that the peer can read the last frames: a close with unread input would
    reset the connection.
 """
 
@@ -39,8 +39,8 @@ class Output:
         "_written",
         "blocked",
         "flushing",
-        "heard_end",
         "low",
+        "peer_ended",
         "plenty",
     )
 
@@ -57,9 +57,9 @@ class Output:
         "A flush is scheduled for the end of this turn."
         self._flushed_early = False
         self.blocked = False
-        "The transport takes nothing more for now."
+        "The transport accepts no more for now."
         self._ending = False
-        self.heard_end = False
+        self.peer_ended = False
         "The peer has ended its half."
         self._written = 0
         self._stall: asyncio.TimerHandle | None = None
@@ -73,7 +73,7 @@ class Output:
 
     def flush_early(self) -> None:
         """Write what is queued now, because this side has more to do in this turn, and the peer can work meanwhile.
-        Once in a turn: a write costs as much as some twenty messages."""
+        Effective once in a turn, because a write costs as much as some twenty messages."""
         if not self._flushed_early and not self._state.over:
             self.flush_soon()
             self.flush()
@@ -99,9 +99,9 @@ class Output:
         room = state.engine.room(0) if state.scheduler is None else state.scheduler.room_beside(0)
         return self.blocked or room < self.plenty
 
-    def flush(self, *, all_at_once: bool = False) -> None:
-        """Write what is queued, up to what the transport takes. The scheduler may leave some of it for the next turn,
-        unless ``all_at_once``."""
+    def flush(self, *, unpaced: bool = False) -> None:
+        """Write what is queued, up to what the transport accepts. The scheduler may leave some of it for the next turn,
+        unless ``unpaced``."""
         self.flushing = self._flushed_early = False
         state = self._state
         if state.left:
@@ -115,7 +115,7 @@ class Output:
                 self._timer.arm()
             self._memory.report()
             return
-        scheduler = None if all_at_once else state.scheduler
+        scheduler = None if unpaced else state.scheduler
         engine, paced = state.engine, False
         while not self.blocked and not (paced := scheduler is not None and scheduler.should_yield()):
             if not (data := engine.outgoing(_BLOCK)):
@@ -146,14 +146,14 @@ class Output:
         self._timer.arm()
 
     def write_rest(self, transport: asyncio.Transport) -> None:
-        """Write all that is queued, whatever the transport takes."""
+        """Write all that is queued, even if the transport is full."""
         while data := self._state.engine.outgoing():
             transport.write(data)
 
     def reset(self) -> None:
         """Forget the transport."""
         self.stop()
-        self.blocked = self._ending = self.heard_end = False
+        self.blocked = self._ending = self.peer_ended = False
         self._written = 0
 
     def stop(self) -> None:
@@ -166,7 +166,7 @@ class Output:
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _pace(self) -> None:
-        """A millisecond is over: streams beyond their quantum may send a little."""
+        """A millisecond is over: streams in deficit may send a little."""
         self._pacer = None
         if self._state.scheduler is not None:
             self._state.scheduler.pace()
@@ -177,14 +177,14 @@ class Output:
         if transport.is_closing() or self._ending:
             return
         self._ending = True
-        if self.heard_end or not transport.can_write_eof():
+        if self.peer_ended or not transport.can_write_eof():
             transport.close()
         else:
             end_half(transport)
             self._input.resume(transport)
 
     def _watch(self, unsent: int) -> None:
-        """All that waits now must have left after ``write_stall_s``, or as much of it as ``write_min_rate`` allows."""
+        """Check after ``write_stall_s`` that all that waits now has left, or as much as ``write_min_rate`` requires."""
         limits = self._state.engine.limits
         enough = self._written - unsent + max(1, min(unsent, int(limits.write_min_rate * limits.write_stall_s)))
         self._stall = self._state.loop.call_later(limits.write_stall_s, self._check_stall, enough)

@@ -1,4 +1,4 @@
-"""Define what a driver reports to its owner: the handlers of the connection, and the server or client behind them."""
+"""Define the events that a driver reports to its owner: the handlers of the connection, and its server or client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["NOBODY", "Owner"]
 
 
 class Owner:
-    """The owner of a connection. Every method does nothing unless a subclass replaces it."""
+    """The owner of a connection. Every method is a no-op unless a subclass replaces it."""
 
     def established(self, event: Established) -> None:
         """The connection may be used, or is to be decided."""
@@ -31,10 +31,10 @@ class Owner:
         """The peer opened a session of bytes."""
 
     def canceled(self, stream: int) -> None:
-        """The peer canceled, or lost, a request of its own."""
+        """The peer canceled, or lost, one of its requests."""
 
     def failed(self, sender: Sender, error: Exception) -> None:
-        """An item that a producer has produced cannot be sent."""
+        """An item of a producer cannot be sent."""
 
     def begin(self) -> None:
         """The events of a pass are dispatched, after ``driver.requested`` was set: begin the handlers."""
@@ -49,7 +49,7 @@ class Owner:
         """The peer pushed metadata."""
 
     def extended(self, event: Extended) -> None:
-        """A frame of an extension came."""
+        """A frame of an extension arrived."""
 
     def suspended(self, event: Suspended) -> None:
         """The transport is gone; the session continues."""

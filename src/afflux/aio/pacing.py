@@ -32,8 +32,8 @@ class Cancels:
         self._output.flush_soon()
 
     def pause(self, requests: int) -> float:
-        """Seconds to wait before one more stream is opened, so that the peer accepts it when all open streams, of which
-        ``requests`` are requests, are canceled."""
+        """Return the seconds to wait before one more stream is opened, so that the peer would accept the cancels of all
+        open streams, of which ``requests`` are requests."""
         bucket = self._bucket
         if bucket is None:
             return 0.0

@@ -1,4 +1,4 @@
-"""The other side of a connection, as the application sees it: the five verbs. No bytes live here."""
+"""The peer of a connection, as the application uses it: the five verbs and the state of the connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from afflux.aio.channel import Channel
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT, ItemStream
 from afflux.aio.keeper import Keeper
-from afflux.aio.opening import give_up, new_inbound, new_items
+from afflux.aio.opening import cancel_stream, new_inbound, new_items
 from afflux.aio.sender import Source
 from afflux.aio.serving import Serving
 from afflux.aio.session import Session
@@ -36,7 +36,7 @@ _current: ContextVar[Peer] = ContextVar("afflux_peer")
 
 
 def current_peer() -> Peer:
-    """The peer whose request the running handler answers: a handler may call it back.
+    """Return the peer whose request the running handler answers: a handler may send requests to it.
 
     Raises:
         LookupError: called outside of a handler.
@@ -45,12 +45,12 @@ def current_peer() -> Peer:
 
 
 class Peer:
-    """One connection, seen from this side; ``async with`` closes it. ``connect`` and ``serve`` make it.
+    """One connection, seen from this side; ``async with`` closes it. ``connect`` and ``serve`` create it.
 
-    ``metadata=`` of a verb is bytes, which go as they are, or entries of composite metadata: one, such as
+    ``metadata=`` of a verb is bytes, which are sent unchanged, or entries of composite metadata: one, such as
     ``afflux.Bearer("…")``, or a list, in which (MIME type, bytes) are entries too. With ``route=`` or ``cursor=`` it is
-    composite in any case: the route first, then the cursor, then the entries; bytes are an octet-stream among them.
-    Where ``metadata_mime`` of ``connect`` is another type, one entry of that type goes without a header.
+    always composite: the route first, then the cursor, then the entries; bytes become an entry of type octet-stream.
+    Where ``metadata_mime`` of ``connect`` is another type, one entry of that type is sent without a header.
     """
 
     def __init__(self, driver: Driver, serving: Serving, protocol: ProtocolEntry, uri: str) -> None:
@@ -58,25 +58,25 @@ class Peer:
         self._serving = serving
         self._protocol = protocol
         self.uri = uri
-        "The address that was connected to; at a server the one that it listens on."
+        "The address that was connected to; at a server the address that it listens on."
         self.setup: Any = None
-        "What a client asked for when it connected (the SETUP frame), at a server; None at a client."
+        "At a server, the SETUP frame of the client; None at a client."
         self.host = ""
-        "Where a client connected from, at a server."
+        "At a server, the host that the client connected from."
         self.principal: Any = None
-        "Who the client is, at a server with ``afflux.auth.at_setup``: what the check returned; else None."
+        "At a server with ``afflux.auth.at_setup``, the client's identity as the check returned it; else None."
         self.counted = True
         "At a server: it counts as a connection of its host."
         self.keeper: Keeper | None = None
-        "What brings a client's connection back; None when nothing does."
+        "Restores a client's connection; None without ``resume`` and ``reconnect``."
         self.unfinished: tuple[Unfinished, ...] = ()
-        "What a former process had asked for and not brought to its end, at a client with ``store``; by stream id."
+        "At a client with ``store``, the streams that a former process opened and did not finish; by stream id."
         self.store: Store | None = None
-        "The file that the session is kept in, at a client; it is closed with the connection."
+        "At a client, the file that the session is stored in; it is closed with the connection."
         serving.slots.context.run(_current.set, self)
 
     def renewed(self, driver: Driver, serving: Serving) -> None:
-        """The keeper has made a new connection."""
+        """The keeper has opened a new connection."""
         self._driver = driver
         self._serving = serving
         serving.slots.context.run(_current.set, self)
@@ -91,9 +91,9 @@ class Peer:
         route: str | None = None,
         cursor: Cursor | None = None,
     ) -> Payload:
-        """Ask for one answer. An answer without an item comes as an empty payload.
+        """Request one answer. An answer without an item is returned as an empty payload.
 
-        As many requests are under way at once as ``limits.streams`` says; more wait their turn.
+        Up to ``limits.streams`` requests are in flight concurrently; further ones wait in order.
         Cancelling the wait cancels the request at the peer.
 
         Raises:
@@ -126,7 +126,7 @@ class Peer:
         route: str | None = None,
         cursor: Cursor | None = None,
     ) -> None:
-        """Send without an answer. Returns when it is queued, which waits for the transport's room."""
+        """Send without an answer. Returns when the request is queued, which waits for room in the transport."""
         payload = payload_for(self._driver.engine, data, metadata, route, cursor)
         self._protocol.check("fire")
         driver = await self._driver.writable(len(payload))
@@ -149,12 +149,12 @@ class Peer:
         cursor: Cursor | None = None,
         credit: Kept = DEFAULT_CREDIT,
     ) -> ItemStream:
-        """Ask for many items; nothing is sent before the first use.
+        """Request a stream of items; nothing is sent before the first use.
 
         Args:
-            credit: how many items may be under way or wait here; 0 means that ``request(n)`` grants by hand, "auto"
-                that it follows the round trip and the consumer. Fewer are granted when items are large: all that waits
-                has to fit a quarter of ``connection_bytes``.
+            credit: how many items may be in flight or unconsumed here; 0 means that ``request(n)`` grants by hand,
+                "auto" that the window follows the round trip and the consumer. Fewer are granted when items are
+                large: unconsumed items have to fit a quarter of ``connection_bytes``.
         """
         payload = payload_for(self._driver.engine, data, metadata, route, cursor)
         return new_items(self._driver, self._protocol, "stream", payload, credit)
@@ -177,20 +177,20 @@ class Peer:
         payload = payload_for(self._driver.engine, publisher, metadata, route, cursor)
         return new_items(self._driver, self._protocol, self._protocol.subscribes, payload, credit)
 
-    subscription = subscribe  # what ReactiveSocket calls it
+    subscription = subscribe  # ReactiveSocket's name for it
 
     async def session(self, data: bytes | str = b"", *, finish: bool = False, acknowledge: bool = True) -> Session:
-        """Open a session of bytes, in a protocol that has them (``jmux``): ``async with await peer.session() as one``.
+        """Open a session of bytes, in a protocol that has them (``jmux``): ``async with await peer.session() as s``.
 
         Args:
             data: the first bytes.
-            finish: they are all.
-            acknowledge: tell a server that asks for it that the response was processed, when it was read to its end;
-                False: ``Session.acknowledge`` does.
+            finish: whether they are also the last.
+            acknowledge: acknowledge the response when it was read to its end, if the server asks for that;
+                False: call ``Session.acknowledge`` instead.
 
         Raises:
             Unsupported: the protocol has no sessions.
-            LimitExceeded: as many are under way as may be; nothing was sent.
+            LimitExceeded: as many are in flight as the limits allow; nothing was sent.
             ConnectionClosed: there is no connection; nothing was sent.
         """
         self._protocol.require("session")
@@ -213,20 +213,20 @@ class Peer:
     ) -> Channel:
         """Send the items of ``source`` and receive items, at the same time. Use it with ``async with``.
 
-        The request goes out with the first item of ``source``; it alone gets ``metadata``, ``route`` and
-        ``cursor``. A source without items ends at once, and nothing is sent. What the source raises is raised to
-        whoever takes the items, and the peer gets an error.
+        The first item of ``source`` is sent with the request; it alone gets ``metadata``, ``route`` and ``cursor``. A
+        source without items ends the channel immediately, and nothing is sent. An exception of the source is raised to
+        the consumer of the items, and the peer receives an error.
         """
         inbound = new_inbound(self._driver, self._protocol, "channel", credit)
         first = (metadata, route, cursor)
-        return Channel(inbound, source, first, lambda: give_up(inbound))
+        return Channel(inbound, source, first, lambda: cancel_stream(inbound))
 
     # -- the connection -------------------------------------------------------------------------------------
 
     @property
     def certificate(self) -> dict[str, Any] | None:
-        """The other side's certificate as ``ssl.SSLSocket.getpeercert`` gives it, verified; None where it showed none,
-        or while there is no connection."""
+        """The peer's verified certificate, in the form of ``ssl.SSLSocket.getpeercert``; None where it showed none, or
+        while there is no connection."""
         transport = self._driver.state.transport
         return None if transport is None else transport.get_extra_info("peercert")
 
@@ -237,41 +237,41 @@ class Peer:
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is over. One that is made anew is closed until it is there again."""
+        """Whether the connection is over. With ``reconnect``, it is closed until the next connection is open."""
         return self._driver.state.over
 
     @property
     def suspended(self) -> bool:
-        """Whether the session waits for a transport; the verbs work, and what they queue goes when it is there."""
+        """Whether the session waits for a transport; the verbs work, and queued requests are sent once there is one."""
         return self._driver.state.away
 
     def cut(self) -> None:
-        """Lose the transport without a word, as when somebody pulls the plug: to try what survives that."""
+        """Abort the transport without notifying the peer, as a lost network would: for tests of resumption."""
         if (transport := self._driver.state.transport) is not None:
             transport.abort()
 
     def streams(self) -> list[StreamStatus]:
-        """The live streams of both sides: state, credit, and the reason why each stands still. Requests that wait for a
-        lease have the number 0."""
+        """List the live streams of both sides: state, credit, and the reason why each is stopped. Requests that wait
+        for a lease have the number 0."""
         return statuses(self._driver, self._serving)
 
     @property
     def lease(self) -> Lease | None:
-        """What is left of the lease that this side sends requests under; None without leases."""
+        """The remaining part of the lease that this side sends requests under; None without leases."""
         leases = self._driver.engine.leases
         return None if leases is None else _lease(*leases.lease(self._driver.state.now()))
 
     @property
     def granted(self) -> Lease | None:
-        """What is left of the lease that this side has granted; None without leases."""
+        """The remaining part of the lease that this side has granted; None without leases."""
         leases = self._driver.engine.leases
         return None if leases is None else _lease(*leases.granted(self._driver.state.now()))
 
     def grant(self, requests: int, ttl: float, *, metadata: bytes = b"") -> None:
-        """Grant a lease by hand: ``requests`` within ``ttl`` seconds. It replaces what was granted before.
+        """Grant a lease by hand: ``requests`` within ``ttl`` seconds. It replaces the previous one.
 
         Raises:
-            ValueError: more than a lease can say.
+            ValueError: a number is too large for a lease.
             LocalProtocolError: leases were not agreed on.
             ConnectionClosed: there is no connection.
         """
@@ -285,10 +285,10 @@ class Peer:
         self._driver.output.flush_soon()
 
     async def extend(self, type: int, body: bytes = b"", *, stream: int = 0, ignore: bool = True) -> None:
-        """Send a frame of an extension (EXT). A peer that does not know it skips it, or breaks off unless ``ignore``.
+        """Send a frame of an extension (EXT). A peer without the extension skips it, or closes unless ``ignore``.
 
         Raises:
-            LocalProtocolError, LimitExceeded: it cannot be written.
+            LocalProtocolError, LimitExceeded: the frame cannot be written.
             ConnectionClosed: there is no connection.
         """
         self._protocol.require("extensions")
@@ -300,21 +300,21 @@ class Peer:
 
     @property
     def error(self) -> Error | None:
-        """Why the connection ended, when it did not end in order."""
+        """Why the connection ended; None for an orderly end."""
         return self._driver.state.error
 
     async def wait_closed(self) -> None:
-        """Wait until the connection is over, and everything that it had started has ended."""
+        """Wait until the connection is over, and all its tasks have ended."""
         await asyncio.shield(self._driver.closed)
         await asyncio.shield(self._driver.finished)
 
     async def close(self, *, drain: bool | float = False, reason: str = "") -> None:
-        """Close, and wait for it.
+        """Close, and wait until the connection is over.
 
         Args:
-            drain: let the live streams end first, and take no new ones: True waits as long as it takes, a number
-                at most so many seconds.
-            reason: words for the peer.
+            drain: let the live streams end first, and accept no new ones: True waits without a bound, a number waits
+                at most that many seconds.
+            reason: a text for the peer.
         """
         keeper = self.keeper
         if keeper is not None:
@@ -355,7 +355,7 @@ class Peer:
 
 
 async def _within(future: asyncio.Future[None], seconds: float | None) -> bool:
-    """Whether the future is done within the time."""
+    """Wait for the future; return whether it is done within the time."""
     with suppress(TimeoutError):
         await asyncio.wait_for(asyncio.shield(future), seconds)
         return True

@@ -1,4 +1,4 @@
-"""Several connections to one address: a request goes to one that has room, and again only when that is safe."""
+"""Distribute requests over several connections to one address, and repeat a request only when that is safe."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _RETRY = Backoff(first=0.05, most=1.0, tries=3)
 
 
 class Pool:
-    """Connections to one address, made when they are needed. ``async with`` closes them.
+    """Connections to one address, opened on demand. ``async with`` closes them.
 
-    A request that fails is sent again only when the error says that nothing of it can have been processed
-    (``may_have_been_processed`` is False): each request is processed at most once, whatever is lost.
+    A request that fails is sent again only when the error reports that the request cannot have been processed
+    (``may_have_been_processed`` is False): each request is processed at most once.
 
     Args:
         uri: the address.
-        most: connections at a time.
-        retry: how often to try again, and how long to wait before; 3 tries if None.
-        options: what ``afflux.connect`` takes.
+        most: maximum number of connections.
+        retry: number of tries, and the waits between them; 3 tries if None.
+        options: arguments of ``afflux.connect``.
     """
 
     def __init__(self, uri: str, *, most: int = 4, retry: Backoff | None = None, **options: Any) -> None:
         if most < 1:
             raise ValueError(f"a pool has 1 connection or more, not {most}")
         self.uri = uri
-        "Whom it is connected to."
+        "The address of the connections."
         self._most = most
         self._retry = retry or _RETRY
         self._options = options
@@ -47,15 +47,15 @@ class Pool:
 
     @property
     def connections(self) -> tuple[Peer, ...]:
-        """Those that are open now."""
+        """The open connections."""
         self._peers = [peer for peer in self._peers if not peer.closed]
         return tuple(self._peers)
 
     async def request(self, data: PayloadLike = b"", **call: Any) -> Payload:
-        """As ``Peer.request``.
+        """Send a request, as ``Peer.request`` does.
 
         Raises:
-            Error: that of the last try; ``may_have_been_processed`` tells whether it may be sent once more.
+            Error: that of the last try; ``may_have_been_processed`` reports whether the request may be sent once more.
         """
         waits = self._retry.waits(self._random)
         while True:
@@ -92,8 +92,8 @@ class Pool:
                 del self._load[peer]
 
     async def _pick(self) -> Peer:
-        """The connection with the fewest requests, this one counted from now on; another one, when all of them have as
-        many as they may have."""
+        """Pick the connection with the fewest requests and count one more on it. Opens another connection when all are
+        full."""
         async with self._turn:
             if self._over:
                 raise ConnectionClosed.unsent("the pool is closed")

@@ -1,4 +1,4 @@
-"""Serve the streams and channels of a peer: one task for each handler, in slots of their own."""
+"""Serve the streams and channels of a peer: one task for each handler, with slots separate from those of requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Producers:
         self.queue = WaitingQueue(slots)
 
     def add(self, event: Opened, sent: int) -> None:
-        """Let a stream or channel wait for a slot; a former process has sent ``sent`` items of its answer."""
+        """Queue a stream or channel for a slot; a former process has sent ``sent`` items of its answer."""
         self.queue.extend([(event.verb, event.stream, self._halves(event, sent))])
 
     def begin(self) -> None:
@@ -58,7 +58,7 @@ class Producers:
         slots.begin(verb, stream, driver.tasks.spawn(self._produce(asked), slots.context.copy(), stream), asked)
 
     async def _produce(self, asked: Producing) -> None:
-        """Run one producer to its end, and close it whatever happens."""
+        """Run one producer to its end, and close its source in any case."""
         event, sender, items, sent = asked.event, asked.sender, asked.items, asked.sent
         source: Any = None
         try:
@@ -84,8 +84,8 @@ class Producers:
     # -- the halves of a stream ---------------------------------------------------------------------------------
 
     def _halves(self, event: Opened, sent: int) -> Producing:
-        """Create the halves of a stream or channel before its handler begins: what the peer sends meanwhile goes to
-        them."""
+        """Create the halves of a stream or channel before its handler begins, to receive the peer's frames until
+        then."""
         driver, stream = self._slots.driver, event.stream
         sender = driver.streams.senders[stream] = Sender(driver, stream)
         items = None
@@ -104,7 +104,8 @@ class Producers:
         return Producing(event, sender, items, sent)
 
     def _first_grant(self, inbound: Inbound, stream: int) -> Callable[[int], None]:
-        """The window opens when the handler first asks for an item; the first item is part of it (RSocket D-8)."""
+        """Return a function that opens the window when the handler requests its first item, which is part of it
+        (RSocket D-8)."""
         driver = self._slots.driver
 
         def grant(n: int) -> None:

@@ -1,9 +1,9 @@
 """Move bytes and timeouts between an engine and its asyncio transport: asyncio's protocol object of one connection.
 
-1. Input goes to ``Input``, output comes from ``Output``; what the engine reports goes to the driver.
-2. A session that can be resumed outlives its transport: ``detach`` and ``part`` let one go, ``connection_made`` and
-   ``adopt`` bring the next.
-3. A connection that has ended gets ``flush_s`` for its last words.
+1. Input goes to ``Input``, output comes from ``Output``; the engine's events go to the driver.
+2. A session that can be resumed outlives its transport: ``detach`` and ``part`` release the old one,
+   ``connection_made`` and ``adopt`` attach the next.
+3. A connection that has ended has ``flush_s`` to send its last frames.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Pump"]
 
 
 class Pump(Receiver):
-    """One engine on one transport."""
+    """One engine on one transport, as an asyncio protocol."""
 
     # Slots: a dictionary for each of 10,000 connections takes 16 MiB (docs/how-to/many.md).
     __slots__ = ("_expects", "_linger", "_view", "answers", "input", "memory", "output", "state", "timer")
@@ -39,7 +39,7 @@ class Pump(Receiver):
         self.output = Output(state, self.input, self.memory, self.timer)
         self._expects = expects
         self.answers = False
-        "This side is a server: it reports to a peer of another protocol why it is refused."
+        "This side is a server: it reports to a peer of another protocol the reason of the refusal."
         self._linger: asyncio.TimerHandle | None = None
 
     @property
@@ -50,7 +50,7 @@ class Pump(Receiver):
     # -- asyncio.BufferedProtocol -------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport, and write what is queued."""
+        """Attach the transport, and write what is queued."""
         state = self.state
         state.transport = cast("asyncio.Transport", transport)
         if state.over:
@@ -65,7 +65,7 @@ class Pump(Receiver):
         self.output.flush()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Run one pass over a read, without a copy of it where that is possible."""
+        """Run one pass over a read, without copying it where possible."""
         input = self.input
         if self.state.over:
             input.discard(nbytes)
@@ -76,14 +76,14 @@ class Pump(Receiver):
             super().buffer_updated(nbytes)
 
     def data_received(self, data: bytes) -> None:
-        """Run one pass over the input, or more."""
+        """Run one or more passes over the input."""
         if self.state.over:
             self.input.discard(len(data))
             return
         if self._expects is not None:
             expects, self._expects = self._expects, None
-            if strange := foreign(data):
-                self._refuse_foreign(data, f"the peer speaks {strange}, not {expects}")
+            if other := foreign(data):
+                self._refuse_foreign(data, f"the peer speaks {other}, not {expects}")
                 return
         self.input.receive(data)
 
@@ -93,9 +93,9 @@ class Pump(Receiver):
         self.memory.report()
 
     def eof_received(self) -> bool:
-        """The peer has ended its half: that is the end of the connection (SL-03), unless its engine has more to say."""
+        """The peer has ended its half, which ends the connection (SL-03), unless its engine has more to send."""
         state = self.state
-        self.output.heard_end = True
+        self.output.peer_ended = True
         if state.left:
             return False
         state.run(state.engine.receive_eof, state.now())
@@ -103,7 +103,7 @@ class Pump(Receiver):
         return transport is not None and not state.engine.closed and transport.can_write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is gone. A transport that knows the reason passes an afflux error."""
+        """The transport is gone. A transport that can name the reason passes an afflux error."""
         state = self.state
         if state.left:  # it was aborted before it had this transport
             return
@@ -114,7 +114,7 @@ class Pump(Receiver):
             state.run(state.engine.receive_eof, state.now())
         if state.away:
             return
-        if not state.engine.closed:  # that was the peer's half; this one is gone as well
+        if not state.engine.closed:  # the call above ended the peer's half; this half is gone as well
             state.run(state.engine.receive_eof, state.now())
         state.lost = True
         state.driver.end(None)
@@ -123,7 +123,7 @@ class Pump(Receiver):
         state.driver.parted()
 
     def pause_writing(self) -> None:
-        """The transport has buffered enough: requests wait."""
+        """The transport has buffered enough: requests wait from now on."""
         self.output.blocked = True
         if not self.state.left:
             self.state.driver.calls.batch_budget = 0
@@ -137,13 +137,13 @@ class Pump(Receiver):
     # -- another transport ----------------------------------------------------------------------------------
 
     def detach(self) -> None:
-        """The transport is over and the session is not: write the last words, and let the transport go."""
+        """The transport is over, the session continues: write the last frames, and release the transport."""
         if (transport := self.state.transport) is not None:
             self.output.write_rest(transport)
         self.part()
 
     def part(self) -> None:
-        """Let the transport go without another word."""
+        """Release the transport without sending anything more."""
         state = self.state
         transport, _ = self.release()
         state.away = True
@@ -153,14 +153,14 @@ class Pump(Receiver):
             state.loop.call_later(state.engine.limits.flush_s, transport.abort)
 
     def release(self) -> tuple[asyncio.Transport | None, bytes]:
-        """Give away the transport, and what was read from it and waits for a pass."""
+        """Release the transport. Returns it, and bytes that were read from it and wait for a pass."""
         transport, self.state.transport = self.state.transport, None
         self.stop_timers()
         self.output.reset()
         return transport, self.input.reset()
 
     def adopt(self, transport: asyncio.Transport, rest: bytes) -> None:
-        """Continue with a transport that another pump has released; ``rest`` was read from it already."""
+        """Continue on a transport that another pump has released; ``rest`` was read from it already."""
         transport.set_protocol(self)
         if not transport.is_reading():
             transport.resume_reading()
@@ -169,7 +169,7 @@ class Pump(Receiver):
             self.data_received(rest)
 
     def linger(self) -> None:
-        """The connection has ended: give its last words ``flush_s``."""
+        """The connection has ended: allow ``flush_s`` for its last frames."""
         state = self.state
         if state.transport is None:
             state.lost, state.away = True, False

@@ -1,12 +1,12 @@
-"""Serve the requests and fires of a peer.
+"""Serve the requests and fires of a peer: run many handlers in one task, within the room for their answers.
 
-1. The read loop never waits for a handler. All requests of one pass are run by one task, one after the other, as long
-   as they do not suspend; the first that does keeps that task for itself, and each of the others gets its own. An
-   answer that needs no waiting costs no task, and ``asyncio.current_task()``, ``asyncio.timeout`` and context
-   variables are what a handler expects.
-2. A request's handler begins when there is room to send, and only as many run as their answers are expected to fit
-   into ``connection_bytes`` (answers.py). An answer without room waits, and keeps its handler's slot.
-3. An exception of a handler goes to the peer: an ``afflux.Error`` as it is, anything else as a generic text, with the
+1. Reading never waits for a handler. One task runs all requests of one pass, one after the other, as long as they do
+   not suspend; the first that suspends retains that task, and each of the others gets its own. An answer that is
+   returned without waiting costs no task, and ``asyncio.current_task()``, ``asyncio.timeout`` and context variables
+   behave as in any task.
+2. A request's handler begins when there is room to send, and the number of handlers at work is bounded by what fits
+   into ``connection_bytes`` (answers.py). An answer without room waits, and retains its handler's slot.
+3. An exception of a handler is sent to the peer: an ``afflux.Error`` unchanged, any other as a generic text, with the
    traceback in the log.
 """
 
@@ -20,7 +20,7 @@ from inspect import isawaitable
 from types import CoroutineType, coroutine
 from typing import Any, cast
 
-from afflux.aio.answers import HELD, AnswerSizes
+from afflux.aio.answers import MAX_BUFFERED, AnswerSizes
 from afflux.aio.producers import STOPS
 from afflux.aio.slots import Slots, Waiting, WaitingQueue
 from afflux.core.errors import Canceled
@@ -29,10 +29,10 @@ from afflux.core.payload import Payload
 __all__ = ["Requests", "awaited"]
 
 _BLOCKED_S = 0.1
-"Handlers of one turn that take longer than this get a line in the log (SL-07)."
+"Handlers of one turn that take longer than this are logged (SL-07)."
 
 _FEW = 32
-"Answers that are not worth a write of their own."
+"Number of answers below which a separate write is not worthwhile."
 
 _TRIAL_S = 0.02
 "Seconds that requests wait because of the expected size of answers, before twice as many handlers may run."
@@ -51,21 +51,21 @@ class Requests:
         self._answers = AnswerSizes()
         self.queue = WaitingQueue(slots)
         self._fires: deque[Waiting] | tuple[()] = ()
-        "Fires that have been set aside: they do not wait for what other requests wait for."
+        "Fires that have been set aside: the reasons for which requests wait do not apply to them."
         self._fires_queued = 0
         "Fires that are still in the queue."
         self._held = False
-        "No handler may begin, those of fires apart."
+        "No handler may begin, except those of fires."
         self._working = False
-        "A task runs the requests that wait."
+        "A task runs the waiting requests."
         self._trial: asyncio.TimerHandle | None = None
 
     def add(self, more: Iterable[Waiting]) -> None:
-        """Let requests wait. Handlers begin when the pass is over: a request that it cancels again costs nothing."""
+        """Queue requests. Handlers begin after the pass: a request that the same pass cancels costs nothing."""
         self.queue.extend(more)
 
     def add_fire(self, stream: int, payload: Payload) -> None:
-        """Let a fire wait."""
+        """Queue a fire."""
         if self._held:
             self._fires = self._fires or deque()
             self._fires.append(("fire", stream, payload))
@@ -79,17 +79,17 @@ class Requests:
         return {one[1] for one in (*self.queue.items, *self._fires)}
 
     def begin(self) -> None:
-        """Run requests that wait, unless no handler may begin."""
+        """Run waiting requests, unless no handler may begin."""
         if not self._working and ((self.queue.items and not self._held) or self._may_fire()):
             self._working = True
             self._slots.driver.tasks.spawn(self._work())
 
     def release(self) -> None:
-        """Something has changed that handlers may have waited for."""
+        """A condition that handlers wait for may have changed."""
         self._held = False
 
     async def fired(self) -> None:
-        """Wait until all fires that came have been handled: the peer cannot repeat them."""
+        """Wait until all received fires have been handled: the peer cannot repeat them."""
         while self._fires or self._fires_queued or self._slots.firing:
             tasks = [task for verb, task, _ in self._slots.running.values() if verb == "fire"]
             if tasks:
@@ -97,7 +97,7 @@ class Requests:
             await asyncio.sleep(0)
 
     def end(self) -> None:
-        """The connection is over: no request begins any more. Fires do."""
+        """The connection is over: no further request begins. Fires do."""
         self.queue.stop()
         if self._trial is not None:
             self._trial.cancel()
@@ -108,7 +108,7 @@ class Requests:
             self.release()
 
     def stop(self) -> None:
-        """Begin none of the requests and fires that wait."""
+        """Drop the waiting requests and fires."""
         self.queue.clear()
         if self._fires:
             self._fires.clear()
@@ -120,14 +120,14 @@ class Requests:
         return bool(self._fires) and self._slots.firing < self._slots.driver.engine.limits.streams
 
     def _answerable(self) -> int:
-        """How many handlers may begin by the expected size of their answers."""
+        """Return how many handlers may begin by the expected size of their answers."""
         limits, asking = self._slots.driver.engine.limits, self._slots.asking
         if not asking:
             return limits.streams
         return self._answers.most(limits.connection_bytes - limits.outbound_high_bytes) - asking
 
     def _set_fires_aside(self) -> None:
-        """The queue does not move: take the fires out."""
+        """The queue is blocked: move the fires out of it."""
         self._held = True
         if not self._fires_queued:
             return
@@ -137,7 +137,7 @@ class Requests:
         self._fires_queued = 0
 
     def _hold_back(self) -> None:
-        """No handler may begin now, until one returns, there is room to send, or time passes: each of these calls
+        """No handler may begin now. The next return of a handler, room to send, or the timer calls
         ``Serving.on_free_slot``."""
         slots = self._slots
         driver = slots.driver
@@ -157,7 +157,8 @@ class Requests:
         self._slots.serving.on_free_slot()
 
     def _passed_over(self, one: Waiting) -> bool:
-        """Whether a request from the queue does not begin now: it was canceled, or is a fire too many."""
+        """Return whether a request from the queue does not begin now: it was canceled, or all slots of fires are
+        used."""
         if one[0] != "fire":
             return self._slots.was_canceled(one)
         self._fires_queued -= 1
@@ -170,7 +171,7 @@ class Requests:
     # -- a pass -------------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        """Run requests that wait until one of them suspends. Answers go together: one call of the engine for many."""
+        """Run waiting requests until one of them suspends. Answers are sent together, with one call of the engine."""
         slots, queue, driver = self._slots, self.queue.items, self._slots.driver
         verbs, copy, me = slots.verbs, slots.context.copy, cast("asyncio.Task[Any]", asyncio.current_task())
         streams, answers = list[int](), list[Payload]()
@@ -209,13 +210,12 @@ class Requests:
                 return
             left = begins if me.cancelling() else left  # a handler has canceled this task: another one continues
         self._end_pass(begins, read, made, streams, answers, start)
-        # Answers may take no room: they have left, or wait for the peer, which is another budget (Jmux).
+        # Answers may use no room here: they are sent, or wait for the peer, which has another budget (Jmux).
         self._continue(stuck=begins < left and not (made >= room and slots.room > 0))
 
     def _answer_half(self, streams: list[int], answers: list[Payload]) -> tuple[list[int], list[Payload], int]:
         """Send the first half of the answers: the client works on it while the second half is produced; otherwise the
-        two would work in turn. 64 B with 256 at once: 217 → 326 k/s, with 64 at once 165 → 266 k/s, for 8 % more CPU.
-        """
+        two would alternate. 64 B, 256 concurrent: 217 → 326 k/s, 64 concurrent: 165 → 266 k/s, for 8 % more CPU."""
         driver = self._slots.driver
         driver.engine.answer(streams, answers)
         driver.output.flush_early()
@@ -224,7 +224,7 @@ class Requests:
     def _failed(
         self, stream: int, error: BaseException, streams: list[int], answers: list[Payload]
     ) -> tuple[list[int], list[Payload]]:
-        """A handler raised before it suspended. Answers of others go first."""
+        """A handler raised before it suspended. Send the answers of others first."""
         engine = self._slots.driver.engine
         if streams:
             engine.answer(streams, answers)
@@ -238,7 +238,7 @@ class Requests:
     def _suspended(
         self, verb: str, stream: int, begins: int, read: int, streams: list[int], answers: list[Payload]
     ) -> None:
-        """A handler has suspended, and keeps the current task: the others get tasks of their own."""
+        """A handler has suspended, and retains the current task: the others get tasks of their own."""
         driver = self._slots.driver
         if streams:
             driver.engine.answer(streams, answers)
@@ -272,7 +272,7 @@ class Requests:
             self._slots.serving.begin()
 
     def _spread(self) -> None:
-        """Give the requests that wait tasks of their own: the task that runs them is taken."""
+        """Start tasks for the waiting requests: the task that runs them is now taken."""
         self._working = False
         slots, queue = self._slots, self.queue.items
         if not (queue or self._fires):
@@ -299,7 +299,7 @@ class Requests:
     # -- one handler --------------------------------------------------------------------------------------------
 
     async def _finish(self, verb: str, stream: int, payload: Any, work: Any = None) -> None:
-        """Run a handler to its end; ``work`` is what is left of one that has suspended."""
+        """Run a handler to its end; ``work`` is the rest of one that has suspended."""
         slots, size = self._slots, 0
         try:
             answer = slots.verbs[verb](payload) if work is None else await work
@@ -323,10 +323,10 @@ class Requests:
         """Wait for room with an answer of ``size`` bytes.
 
         Raises:
-            Canceled: the answers that wait exceed their limit. The request has been processed.
+            Canceled: the waiting answers exceed their limit. The request has been processed.
         """
         driver = self._slots.driver
-        memory, most = driver.pump.memory, HELD * driver.engine.limits.connection_bytes
+        memory, most = driver.pump.memory, MAX_BUFFERED * driver.engine.limits.connection_bytes
         if memory.unsent_answers and memory.unsent_answers + size > most:
             text = f"buffer-full: the answers that wait on this connection may take {most} bytes"
             raise Canceled(text, rule="connection_bytes")
@@ -353,20 +353,20 @@ class Requests:
 
 
 async def awaited(value: Any) -> Any:
-    """A coroutine for what a handler returned, awaitable or not."""
+    """Return the result of a handler, awaiting it if necessary."""
     return await value if isawaitable(value) else value
 
 
 def _size(answer: Any) -> int:
-    """The bytes of an answer."""
+    """Return the bytes of an answer."""
     return len(answer) if isinstance(answer, Payload | bytes | str) else 0
 
 
 def _start(method: Callable[[Any], Any], payload: Any) -> tuple[Coroutine[Any, Any, Any], Any]:
-    """Run a handler until it suspends. Returns what is left of it, and what it waits for.
+    """Run a handler until it suspends. Returns the rest of it, and the object that it waits for.
 
     Raises:
-        StopIteration: it has returned, and this contains its answer.
+        StopIteration: the handler has returned; the exception has its answer.
     """
     try:
         work = method(payload)

@@ -1,8 +1,8 @@
 """Let producers and requests wait for room to send, in order of arrival, and share the room of each turn.
 
-1. Producers that were woken produce something, and the flush that follows wakes the next ones.
-2. Room that a producer has claimed in a turn and not used yet is promised: others do not get it.
-3. Large payloads wait for each other: each may exceed the room, and only one does.
+1. A woken producer produces items, and the flush that follows wakes the next ones.
+2. Room that a producer has claimed in a turn and not used yet is promised: other producers do not get it.
+3. Large payloads wait for each other: each of them may exceed the room, but only one at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BATCH = 64
 
 
 class Room:
-    """The room to send of one connection, and what waits for it."""
+    """The room to send of one connection, and the producers, requests and handlers that wait for it."""
 
     __slots__ = (
         "_at_once",
@@ -88,7 +88,7 @@ class Room:
             self._writable = self._writable or OrderedDict()
             await wait_in(self._writable, output.flush_soon, first=first)
             output.flush_soon()  # wakes the next ones after this turn, even if this one queues nothing
-            first = True  # one that was woken stays first
+            first = True  # a woken waiter stays first
         state.check()
 
     def delays(self, sender: Sender | None) -> bool:
@@ -108,8 +108,8 @@ class Room:
             state.scheduler.crowd(len(self.waiting_for_room))
 
     def on_writable(self, unsent: int) -> bool:
-        """After a write: wake what waits for room, once there is plenty, and as many as it is enough for. Returns
-        whether handlers may begin again."""
+        """After a write: wake waiters once there is plenty of room, and as many as fit. Returns whether handlers may
+        begin again."""
         writable, (engine, scheduler) = self._writable, (self._state.engine, self._state.scheduler)
         may_begin = False
         if not (self.waiting_for_room or self.waiting_for_large_slot or writable or self.handlers_wait):

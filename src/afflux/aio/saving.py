@@ -1,6 +1,6 @@
-"""Keep the file of a session in step with its connection: what was not written down must not be seen.
+"""Write the session of a connection to its file before its effects become visible.
 
-How a session gets into its file and out of it belongs to ``afflux.resume``.
+``afflux.resume`` defines the file; this module decides when it is written.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Saving:
         self.record = record
 
     def before(self, events: Iterable[Event]) -> bool:
-        """Before events are dispatched: write down those that the file must contain first. False when that fails."""
+        """Before events are dispatched: write those that the file must contain first. Returns False when that fails."""
         return not self.record.observe(events) or self.durable()
 
     def durable(self) -> bool:
-        """Before bytes are written or handlers begin: write down the session. False when that fails: then the
-        connection is over."""
+        """Before bytes are written or handlers begin: write the session. Returns False when that fails: the connection
+        is then over."""
         try:
             self.record.save()
         except StoreError as error:
@@ -43,7 +43,7 @@ class Saving:
         return True
 
     def save_changes(self) -> None:
-        """At the end of a turn: write down what the application has done."""
+        """At the end of a turn: write the changes that the application made."""
         if self.record.dirty:
             self.durable()
 
@@ -61,5 +61,5 @@ class Saving:
 
     def _failed(self, error: Error) -> None:
         state = self._state
-        state.log_failure(f"afflux: a session can not be kept: {error}")
+        state.log_failure(f"afflux: a session cannot be stored: {error}")
         state.driver.drop_session(error)

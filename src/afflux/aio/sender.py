@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["Sender", "Source"]
 
 Source = AsyncIterable[Any] | Iterable[Any]
-"What a producer takes items from; each is a payload or a list of payloads."
+"The source of a producer's items; each is a payload or a list of payloads."
 
 
 class Over(Exception):  # noqa: N818 -- leaves the producer, never seen outside
-    """The peer wants nothing more."""
+    """The peer wants no more items."""
 
 
 class Sender:
@@ -58,11 +58,11 @@ class Sender:
         self.id = id
         "The stream's id."
         self.over = False
-        "The peer wants nothing more, or the stream is over."
+        "The peer wants no more items, or the stream is over."
         self.task: asyncio.Task[Any] | None = None
         "The task that produces the items, if it is to end with the stream; handlers cancel their own."
         self.failure: Exception | None = None
-        "Why an item that was produced could not be sent."
+        "The reason why an item that was produced could not be sent."
         self._batch: list[PayloadLike] = []
         self._size = 0
         self._quota = 0
@@ -76,21 +76,21 @@ class Sender:
 
     @property
     def starved(self) -> bool:
-        """Whether it has something to send and waits for the peer's credit."""
+        """Whether the producer has an item to send and waits for the peer's credit."""
         return self._waiter is not None and not self.over and self._driver.engine.credit(self.id) <= 0
 
     def wake(self) -> None:
-        """Credit or room may have come. A producer that waits for room keeps its place, whatever else comes."""
+        """Continue, because credit may have come. A producer that waits for room keeps its place in the queue."""
         if self not in self._room.waiting_for_room and self not in self._room.waiting_for_large_slot:
             self._continue()
 
     def call(self) -> None:
-        """It is the turn of this producer, which waits for room. It keeps its place until it has got some."""
+        """Continue a producer that waits for room: it is the next in the queue. It stays first until it gets room."""
         self._called = True
         self._continue()
 
     def stop(self) -> None:
-        """Nothing more is wanted. A task that belongs to this stream alone ends, whatever its source waits for."""
+        """No more items are wanted. Cancels a task that belongs to this stream alone, even while its source waits."""
         self.over = True
         self._batch.clear()
         self._continue()
@@ -102,10 +102,10 @@ class Sender:
             self._waiter.set_result(None)
 
     async def send_all(self, source: Source) -> None:
-        """Send all items of ``source``, then complete this half. Returns early when nothing more is wanted.
+        """Send all items of ``source``, then complete this half. Returns early when no more items are wanted.
 
         Raises:
-            Exception: whatever the source raises; the caller tells the peer.
+            Exception: any exception of the source; the caller sends it to the peer.
         """
         engine, room = self._driver.engine, self._room
         room.producing += 1
@@ -122,14 +122,14 @@ class Sender:
         except Over:
             pass
         except BaseException:
-            self.flush()  # what was made before goes first
+            self.flush()  # items produced before go first
             raise
         finally:
             room.producing -= 1
             self._output.flush_soon()
 
     def push(self) -> None:
-        """Send what the producer has produced so far."""
+        """Send the items produced so far."""
         batch = self._batch
         if batch:
             self._quota -= len(batch)
@@ -144,7 +144,7 @@ class Sender:
                 batch.clear()
 
     def flush(self) -> None:
-        """Send it at the end of a turn. An error is raised in the producer, which may be waiting for something else."""
+        """Call ``push`` at the end of a turn. An error is raised in the producer, which may be waiting."""
         try:
             self.push()
         except Exception as error:
@@ -178,7 +178,7 @@ class Sender:
                 if not self._output.flushing:
                     self._output.flush_soon()
                 if room.producing > 1 and self._turn != room.turn:
-                    self._claim()  # what was promised in another turn is not valid any more
+                    self._claim()  # a promise of another turn is not valid any more
             full = count >= self._quota or self._size >= self._bytes
 
     async def _send_plain(self, source: Iterator[Any]) -> None:
@@ -203,7 +203,7 @@ class Sender:
             full = len(batch) >= self._quota or self._size >= self._bytes
 
     async def _send_list(self, items: list[PayloadLike]) -> None:
-        """Several items at once; nothing waits in the batch afterwards."""
+        """Send several items together; the batch is empty afterwards."""
         self.push()
         start = 0
         while start < len(items):
@@ -224,7 +224,7 @@ class Sender:
             start = stop
 
     async def _send_large(self, item: PayloadLike, size: int) -> None:
-        """Send an item that may fill the room alone."""
+        """Send an item that may fill the room by itself."""
         self.push()
         await self._until_others_are_sent()
         self._batch.append(item)
@@ -244,7 +244,7 @@ class Sender:
         """Wait until at least one item may be produced, and claim room for some.
 
         Raises:
-            Over: nothing more is wanted.
+            Over: no more items are wanted.
         """
         engine, room, scheduler = self._driver.engine, self._room, self._driver.state.scheduler
         waiting = room.waiting_for_room
@@ -267,13 +267,13 @@ class Sender:
         finally:
             waiting.pop(self, None)
             if waiting and self._called:
-                self._output.flush_soon()  # wakes the next ones, even if this one's source has nothing for long
+                self._output.flush_soon()  # wakes the next ones, even if this one's source produces nothing for long
 
     async def _until_others_are_sent(self) -> None:
-        """Wait with a large item while another one is being sent: each may pass the room, and only one does.
+        """Wait with a large item while another one is being sent: each may exceed the room, but only one at a time.
 
         Raises:
-            Over: nothing more is wanted.
+            Over: no more items are wanted.
         """
         waiting = self._room.waiting_for_large_slot
         try:
@@ -297,8 +297,8 @@ class Sender:
 
     def _claim(self) -> None:
         """Claim a share of the room for this turn, at least one item. Small items are not counted by bytes: the quota
-        is at most what fits. With many producers each gets a large share in its turn instead of a small one in every
-        turn, so that the cost of waking one is shared by 256 items."""
+        is at most the number that fits. With many producers each gets a large share in its turn instead of a small one
+        in every turn, so that 256 items share the cost of waking one."""
         room = self._room
         share = max(0, min(self._output.room_beside() - room.promised, room.loop_bytes))
         self._quota = min(self._quota, max(1, share // self._small))
@@ -308,7 +308,7 @@ class Sender:
         room.promised += share
 
     def _give_back(self) -> None:
-        """The claimed room is used: the engine counts it from now on."""
+        """Return the claimed room: the engine counts what was used of it from now on."""
         if self._turn == self._room.turn:
             self._room.promised -= self._promised
         self._promised = 0

@@ -41,7 +41,7 @@ __all__ = ["OnSetup", "Server", "serve"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Extras:
-    """The options of a server beyond its handler."""
+    """The optional features of a server."""
 
     lease: LeasePolicy | None
     resume: bool
@@ -51,7 +51,7 @@ class _Extras:
     reuse_port: bool
 
     def terms(self, limits: Limits) -> Terms:
-        """The terms of every connection."""
+        """Return the terms of every connection."""
         sessions = None
         if self.resume:
             from afflux.protocols.rsocket.resume import Sessions
@@ -93,23 +93,23 @@ class Server:
         self._replays = replays_of(handler)
         self._listener: Listener | None = None
         self._shown = str(address)
-        "What the peers show as their address: one string for all."
+        "The address that the peers show: one string for all."
         self._clients = Clients(limits, self._terms, on_setup, self._overloaded)
         self._stopped: asyncio.Future[None] | None = None
 
     @property
     def uri(self) -> str:
-        """Where it listens, with the port that it really got."""
+        """The address that the server listens on, with the actual port."""
         return str(self._address if self._listener is None else self._listener.address)
 
     @property
     def connections(self) -> tuple[Peer, ...]:
-        """The clients that are connected now."""
+        """The connected clients."""
         return tuple(self._clients.peers)
 
     @property
     def refused(self) -> dict[str, int]:
-        """How many connections were refused because of a limit, by its name, such as ``{"connections": 3}``."""
+        """The number of connections refused because of a limit, by its name, such as ``{"connections": 3}``."""
         return dict(self._clients.gate.refused)
 
     async def start(self) -> Server:
@@ -117,7 +117,7 @@ class Server:
 
         Raises:
             AddressError: a certificate or a key cannot be used.
-            BindFailed: the address is not available.
+            BindFailed: the address cannot be bound.
             StoreError: the file of sessions cannot be used.
         """
         if self._listener is None:
@@ -137,11 +137,11 @@ class Server:
         return self
 
     async def close(self, *, drain: bool | float = False, keep: bool = False) -> None:
-        """Accept no more, close every connection, wait for all handlers.
+        """Accept no more connections, close every connection, wait for all handlers.
 
         Args:
-            drain: let the live streams end first: True for as long as it takes, a number for that many seconds.
-            keep: with ``store``, let the sessions stay in the file: their clients come back to the next server.
+            drain: let the live streams end first: True waits without a bound, a number waits that many seconds.
+            keep: with ``store``, let the sessions stay in the file: their clients reconnect to the next server.
         """
         self._clients.closing = True
         if self._listener is not None:
@@ -150,7 +150,7 @@ class Server:
         if keep:
             self._clients.leave_sessions()
         while self._clients.peers:
-            # A client that is suspended cannot come back any more.
+            # A suspended client cannot reconnect, because this server does not listen any more.
             await asyncio.gather(
                 *(peer.close(drain=False if peer.suspended else drain) for peer in self._clients.peers)
             )
@@ -161,7 +161,7 @@ class Server:
             self._stopped.set_result(None)
 
     async def wait_closed(self) -> None:
-        """Wait until someone has closed it."""
+        """Wait until the server is closed."""
         if self._stopped is not None:
             await asyncio.shield(self._stopped)
 
@@ -183,12 +183,12 @@ class Server:
 
     @property
     def backoff(self) -> float:
-        """Seconds to wait when descriptors have run out."""
+        """Seconds to wait when file descriptors have run out."""
         return self.limits.accept_backoff_s
 
     @property
     def flush(self) -> float:
-        """Seconds that last words may take."""
+        """Seconds that sending the last frames may take."""
         return self.limits.flush_s
 
     @property
@@ -198,31 +198,31 @@ class Server:
 
     @property
     def reuse_port(self) -> bool:
-        """Whether other processes may listen at the same port."""
+        """Whether other processes may listen on the same port."""
         return self._extras.reuse_port
 
     def admit(self, host: str) -> str | None:
-        """Admit one more connection from ``host``: None. Otherwise the reason why it is refused."""
+        """Admit one more connection from ``host`` and return None, or return the reason of its refusal."""
         if self._clients.closing:
             return "the server is closing"
         return self._clients.gate.admit(host, clock.now(), self._shown)
 
     def last_words(self, reason: str) -> bytes:
-        """The bytes that tell a refused connection why."""
+        """Return the bytes that report the reason to a refused connection."""
         return self._transport.refusal(self._address, reason)
 
     def delay(self) -> float:
-        """Seconds until the next accept."""
+        """Return the seconds until the next accept."""
         return self._clients.gate.delay(clock.now())
 
     def attach(self, host: str, uri: str) -> Receiver:
         """Serve a connection that did not come through the listener.
 
-        The caller connects what is returned to a transport, as asyncio does, and tells it the end. ``uri`` is what
-        the peer object shows.
+        The caller connects the returned object to a transport, as asyncio does, and reports its end. The peer shows
+        ``uri`` as its address.
 
         Raises:
-            LimitExceeded: it is refused; the text says by which limit.
+            LimitExceeded: the connection is refused; the text names the limit.
         """
         if (reason := self.admit(host)) is not None:
             raise LimitExceeded(reason)
@@ -231,11 +231,11 @@ class Server:
     # -- inside ---------------------------------------------------------------------------------------------
 
     def _overloaded(self) -> bool:
-        """Whether the connections of this process hold more than they may."""
+        """Whether the connections of this process buffer more than their limit."""
         return Memory.of(asyncio.get_running_loop()).exceeds(self.limits.process_bytes)
 
     def _welcome(self, host: str, uri: str | None = None) -> Receiver:
-        """The protocol object for a connection that was admitted."""
+        """Create the protocol object of a connection that was admitted."""
         engine = self._make(
             "server",
             self._terms,
@@ -258,7 +258,7 @@ class Server:
         return driver.pump
 
     def _connection(self, engine: Engine, uri: str) -> ServerConnection:
-        """The connection of an engine."""
+        """Create the connection of an engine."""
         connection = ServerConnection(self._verbs, credit=self._credit, extensions=self._extras.extensions)
         connection.slots.driver = driver = Driver(engine, connection, expects=self._address.protocol)
         driver.pump.answers = True
@@ -284,7 +284,7 @@ class Server:
         try:
             for saved in store.sessions():
                 if saved.kind != "server":
-                    raise StoreError(store.path, f"it holds a client's session with {saved.address}; choose another")
+                    raise StoreError(store.path, f"it stores a client's session with {saved.address}; choose another")
                 if time() - saved.seen > self.limits.resume_s:
                     store.remove(saved.key)
                     continue
@@ -297,7 +297,7 @@ class Server:
         self._clients.crowd_out()
 
     def _restore(self, record: Record) -> None:
-        """A session of a former process waits for its client."""
+        """Restore a session of a former process; it waits for its client."""
         engine: Any = record.engine
         connection = self._connection(engine, self.uri)
         driver, peer = connection.driver, connection.peer
@@ -327,37 +327,39 @@ def serve(
     """Serve ``handler`` at an address: ``async with afflux.serve(uri, handler) as server``.
 
     Args:
-        uri: where to listen; port 0 takes a free one, see ``server.uri``.
+        uri: the address to listen on; port 0 takes a free one, see ``server.uri``.
         handler: an object with some of the methods request, fire, stream, channel and push, or a Router.
         limits: the bounds of the listener and of each connection; ``Limits.server()`` if None.
-        on_setup: decides about each client, given what it asked for and the peer. An ``afflux.Error`` that it raises
-            refuses the client with that text (and code, if it has one); nothing is served before it returns.
+        on_setup: called with the setup of each client and the peer, and decides about the client. An ``afflux.Error``
+            that it raises refuses the client with that text (and code, if it has one); requests are served only after
+            it returns.
         credit: items that a channel's handler lets the client send ahead, or "auto".
-        lease: what each client is granted, when it asks for leases: FixedLease, RateLease, or a policy of your own.
-            Without one such a client is refused.
-        resume: keep the session of a client that asks for it when its transport is lost, for ``limits.resume_s`` and
+        lease: the leases granted to each client that asks for leases: FixedLease, RateLease, or a policy of your own.
+            If None, such a client is refused.
+        resume: retain the session of a client that asks for it when its transport is lost, for ``limits.resume_s`` and
             within the other limits of resumption.
-        extensions: what to call with ``(stream, body)`` of an EXT frame, by extended type.
-        store: a file to keep the sessions in (SQLite, mode 0600), with ``resume``: when this process dies, the next one
-            that serves with the same file goes on with them. A handler of request or stream whose function has a true
-            attribute ``replays`` is called again with the same request, and the items that were sent are skipped; what
-            any other was doing ends with ``Canceled``. ``on_setup`` decides anew about each client that comes back.
+        extensions: functions to call with ``(stream, body)`` of an EXT frame, by extended type.
+        store: a file to store the sessions in (SQLite, mode 0600), with ``resume``: when this process dies, the next
+            one that serves with the same file resumes them. A handler of request or stream whose function has a true
+            attribute ``replays`` is called again with the same request, and the items that were sent are skipped; the
+            streams of other handlers end with ``Canceled``. ``on_setup`` decides again about each client that
+            reconnects.
         origins: for ws:// and wss://, the origins whose pages may connect, such as "https://app.example"; a page of
-            another gets 403. None lets any page in. A client without an Origin header
-            is not a browser, and is accepted.
-        reuse_port: let other processes that say so too listen at the same port (SO_REUSEPORT); the system spreads new
-            connections over them. For tcp, tls, ws and wss. A session that is to be resumed is known to one process.
-        tls: the certificate to show, and whether clients have to show one, for tls:// and wss://; what the address
-            says (cert, key, client_ca) wins.
+            another origin gets 403. None admits any page. A client that sends no Origin is not a browser, and is not
+            checked.
+        reuse_port: let other processes with this option listen on the same port (SO_REUSEPORT); the system distributes
+            new connections. For tcp, tls, ws and wss. Only the process that has a session can resume it.
+        tls: the certificate to show, and whether clients have to show one, for tls:// and wss://; options of the
+            address (cert, key, client_ca) take precedence.
 
     Raises:
-        AddressError: at once, for an invalid address; when entered, for a certificate that cannot be used.
-        BindFailed: when entered: the address is not available.
+        AddressError: immediately, for an invalid address; when entered, for a certificate that cannot be used.
+        BindFailed: when entered: the address cannot be bound.
         Unsupported: ``reuse_port`` where the system has no SO_REUSEPORT.
         afflux.resume.StoreError: when entered: the file cannot be used.
     """
     if store is not None and not resume:
-        raise ValueError("store= keeps sessions that can be resumed: it needs resume=True")
+        raise ValueError("store= stores sessions that can be resumed: it needs resume=True")
     address = parse(uri)
     for wanted, feature in ((lease, "lease"), (resume, "resume"), (extensions, "extensions")):
         if wanted:
@@ -382,7 +384,7 @@ def _check_sharing(address: Address) -> None:
 
     Raises:
         ValueError: its transport has no ports.
-        Unsupported: the system cannot do it.
+        Unsupported: the system does not support it.
     """
     from afflux.transports.tcp import require_sharing
 

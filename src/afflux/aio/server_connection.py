@@ -30,7 +30,7 @@ class ServerConnection(Serving):
     former: bool = False
     "The session began with a former process: ``on_setup`` has not decided about this client yet."
     again: Sequence[tuple[Opened, int]] = ()
-    "Requests of a former process whose handlers begin again when the client is back."
+    "Requests of a former process whose handlers begin again when the client has reconnected."
 
     def established(self, event: Established) -> None:
         """The client has sent its setup."""
@@ -43,11 +43,11 @@ class ServerConnection(Serving):
             self.deciding = self.driver.tasks.spawn(self._decide(event.setup), self.slots.context.copy())
 
     def suspended(self, event: Suspended) -> None:
-        """The client's transport is gone; its session waits."""
+        """The client's transport is gone; its session is suspended."""
         self.clients.suspended(self.peer)
 
     def resuming(self, event: Resuming) -> None:
-        """A new connection asks to resume a session: give that its transport, if everything fits."""
+        """A new connection asks to resume a session: assign its transport to that, if the checks pass."""
         clients = self.clients
         clients.gate.handshakes.pop(self.peer, None)
         if clients.throttle.wait(self.peer.host):
@@ -62,7 +62,7 @@ class ServerConnection(Serving):
             self.refuse(REASONS["auth_failures"])
 
     def resumed(self) -> None:
-        """The client is back."""
+        """The client has reconnected."""
         again, self.again = self.again, ()
         for event, sent in again:
             self.begin_again(event, sent)
@@ -74,7 +74,7 @@ class ServerConnection(Serving):
         super().ended()
 
     def parted(self) -> None:
-        """The client's transport is gone: it is no longer a connection, whatever its handlers still do."""
+        """The client's transport is gone: it no longer counts as a connection, even while its handlers run."""
         self.clients.parted(self.peer)
 
     def left(self) -> None:
@@ -89,7 +89,7 @@ class ServerConnection(Serving):
         state.run(state.engine.refuse, reason, state.now(), code)
 
     async def decide_again(self, newcomer: ServerConnection, event: Resuming) -> None:
-        """A client of a former process is back: ``on_setup`` of this process decides about it."""
+        """Let ``on_setup`` decide about a client of a former process that has reconnected."""
         decide, state = self.clients.on_setup, newcomer.driver.state
         newcomer.peer.setup = self.peer.setup
         try:

@@ -1,6 +1,6 @@
 """Start the handlers of one connection: route each event of the peer to the part that serves it.
 
-requests    requests and fires        slots       which handlers are at work; who waits for a slot
+requests    requests and fires        slots       handlers at work, and requests that wait for a slot
 producers   streams and channels      in turn     push and extensions, one at a time
 """
 
@@ -92,7 +92,7 @@ class Serving(Owner):
             super().requested(event)
 
     def begin_again(self, event: Opened, sent: int) -> None:
-        """A request of a former process, which has sent ``sent`` items of the answer: its handler begins again."""
+        """Begin the handler of a request again. A former process has sent ``sent`` items of the answer."""
         if event.verb == "stream":
             self._producers.add(event, sent)
             self.slots.driver.requested = True
@@ -100,18 +100,18 @@ class Serving(Owner):
             self.opened(event)
 
     def on_writable(self) -> None:
-        """There is room to send again. Only from now on do requests wait for handlers."""
+        """There is room to send again. From now on requests wait only for handlers."""
         self._requests.queue.stop()
         self._producers.queue.stop()
         self.on_free_slot()
 
     def on_free_slot(self) -> None:
-        """Something has changed that handlers may have waited for."""
+        """A condition that handlers wait for may have changed."""
         self._requests.release()
         self.begin()
 
     def begin(self) -> None:
-        """Begin the handlers that may."""
+        """Begin the handlers that may begin."""
         if self._producers.queue.items:
             self._producers.begin()
         self._requests.begin()
@@ -139,7 +139,7 @@ class Serving(Owner):
                 slots.canceled = NONE
 
     def _count_cancel(self) -> None:
-        """A handler has begun in vain. When that happens too often, reading slows down to the rate of the limit."""
+        """Count a handler that was canceled. Above the limit, reading slows down to its rate."""
         driver = self.driver
         limits, now = driver.engine.limits, driver.state.now()
         if self._cancels is None:
@@ -164,7 +164,7 @@ class Serving(Owner):
     # -- the end ------------------------------------------------------------------------------------------------
 
     def ended(self) -> None:
-        """The connection is over: handlers end, except those of fires, which the peer cannot repeat."""
+        """The connection is over: cancel handlers, except those of fires, which the peer cannot repeat."""
         slots = self.slots
         self._producers.queue.stop()
         self._producers.queue.clear()
@@ -173,19 +173,19 @@ class Serving(Owner):
         self._requests.begin()
         for stream, (verb, task, _) in slots.running.items():
             session = self._sessions.get(stream)
-            if verb != "fire" and (session is None or not session.heard):
+            if verb != "fire" and (session is None or not session.notified):
                 self.driver.tasks.cancel(task)
 
     def left(self) -> None:
-        """No handler will run any more."""
+        """No handler will run any more: drop references."""
         self.slots.leave()
 
     async def fired(self) -> None:
-        """Wait until all fires that came have been handled."""
+        """Wait until all received fires have been handled."""
         await self._requests.fired()
 
     def stop(self) -> None:
-        """End every handler, and begin none of those that wait."""
+        """Cancel every handler, and drop the waiting requests."""
         self._producers.queue.clear()
         self._requests.stop()
         if self._in_turn is not None:
@@ -221,12 +221,12 @@ class Serving(Owner):
     # -- push and extensions --------------------------------------------------------------------------------
 
     def pushed(self, event: Pushed) -> None:
-        """Metadata came."""
+        """The peer pushed metadata."""
         if (push := self.slots.verbs.get("push")) is not None:
             self._call(partial(push, event.metadata))
 
     def extended(self, event: Extended) -> None:
-        """A frame of an extension came."""
+        """A frame of an extension arrived."""
         self._call(partial(self._extensions[event.type], event.stream, event.body))
 
     def _call(self, call: Callable[[], Any]) -> None:

@@ -18,21 +18,21 @@ __all__ = ["Session"]
 
 
 class Session:
-    """One session, as ``peer.session()`` opens it or a handler's ``session`` method gets it.
+    """One session, returned by ``peer.session()`` or passed to a handler's ``session`` method.
 
-    Leaving its ``async with`` gives up what has not ended. One task may read and one may write at a time. An error
-    reports with ``may_have_been_processed`` whether it is safe to try again.
+    Leaving its ``async with`` aborts a session that has not ended. One task may read and one may write at a time. The
+    attribute ``may_have_been_processed`` of an error reports whether it is safe to try again.
     """
 
     def __init__(self, driver: Driver, stream: int) -> None:
         self._driver = driver
         self._engine = byte_sessions_of(driver.engine)
         self.stream = stream
-        "Its number at this connection; the id on the wire, which comes again, is ``id``."
+        "The session's number at this connection; the id on the wire, which is reused, is ``id``."
         self.error: BaseException | None = None
-        "Why it ended, if not in order."
-        self.heard = False
-        "Somebody waited when it failed, and hears it so."
+        "Why the session ended; None for an orderly end."
+        self.notified = False
+        "A task was waiting when the session failed, and receives the error."
         self._complete = False
         self._unread = 0
         self._unwanted = False
@@ -47,18 +47,18 @@ class Session:
 
     @property
     def id(self) -> int | None:
-        """Its id on the wire; None while it waits for one, and when it is over."""
+        """The session's id on the wire; None while it waits for one, and when it is over."""
         return self._engine.session_id(self.stream)
 
     @property
     def ended(self) -> bool:
-        """Whether all that the peer says has arrived; it may not have been read."""
+        """Whether all bytes of the peer have arrived; they may not have been read."""
         return self._complete
 
     async def write(self, data: bytes | bytearray | memoryview | str) -> None:
-        """Send bytes, however many. Returns when all are queued, which waits for the peer's ration.
+        """Send bytes of any length. Returns when all are queued, which waits for the peer's credit.
 
-        What the peer does not want any more is dropped without a word: its response stays valid.
+        Bytes that the peer does not want any more are dropped silently: its response stays valid.
 
         Raises:
             LocalProtocolError: the session was finished.
@@ -71,7 +71,7 @@ class Session:
             while rest:
                 self._check()
                 if self._unwanted:
-                    await asyncio.sleep(0)  # who writes without end must not keep all others from running
+                    await asyncio.sleep(0)  # a task that writes without end must not block all others
                     return
                 size = min(len(rest), self._engine.credit(self.stream), self._driver.room.loop_bytes)
                 if not size:
@@ -87,14 +87,14 @@ class Session:
             self._starve(False)
 
     def finish(self, *, acknowledge: bool = False, drop: bool = False) -> None:
-        """No more bytes. A server may want to be told that the client has processed the response (``acknowledge``, then
-        ``acknowledged`` waits for it), and take no more of the request (``drop``)."""
+        """End this half. A server may ask whether the client has processed the response (``acknowledge``, then
+        ``acknowledged`` waits for it), and drop the rest of the request (``drop``)."""
         self._engine.finish(self.stream, ack=acknowledge, drop=drop)
         self._finished, self._asked = True, acknowledge
         self._driver.output.flush_soon()
 
     async def read(self, limit: int | None = None) -> bytes:
-        """What has arrived, at most ``limit`` bytes of it; waits until there is something. b"" at the end.
+        """Return the bytes that have arrived, at most ``limit``; waits until there are any. b"" at the end.
 
         Raises:
             Error: the session failed before the end.
@@ -109,10 +109,10 @@ class Session:
         return data
 
     async def read_all(self, most: int | None = None) -> bytes:
-        """All that the peer says, at most ``most`` bytes (``limits.payload_bytes`` if None).
+        """Return all bytes of the peer, at most ``most`` (``limits.payload_bytes`` if None).
 
         Raises:
-            LimitExceeded: it is more; the session is aborted.
+            LimitExceeded: there are more; the session is aborted.
             Error: the session failed before the end.
         """
         most = self._driver.engine.limits.payload_bytes if most is None else most
@@ -125,7 +125,7 @@ class Session:
         return bytes(parts)
 
     def abort(self, reason: str = "") -> None:
-        """End the session in both directions. Twice does no harm."""
+        """End the session in both directions. Idempotent."""
         self._engine.abort(self.stream, reason)
         self._forget()
         self._unwanted = True
@@ -135,13 +135,13 @@ class Session:
         self._driver.output.flush_soon()
 
     def acknowledge(self) -> None:
-        """At a client, opened with ``acknowledge=False``: the response was processed. Says so if the server asked."""
+        """At a client, with ``acknowledge=False``: report that the response was processed, if the server asked."""
         self._engine.acknowledge(self.stream)
         self._driver.output.flush_soon()
 
     async def acknowledged(self) -> bool:
-        """At a server, after ``finish(acknowledge=True)``: whether the client has processed the response. False when it
-        says that it has not, or nothing in time."""
+        """At a server, after ``finish(acknowledge=True)``: return whether the client has processed the response. False
+        when it has not, or does not answer in time."""
         if not self._asked:
             raise LocalProtocolError("finish(acknowledge=True) asks for it", stream=self.stream, rule="R-42")
         while self._positive is None:
@@ -159,7 +159,7 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Give up what has not ended, or was not read."""
+        """Abort the session if it has not ended or was not read to its end."""
         if self._in_order:
             self._engine.decline(self.stream)
             self._forget()
@@ -168,7 +168,7 @@ class Session:
             self.abort()
 
     async def begin(self, first: bytes, finish: bool) -> None:
-        """Write the first bytes, and finish if they are all. When that fails nobody gets the session: give it up."""
+        """Write the first bytes, and finish if they are all. Closes the session when that fails."""
         try:
             await self.write(first)
         except BaseException:
@@ -186,32 +186,32 @@ class Session:
         self.wake()
 
     def on_acknowledged(self, event: Acknowledged) -> None:
-        """The acknowledgement has come, or never will."""
+        """The acknowledgement has arrived, or never will."""
         self._positive = event.positive
         if self._listener and not event.positive:
-            self.heard = True
+            self.notified = True
         self._forget()
         self.wake()
 
     def failed(self, error: BaseException) -> bool:
-        """The session has failed, or the connection is over; what has come can be read, as far as the engine still has
-        it. Whether somebody hears it."""
+        """The session has failed, or the connection is over; bytes that have arrived can be read, as far as the engine
+        still has them. Returns whether a task receives the error."""
         if self._reader or self._writer or self._listener:
-            self.heard = True
+            self.notified = True
         if self.error is None and not self._in_order:
             self.error = error
         if self._positive is None:
             self._positive = False
         self.stop()
-        return self.heard
+        return self.notified
 
     def stop(self) -> None:
-        """The peer wants nothing more."""
+        """The peer wants no more bytes."""
         self._unwanted = True
         self.wake()
 
     def wake(self) -> None:
-        """There may be something to do for who waits."""
+        """Wake all tasks that wait for the session."""
         for waiter in (self._reader, self._writer, self._listener):
             if waiter is not None and not waiter.done():
                 waiter.set_result(None)
@@ -220,7 +220,7 @@ class Session:
 
     @property
     def _in_order(self) -> bool:
-        """Whether everything was said and read."""
+        """Whether everything was sent and read."""
         return self._finished and self._complete and not self._unread
 
     def _check(self) -> None:
@@ -228,14 +228,14 @@ class Session:
             raise self.error.again() if isinstance(self.error, Error) else self.error
 
     def _starve(self, waits: bool) -> None:
-        """Let the peer's time run while a writer waits for ration."""
+        """Run the peer's timer while a writer waits for credit."""
         if waits is not self._starving:
             self._starving = waits
             self._engine.starve(self.stream, waits)
             self._driver.output.flush_soon()
 
     def _forget(self) -> None:
-        """The driver has nothing more to tell, unless it is an acknowledgement."""
+        """Remove the session from the driver, unless an acknowledgement is still expected."""
         if not self._asked or self._positive is not None:
             self._driver.streams.sessions.pop(self.stream, None)
 

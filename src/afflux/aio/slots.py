@@ -1,9 +1,9 @@
-"""Count the handlers at work on one connection, and let requests wait for a slot in order of arrival.
+"""Count the handlers at work on one connection, and queue requests for a slot in order of arrival.
 
 1. At most ``streams`` handlers of requests are at work, as many of streams and channels, and as many of fires: streams
    that stay open do not delay requests.
-2. A slot is released only when its handler has really returned, or when it will never begin.
-3. When no handler has begun within ``pending_s`` although there is room to send, requests that wait are refused.
+2. A slot is released only when its handler has returned, or when it will never begin.
+3. When no handler has begun within ``pending_s`` although there is room to send, waiting requests are refused.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Producing:
 
 
 Waiting = tuple[str, int, "Payload | Producing"]
-"A request that no handler has begun to serve: the verb, the stream and what is asked."
+"A request whose handler has not begun: the verb, the stream and the payload."
 
 
 class Slots:
-    """The handlers at work on one connection, and what all of them share."""
+    """The handlers at work on one connection, and the objects that they share."""
 
     __slots__ = ("asking", "canceled", "context", "driver", "firing", "producing", "running", "serving", "verbs")
 
@@ -65,7 +65,7 @@ class Slots:
         self.context: Context = copy_context()
         "Every handler starts with a copy of it."
         self.running: dict[int, tuple[str, asyncio.Task[Any], Producing | None]] = {}
-        "Handlers at work: the verb, the task, and what a producer works on."
+        "Handlers at work: the verb, the task, and the halves of a producer's stream."
         self.asking = 0
         "Handlers of requests that are at work."
         self.firing = 0
@@ -77,7 +77,7 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """How many handlers may begin, those of fires, streams and channels apart."""
+        """How many handlers of requests may begin."""
         return self.driver.engine.limits.streams + self.firing + self.producing - len(self.running)
 
     @property
@@ -87,7 +87,7 @@ class Slots:
         return driver.engine.limits.connection_bytes if driver.state.over else driver.output.room_beside()
 
     def begin(self, verb: str, stream: int, task: asyncio.Task[Any], asked: Producing | None = None) -> None:
-        """A handler is at work."""
+        """Record that a handler is at work."""
         self.running[stream] = (verb, task, asked)
         if verb == "request":
             self.asking += 1
@@ -96,7 +96,7 @@ class Slots:
         self.driver.engine.begin(stream)
 
     def returned(self, stream: int) -> None:
-        """A handler has really ended, or its task has before it began: its slot is free."""
+        """Release the slot of a handler that has returned, or whose task has ended before it began."""
         verb, _, asked = self.running.pop(stream)
         if asked is not None:
             self.producing -= 1
@@ -127,7 +127,7 @@ class Slots:
         self.driver.output.flush_soon()
 
     def was_canceled(self, one: Waiting) -> bool:
-        """Whether the peer canceled a request before its handler began; then it is released."""
+        """Return whether the peer canceled a request before its handler began; if so, release it."""
         if one[1] not in self.canceled:
             return False
         self.canceled -= {one[1]}
@@ -135,7 +135,7 @@ class Slots:
         return True
 
     def skip(self, stream: int, asked: Payload | Producing) -> None:
-        """A request that waited will not be served: free its memory."""
+        """Free the memory of a waiting request that will not be served."""
         driver = self.driver
         if isinstance(asked, Producing):
             self.drop_halves(stream, asked)
@@ -144,7 +144,7 @@ class Slots:
         driver.engine.release(stream)
 
     def drop_halves(self, stream: int, asked: Producing) -> None:
-        """No handler works on these halves any more."""
+        """Remove the halves of a stream whose handler has ended."""
         streams = self.driver.streams
         streams.senders.pop(stream, None)
         streams.inbounds.pop(stream, None)
@@ -152,7 +152,7 @@ class Slots:
             asked.items.cancel()
 
     def leave(self) -> None:
-        """No handler will run any more: drop the references outward, which include the peer in the context."""
+        """No handler will run any more: drop the outward references, which include the peer in the context."""
         self.context = _NO_CONTEXT
         del self.serving
 
@@ -184,13 +184,13 @@ class WaitingQueue:
             self.items.extend(items)
 
     def begun(self, count: int) -> None:
-        """``count`` handlers have begun: requests that still wait have ``pending_s`` from now on."""
+        """Record that ``count`` handlers have begun: waiting requests have ``pending_s`` from now on."""
         self._begins += count
         if count and self._timer is not None:
             self.stop()
 
     def watch(self) -> None:
-        """Requests wait: refuse them after ``pending_s``."""
+        """Refuse the waiting requests after ``pending_s``."""
         if self._timer is None:
             state = self._slots.driver.state
             self._timer = state.loop.call_later(
@@ -212,14 +212,14 @@ class WaitingQueue:
         self.replace(())
 
     def _check(self, begins: int, count: int) -> None:
-        """Refuse those that waited, if no handler has begun since then although there is room to send."""
+        """Refuse the requests that have waited, if no handler has begun since then although there is room to send."""
         self._timer = None
         if begins == self._begins and not self._slots.driver.room.handlers_wait:
             self._refuse(count)
         self._slots.serving.on_free_slot()
 
     def _refuse(self, count: int) -> None:
-        """Refuse the first ``count`` requests, fires apart."""
+        """Refuse those of the first ``count`` requests that are not fires."""
         first = list(islice(self.items, count))
         self.replace([one for one in first if one[0] == "fire"] + list(islice(self.items, count, None)))
         slots = self._slots

@@ -1,7 +1,7 @@
-"""The state of one connection that all parts of its driver share: engine, transport, and how far it has come to an end.
+"""Share the state of one connection among the parts of its driver: engine, transport, and how far it has ended.
 
-Parts refer to each other inward only: a driver to its parts, the parts to this state. ``driver`` is the one reference
-that points outward. It is taken away when the connection has left, so that no garbage collector is needed.
+Parts refer to each other inward only: a driver to its parts, the parts to this state. ``driver`` is the only reference
+that points outward. It is deleted when the connection has left, so that no garbage collector is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger("afflux")
 
 
 class State:
-    """The state that the parts of one connection share."""
+    """The shared state of one connection."""
 
     __slots__ = (
         "_logged",
@@ -48,7 +48,7 @@ class State:
         self.scheduler = engine.scheduler
         "Shares the connection among streams; None where the protocol has no scheduler."
         self.driver = driver
-        "Receives what the parts report."
+        "Receives the events that the parts report."
         self.loop = asyncio.get_running_loop()
         self.now = clock_of(self.loop)
         "The clock of every deadline."
@@ -77,17 +77,18 @@ class State:
             raise self.unsent()
 
     def reason(self) -> Error:
-        """The error for calls that come after the end."""
+        """Return the error for calls after the end."""
         return ConnectionClosed("the connection is closed") if self.error is None else self.error.again()
 
     def unsent(self) -> Error:
-        """The error for what was never sent: it is safe to try again."""
+        """Return the error for requests that were never sent: it is safe to try again."""
         error = self.reason()
         error.may_have_been_processed = False
         return error
 
     def reasons(self) -> Callable[[int], Error]:
-        """A function that returns the error for a live stream: where nothing was written it is safe to try again."""
+        """Return a function that gives the error of a live stream: where nothing was written it is safe to try
+        again."""
         reason, safe, unsent = self.reason(), self.unsent(), self.engine.unsent
         return lambda stream: safe if unsent(stream) else reason
 
@@ -96,7 +97,7 @@ class State:
         self.driver.dispatch(verb(*arguments, **keywords))
 
     def log_failure(self, text: str, error: BaseException | None = None) -> None:
-        """Log a failure that is no error on the wire; at most one line a second (DR-12)."""
+        """Log a failure that is not an error on the wire; at most one line a second (DR-12)."""
         now = self.now()
         if now - self._logged >= 1.0:
             self._logged = now

@@ -1,7 +1,7 @@
-"""List the live streams of one connection, and why each stands still.
+"""List the live streams of one connection, and the reason why each is stopped.
 
-An engine knows credit, its own queue and its memory. Only the driver knows whether the transport is full, whether a
-request waits for a handler or a lease, and whether the application consumes what has arrived.
+An engine reports credit, its own queue and its memory. The driver adds whether the transport is full, whether a request
+waits for a handler or a lease, and whether the application consumes the items that have arrived.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOVED_BY_FRAMES = (None, "peer", "producer")
 
 
 def statuses(driver: Driver, serving: Serving) -> list[StreamStatus]:
-    """The live streams in the order in which they were opened, then the requests that wait to be opened."""
+    """Return the live streams in the order in which they were opened, then the requests that wait to be opened."""
     found = driver.engine.streams(room=driver.output.room_beside(), now=driver.state.now())
     without_handler = serving.waiting
     streams = [_status(driver, status, waits=status.stream in without_handler) for status in found]

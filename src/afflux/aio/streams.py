@@ -1,4 +1,4 @@
-"""The live streams of one connection, and what each does with the events that concern it."""
+"""Track the live streams of one connection, and pass each event to the stream that it concerns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Streams:
         self.sessions: dict[int, Session] = {}
         "Sessions of bytes, in a protocol that has them."
         self.unopened: dict[Inbound, asyncio.Task[None] | None] = {}
-        "Streams that are waited for and not open yet, with the task that produces their first item."
+        "Streams that are awaited and not open yet, with the task that produces their first item."
 
     def items(self, event: Items) -> None:
         """Items have arrived."""
@@ -57,7 +57,7 @@ class Streams:
             inbound.finish(None)
 
     def failed(self, stream: int, error: Error) -> bool:
-        """A stream has failed. Returns whether something waits for it, and gets the error."""
+        """A stream has failed. Returns whether a task waits for the stream, and receives the error."""
         waits = False
         if (session := self.sessions.pop(stream, None)) is not None:
             waits = session.failed(error)
@@ -69,7 +69,7 @@ class Streams:
         return waits
 
     def canceled(self, event: Canceled) -> None:
-        """The peer takes no more items, or has canceled the whole stream (``final``)."""
+        """The peer wants no more items, or has canceled the whole stream (``final``)."""
         if (sender := self.senders.pop(event.stream, None)) is not None:
             sender.stop()
         elif (session := self.sessions.get(event.stream)) is not None:
@@ -95,43 +95,43 @@ class Streams:
             session.on_acknowledged(event)
 
     def wake(self, streams: list[int]) -> None:
-        """Everything that these streams had queued has left."""
+        """Wake the senders of streams whose queue has been written."""
         for stream in streams:
             if (sender := self.senders.get(stream)) is not None:
                 sender.wake()
 
     def cancel(self, stream: int) -> None:
-        """Take no more items of a stream, if it is live."""
+        """Cancel a stream whose items are not wanted, if it is live."""
         if self.inbounds.pop(stream, None) is not None:
             self._state.engine.cancel(stream)
             self._state.driver.output.flush_soon()
 
     @property
     def awaited(self) -> bool:
-        """Whether something waits for input: the next item of a stream, or credit."""
+        """Whether a task waits for input: the next item of a stream, or credit."""
         return any(inbound.waiter is not None for inbound in self.inbounds.values()) or any(
             sender.starved for sender in self.senders.values()
         )
 
     def drop_largest(self) -> None:
-        """End the stream that buffers most: unconsumed items fill the memory of the connection, so that input which
-        others wait for cannot be read."""
+        """End the stream that buffers most: unconsumed items fill the memory of the connection, so that the input for
+        other streams cannot be read."""
         stream = max(self.inbounds, key=lambda stream: self.inbounds[stream].buffered, default=0)
         if not stream or not self.inbounds[stream].buffered:
             return
         inbound = self.inbounds[stream]
-        text = "buffer-full: what was not taken of this stream held up the others on its connection"
+        text = "buffer-full: unconsumed items of this stream held up the others on its connection"
         inbound.finish(LimitExceeded(text, stream=stream, rule="connection_bytes"))
         inbound.drop()
         self.cancel(stream)
 
     def drop_all(self) -> None:
-        """Free everything that was not consumed: the file of the session records it as not consumed."""
+        """Free all unconsumed items: the file of the session records them as not consumed."""
         for inbound in self.inbounds.values():
             inbound.drop()
 
     def end(self) -> None:
-        """The connection is over: every half ends, once."""
+        """The connection is over: end every half, once."""
         state = self._state
         reason, reason_of = state.reason(), state.reasons()
         for inbound in self.inbounds.values():

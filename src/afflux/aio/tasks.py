@@ -1,4 +1,4 @@
-"""The tasks of one connection: each is started here, canceled at most once, and has ended when the connection has."""
+"""Start the tasks of one connection, cancel each at most once, and wait for their end when the connection ends."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Tasks:
     def __init__(self, state: State) -> None:
         self._state = state
         self.running: dict[asyncio.Task[Any], int] = {}
-        "The stream that each task serves, 0 for none; ``~stream`` when it was canceled."
+        "The stream that each task serves, 0 if there is no stream; ``~stream`` when the task was canceled."
 
     def spawn(
         self, work: Coroutine[Any, Any, Any], context: Context | None = None, stream: int = 0
     ) -> asyncio.Task[Any]:
-        """Start a task. The driver's owner is notified of the end of one for a ``stream``."""
+        """Start a task. The driver's owner is notified when a task for a ``stream`` ends."""
         loop = self._state.loop
         task = loop.create_task(work) if context is None else loop.create_task(work, context=context)
         self.running[task] = stream
@@ -33,7 +33,7 @@ class Tasks:
         return task
 
     def cancel(self, task: asyncio.Task[Any]) -> None:
-        """Cancel a task that ``spawn`` has made, once: a second time would interrupt its orderly end."""
+        """Cancel a task of ``spawn``, once: a second cancel would interrupt its orderly end."""
         if (stream := self.running.get(task, -1)) >= 0:
             self.running[task] = ~stream
             task.cancel()

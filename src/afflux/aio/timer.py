@@ -10,7 +10,7 @@ __all__ = ["EngineTimer"]
 
 
 class EngineTimer:
-    """One timer of the loop. A timer that fires early looks again; one that is due late is replaced."""
+    """One timer of the loop. A timer that fires early is armed again; one that is due late is replaced."""
 
     __slots__ = ("_due", "_handle", "_state")
 
@@ -20,7 +20,7 @@ class EngineTimer:
         self._handle: asyncio.TimerHandle | None = None
 
     def arm(self) -> None:
-        """Make sure that ``tick`` is called in time."""
+        """Make sure that ``tick`` is called at the engine's deadline."""
         state = self._state
         deadline = state.engine.deadline
         if deadline is None or state.lost:

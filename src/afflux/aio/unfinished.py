@@ -1,6 +1,6 @@
 """Resume the streams that a former process of this client opened and did not finish.
 
-``resume/recovery.py`` has the other half: the handlers that run again.
+``resume/recovery.py`` restarts the handlers of a former process.
 """
 
 from __future__ import annotations
@@ -24,25 +24,24 @@ __all__ = ["Unfinished", "unfinished_of"]
 
 
 class Unfinished:
-    """A stream that a former process has opened and not brought to its end. Take it up once, with the verb's method.
+    """A stream that a former process has opened and not finished. Claim it once, with the method for its verb.
 
-    What nobody takes up is canceled when the connection is closed.
+    Closing the connection cancels the streams that were not claimed.
     """
 
     def __init__(self, driver: Driver, stream: int, asked: Asked) -> None:
         self._driver = driver
         self.stream = stream
-        "Its id."
+        "The stream's id."
         self.verb: Verb = asked.verb
         "request, stream or channel."
         self.payload: Payload = asked.payload
-        "The request; for a channel also its first item. Empty when all that are kept would be beyond ``resume_bytes``."
+        "The request; for a channel also its first item. Empty when storing it would have exceeded ``resume_bytes``."
         self.taken = asked.taken
-        "Items that the former process has taken: the next one has this number, counted from 0."
-        session = driver.engine.resumption
-        sent, _, owed = (None if session is None else session.stream_counters(stream)) or (0, 0, 0)
+        "Items that the former process has consumed: the next one has this number, counted from 0."
+        sent, _, owed = cast("Resumption", driver.engine.resumption).stream_counters(stream) or (0, 0, 0)
         self.sent = sent
-        "Items of a channel that the former process has sent, the request among them. 0 if nothing more can be sent."
+        "Items of a channel that the former process has sent, the request among them. 0 if no more can be sent."
         self._claimed = False
         self._answer: asyncio.Future[Payload] | None = None
         self._inbound: Inbound | None = None
@@ -61,33 +60,33 @@ class Unfinished:
         return route_in(self.payload, metadata_mime_of(self._driver.engine))
 
     async def answer(self) -> Payload:
-        """The answer of a request, as ``Peer.request`` would have returned it.
+        """Return the answer of a request, as ``Peer.request`` would have returned it.
 
         Raises:
-            LocalProtocolError: it is not a request, or was taken up before.
-            Error: as for ``Peer.request``.
+            LocalProtocolError: the stream is not a request, or was claimed before.
+            Error: see ``Peer.request``.
         """
         if self._answer is None:
-            raise LocalProtocolError(f"stream {self.stream} is a {self.verb}: take its items", stream=self.stream)
+            raise LocalProtocolError(f"stream {self.stream} is a {self.verb}: use items()", stream=self.stream)
         self._claim()
         try:
             return await self._answer
         except asyncio.CancelledError:
-            self._give_up()
+            self._cancel()
             raise
         finally:
             self._driver.forget(self.stream)
 
     def items(self, *, credit: int = DEFAULT_CREDIT, source: Source | None = None) -> ItemStream:
-        """The items that were not taken, and those that follow, as ``Peer.stream`` and ``Peer.channel`` give them.
+        """Return the unconsumed items, and those that follow, as ``Peer.stream`` and ``Peer.channel`` do.
 
         Args:
-            credit: how many items may be under way or wait here, with those that were granted before; 0 to grant by
+            credit: how many items may be in flight or unconsumed here, including those granted before; 0 to grant by
                 hand.
-            source: at a channel, what to send behind the ``sent`` items of before; None completes that half.
+            source: at a channel, the items to send after the ``sent`` items of before; None completes that half.
 
         Raises:
-            LocalProtocolError: it is a request, or was taken up before.
+            LocalProtocolError: the stream is a request, or was claimed before.
         """
         inbound = self._inbound
         if inbound is None:
@@ -99,20 +98,20 @@ class Unfinished:
         driver, producer = self._driver, None
         if self.sent and not driver.state.over:
             producer = driver.tasks.spawn(_send_rest(driver, self.stream, () if source is None else source, inbound))
-        return Channel(inbound, (), (), self._stop).go_on(producer)
+        return Channel(inbound, (), (), self._stop).continue_with(producer)
 
     async def cancel(self) -> None:
-        """Tell the peer that it is not wanted any more. Does nothing to what was taken up, or is over."""
+        """Cancel the stream at the peer. No-op for a stream that was claimed, or is over."""
         if not self._claimed:
             self._claimed = True
-            self._give_up()
+            self._cancel()
 
     def _claim(self) -> None:
         if self._claimed:
-            raise LocalProtocolError(f"stream {self.stream} was taken up before", stream=self.stream)
+            raise LocalProtocolError(f"stream {self.stream} was claimed before", stream=self.stream)
         self._claimed = True
 
-    def _give_up(self) -> None:
+    def _cancel(self) -> None:
         driver = self._driver
         if driver.calls.replies.pop(self.stream, None) is not None:
             driver.engine.cancel(self.stream)
@@ -131,7 +130,7 @@ class Unfinished:
 
     def _reply(self, asked: Asked) -> asyncio.Future[Payload]:
         future: asyncio.Future[Payload] = self._driver.state.loop.create_future()
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # who claims it hears it
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved, even if never claimed
         if asked.waiting:
             future.set_result(asked.waiting.pop())
         elif asked.error is not None:
@@ -158,12 +157,12 @@ class Unfinished:
 
 
 def unfinished_of(driver: Driver, record: Record) -> tuple[Unfinished, ...]:
-    """The streams that the application of a client may continue, in the order of ids."""
+    """Return the unfinished streams of a client, in the order of ids."""
     return tuple(Unfinished(driver, stream, asked) for stream, asked in sorted(record.asked.items()))
 
 
 async def _send_rest(driver: Driver, stream: int, source: Source, inbound: Inbound) -> None:
-    """The rest of the requester's half of a channel."""
+    """Send the rest of the requester's half of a channel."""
     sender = driver.streams.senders[stream] = Sender(driver, stream)
     sender.task = asyncio.current_task()
     try:

@@ -1,4 +1,4 @@
-"""The verbs that a handler may have."""
+"""Find the verbs that a handler implements."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ VERBS: Final = ("request", "fire", "stream", "channel", "push", "session")
 
 
 def verbs_of(handler: object) -> dict[str, Callable[..., Any]]:
-    """The verbs that ``handler`` has.
+    """Return the methods of ``handler`` that implement verbs, by name.
 
     Raises:
-        TypeError: it has none, which is certainly a mistake.
+        TypeError: the handler has no such method.
     """
     if handler is None:
         return {}
