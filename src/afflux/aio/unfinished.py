@@ -39,7 +39,8 @@ class Unfinished:
         "The request; for a channel also its first item. Empty when storing it would have exceeded ``resume_bytes``."
         self.taken = asked.taken
         "Items that the former process has consumed: the next one has this number, counted from 0."
-        sent, _, owed = cast("Resumption", driver.engine.resumption).stream_counters(stream) or (0, 0, 0)
+        session = driver.engine.resumption
+        sent, _, owed = (None if session is None else session.stream_counters(stream)) or (0, 0, 0)
         self.sent = sent
         "Items of a channel that the former process has sent, the request among them. 0 if no more can be sent."
         self._claimed = False

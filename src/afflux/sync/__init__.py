@@ -1,4 +1,4 @@
-"""The five verbs, blocking: for workers, scripts and notebooks. No event loop and no threads.
+"""Run the five verbs in a blocking program: a worker, a script or a notebook. There is no event loop and no thread.
 
 ::
 
@@ -7,16 +7,16 @@
         for item in peer.stream(b"ticks", credit=64):
             ...
 
-What to know:
+Rules:
 
 1. A peer belongs to the process that made it, and one thread uses it at a time. After ``fork`` the child connects
-   anew; using the parent's peer there raises :class:`afflux.ConnectionClosed`, and closing it only closes the
+   again; using the parent's peer there raises :class:`afflux.ConnectionClosed`, and closing it only closes the
    descriptor. While one thread is in a verb, those of another raise :class:`afflux.LocalProtocolError`.
-2. Handlers of signals, such as that of Ctrl-C, run where a verb waits. What they raise leaves the verb, which cancels
-   what it had begun: the connection can be used as before. A handler may use the connection, or close it.
-3. Bytes move while a call waits. Keepalives are sent then, and between the items of a stream; a program that calls
-   nothing for longer than ``lifetime`` seconds is dead to its peer.
-4. There is no blocking server and no ``handler=``: requests of the peer are rejected.
+2. Handlers of signals, such as that of Ctrl-C, run where a verb waits. An exception of theirs leaves the verb, which
+   cancels its stream: the connection can be used as before. A handler may use the connection, or close it.
+3. Bytes move while a call waits. Keepalives are sent then, and between the items of a stream; the peer ends the
+   connection of a program that calls nothing for longer than ``lifetime`` seconds.
+4. Blocking servers and ``handler=`` are unsupported: requests of the peer are rejected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``afflux.sync.connect``: from an address to a blocking peer."""
+"""Connect a blocking program to a server: ``afflux.sync.connect``."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def connect(
 ) -> Peer:
     """Connect to a server: ``with afflux.sync.connect(uri) as peer``. The arguments are those of ``afflux.connect``.
 
-    A session with ``resume`` comes back only while a verb, or the next item of a stream, is waited for: nothing runs in
-    between, so call one within the server's ``resume_s``.
+    A session with ``resume`` is resumed only while a call waits, for a verb or the next item of a stream: nothing runs
+    in between, so make a call within the server's ``resume_s``.
 
     Raises:
         AddressError: the address is invalid, or a certificate or a key cannot be used.
-        Unsupported: a protocol or transport that is not built yet, that has no blocking side, or not what is asked for.
+        Unsupported: a protocol or transport that is not built yet, has no blocking side, or lacks a requested feature.
         ConnectFailed: nothing listens there, the TLS handshake failed, or all this took more than ``timeout`` seconds
             (``limits.handshake_s`` if None).
     """
@@ -69,7 +69,7 @@ def connect(
             )
         with driver.guard:
             driver.write()
-            if lease and not driver.wait(lambda: driver.lease_heard, seconds):
+            if lease and not driver.wait(lambda: driver.lease_granted, seconds):
                 driver.check()
                 raise ConnectFailed(f"{address} granted no lease within {seconds:g} s")
     except BaseException:

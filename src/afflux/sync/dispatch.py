@@ -1,4 +1,4 @@
-"""Dispatch the events of one blocking connection: ``HANDLERS`` has a function for each kind that concerns anyone."""
+"""Dispatch the events of one blocking connection: ``HANDLERS`` has a function for each kind that has an effect."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _readable(driver: Driver, event: Readable) -> None:
     if (inbox := driver.inboxes.get(event.stream)) is not None:
         inbox.unread += event.size
         if event.complete:
-            inbox.finish(None)  # it stays: what is still said may fail
+            inbox.finish(None)  # it stays: the session may still fail
 
 
 def _completed(driver: Driver, event: Completed) -> None:
@@ -71,7 +71,7 @@ def _pushed(driver: Driver, event: Pushed) -> None:
 
 
 def _leased(driver: Driver, event: Leased) -> None:
-    driver.lease_heard = True
+    driver.lease_granted = True
 
 
 def _suspended(driver: Driver, event: Suspended) -> None:

@@ -28,15 +28,15 @@ from afflux.transports.base import Link
 __all__ = ["Driver"]
 
 _MARGIN_S = 0.05
-"The peer may see cancels so much closer together than they were sent."
-_JAM = "buffer-full: nothing more can come before the items of other streams are taken; give those less credit"
+"Seconds by which two cancels may arrive closer together than they were sent."
+_JAM = "buffer-full: nothing more can arrive until items of other streams are consumed; give those less credit"
 
 
 class Closable(Protocol):
-    """A stream or session without references, which still has to be canceled at the peer."""
+    """A stream or session without references that is still to be canceled at the peer."""
 
     def close(self) -> None:
-        """Cancel it."""
+        """Cancel the stream or session."""
 
 
 class Driver:
@@ -52,19 +52,19 @@ class Driver:
         self.done: list[object] = []
         "Sources that have ended. They are dropped outside of verbs: a generator may have code to run."
         self.guard = Guard(self.sweep, self.dropped, self.done)
-        "Every verb is at work inside it."
+        "Entered by every verb."
         self.pump = Pump(self, link, expects)
         self.inboxes: dict[int, Inbox] = {}
         self.sources = Sources(
             engine, self.guard, self.done, room=self.pump.room, write=self._write_early, forget=self.forget
         )
         self._cancels: Bucket | None = None
-        "The cancels that the peer still accepts, as far as this side can tell; None before the first."
+        "The cancels that the peer still accepts, as far as this side can determine; None before the first."
         self.leases = engine.leases
         "Counts requests; None where they need no lease."
         self.lease_wait: float | None = None
-        "Seconds that a request waits for one; None: it fails at once."
-        self.lease_heard = False
+        "Seconds that a request waits for a lease; None: it fails immediately."
+        self.lease_granted = False
         "The peer has granted a lease, possibly of no requests."
 
     def open(
@@ -76,12 +76,12 @@ class Driver:
         columnar: bool = False,
         timeout: float | None = None,
     ) -> int:
-        """Open a stream, by the engine's rules. Before it, wait for a lease, when that is wanted, and while the peer
-        would treat the next cancel as a flood.
+        """Open a stream, by the engine's rules. Before it, wait for a lease, if ``lease_wait`` is set, and while the
+        peer would treat the next cancel as a flood.
 
         Raises:
-            LeaseExpired: there is none, or none came in time.
-            TimeoutError: so many streams were canceled that this one has to wait longer; nothing was sent.
+            LeaseExpired: there is no lease, or none came in time.
+            TimeoutError: after many cancels this stream would have to wait longer; nothing was sent.
         """
         if verb != "fire":
             self.pace(timeout)
@@ -131,15 +131,13 @@ class Driver:
     def wait(
         self, done: Callable[[], bool], timeout: float | None, *, stream: int | None = None, patient: bool = False
     ) -> bool:
-        """Move bytes until ``done()``, the end of the connection, or the end of time; return ``done()``. ``stream`` is
-        the one whose items are waited for.
+        """Move bytes until ``done()``, the end of the connection, or the timeout; return ``done()``. ``stream`` is the
+        one whose items are awaited.
 
-        It raises what a handler of a signal raises, or a source that was interrupted: then the verb has to give up what
-        it has begun.
+        Exceptions of signal handlers and of interrupted sources pass through: the verb then has to cancel its stream.
 
         Raises:
-            LimitExceeded: nothing can come, because what has come and is not taken fills the connection. Not if
-                ``patient``.
+            LimitExceeded: nothing can arrive, because unconsumed items fill the connection. Not if ``patient``.
         """
         until = None if timeout is None else monotonic() + timeout
         if self.dropped:
@@ -157,7 +155,8 @@ class Driver:
         return done()
 
     def check(self) -> None:
-        """Raise unless the connection can be used, here and now. Nothing was sent then: it is safe to try again."""
+        """Raise unless the connection can be used by this process and thread. Nothing was sent: it is safe to try
+        again."""
         if self.over:
             error = self.reason()
             error.may_have_been_processed = False
@@ -173,7 +172,7 @@ class Driver:
         return not self.over and self.guard.here
 
     def sweep(self) -> None:
-        """At the end of a verb: cancel what was dropped, and drop the sources that have ended."""
+        """At the end of a verb: cancel dropped streams, and release the sources that have ended."""
         while self.dropped:
             self.dropped.popleft().close()
         if self.done:
@@ -188,11 +187,11 @@ class Driver:
             self.pump.write()
 
     def write(self) -> None:
-        """Hand the link what it takes."""
+        """Write what is queued, as far as the link accepts it."""
         self.pump.write()
 
     def statuses(self) -> list[StreamStatus]:
-        """The live streams. A stream whose items wait here to be consumed waits for the application."""
+        """Return the live streams. A stream with unconsumed items waits for the application."""
         found = self.engine.streams(room=self.pump.room(), now=monotonic())
         unread = {stream for stream, inbox in self.inboxes.items() if inbox.arrived}
         return [
@@ -200,12 +199,11 @@ class Driver:
             for one in found
         ]
 
-    def tell(self, events: list[Event]) -> None:
+    def dispatch(self, events: list[Event]) -> None:
         """Dispatch events to the streams that they concern."""
         for event in singly(events):
-            tell = HANDLERS.get(type(event))
-            if tell is not None:
-                tell(self, event)
+            if (handle := HANDLERS.get(type(event))) is not None:
+                handle(self, event)
 
     def end(self, error: Error | None) -> None:
         """The connection is over: every stream fails, once."""

@@ -1,4 +1,4 @@
-"""Take the items of one stream in a blocking program, and grant credit again as they are consumed."""
+"""Receive the items of one stream in a blocking program, and grant credit again as they are consumed."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = ["ItemStream", "payloads_of"]
 
 _STEP = 64
 _SHARE = 0x4000
-"Bytes that each of many streams may hold: with full windows of all nothing would be read any more."
+"Bytes that each of many streams may buffer: with all windows full nothing would be read any more."
 
 Opener = Callable[[Inbox, int, bool], int | None]
-"""Opens a stream, given what will receive its items, the first credit, and whether blocks are wanted: its id, or None
-when there is nothing to open. It may be called again after it has raised, unless it has ended the inbox."""
+"""Opens a stream, given the inbox for its items, the first credit, and whether blocks are wanted. Returns its id, or
+None when there is nothing to open. It may be called again after an exception, unless that has ended the inbox."""
 
 
 class ItemStream:
-    """The items of one stream. Iterate it; leaving the loop early gives the stream up.
+    """The items of one stream. Iterate over it; leaving the loop early cancels the stream.
 
     It opens on first use: with ``for``, ``blocks``, ``next`` or ``request``. When that fails, as it does without a
-    lease, nothing was sent, and the next use tries again; on a connection that is over every use fails. An exception
-    while an item is waited for, that of Ctrl-C among them, cancels the stream.
+    lease, nothing was sent, and the next use tries again; on a closed connection every use fails. An exception while
+    waiting for an item, such as that of Ctrl-C, cancels the stream.
     """
 
     id: int | None = None
@@ -40,7 +40,7 @@ class ItemStream:
     def __init__(self, driver: Driver, credit: Kept, opener: Opener, timeout: float | None) -> None:
         self._driver = driver
         self._over = False
-        "It was canceled, or has ended and was taken."
+        "The stream was canceled, or has ended and was consumed."
         share, others = driver.engine.limits.connection_bytes // 4, len(driver.inboxes)
         self._window = window_of(credit, max(min(_SHARE, share), share // (1 + 2 * others)))
         self._open: Opener | None = opener
@@ -52,18 +52,18 @@ class ItemStream:
         "The window is part of the first grant."
         self._granted = 0
         self._block: Block | Items | None = None
-        "What ``blocks`` has handed out last."
+        "The block that ``blocks`` returned last."
         self._parts: deque[Payloads] = deque()
         self._part: Payloads = []
         self._items: Iterator[Payload] = iter(())
 
     def __iter__(self) -> Iterator[Payload]:
-        """The items, one by one. When none comes within ``timeout`` seconds the stream is canceled, and
+        """Iterate over the items, one by one. When none arrives within ``timeout`` seconds the stream is canceled, and
         TimeoutError raised."""
         return self._each()
 
     def __next__(self) -> Payload:
-        """One item; for those who do not loop."""
+        """Return one item, without a loop."""
         self._begin()
         for item in self._items:
             return item
@@ -72,9 +72,9 @@ class ItemStream:
         return next(self._items)
 
     def blocks(self) -> Iterator[Block | Items]:
-        """The items as they arrived, many at once: a Block has no object for each item, only where it starts and
-        ends in the received bytes. Items come where the bytes do not stand in a row: with metadata, or cut into
-        fragments. Credit follows when the next one is asked for."""
+        """Iterate over the items as they arrived, many in one event: a Block has no object for each item, only its
+        start and end in the received bytes. Items arrive instead where the bytes are not contiguous: with metadata, or
+        in fragments. Requesting the next event refills the credit."""
         self._begin(columnar=True)
         try:
             while (event := self._next_block()) is not None:
@@ -83,8 +83,8 @@ class ItemStream:
             self._leave()
 
     def request(self, n: int) -> None:
-        """Grant ``n`` more items by hand, 1 to 2^31-1, or what the protocol has (rsio: 2^63-1); it is on its way when
-        this returns.
+        """Grant ``n`` more items by hand: 1 to 2^31-1, or the protocol's maximum (rsio: 2^63-1). The grant is written
+        before this returns.
 
         Raises:
             LocalProtocolError: ``n`` is out of range.
@@ -104,7 +104,7 @@ class ItemStream:
                 self._driver.write()
 
     def cancel(self) -> None:
-        """Take no more. What has arrived and was not taken is dropped. Twice does no harm."""
+        """Cancel the stream; items that were not consumed are dropped. Idempotent."""
         driver = self._driver
         if not driver.mine:
             self._open = None
@@ -125,8 +125,8 @@ class ItemStream:
         self.cancel()
 
     def limited_by(self) -> Literal["application", "peer", "credit", "ended"]:
-        """What the next item waits for: "application" (it has not taken what came, or not enough for more credit),
-        "peer" (credit is granted and it sends nothing), "credit" (none is granted by hand) or "ended"."""
+        """Return the reason why there is no next item: "application" (it has not consumed enough), "peer" (it has
+        credit and sends nothing), "credit" (none is granted by hand) or "ended"."""
         if self._inbox.arrived or self._parts:
             return "application"
         if self._inbox.ended:
@@ -162,7 +162,7 @@ class ItemStream:
             self._leave()
 
     def _leave(self) -> None:
-        """Nobody takes more. It may be said at any time and by any thread: the collector of garbage does."""
+        """Cancel the stream, from any place and thread: the garbage collector may call it."""
         if self.id is None or self._over or not (driver := self._driver).mine:
             return
         try:
@@ -174,7 +174,7 @@ class ItemStream:
         driver.dropped.append(self)
 
     def _advance(self) -> bool:
-        """Take the next items, waiting for them; False at the end. Those before them count as done with."""
+        """Wait for the next items; return False at the end. The items before them count as consumed."""
         with self._driver.guard:
             part, self._part = self._part, []
             if part:
@@ -190,7 +190,7 @@ class ItemStream:
             return True
 
     def _next_block(self) -> Items | Block | None:
-        """What arrived next. What came before it counts as done with."""
+        """Return the next event. The one before it counts as consumed."""
         with self._driver.guard:
             block, self._block = self._block, None
             if block is not None:
@@ -199,7 +199,7 @@ class ItemStream:
             return self._block
 
     def _begin(self, *, columnar: bool = False) -> None:
-        """Open the stream, if that was not done. It stays as it was if that fails."""
+        """Open the stream, if it is not open. No effect if that fails."""
         if self._open is None:
             return
         with self._driver.guard:
@@ -209,7 +209,7 @@ class ItemStream:
             if self._window is not None and not self._primed:
                 self._primed = True
                 self._early += self._window.initial(monotonic())
-                if (excess := self._early - self._most) > 0:  # one frame carries no more
+                if (excess := self._early - self._most) > 0:  # the maximum of one frame
                     self._window.outstanding -= excess
                     self._early = self._most
             self._opening = True
@@ -224,7 +224,7 @@ class ItemStream:
             self._or_cancel(self._driver.write)
 
     def _next_event(self) -> Items | Block | None:
-        """What arrived next; None at the end."""
+        """Return the next event; None at the end."""
         inbox, driver = self._inbox, self._driver
         if inbox.arrived:
             self._or_cancel(driver.pump.breathe)
@@ -248,7 +248,7 @@ class ItemStream:
             raise TimeoutError(f"no item within {self._timeout:g} s")
 
     def _or_cancel(self, work: Callable[[], None]) -> None:
-        """Do something that may move bytes; cancel the stream if it raises."""
+        """Call ``work``, which may move bytes; cancel the stream if it raises."""
         try:
             work()
         except BaseException:
@@ -256,7 +256,7 @@ class ItemStream:
             raise
 
     def _settle(self, count: int, size: int) -> None:
-        """The application is done with some items: free their memory budget and refill the window."""
+        """The application has consumed items: free their memory budget and refill the window."""
         driver = self._driver
         driver.engine.consumed(size, count)
         if self._window is not None and (n := self._window.consumed(count, size, monotonic())):
@@ -264,7 +264,7 @@ class ItemStream:
             self._or_cancel(driver.write)
 
     def _drop(self) -> None:
-        """Free the budget of what was not taken."""
+        """Free the budget of unconsumed items."""
         engine, block, part = self._driver.engine, self._block, self._part
         self._block, self._part = None, []
         for items in (part, *self._parts):
@@ -284,7 +284,7 @@ class ItemStream:
 
 
 def payloads_of(event: Items | Block) -> Payloads:
-    """The items of an event, an object for each."""
+    """Return the items of an event as payloads."""
     if isinstance(event, Items):
         return event.payloads
     buffer = event.buffer
@@ -296,7 +296,7 @@ def _count(event: Items | Block) -> int:
 
 
 def _weight(event: Items | Block) -> tuple[int, int]:
-    """How many items, and how many bytes."""
+    """Return the number of items, and of bytes."""
     if isinstance(event, Items):
         return len(event.payloads), size_of(event.payloads)
     return len(event.starts), sum(event.ends) - sum(event.starts)

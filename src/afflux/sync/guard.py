@@ -1,12 +1,12 @@
 """Keep signals and other threads out of a connection while its state changes.
 
-Python runs a signal handler between any two bytecodes, and the handler of Ctrl-C raises. In the middle of an engine
-that would leave the connection half changed. A verb therefore defers the handlers: they run where it waits for the
-link, and where it runs the program's own code (a channel's source), or when the verb ends. What they raise leaves the
-verb from there, and the verb gives up what it had begun.
+Python runs a signal handler between any two bytecodes, and the handler of Ctrl-C raises. Inside an engine that would
+leave the connection half changed. A verb therefore defers the handlers: they run where it waits for the link, and where
+it runs the program's own code (a channel's source), or when the verb ends. An exception of a handler leaves the verb
+there, and the verb cancels its stream.
 
-Handlers run in the main thread only, so other threads have nothing to defer. The handlers of the program are replaced
-while a verb is at work and are back when it has returned.
+Handlers run only in the main thread, so other threads have nothing to defer. The handlers of the program are replaced
+during a verb and restored when it returns.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from afflux.core.errors import ConnectionClosed, Error, LocalProtocolError
 __all__ = ["Guard", "Interrupts", "Woken"]
 
 _system: Any = import_module("_signal")
-"What the module signal is made of: the same functions without a detour through enums, which takes 5 µs each."
+"The C module of ``signal``: the same functions without a detour through enums, which takes 5 µs each."
 
 _NAMES = ("ABRT", "ALRM", "HUP", "QUIT", "TERM", "USR1", "USR2", "INT")
 _SIGNALS = [int(getattr(signal, f"SIG{name}")) for name in _NAMES if hasattr(signal, f"SIG{name}")]
-"The signals whose handlers may raise. To look at all of them would take a third of the time of a small request."
+"Signals whose handlers may raise. Checking all signals would take a third of the time of a small request."
 
 _DEFERRED = 0
-"Handlers wait."
+"Handlers are deferred."
 _WAITING = 1
-"Handlers run; after one that raises they are deferred again, so that its way out is not disturbed."
+"Handlers run; after one that raises they are deferred again, so that its exception is not interrupted."
 _POLLING = 2
-"The same, and one that does not raise ends the wait: it may have used the connection."
+"As _WAITING, but a handler that does not raise ends the wait, because it may have used the connection."
 _OUTSIDE = 3
-"The program's own code runs, and so do handlers."
+"The program's own code runs; handlers run as well."
 _OUTERMOST = 4
 "No verb is at work."
 _ELSEWHERE = 5
 "Not the main thread: there is nothing to defer."
 
 _process = os.getpid()
-"This process. To ask the system for each verb takes longer than all the rest of the check."
+"This process. Asking the system in each verb would take longer than the rest of the check."
 _main = threading.main_thread().ident or 0
 "The main thread of this process."
 
@@ -59,15 +59,15 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 _sources: dict[int, list[Callable[[], None]]] = {}
-"""Sources of channels that are at work, one inside the other, by thread: what their connections do before something
-else waits."""
+"""Functions to call before something waits inside a source, by thread: one for each source that runs, the innermost
+last."""
 
 _Handler = Callable[[int, Any], Any]
 _get, _set = _system.getsignal, _system.signal
 
 
 class Woken(BaseException):
-    """A handler of a signal has run in the middle of a poll. Nobody but the one who polls sees it."""
+    """A signal handler has run during a poll. Only the poll raises and catches this."""
 
 
 class Interrupts:
@@ -81,17 +81,17 @@ class Interrupts:
         self.pending: dict[int, _Handler] = {}
         "Handlers to run later, by signal."
         self.verbs = 0
-        "How many have begun, of all connections."
+        "Number of verbs that have begun, on all connections."
         self._known: dict[int, _Handler] = {}
-        "The program's handlers, by signal, of all times: it may have kept ours, and set it again."
+        "All handlers that the program has set so far, by signal: it may have saved ours, and set it again."
         self._found: list[Any] = []
-        "What the handlers were at the last look, and which of them are to be replaced."
+        "The handlers at the last check; those to replace are in ``_replaced``."
         self._replaced: list[tuple[int, _Handler]] = []
         self._handle: _Handler = self._arrived
         self._elsewhere = False
 
     def enter(self) -> int:
-        """Defer handlers until ``leave`` is called with what this returns."""
+        """Defer handlers until ``leave`` is called with the returned token."""
         self.verbs += 1
         if get_ident() != _main or self._elsewhere:
             return _ELSEWHERE
@@ -109,14 +109,14 @@ class Interrupts:
             self.state = _DEFERRED
         except BaseException as error:
             self._elsewhere = isinstance(error, ValueError) and "main interpreter" in str(error)
-            if self._elsewhere:  # in an interpreter beside the main one handlers cannot be set, and do not run
+            if self._elsewhere:  # in a subinterpreter handlers cannot be set, and do not run
                 return _ELSEWHERE
             self._restore()
             raise
         return _OUTERMOST
 
     def leave(self, token: int) -> None:
-        """Go back to what was before ``enter``, and run the handlers that have waited."""
+        """Restore the state before ``enter``, and run the deferred handlers."""
         if token == _ELSEWHERE:
             return
         self.state = token
@@ -126,7 +126,7 @@ class Interrupts:
             self.run_pending()
 
     def run_pending(self) -> None:
-        """Run the handlers that have waited."""
+        """Run the deferred handlers."""
         while self.pending:
             number, handler = self.pending.popitem()
             self._run(number, handler, sys._getframe(2))
@@ -134,7 +134,7 @@ class Interrupts:
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _look(self, found: list[Any]) -> None:
-        """The program has set other handlers."""
+        """Record the handlers that the program has set."""
         replaced = []
         for number, handler in zip(_SIGNALS, found, strict=True):
             if handler is self._handle:
@@ -145,15 +145,15 @@ class Interrupts:
         self._replaced, self._found = replaced, found
 
     def _restore(self) -> None:
-        """Give the program its handlers back, unless it has set others meanwhile. It may be done again."""
+        """Restore the program's handlers, unless it has set others meanwhile. Idempotent."""
         for number, handler in self._replaced:
             current = _set(number, handler)
             if current is not self._handle and current is not handler:
                 _set(number, current)
 
     def _arrived(self, number: int, frame: Any) -> None:
-        """A signal has come."""
-        if self.state == _OUTERMOST:  # between two steps of the beginning or the end
+        """A signal has arrived."""
+        if self.state == _OUTERMOST:  # while ``enter`` or ``leave`` runs
             self.pending.pop(number, None)
             self._restore()
         elif self.state == _DEFERRED:
@@ -175,27 +175,27 @@ _INTERRUPTS = Interrupts()
 
 
 class Guard:
-    """``with guard``: one thread is at work on a connection, undisturbed. It may be entered again by the same thread.
+    """``with guard``: one thread runs a verb, undisturbed. The same thread may enter it again.
 
     Raises:
         ConnectionClosed: the connection belongs to another process.
-        LocalProtocolError: another thread is at work on it.
+        LocalProtocolError: another thread runs a verb on it.
     """
 
     __slots__ = ("_lock", "_open", "_sweep", "_swept", "_token", "_tokens", "pid", "thread")
 
     def __init__(self, sweep: Callable[[], None], *swept: Sized) -> None:
-        """``sweep`` is called at the end of a verb when there is something in one of ``swept``."""
+        """``sweep`` is called at the end of a verb when one of ``swept`` is not empty."""
         self.pid = _process
         "The process that the connection belongs to."
         self.thread = get_ident()
-        "The thread that was at work last."
+        "The thread of the last verb."
         self._lock = allocate_lock()
         self._token = _OUTERMOST
         self._tokens: list[tuple[int, bool]] = []
-        "For each verb that is at work what was before it."
+        "For each running verb, the state before it."
         self._open = True
-        "No verb is at work, or it waits."
+        "No verb is running, or it waits."
         self._sweep = sweep
         self._swept = swept
 
@@ -211,8 +211,7 @@ class Guard:
 
     @property
     def idle(self) -> bool:
-        """Whether this thread may begin a verb in passing, such as in ``__del__``, which may be called in the middle of
-        anything and by any thread."""
+        """Whether this thread may begin a verb now, such as in ``__del__``, which any thread may call at any point."""
         return self._open and self.thread == get_ident()
 
     def __enter__(self) -> None:
@@ -239,20 +238,20 @@ class Guard:
             _INTERRUPTS.leave(token)
 
     def waiting(self) -> None:
-        """The verb waits from here on: handlers of signals run, and what they raise leaves it. ``resumed`` follows in
-        any case."""
+        """The verb waits from now on: signal handlers run, and their exceptions leave the verb. Always call ``resumed``
+        afterwards."""
         self._allow(_WAITING)
 
     def polling(self) -> None:
-        """The same around a poll, which ``Woken`` may leave."""
+        """Like ``waiting``, around a poll, which ``Woken`` may end."""
         self._allow(_POLLING)
 
     def outside(self) -> None:
-        """The program's own code runs from here on, handlers of signals among it. ``resumed`` follows in any case."""
+        """The program's own code runs from now on, signal handlers included. Always call ``resumed`` afterwards."""
         self._allow(_OUTSIDE)
 
     def wait(self, wait: Callable[[Any], Any], argument: Any) -> Any:
-        """Wait, and let the program's handlers of signals run meanwhile."""
+        """Wait, and let the program's signal handlers run meanwhile."""
         try:
             self.waiting()
             return wait(argument)
@@ -260,15 +259,15 @@ class Guard:
             self.resumed()
 
     def resumed(self) -> None:
-        """The verb goes on."""
+        """The verb continues."""
         if self._token != _ELSEWHERE:
             _INTERRUPTS.state = _DEFERRED
         self._open = False
 
     @contextmanager
     def source(self, early: Callable[[], None]) -> Iterator[int]:
-        """Around a source of a channel, which is the program's own code; gives ``verbs``. ``early`` is called before a
-        verb of any connection waits inside it."""
+        """Run a source of a channel, which is the program's own code; yields ``verbs``. ``early`` is called before a
+        verb of any connection waits inside the source."""
         thread = get_ident()
         sources = _sources.setdefault(thread, [])
         depth = len(sources)
@@ -284,7 +283,7 @@ class Guard:
 
     @property
     def around(self) -> list[Callable[[], None]]:
-        """What to call before a verb of this thread waits: there is something when it is inside a source."""
+        """Functions to call before a verb of this thread waits; empty unless it is inside a source."""
         return _sources.get(get_ident(), [])
 
     def _allow(self, state: int) -> None:

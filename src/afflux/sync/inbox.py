@@ -1,4 +1,4 @@
-"""Buffer what has arrived on one stream until the application consumes it."""
+"""Buffer the items that arrive on one stream until the application consumes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Inbox:
     def __init__(self) -> None:
         self.arrived: deque[Items | Block] = deque()
         self.ended = False
-        "Nothing more will arrive."
+        "No more items will arrive."
         self.error: Exception | None = None
         "Why it ended; None for an orderly end."
         self.broken: Exception | None = None
@@ -26,7 +26,7 @@ class Inbox:
         "Bytes of a session that wait in the engine."
 
     def finish(self, error: Exception | None) -> None:
-        """Nothing more will arrive. The first reason counts."""
+        """No more items will arrive. The first reason counts."""
         if not self.ended:
             self.ended, self.error = True, error
         self.broken = self.broken or error

@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_CREDIT", "Peer"]
 
 DEFAULT_CREDIT = 256
-"Items of credit that are kept open on a stream unless the caller says otherwise."
+"Default window of a stream, in items."
 
 
 class Peer:
-    """One connection of one process and one thread. ``afflux.sync.connect`` makes it; ``with`` closes it.
+    """One connection of one process and one thread. ``afflux.sync.connect`` creates it; ``with`` closes it.
 
-    ``timeout`` is in seconds everywhere. None waits as long as the connection lives: a peer that is silent for the
-    connection's ``lifetime`` is dead. What times out raises ``TimeoutError`` and is canceled at the peer.
+    ``timeout`` is in seconds everywhere. None waits until the connection ends: it ends when the peer is silent for the
+    connection's ``lifetime``. A timeout raises ``TimeoutError`` and cancels the request at the peer.
 
-    ``metadata=`` of a verb is bytes, which go as they are, or entries of composite metadata: one, such as
+    ``metadata=`` of a verb is bytes, which are sent unchanged, or entries of composite metadata: one, such as
     ``afflux.Bearer("…")``, or a list, in which (MIME type, bytes) are entries too. With ``route=`` or ``cursor=`` it is
-    composite in any case: the route first, then the cursor, then the entries; bytes are an octet-stream among them.
-    Where ``metadata_mime`` of ``connect`` is another type, one entry of that type goes without a header.
+    always composite: the route first, then the cursor, then the entries; bytes become an entry of type octet-stream.
+    Where ``metadata_mime`` of ``connect`` is another type, one entry of that type is sent without a header.
     """
 
     def __init__(self, driver: Driver, protocol: ProtocolEntry, uri: str) -> None:
@@ -58,7 +58,7 @@ class Peer:
         cursor: Cursor | None = None,
         timeout: float | None = None,
     ) -> Payload:
-        """Ask for one answer. An answer without an item comes as an empty payload.
+        """Request one answer. An answer without an item is returned as an empty payload.
 
         Raises:
             Rejected, Canceled, Invalid, ApplicationError: the peer's error.
@@ -95,7 +95,7 @@ class Peer:
         cursor: Cursor | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Send without an answer. Returns when there was room for it; the bytes are with the socket, or go next."""
+        """Send without an answer. Returns when there is room for the request, which is written now or next."""
         payload = payload_for(self._driver.engine, data, metadata, route, cursor)
         with self._driver.guard:
             self._check("fire")
@@ -121,12 +121,12 @@ class Peer:
         credit: Kept = DEFAULT_CREDIT,
         timeout: float | None = None,
     ) -> ItemStream:
-        """Ask for many items; nothing is sent before the first use.
+        """Request a stream of items; nothing is sent before the first use.
 
         Args:
-            credit: how many items may be under way or wait here; 0 means that ``request(n)`` grants by hand, "auto"
-                that it follows the round trip and the consumer. Fewer are granted when items are large: all that waits
-                has to fit a quarter of ``connection_bytes``.
+            credit: how many items may be in flight or unconsumed here; 0 means that ``request(n)`` grants by hand,
+                "auto" that the window follows the round trip and the consumer. Fewer are granted when items are
+                large: unconsumed items have to fit a quarter of ``connection_bytes``.
             timeout: the longest wait for the next item.
         """
         return self._items("stream", payload_for(self._driver.engine, data, metadata, route, cursor), credit, timeout)
@@ -151,7 +151,7 @@ class Peer:
         payload = payload_for(self._driver.engine, publisher, metadata, route, cursor)
         return self._items(self._protocol.subscribes, payload, credit, timeout)
 
-    subscription = subscribe  # what ReactiveSocket calls it
+    subscription = subscribe  # ReactiveSocket's name for it
 
     def session(
         self, data: bytes | str = b"", *, finish: bool = False, acknowledge: bool = True, timeout: float | None = None
@@ -160,14 +160,14 @@ class Peer:
 
         Args:
             data: the first bytes.
-            finish: they are all.
-            acknowledge: tell a server that asks for it that the response was processed, when it was read to its end;
-                False: ``Session.acknowledge`` does.
-            timeout: the longest wait of each of its calls.
+            finish: whether they are also the last.
+            acknowledge: acknowledge the response when it was read to its end, if the server asks for that;
+                False: call ``Session.acknowledge`` instead.
+            timeout: the longest wait of each call of the session.
 
         Raises:
             Unsupported: the protocol has no sessions.
-            LimitExceeded: as many are under way as may be; nothing was sent.
+            LimitExceeded: as many are in flight as the limits allow; nothing was sent.
         """
         self._protocol.require("session")
         with self._driver.guard:
@@ -197,12 +197,12 @@ class Peer:
     ) -> ItemStream:
         """Send the items of ``source`` and receive items. Both happen while the result is iterated.
 
-        The request goes out with the first item; it alone gets ``metadata``, ``route`` and ``cursor``. A source
-        without items ends at once, and nothing is sent. What the source raises is raised to who iterates, and the
-        peer gets an error. When iterating ends, nothing more is taken from the source.
+        The first item of ``source`` is sent with the request; it alone gets ``metadata``, ``route`` and ``cursor``. A
+        source without items ends the channel immediately, and nothing is sent. An exception of the source is raised to
+        the consumer of the items, and the peer receives an error. When iteration ends, the source is not used any more.
 
         The source runs while any verb of this connection waits. It may use the connection itself, such as for a
-        request for each item; a verb that waits around it goes on when the source has given its item.
+        request for each item; the waiting verb continues when the source has produced its item.
         """
         driver = self._driver
         self._check_credit("channel", credit)
@@ -225,16 +225,16 @@ class Peer:
 
     @property
     def suspended(self) -> bool:
-        """Whether the session has lost its link; the next verb brings it back."""
+        """Whether the session has lost its link; the next verb resumes it."""
         return self._driver.pump.away
 
     def streams(self) -> list[StreamStatus]:
-        """The live streams: state, credit, and the reason why each stands still."""
+        """List the live streams: state, credit, and the reason why each is stopped."""
         return self._driver.statuses()
 
     @property
     def lease(self) -> Lease | None:
-        """What is left of the lease that this side sends requests under; None without leases."""
+        """The remaining part of the lease that this side sends requests under; None without leases."""
         from afflux.protocols.rsocket.lease import Lease
 
         leases = self._driver.leases
@@ -242,7 +242,7 @@ class Peer:
 
     @property
     def certificate(self) -> dict[str, Any] | None:
-        """The server's certificate as ``ssl.SSLSocket.getpeercert`` gives it, verified; None without TLS."""
+        """The server's verified certificate, in the form of ``ssl.SSLSocket.getpeercert``; None without TLS."""
         return self._driver.pump.certificate
 
     @property
@@ -257,11 +257,11 @@ class Peer:
 
     @property
     def error(self) -> Error | None:
-        """Why the connection ended, when it did not end in order."""
+        """Why the connection ended; None for an orderly end."""
         return self._driver.error
 
     def close(self, *, reason: str = "") -> None:
-        """Close; waits at most ``limits.flush_s`` for the peer to have read the last words. Twice does no harm."""
+        """Close; waits at most ``limits.flush_s`` until the peer has read the last frames. Idempotent."""
         self._driver.pump.close(reason)
 
     def __enter__(self) -> Peer:
@@ -278,7 +278,7 @@ class Peer:
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _items(self, verb: Verb, payload: Payload, credit: Kept, timeout: float | None) -> ItemStream:
-        """The items of what is asked with ``payload``; it opens on first use."""
+        """Return the items of a request with ``payload``; the stream opens on first use."""
         driver = self._driver
         self._check_credit(verb, credit)
 
@@ -316,15 +316,15 @@ class _First:
         self._about = about
         self._payload: Payload | None = None
         self.items: Iterator[PayloadLike] = iter(())
-        "The items behind it."
+        "The items after it."
         self.waits = False
         "The source has used a connection."
 
     def payload(self, driver: Driver, inbox: Inbox) -> Payload | None:
-        """What to open the channel with, the same each time; None when there is nothing to open, or not any more.
+        """Return the request that opens the channel, the same on each call; None when there is nothing to open.
 
         Raises:
-            BaseException: whatever the source raises. It is asked only once.
+            BaseException: any exception of the source, which is used only once.
         """
         if self._payload is None:
             try:

@@ -21,25 +21,25 @@ class LinkPoll:
         "The events that are polled for."
 
     def register(self, link: Link) -> None:
-        """Poll a new link."""
+        """Add a link to the poll."""
         self.watched = select.POLLIN
         self._poll.register(link, select.POLLIN)
 
     def unregister(self, link: Link) -> None:
-        """Poll a link no more."""
+        """Remove a link from the poll."""
         self._poll.unregister(link)
 
     def watch(self, link: Link, wants: int) -> None:
-        """Poll for these events from now on."""
+        """Set the events to poll for."""
         if wants != self.watched:
             self.watched = wants
             self._poll.modify(link, wants)
 
     def wait(self, link: Link, wants: int, milliseconds: float | None) -> list[tuple[int, int]] | None:
-        """Poll the link. None when a handler of a signal has run: it may have read what was waited for, or closed the
+        """Poll the link. Returns None when a signal handler has run: it may have read the awaited input, or closed the
         connection."""
         poll = self._poll
-        if self._polling or wants != self.watched:  # in the middle of a poll, it cannot be polled again
+        if self._polling or wants != self.watched:  # a poll object cannot be used again during a poll
             poll = select.poll()
             poll.register(link, wants)
         polling, self._polling = self._polling, True

@@ -35,7 +35,7 @@ class Pump:
         self._guard = driver.guard
         self._link = link
         self._gone = False
-        "The link is closed, for good."
+        "The link is closed for good."
         self._poll = LinkPoll(driver.guard)
         self._poll.register(link)
         self._unsent = memoryview(b"")
@@ -50,7 +50,7 @@ class Pump:
 
     @property
     def jammed(self) -> bool:
-        """Whether reading waits for the application, which is here and waits: nothing would ever change."""
+        """Whether reading waits for the application, which itself waits: the wait would never end."""
         if self._poll.watched & select.POLLIN:
             return False
         engine = self._engine
@@ -71,7 +71,7 @@ class Pump:
         if self._driver.over:
             return
         if self.away:
-            self._come_back(until)
+            self._rejoin(until)
             return
         pending = self._engine.wants_read and self._link.pending()
         for _, what in (
@@ -92,7 +92,7 @@ class Pump:
             self.turn(now)
 
     def write(self) -> None:
-        """Hand the link what it takes."""
+        """Write what is queued, as far as the link accepts it."""
         if self.away or self._gone:
             return
         engine = self._engine
@@ -119,7 +119,7 @@ class Pump:
         """Close in order: report it to the peer, and wait at most ``flush_s`` until the peer has read it."""
         if not self._driver.mine:
             self._driver.over = True
-            self._let_go()
+            self._close_link()
             return
         with self._guard:
             try:
@@ -129,7 +129,7 @@ class Pump:
                     self._finish()
             finally:
                 self._driver.end(None)
-                self._let_go()
+                self._close_link()
 
     # -- another link -------------------------------------------------------------------------------------------
 
@@ -145,8 +145,8 @@ class Pump:
         if self.redial is not None:
             self.redial.plan()
 
-    def _come_back(self, until: float | None) -> None:
-        """Wait for the next try, until the time ``until`` at most, and make it."""
+    def _rejoin(self, until: float | None) -> None:
+        """Wait for the next try, until the time ``until`` at most, and make the try."""
         redial = self.redial
         if redial is None or redial.due is None:
             text = "the session was not resumed: no tries are left"
@@ -166,7 +166,7 @@ class Pump:
             self._join(link)
 
     def _join(self, link: Link) -> None:
-        if self._driver.over or not self.away:  # a handler of a signal was faster, or has closed the connection
+        if self._driver.over or not self.away:  # a signal handler has resumed the session or closed the connection
             link.close()
             return
         self._link, self.away = link, False
@@ -180,13 +180,13 @@ class Pump:
     def _take(self, work: Callable[..., list[Event]], *arguments: Any) -> None:
         """Call a method of the engine, and dispatch its events. An exception in it ends the connection."""
         try:
-            self._driver.tell(work(*arguments))
+            self._driver.dispatch(work(*arguments))
         except BaseException:
             self._driver.end(ConnectionClosed("the connection was ended because an error interrupted its engine"))
-            self._let_go()
+            self._close_link()
             raise
 
-    def _let_go(self) -> None:
+    def _close_link(self) -> None:
         """Close the link. Nothing more is written."""
         self._gone = True
         self._unsent = memoryview(b"")
@@ -195,7 +195,7 @@ class Pump:
             link.close()
 
     def _milliseconds(self, until: float | None) -> float | None:
-        """How long to wait for the link."""
+        """Return how long to wait for the link."""
         due = [time for time in (until, self._engine.deadline) if time is not None]
         if self._unsent:
             due.append(self._progress + self._engine.limits.write_stall_s)
@@ -226,8 +226,8 @@ class Pump:
             self._lose(None)
             return
         if self._expects is not None:
-            if strange := foreign(data):
-                self._refuse_foreign(data, f"the peer speaks {strange}, not {self._expects}")
+            if other := foreign(data):
+                self._refuse_foreign(data, f"the peer speaks {other}, not {self._expects}")
                 return
             self._expects = None
         self._take(self._engine.receive, data, monotonic())
@@ -251,7 +251,7 @@ class Pump:
             self._lose(error)
 
     def _read_rest(self) -> None:
-        """The peer takes nothing more; what it sent before, such as the reason, may still arrive."""
+        """The peer reads nothing more; frames that it sent before, such as the reason, may still arrive."""
         left = self._engine.limits.connection_bytes
         try:
             while left > 0 and not self._driver.over and not self.away and (data := self._link.recv(_READ)):
@@ -272,8 +272,8 @@ class Pump:
             self._driver.end(None)
 
     def _finish(self) -> None:
-        """Write the rest, end this half, and read what still comes: a close with unread input would reset the
-        connection, and the peer might not read the last words."""
+        """Write the rest, end this half, and read until the peer's end: a close with unread input would reset the
+        connection, and the peer might not receive the last frames."""
         until = monotonic() + self._engine.limits.flush_s
         self.write()
         while self._unsent and self._polled(self._link.events(False, True), until):
@@ -282,19 +282,19 @@ class Pump:
             self._link.end_writing()
         except (OSError, Error):
             return
-        while self._polled(select.POLLIN, until) and self._said_more():
+        while self._polled(select.POLLIN, until) and self._drop_input():
             pass
 
     def _polled(self, wants: int, until: float) -> bool:
-        """Wait for the link; False when the time is over."""
+        """Wait for the link; return False when the time is over."""
         left = until - monotonic()
         if self._gone or left <= 0:
             return False
         found = self._poll.wait(self._link, wants, left * 1000)
         return (found is None or bool(found)) and not self._gone
 
-    def _said_more(self) -> bool:
-        """Read and drop input; False at the end."""
+    def _drop_input(self) -> bool:
+        """Read and drop input; return False at the end."""
         try:
             return bool(self._link.recv(_READ))
         except (BlockingIOError, InterruptedError):

@@ -15,11 +15,11 @@ from afflux.transports.base import Link
 __all__ = ["Redial"]
 
 _LEAST_S = 0.05
-"Seconds that a try has at least."
+"Shortest time limit of a try, in seconds."
 
 
 class Redial:
-    """The tries of one session. ``dial(seconds)`` opens a link within so many seconds."""
+    """The tries of one session. ``dial(seconds)`` opens a link within that time."""
 
     def __init__(self, dial: Callable[[float], Link], limits: Limits, backoff: Backoff, timeout: float) -> None:
         self._dial = dial
@@ -42,7 +42,7 @@ class Redial:
         self.error = None
 
     def dial(self, until: float | None) -> None:
-        """Try now, until then at most. ``link`` has the link; when there is none, the next try is planned."""
+        """Try now, until the time ``until`` at most. ``link`` has the link; without one, the next try is planned."""
         now = monotonic()
         self._tries.begin(now)
         seconds = self._timeout if until is None else max(_LEAST_S, min(self._timeout, until - now))
@@ -53,6 +53,6 @@ class Redial:
             self.plan()
 
     def take(self) -> Link | None:
-        """The link that was opened, once."""
+        """Return the link that was opened, once."""
         link, self.link = self.link, None
         return link

@@ -1,11 +1,9 @@
-"""Read and write one session of bytes (Jmux) in a blocking program. Bytes move while a call waits. Rule numbers are
-Jmux's."""
+"""Read and write a byte session (Jmux) in a blocking program. Bytes move while a call waits. Rules are Jmux's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from afflux.calls import byte_sessions_of
 from afflux.core.errors import Canceled, Error, LimitExceeded, LocalProtocolError
@@ -13,21 +11,18 @@ from afflux.core.payload import payload_of
 from afflux.sync.driver import Driver
 from afflux.sync.inbox import Inbox
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["Session"]
 
 
 class Session:
-    """One session, as ``peer.session()`` opens it; ``with`` gives up what has not ended.
+    """One session, returned by ``peer.session()``; ``with`` aborts a session that has not ended.
 
-    What fails says with ``error.may_have_been_processed`` whether it is safe to try again. What times out raises
-    ``TimeoutError``; the session goes on.
+    The attribute ``may_have_been_processed`` of an error reports whether it is safe to try again. A timeout raises
+    ``TimeoutError``; the session continues.
     """
 
     _over = True
-    "It was closed or aborted, or has not begun."
+    "The session was closed or aborted, or has not begun."
 
     def __init__(self, driver: Driver, stream: int, timeout: float | None) -> None:
         self._driver = driver
@@ -37,17 +32,17 @@ class Session:
         self._finished = False
         self._over = False
         self.stream = stream
-        "Its number at this connection; the id on the wire, which comes again, is ``id``."
+        "The session's number at this connection; the id on the wire, which is reused, is ``id``."
 
     @property
     def id(self) -> int | None:
-        """Its id on the wire; None while it waits for one, and when it is over."""
+        """The session's id on the wire; None while it waits for one, and when it is over."""
         return self._engine.session_id(self.stream)
 
     def write(self, data: bytes | bytearray | memoryview | str) -> None:
-        """Send bytes, however many. Returns when all are queued, which waits for the peer's ration.
+        """Send bytes of any length. Returns when all are queued, which waits for the peer's credit.
 
-        What the peer does not want any more is dropped without a word: its response stays valid.
+        Bytes that the peer does not want any more are dropped silently: its response stays valid.
 
         Raises:
             LocalProtocolError: the session was finished.
@@ -78,7 +73,7 @@ class Session:
             driver.write()
 
     def finish(self) -> None:
-        """No more bytes."""
+        """End this half: no more bytes follow."""
         with self._driver.guard:
             self._engine.finish(self.stream)
             self._finished = True
@@ -86,7 +81,7 @@ class Session:
             self._driver.write()
 
     def read(self, limit: int | None = None) -> bytes:
-        """What has arrived, at most ``limit`` bytes of it; waits until there is something. b"" at the end.
+        """Return the bytes that have arrived, at most ``limit``; waits until there are any. b"" at the end.
 
         Raises:
             Error: the session failed before the end.
@@ -94,7 +89,7 @@ class Session:
         found = [b""]
 
         def some() -> bool:
-            found[0] = found[0] or self._engine.read(self.stream, limit)  # it is asked more than once
+            found[0] = found[0] or self._engine.read(self.stream, limit)  # called more than once
             return bool(found[0]) or self._inbox.ended
 
         with self._driver.guard:
@@ -108,10 +103,10 @@ class Session:
         return found[0]
 
     def read_all(self, most: int | None = None) -> bytes:
-        """All that the peer says, at most ``most`` bytes (``limits.payload_bytes`` if None).
+        """Return all bytes of the peer, at most ``most`` (``limits.payload_bytes`` if None).
 
         Raises:
-            LimitExceeded: it is more; the session is aborted.
+            LimitExceeded: there are more; the session is aborted.
             Error: the session failed before the end.
         """
         most = self._driver.engine.limits.payload_bytes if most is None else most
@@ -124,7 +119,7 @@ class Session:
         return bytes(parts)
 
     def abort(self, reason: str = "") -> None:
-        """End the session in both directions. Twice does no harm."""
+        """End the session in both directions. Idempotent."""
         driver = self._driver
         if not driver.mine:
             return
@@ -137,13 +132,13 @@ class Session:
             driver.write()
 
     def acknowledge(self) -> None:
-        """For a session opened with ``acknowledge=False``: the response was processed. Says so if the server asked."""
+        """With ``acknowledge=False``: report that the response was processed, if the server asked."""
         with self._driver.guard:
             self._engine.acknowledge(self.stream)
             self._driver.write()
 
     def close(self) -> None:
-        """Give up what has not ended, or was not read."""
+        """Abort the session if it has not ended or was not read to its end."""
         if self._over:
             return
         if not self._finished or not self._inbox.ended or self._inbox.unread:
@@ -169,12 +164,12 @@ class Session:
             if driver.guard.idle:
                 self.close()
                 return
-        except Error:  # another thread was faster
+        except Error:  # another thread has begun a verb
             pass
         driver.dropped.append(self)
 
     def _forget(self) -> None:
-        """All was said and has arrived: the driver has nothing more to tell."""
+        """Remove the session from the driver once everything was sent and has arrived."""
         if self._finished and self._inbox.ended:
             self._driver.inboxes.pop(self.stream, None)
 

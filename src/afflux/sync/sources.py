@@ -1,11 +1,11 @@
 """Feed the channels of one connection from their sources.
 
-A source is the program's own code, and may use the connection. Its verbs then wait inside the one that feeds it:
+A source is the program's own code, and may use the connection. Its verbs then wait inside the verb that feeds it:
 
-1. A source that is at work is not asked for more, so that no generator is entered twice.
-2. Items that it has given leave before it waits: it may wait for an answer to them.
-3. While it waits, other sources that use connections are not begun, except that of the channel it takes items from.
-   They might wait for what this one would give, and it could not continue before they are done.
+1. A source that is running is not asked for more, so that no generator is entered twice.
+2. Items that it has produced are sent before it waits: it may wait for an answer to them.
+3. While it waits, other sources that use connections are not started, except that of the channel it reads from.
+   They might wait for items of this source, which could not continue before they return.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Outbox", "Sources"]
 
 
 class Outbox:
-    """A channel's source, and where its answer goes."""
+    """A channel's source, and the inbox for its answer."""
 
     __slots__ = ("ahead", "batch", "inbox", "items", "quota", "running", "waits")
 
@@ -31,13 +31,13 @@ class Outbox:
         self.items = items
         self.inbox = inbox
         self.ahead: list[PayloadLike] = []
-        "The item that was taken to see whether there is one: completing needs no credit."
+        "The item that was taken to detect the end: completing needs no credit."
         self.batch: list[PayloadLike] = []
-        "What goes out together: at once when the source waits for something."
+        "Items that are sent together: immediately when the source waits for something."
         self.quota = 0
-        "The most items in it, by credit."
+        "The largest number of items in ``batch``, by credit."
         self.running = False
-        "The source is at work."
+        "The source is running."
         self.waits = waits
         "The source has used a connection before."
 
@@ -64,12 +64,12 @@ class Sources:
         self.outboxes: dict[int, Outbox] = {}
 
     def end(self) -> None:
-        """The connection is over: take nothing more."""
+        """The connection is over: use no source any more."""
         self._done.extend(self.outboxes.values())
         self.outboxes.clear()
 
     def feed(self, wanted: int | None) -> bool:
-        """Send what the channels' sources give, not too much at once; whether there may be more to send."""
+        """Send a bounded number of items of the channels' sources; return whether there may be more to send."""
         more, nested = False, bool(self._guard.around)
         for stream, outbox in list(self.outboxes.items()):
             if self.outboxes.get(stream) is not outbox:
@@ -89,7 +89,7 @@ class Sources:
         return more
 
     def send_early(self) -> None:
-        """A source of this connection is about to wait, maybe for an answer to what it gave last."""
+        """Send the items produced so far: a source of this connection is about to wait, maybe for an answer to them."""
         for stream, outbox in list(self.outboxes.items()):
             if outbox.running and outbox.batch:
                 batch, outbox.batch = outbox.batch, []
@@ -98,7 +98,8 @@ class Sources:
         self._write()
 
     def _source_failed(self, stream: int, outbox: Outbox, error: Exception) -> None:
-        """The peer gets the error, even when it has sent everything; so does the consumer of the items."""
+        """Send the error to the peer, even when it has completed its half, and raise it to the consumer of the
+        items."""
         if self._forget(stream):
             self._engine.fail(stream, error)
         outbox.inbox.finish(error)
@@ -122,8 +123,8 @@ class Sources:
         return False
 
     def _fill(self, outbox: Outbox, room: int) -> None:
-        """Take a batch from the source, and one more in ``ahead`` unless it has ended. One that waits gives no more
-        than one at a time: so long it has kept all others waiting."""
+        """Take a batch from the source, and one more item in ``ahead`` unless the source has ended. A source that waits
+        produces one item at a time, because all others wait for it meanwhile."""
         ahead = outbox.ahead
         if ahead and not (outbox.quota > 0 < room):
             return
@@ -144,7 +145,7 @@ class Sources:
                 outbox.running = False
 
     def stop(self, stream: int) -> bool:
-        """Take nothing more from a channel's source; whether there was one."""
+        """Take no more items from a channel's source; return whether there was one."""
         outbox = self.outboxes.pop(stream, None)
         if outbox is None:
             return False

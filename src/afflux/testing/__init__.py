@@ -1,4 +1,4 @@
-"""Tests programs without waiting and without luck: virtual time, a network with faults, a proxy, conversations.
+"""Test programs deterministically: virtual time, a network with faults, a proxy, and playbooks of conversations.
 
 ::
 

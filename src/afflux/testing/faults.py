@@ -1,4 +1,4 @@
-"""Describes what goes wrong on a network. ``Network`` does it in virtual time, ``Proxy`` over real sockets."""
+"""Describe the faults of a network. ``Network`` applies them in virtual time, ``Proxy`` to real sockets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["FLAWLESS", "Faults", "Plan", "Weather"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """What happens to the bytes that go one way on a connection."""
+    """The faults of one direction of a connection."""
 
     delay: float = 0.0
     "Seconds until bytes arrive."
@@ -28,14 +28,14 @@ class Faults:
 
 
 FLAWLESS = Faults()
-"Bytes arrive as they were written, at once."
+"Bytes arrive as they were written, without delay."
 
 Plan = Callable[[int], tuple[Faults, Faults]]
 "Given the number of a connection, from 0, returns the faults on the way to the server and to the client."
 
 
 class Weather:
-    """The faults of one way: decides with a seeded generator how bytes travel."""
+    """Decide with a seeded generator how the bytes of one direction travel."""
 
     def __init__(self, faults: Faults, random: Random) -> None:
         self.faults = faults
@@ -47,17 +47,17 @@ class Weather:
 
     @property
     def silent(self) -> bool:
-        """Whether all that comes now is lost."""
+        """Whether all bytes sent now are lost."""
         most = self.faults.lose_after
         return most is not None and self.passed >= most
 
     def piece(self, size: int) -> int:
-        """How many of ``size`` bytes travel together."""
+        """Return how many of ``size`` bytes travel together."""
         slices = self.faults.slices
         return min(size, self._random.randint(1, slices)) if slices else size
 
     def due(self, size: int, now: float) -> float:
-        """When bytes sent now arrive: behind all that were sent before."""
+        """Return the time when bytes sent now arrive: after all that were sent before."""
         faults = self.faults
         self._sent = max(self._sent, now) + (size / faults.rate if faults.rate else 0.0)
         chance = self._random.random() * faults.jitter if faults.jitter else 0.0
@@ -65,7 +65,7 @@ class Weather:
         return self._due
 
     def arriving(self, size: int) -> tuple[int, bool]:
-        """How many of ``size`` bytes arrive, and whether the connection breaks behind them."""
+        """Return how many of ``size`` bytes arrive, and whether the connection breaks after them."""
         cut, lose = self.faults.cut_after, self.faults.lose_after
         breaks = cut is not None and self.passed + size >= cut
         left = min(size if most is None else max(0, most - self.passed) for most in (cut, lose))

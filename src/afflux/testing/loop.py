@@ -1,8 +1,8 @@
-"""Runs asyncio programs in virtual time: when nothing is ready, the clock jumps to the next timer.
+"""Run asyncio programs in virtual time: when nothing is ready, the clock jumps to the next timer.
 
-Nothing sleeps, so an hour of timeouts passes in the time that its callbacks take, and the same seed gives the same run.
+No call sleeps, so an hour of timeouts passes in the time that its callbacks take, and the same seed gives the same run.
 A thread that the program waits for (``asyncio.to_thread``) runs in real time while the virtual clock stands still.
-Sockets and child processes do not belong here: programs in virtual time talk over ``mem://``, or a ``Network``.
+Sockets and child processes are unsupported: programs in virtual time use ``mem://``, or a ``Network``.
 """
 
 from __future__ import annotations
@@ -26,38 +26,34 @@ Ts = TypeVarTuple("Ts")
 STEPS = 10_000_000
 WITHIN_S = 7 * 86_400.0
 _RESOLUTION_S = 1e-9
-"Of the clock that asyncio expects; a hundred days are so large a number that it is lost in their rounding."
+"Resolution of the clock for asyncio; after a hundred virtual days it is lost in rounding."
 
 
 class Deadlock(RuntimeError):
-    """Nothing is ready and no timer is set: the program would wait for ever. The text lists the waiting tasks."""
+    """Nothing is ready and no timer is set: the program would wait forever. The text lists the waiting tasks."""
 
 
 class Livelock(RuntimeError):
-    """The program has taken more steps or more virtual time than it may. The text lists the tasks that have not ended.
-
-    A connection sends keepalives, so a program that waits for ever with an open connection ends like this.
-    """
+    """The program has taken more steps than its limit. The text lists the tasks that have not ended."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An asyncio event loop in virtual time: ``asyncio.Runner(loop_factory=VirtualLoop)``.
 
     Args:
-        seed: of ``random``, the generator of everything that the loop leaves to chance.
+        seed: seed of ``random``, the generator of all random decisions of the loop.
         late: each timer fires up to this many seconds late, by chance.
         steps: turns of the loop until Livelock is raised.
-        start: the time at the beginning, in seconds.
-        within: seconds of virtual time until Livelock is raised.
+        start: the initial time, in seconds.
     """
 
     def __init__(
         self, *, seed: int = 0, late: float = 0.0, steps: int = STEPS, start: float = 0.0, within: float = WITHIN_S
     ) -> None:
         self.random = random.Random(seed)
-        "Seeded; a program may draw from it as well."
+        "The seeded generator; a program may use it as well."
         self.turns = 0
-        "Turns that the loop has made."
+        "Turns of the loop so far."
         self._late = late
         self._limit = steps
         self._steps = steps
@@ -74,7 +70,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call back at a time, or as late as the loop's timers may be."""
+        """Schedule a callback at a time, plus the random delay of timers."""
         if self._late:
             when += self.random.random() * self._late
         if when <= self._virtual:
@@ -100,10 +96,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._threads -= 1
 
     def _idle(self, timeout: float | None) -> float | None:
-        """Called once in each turn, with the time until the next timer: returns 0, or None to wait for a thread."""
+        """Called once in each turn, with the time until the next timer. Returns 0, or None to wait for a thread."""
         self.turns += 1
         if self.turns > self._limit:
-            self._limit = self.turns + self._steps  # the tasks are canceled next, and that takes turns as well
+            self._limit = self.turns + self._steps  # the tasks are canceled next, which takes turns as well
             raise Livelock(f"not ended after {self._steps:,} turns of the loop, {self._report()}")
         if timeout == 0:
             return 0
@@ -116,7 +112,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             raise Livelock(f"not ended within {self._within:,.0f} s of virtual time, {self._report()}")
         self._virtual = jumped = self._virtual + timeout
         if jumped + _RESOLUTION_S == jumped:
-            self._virtual = nextafter(jumped, inf)  # asyncio takes a timer for due only if it lies before that sum
+            self._virtual = nextafter(jumped, inf)  # asyncio considers a timer due only before that sum
         return 0
 
     def _report(self) -> str:
@@ -126,7 +122,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _Selector(selectors.DefaultSelector):
-    """Watches the pipe by which threads wake the loop, and nothing else."""
+    """Watch only the pipe by which threads wake the loop."""
 
     def __init__(self, idle: Callable[[float | None], float | None]) -> None:
         super().__init__()
@@ -155,7 +151,7 @@ def run(
 ) -> T:
     """Run a program in virtual time, as ``asyncio.run`` does in real time.
 
-    The generator of the module ``random`` is seeded as well, for the time of the run.
+    The generator of the module ``random`` is seeded as well, for the duration of the run.
 
     Args:
         main: the program.
@@ -166,8 +162,8 @@ def run(
         debug: asyncio's debug mode.
 
     Raises:
-        Deadlock: every task waits for another, and no timer is set.
-        Livelock: it does not end within ``steps`` turns and ``within`` seconds.
+        Deadlock: every task waits for another.
+        Livelock: the program does not end within ``steps`` turns.
     """
     before = random.getstate()
     random.seed(seed)
@@ -180,13 +176,13 @@ def run(
 
 
 def _place(task: asyncio.Task[Any]) -> str:
-    """The functions that a task waits in, the innermost last."""
+    """Return the functions that a task waits in, the innermost last."""
     frames = list(_frames(task.get_coro()))
     return " > ".join(f"{f.f_code.co_name} ({Path(f.f_code.co_filename).name}:{f.f_lineno})" for f in frames) or "?"
 
 
 def _frames(awaited: Any) -> Iterator[FrameType]:
-    """The frames of a coroutine and of what it awaits."""
+    """Iterate over the frames of a coroutine and of the objects that it awaits."""
     while awaited is not None:
         for kind in ("cr", "gi", "ag"):
             frame = getattr(awaited, f"{kind}_frame", None)

@@ -1,8 +1,7 @@
-"""Joins the ``mem://`` addresses of a loop by links with faults: ``afflux.connect`` and ``afflux.serve`` run unchanged.
+"""Join the ``mem://`` addresses of a loop by links with faults: ``afflux.connect`` and ``afflux.serve`` run unchanged.
 
-A link behaves as a TCP connection does. It buffers a bounded number of bytes, so that a reader that has stopped
-holds back the writer; an end that closes sends its end behind its bytes; an end that is gone resets what still comes.
-What is above a transport does not belong here.
+A link behaves as a TCP connection does. It buffers a bounded number of bytes, so that a stopped reader suspends the
+writer; an end that closes sends its end after its bytes; an end that is gone answers further bytes with a reset.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["Link", "Network", "Side"]
 Side = Literal["client", "server"]
 
 _HIGH: Final = 0x10000
-"Bytes that a writer may be ahead of its link, when it sets no limits of its own."
+"Bytes that a writer may be ahead of its link, unless it sets limits."
 
 
 class Network:
@@ -33,9 +32,9 @@ class Network:
 
     Args:
         to_server, to_client: the faults of each direction.
-        plan: returns both for each connection, instead; called with the connection's number.
+        plan: returns both for each connection; called with the connection's number. Replaces the two.
         window: bytes that a link buffers in each direction; a writer that is ahead by more waits.
-        seed: of what is left to chance.
+        seed: seed of all random decisions.
     """
 
     def __init__(
@@ -51,11 +50,11 @@ class Network:
         self.reachable = True
         "Set it to False to refuse further connections."
         self.links: list[Link] = []
-        "Every link so far, also those that are over."
+        "All links so far, including those that are over."
         self.connections = 0
         "Attempts to connect so far."
         self.happened: Counter[str] = Counter()
-        "How often each fault has happened, by its name."
+        "Number of occurrences of each fault, by its name."
         self._plan: Plan = plan or (lambda number: (to_server, to_client))
         self._random = Random(seed)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -79,10 +78,10 @@ class Network:
             if not link.over:
                 link.cut()
 
-    # What the transport mem calls.
+    # Called by the transport mem.
 
     async def reach(self, address: Address) -> Callable[[Receiver, Receiver], object]:
-        """Wait as long as a handshake takes; return what joins two protocol objects by a link.
+        """Wait as long as a handshake takes; return a function that joins two protocol objects by a link.
 
         Raises:
             ConnectFailed: connections are refused.
@@ -102,7 +101,7 @@ class Link:
 
     def __init__(self, network: Network, number: int, to_server: Faults, to_client: Faults, *, random: Random) -> None:
         self.number = number
-        "Which connection of the network it is, from 0."
+        "The number of the connection in its network, from 0."
         self.to_server = _Way(network, to_server, random)
         self.to_client = _Way(network, to_client, random)
         self.over = False
@@ -119,8 +118,8 @@ class Link:
         server.connection_made(far)
 
     def cut(self, end: Side | None = None) -> None:
-        """Break the link: what has not arrived is lost, and both ends are notified. With ``end`` only that one is; the
-        other is half open, and what it sends gets lost."""
+        """Break the link: bytes in flight are lost, and both ends are notified. With ``end`` only that end is notified;
+        the other is half open, and the bytes that it sends are lost."""
         self._network.happened["cut" if end is None else "half open"] += 1
         for way in (self.to_server, self.to_client):
             way.break_off()
@@ -142,7 +141,7 @@ class _Way:
         self._loop = asyncio.get_running_loop()
         self._written: deque[bytes] = deque()
         self.unsent = 0
-        "Bytes that the link has not taken from their writer."
+        "Bytes that the link has not accepted from their writer."
         self._ends = False
         self._travelling: deque[tuple[float, bytes]] = deque()
         self._carried = 0
@@ -150,12 +149,12 @@ class _Way:
         self._timer: asyncio.Handle | None = None
 
     def join(self, source: _Transport, target: _Transport) -> None:
-        """The way leads from one end to the other."""
+        """Set the two ends of the direction."""
         self.source, self.target = source, target
 
     @property
     def faults(self) -> Faults:
-        """What happens to the bytes from now on; assign to change it."""
+        """The faults from now on; assign to change them."""
         return self.weather.faults
 
     @faults.setter
@@ -168,31 +167,31 @@ class _Way:
         return self.weather.passed
 
     def hold(self) -> None:
-        """Let nothing arrive until ``release``."""
+        """Deliver nothing until ``release``."""
         self.held = True
         self.happened["held"] += 1
 
     def release(self) -> None:
-        """Let everything arrive again."""
+        """Deliver again."""
         self.held = False
         self.deliver_soon()
 
-    # What the ends call.
+    # Called by the ends.
 
     def write(self, data: bytes) -> None:
-        """Take bytes from the writer."""
+        """Accept bytes from the writer."""
         self._written.append(data)
         self.unsent += len(data)
         self.take()
 
     def end(self) -> None:
-        """Nothing will be written any more."""
+        """The writer has ended this direction."""
         if not self._ends:
             self._ends = True
             self.take()
 
     def take(self) -> None:
-        """Put bytes under way, as many as the link carries at a time."""
+        """Put bytes in flight, as many as the link carries at a time."""
         while self._written and self._carried < self._window and not self._broken:
             head = self._written[0]
             size = self.weather.piece(min(len(head), self._window - self._carried))
@@ -205,12 +204,12 @@ class _Way:
             self._carried += size
             self._travelling.append((self.weather.due(size, self._loop.time()), head[:size]))
         if self._ends and not self._written and not self._broken:
-            self._broken = True  # nothing comes behind the end
+            self._broken = True  # nothing follows the end
             self._travelling.append((self.weather.due(0, self._loop.time()), b""))
         self.deliver_soon()
 
     def break_off(self) -> None:
-        """Lose everything that has not arrived, and all that will be written."""
+        """Drop all bytes that have not arrived, and all that will be written."""
         self._broken = True
         self._written.clear()
         self._travelling.clear()
@@ -218,14 +217,14 @@ class _Way:
         self.source.look()
 
     def reset(self) -> None:
-        """Break off, and notify the target of it."""
+        """Break off, and notify the target."""
         self.break_off()
         if not self.weather.silent:
             error = ConnectionResetError("the peer has reset the link")
             self._loop.call_later(self.faults.delay, self.target.lose, error)
 
     def deliver_soon(self) -> None:
-        """Deliver what comes next, when it is due and the reader takes it."""
+        """Schedule the next delivery, when it is due and the reader reads."""
         if self._travelling and self._timer is None and not self.held and self.target.wants:
             due = self._travelling[0][0]
             if due <= self._loop.time():
@@ -234,7 +233,7 @@ class _Way:
                 self._timer = self._loop.call_at(due, self._deliver)
 
     def _deliver(self) -> None:
-        """One read of the target."""
+        """Deliver one read to the target."""
         self._timer = None
         if not self._travelling or self.held or not self.target.wants:
             return
@@ -269,14 +268,14 @@ class _Transport(asyncio.Transport):
         self._full = self._closing = self._lost = self._ended = self._unread = False
         self._reading = True
         self.gone = False
-        "Its protocol object has been notified that the link is gone."
+        "The protocol object has been notified that the link is gone."
 
     @property
     def wants(self) -> bool:
-        """Whether what arrives is taken: read, or answered by a reset."""
+        """Whether bytes that arrive are accepted: read, or answered by a reset."""
         return self._reading or self._closing
 
-    # What a protocol calls.
+    # Called by a protocol.
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Call another protocol object from now on."""
@@ -293,45 +292,45 @@ class _Transport(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def write_eof(self) -> None:
-        """End this half, behind what was written."""
+        """End this half, after the bytes that were written."""
         self._ended = True
         self._way.end()
 
     def can_write_eof(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def unsent(self) -> int:
-        """Bytes that the link has not taken."""
+        """Return the number of bytes that the link has not accepted."""
         return self._way.unsent
 
     get_write_buffer_size = unsent
     "asyncio's name for it."
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """When writing pauses and resumes."""
+        """Set the limits at which writing pauses and resumes."""
         self._high = _HIGH if high is None else high
         self._low = self._high // 4 if low is None else low
 
     def pause_reading(self) -> None:
-        """Leave what arrives on the link."""
+        """Leave bytes that arrive on the link."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Take what arrives."""
+        """Accept bytes that arrive."""
         self._reading = True
         self._other_way.deliver_soon()
 
     def is_reading(self) -> bool:
-        """Whether it takes what arrives."""
+        """Whether bytes that arrive are accepted."""
         return self._reading and not self._closing
 
     def is_closing(self) -> bool:
-        """Whether it is closed, or about to be."""
+        """Whether the end is closed, or about to be."""
         return self._closing
 
     def close(self) -> None:
-        """Send what was written, then the end."""
+        """Send the bytes that were written, then the end."""
         if not self._closing:
             self._closing = True
             self._way.end()
@@ -339,15 +338,15 @@ class _Transport(asyncio.Transport):
             self.look()
 
     def abort(self) -> None:
-        """Break the link off: what was written and has not arrived is lost."""
+        """Break the link: bytes that have not arrived are lost."""
         if not self._lost:
             self._way.reset()
             self.lose(None)
 
-    # What the link calls.
+    # Called by the link.
 
     def look(self) -> None:
-        """Pause or resume the writer, and end when all that was written before ``close`` has left."""
+        """Pause or resume the writer, and end when all bytes written before ``close`` have left."""
         unsent = self._way.unsent
         if self._lost:
             return
@@ -364,7 +363,7 @@ class _Transport(asyncio.Transport):
             self.lose(None)
 
     def receive(self, data: bytes) -> None:
-        """Bytes have arrived. An end that is gone answers with a reset; one that closes does so when it has."""
+        """Receive bytes. An end that is gone answers with a reset; one that closes does so after its last byte."""
         if self._lost:
             self._way.reset()
         elif self._closing:
@@ -376,12 +375,12 @@ class _Transport(asyncio.Transport):
             cast("asyncio.Protocol", protocol).data_received(data)
 
     def ended(self) -> None:
-        """The peer's end has arrived."""
+        """Receive the peer's end."""
         if not self._closing and not self._protocol.eof_received():
             self.close()
 
     def lose(self, error: Exception | None) -> None:
-        """The link is gone, for this end."""
+        """The link is gone for this end."""
         self._closing = True
         if not self._lost:
             self._lost = True

@@ -1,13 +1,13 @@
-"""Conversations with an engine, line by line: what the peer sends, and what has to follow from it.
+"""Check conversations with an engine, line by line: the input of the peer, and the effects that must follow.
 
 ::
 
-    Playbook(engine) >> frame      # the peer sends it
-                     << event      # the application receives it, or
-                     << frame      # this side sends it
+    Playbook(engine) >> frame      # sent by the peer
+                     << event      # received by the application, or
+                     << frame      # sent by this side
 
-Everything that an engine does has to be expected: the next line of the peer fails while something is left over. A
-subclass for a protocol says what its frames are, how they are encoded, and how bytes are read.
+Every effect of an engine has to be expected: the next line of the peer fails while an effect is left over. A subclass
+for a protocol defines the frames, their encoding, and their decoding.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from afflux.core.errors import Error
 __all__ = ["Begins", "Mode", "Playbook", "closed", "failed", "ignored"]
 
 Mode = Literal["whole", "bytewise", "glued"]
-"How the bytes of the peer are cut: as they come, or byte by byte."
+"How the bytes of the peer are cut: not at all, byte by byte, or with several frames together."
 
 Expected = tuple[type, dict[str, Any]]
-"A type, and some of the attributes that its object has; a name may have dots."
+"A type, and some attributes of its object; a name may contain dots."
 
 E = TypeVar("E", bound=Engine)
 
 
 class Playbook(Generic[E]):
-    """One engine, and what it has done so far."""
+    """One engine, and its effects so far."""
 
     frame: ClassVar[type]
-    "The base class of all frames; everything else is an event."
+    "The base class of all frames; all other types are events."
     begins = True
-    "Handlers begin at once, as those of a driver that has enough of them."
+    "Handlers begin immediately, as with a driver that has free slots."
 
     def __init__(self, engine: E, mode: Mode = "whole") -> None:
         self.engine = engine
         self.mode = mode
         self.now = 0.0
-        "The time that the engine is given."
+        "The time that is passed to the engine."
         self.events: deque[Any] = deque()
         "Events that no line has expected yet."
         self.sent: deque[Any] = deque()
@@ -51,22 +51,22 @@ class Playbook(Generic[E]):
         self.collect([])
 
     def encode(self, frame: Any) -> bytes:
-        """The bytes of a frame of the peer."""
+        """Return the bytes of a frame of the peer."""
         data: bytes = frame.encode()
         return data
 
     def decode(self, data: bytes) -> Iterable[Any]:
-        """The frames in bytes that the engine has written."""
+        """Return the frames in bytes that the engine has written."""
         raise NotImplementedError
 
     def heard(self, events: list[ev.Event]) -> Iterable[ev.Event]:
-        """The events as lines expect them: one for each request and each answer."""
+        """Return the events in the form that lines expect: one for each request and each answer."""
         return ev.singly(events)
 
-    def __rshift__(self, said: Any) -> Self:
-        """The peer sends a frame, bytes, or a tuple of them."""
+    def __rshift__(self, input: Any) -> Self:
+        """Let the peer send a frame, bytes, or a tuple of them."""
         self.quiet()
-        lines = said if isinstance(said, tuple) else (said,)
+        lines = input if isinstance(input, tuple) else (input,)
         data = b"".join(line if isinstance(line, bytes) else self.encode(line) for line in lines)
         step = 1 if self.mode == "bytewise" else max(1, len(data))
         for start in range(0, len(data), step):
@@ -91,47 +91,47 @@ class Playbook(Generic[E]):
         return self
 
     def do(self, verb: Callable[[E], Any]) -> Self:
-        """The application calls a verb of the engine."""
+        """Call a method of the engine, as the application would."""
         self.quiet()
         result = verb(self.engine)
         self.collect(result if isinstance(result, list) else [])
         return self
 
     def at(self, now: float) -> Self:
-        """Time passes until ``now``."""
+        """Let time pass until ``now``."""
         self.quiet()
         self.now = now
         self.collect(self.engine.tick(now))
         return self
 
     def eof(self) -> Self:
-        """The peer ends its half, or the transport is gone."""
+        """End the peer's half, or the transport."""
         self.quiet()
         self.collect(self.engine.receive_eof(self.now))
         return self
 
     def quiet(self) -> Self:
-        """Check that everything was expected."""
+        """Check that every effect was expected."""
         if self.events or self.sent:
             raise AssertionError(f"not expected: {self.state()}")
         return self
 
     def forget(self) -> Self:
-        """Drop what was not expected."""
+        """Drop the effects that were not expected."""
         self.collect([])
         self.events.clear()
         self.sent.clear()
         return self
 
     def state(self) -> str:
-        """What is left over, for the text of a failure."""
+        """Describe the effects that are left over, for the text of a failure."""
         return f"events {list(self.events)!r}, frames {list(self.sent)!r}"
 
     def collect(self, events: list[ev.Event]) -> None:
         """Add events of the engine, and the frames that it has queued."""
-        heard = list(self.heard(events))
-        self.events.extend(heard)
-        for event in heard if self.begins else ():
+        found = list(self.heard(events))
+        self.events.extend(found)
+        for event in found if self.begins else ():
             if isinstance(event, ev.Opened | ev.SessionOpened):
                 self.engine.begin(event.stream)
         data = b""
@@ -157,7 +157,7 @@ def ignored(price: int, rule: str | None = None) -> Expected:
 
 
 class Begins(bytes):
-    """Equals a text that begins with it: a reason may be followed by the name and the value of its limit."""
+    """A text that equals any text that begins with it: the name and value of a limit may follow a reason."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, bytes) and (bytes(other) == bytes(self) or other.startswith(bytes(self) + b": "))
@@ -167,7 +167,7 @@ class Begins(bytes):
 
 
 def _look(value: Any, path: str) -> Any:
-    """The attribute of ``value`` at ``path``, dots included; ``type`` is its type."""
+    """Return the attribute of ``value`` at ``path``, dots included; ``type`` is its type."""
     for name in path.split("."):
         value = type(value) if name == "type" else getattr(value, name)
     return value

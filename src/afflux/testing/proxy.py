@@ -1,6 +1,6 @@
-"""Stands between a client and a server on real sockets, TCP or Unix, and does to their bytes what bad networks do.
+"""Relay connections between a client and a server on real sockets, TCP or Unix, with faults.
 
-What the bytes mean does not matter here: TLS and WebSocket pass as they are.
+The proxy does not interpret the bytes: TLS and WebSocket pass unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Proxy:
-    """Passes connections on to the server at ``uri``, with faults::
+    """Relay connections to the server at ``uri``, with faults::
 
         async with afflux.testing.Proxy(server.uri, to_client=Faults(cut_after=1000)) as proxy:
             async with afflux.connect(proxy.uri, resume=True) as peer: ...
@@ -39,8 +39,8 @@ class Proxy:
     Args:
         uri: the address of the server; assign ``server`` to send further connections elsewhere.
         to_server, to_client: the faults of each direction.
-        plan: returns both for each connection, instead; called with the connection's number.
-        seed: of what is left to chance; it is the same for a connection of the same number.
+        plan: returns both for each connection; called with the connection's number. Replaces the two.
+        seed: seed of all random decisions; connections of the same number behave the same.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class Proxy:
         seed: int = 0,
     ) -> None:
         self.server = uri
-        "Where connections go."
+        "The address that connections are relayed to."
         self.uri = ""
-        "Where the proxy listens: what a client connects to."
+        "The address of the proxy, for clients."
         self.reachable = True
-        "Set it to False to close further connections at once."
+        "Set it to False to close further connections immediately."
         self.relays: list[Relay] = []
         "The connections so far."
         self._plan: Plan = plan or (lambda number: (to_server, to_client))
@@ -70,19 +70,19 @@ class Proxy:
 
     @property
     def connections(self) -> int:
-        """How many connections there were."""
+        """The number of connections so far."""
         return len(self.relays)
 
     def hold(self) -> None:
-        """Pass nothing on, in either direction, until ``release``."""
+        """Relay nothing, in either direction, until ``release``."""
         self._open.clear()
 
     def release(self) -> None:
-        """Pass everything on again."""
+        """Relay again."""
         self._open.set()
 
     def cut(self, *, reset: bool = False) -> None:
-        """Break every connection; bytes on their way are lost. With ``reset`` both ends receive a reset."""
+        """Break every connection; bytes in flight are lost. With ``reset`` both ends receive a reset."""
         for relay in self.relays:
             relay.cut(reset=reset)
 
@@ -167,7 +167,7 @@ class Proxy:
                 target.write(data[:size])
                 await target.drain()
                 if breaks:
-                    # Closed, not aborted: what was passed on arrives.
+                    # Closed, not aborted: bytes that were relayed arrive.
                     target.close()
                     await target.wait_closed()
                     relay.cut()
@@ -181,11 +181,11 @@ class Relay:
 
     def __init__(self, number: int, writer: asyncio.StreamWriter) -> None:
         self.number = number
-        "Which connection of the proxy it is, from 0."
+        "The number of the connection in its proxy, from 0."
         self.writers = [writer]
 
     def cut(self, *, reset: bool = False) -> None:
-        """Break it; bytes on their way are lost. With ``reset`` both ends receive a reset."""
+        """Break the connection; bytes in flight are lost. With ``reset`` both ends receive a reset."""
         for writer in self.writers:
             sock = writer.get_extra_info("socket")
             if reset and sock is not None:
@@ -195,7 +195,7 @@ class Relay:
 
 
 async def _take(weather: Weather, source: asyncio.StreamReader, pieces: asyncio.Queue[tuple[float, bytes]]) -> None:
-    """Read, and decide how the bytes travel. A broken link is an end like another."""
+    """Read, and decide how the bytes travel. A broken connection counts as an end."""
     loop = asyncio.get_running_loop()
     with suppress(OSError):
         while data := await source.read(_READ):

@@ -1,4 +1,4 @@
-"""Joins engines in simulated time, without I/O: what one has to write arrives at the other.
+"""Join engines in simulated time, without I/O: bytes that one writes arrive at the other.
 
 ::
 
@@ -9,7 +9,7 @@
     assert link.server.events == [...]
 
 A :class:`World` has the time. A :class:`Link` joins two engines: bytes arrive after ``latency``, in order, cut into
-pieces. Everything happens inside ``World.run``, and the same seed gives the same run, to the byte.
+pieces. All effects happen inside ``World.run``, and the same seed gives the same run, to the byte.
 
 A session may outlive its link::
 
@@ -18,7 +18,7 @@ A session may outlive its link::
     link = world.rejoin(link, newcomer_engine)      # the client asks the newcomer's server to resume the session
     world.run()
 
-Drivers and handlers do not belong here: they run on :class:`afflux.testing.Network`.
+Drivers and handlers run on :class:`afflux.testing.Network` instead.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ React = Callable[["End", Event], None]
 
 
 class World:
-    """Simulated time and everything that waits for it."""
+    """Simulated time, and the calls that are due in it."""
 
     def __init__(self, seed: int = 0) -> None:
         self.now = 0.0
-        "Seconds since the world began."
+        "Seconds since the beginning."
         self.random = Random(seed)
-        "Decides cuts and jitter; a test may draw from it as well."
+        "Decides cuts and jitter; a test may use it as well."
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._links: list[Link] = []
 
     def at(self, time: float, work: Callable[[], None]) -> None:
-        """Call ``work`` at ``time``. Calls that are due at the same time keep their order."""
+        """Call ``work`` at ``time``. Calls that are due at the same time run in the order of their scheduling."""
         self._count += 1
         heapq.heappush(self._queue, (max(time, self.now), self._count, work))
 
@@ -83,8 +83,8 @@ class World:
     def rejoin(self, link: Link, newcomer: Engine) -> Link:
         """Make another link with the delays of ``link``: its client, suspended, asks a newcomer to resume the session.
 
-        The newcomer's Resuming event gives the new link to the end that has the session, with its events and its
-        application; a refusal goes to the client. The ends keep what they have sent and received.
+        The newcomer's Resuming event assigns the new link to the end that has the session, with its events and its
+        application; a refusal goes to the client. The ends retain the events and bytes so far.
 
         Raises:
             LocalProtocolError: the client is not suspended.
@@ -100,7 +100,7 @@ class World:
         return new
 
     def resume(self, newcomer: End, event: Resuming) -> None:
-        """Give a newcomer's link to the session that it asks for; refuse it if the session cannot be resumed."""
+        """Assign a newcomer's link to the session that it asks for; refuse it if the session cannot be resumed."""
         engine = newcomer.engine
         try:
             events = event.session.resumption.resume(event.request, self.now)
@@ -117,10 +117,10 @@ class World:
         """Run up to and including the time ``until``; without it, until no bytes are in flight.
 
         Engines' deadlines count only up to ``until``: without it time stands still when all bytes have arrived, so that
-        keepalives do not continue for ever.
+        keepalives do not continue forever.
 
         Raises:
-            RuntimeError: it takes more than ``steps`` steps.
+            RuntimeError: the run takes more than ``steps`` steps.
         """
         for _ in range(steps):
             for link in self._links:
@@ -145,7 +145,7 @@ class World:
 
 
 class End:
-    """One end of a link: an engine, and what has happened to it."""
+    """One end of a link: an engine, its events and its output."""
 
     def __init__(self, link: Link, engine: Engine, react: React | None) -> None:
         self.link = link
@@ -153,13 +153,13 @@ class End:
         self.events: list[Event] = []
         "Every event so far."
         self.sent = bytearray()
-        "Every byte that it has written."
+        "All bytes that the engine has written."
         self.reading = True
         "Set it to False to stop the reader: bytes that arrive wait, as in a socket's buffer."
         self.over = False
-        "Its engine was notified that the transport has ended."
+        "The engine was notified that the transport has ended."
         self.gone = False
-        "Its engine has another link now."
+        "The engine has another link now."
         self._react = react
         self._waiting: list[bytes] = []
         self._ended = False
@@ -177,17 +177,17 @@ class End:
                 self._react(self, event)
 
     def take_over(self, older: End) -> None:
-        """Take the engine, the events and the application of an end whose link is over."""
+        """Take over the engine, the events and the application of an end whose link is over."""
         self.engine, self.events, self.sent, self._react = older.engine, older.events, older.sent, older._react
         older.gone = older.over = True
         older._waiting.clear()
 
     def lose_after(self, size: int | None, *, breaks: bool = False) -> None:
-        """Lose what arrives behind ``size`` more bytes; with ``breaks`` the link breaks there. None: lose nothing."""
+        """Lose bytes that arrive after ``size`` more; with ``breaks`` the link breaks there. None: lose nothing."""
         self._left, self._breaks = size, breaks
 
     def arrive(self, data: bytes) -> None:
-        """Bytes have arrived."""
+        """Receive bytes."""
         if self.over:
             return
         if self._left is not None:
@@ -200,12 +200,12 @@ class End:
             self.link.cut()
 
     def end(self) -> None:
-        """The transport ends, behind the bytes that have arrived."""
+        """End the transport, after the bytes that have arrived."""
         self._ended = True
         self.read()
 
     def read(self) -> None:
-        """Give the engine the bytes that wait, if it wants to read."""
+        """Pass waiting bytes to the engine, if it wants to read."""
         while self.reading and self._waiting and self.engine.wants_read:
             self.dispatch(self.engine.receive(self._waiting.pop(0), self.link.world.now))
         if self._ended and not self._waiting and not self.over:
@@ -214,7 +214,7 @@ class End:
 
     @property
     def unread(self) -> int:
-        """How many bytes have arrived and were not read."""
+        """Bytes that have arrived and were not read."""
         return sum(map(len, self._waiting))
 
 
@@ -239,7 +239,7 @@ class Link:
         return tuple(end for end in (self.client, self.server) if not end.gone)
 
     def pump(self) -> None:
-        """Send what the engines have to write, and read what has arrived."""
+        """Send the output of the engines, and read bytes that have arrived."""
         for end in self.ends:
             other = self.server if end is self.client else self.client
             end.read()
@@ -261,7 +261,7 @@ class Link:
             end.end()
 
     def cut_after(self, size: int, end: End | None = None) -> None:
-        """Break the link when ``end``, the client if None, has received ``size`` more bytes: inside a frame, say."""
+        """Break the link when ``end``, the client if None, has received ``size`` more bytes."""
         (end or self.client).lose_after(size, breaks=True)
 
     def tick(self) -> None:
@@ -281,7 +281,7 @@ class Link:
             self.world.at(self._when(end), lambda piece=piece: None if self._cut else other.arrive(piece))  # type: ignore[misc]
 
     def _when(self, end: End) -> float:
-        """When bytes sent now arrive: not before those that were sent earlier."""
+        """Return the time when bytes sent now arrive: not before those that were sent earlier."""
         chance = self.world.random.random() * self.jitter if self.jitter else 0.0
         end._last = max(end._last, self.world.now + self.latency + chance)
         return end._last

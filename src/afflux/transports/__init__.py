@@ -1,1 +1,1 @@
-"""Ways to carry bytes. No protocol lives here."""
+"""Carry bytes between processes. The protocols are in :mod:`afflux.protocols`."""

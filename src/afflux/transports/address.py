@@ -34,7 +34,7 @@ class Address:
     path: str = ""
     "The path, with its leading slash, or the socket's file for ``unix``."
     options: Mapping[str, Any] = field(default_factory=dict)
-    "Options with their parsed values. An option of the address wins over an argument."
+    "Options with their parsed values. An option of the address takes precedence over an argument."
 
     @property
     def entry(self) -> ProtocolEntry:
@@ -48,15 +48,15 @@ class Address:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """The protocol's options as fields of Terms; ``own`` holds those that only this protocol has. The other options
-        belong to the transport."""
+        """The protocol's options as fields of Terms; ``own`` contains those that only this protocol has. The other
+        options belong to the transport."""
         known = dict(self.entry.options)
         given = {name: value for name, value in self.options.items() if name in known}
         own = {name: given.pop(name) for name in tuple(given) if name not in _SHARED}
         return given | {"own": own} if own else given
 
     def at(self, *, host: str | None = None, port: int | None) -> Address:
-        """The same address at another port and host, such as those that a listener is bound to."""
+        """Return this address at another port and host, such as those that a listener is bound to."""
         return replace(self, host=self.host if host is None else host, port=port)
 
     def __str__(self) -> str:

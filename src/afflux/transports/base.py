@@ -27,7 +27,7 @@ __all__ = ["Admission", "Factory", "Link", "Listener", "Transport", "foreign"]
 
 
 class Admission(Protocol):
-    """Decides which connections a listener takes, before a byte is read."""
+    """Decides which connections a listener accepts, before a byte is read."""
 
     @property
     def backoff(self) -> float:
@@ -56,7 +56,7 @@ class Admission(Protocol):
 
 
 Factory = Callable[[str], "Receiver"]
-"Makes the protocol object of an accepted connection, given the host it came from."
+"Creates the protocol object of an accepted connection, given the client's host."
 
 
 class Listener(Protocol):
@@ -123,8 +123,8 @@ class Link(Protocol):
 
 
 class Transport(Protocol):
-    """One way to carry bytes. ``tls`` is the argument of afflux.connect and afflux.serve; options of ``address`` win
-    over it (security.settled). A transport without TLS gets None."""
+    """One way to carry bytes. ``tls`` is the argument of afflux.connect and afflux.serve; options of ``address`` take
+    precedence over it (security.settled). A transport without TLS gets None."""
 
     async def open(self, address: Address, factory: Callable[[], Receiver], tls: Tls | None = None) -> None:
         """Open a link and connect a protocol object to it.
@@ -160,7 +160,7 @@ class Transport(Protocol):
 
 
 def foreign(data: bytes) -> str | None:
-    """The name of the protocol that a peer's first bytes belong to; None for an unknown one."""
+    """Return the name of the protocol that a peer's first bytes belong to; None for an unknown one."""
     if data.startswith((b"HTTP/", b"GET ", b"POST ", b"PRI * HTTP/2")):
         return "HTTP"
     if data.startswith(b"SSH-"):

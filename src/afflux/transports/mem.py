@@ -32,7 +32,7 @@ class Network(Protocol):
     """Joins the ends of a loop's links in place of ``pair``, such as the one of ``afflux.testing``."""
 
     async def reach(self, address: Address) -> Callable[[Receiver, Receiver], object]:
-        """Return what joins the client's protocol object with the server's.
+        """Return a function that joins the client's protocol object with the server's.
 
         Raises:
             ConnectFailed: the server cannot be reached.
@@ -123,7 +123,7 @@ class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transpo
         self._reading = True
         self._delivering = False
 
-    # What a protocol calls.
+    # Called by a protocol.
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Deliver to another protocol object."""
@@ -150,18 +150,18 @@ class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transpo
         self._deliver_soon()
 
     def can_write_eof(self) -> bool:
-        """True."""
+        """Return True."""
         return True
 
     def unsent(self) -> int:
-        """Bytes that were not delivered."""
+        """Return the number of bytes that were not delivered."""
         return self._size
 
     get_write_buffer_size = unsent
     "asyncio's name for it."
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """When to pause and to resume writing."""
+        """Set the limits at which writing pauses and resumes."""
         self._high = _PIECE if high is None else high
         self._low = self._high // 4 if low is None else low
 
@@ -175,11 +175,11 @@ class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transpo
         self.other._deliver_soon()
 
     def is_reading(self) -> bool:
-        """Whether it delivers what arrives."""
+        """Whether bytes that arrive are delivered."""
         return self._reading and not self._closing
 
     def is_closing(self) -> bool:
-        """Whether it is closed, or about to be."""
+        """Whether the end is closed, or about to be."""
         return self._closing
 
     def close(self) -> None:

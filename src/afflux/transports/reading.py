@@ -27,7 +27,7 @@ _buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDict
 
 
 class Receiver(asyncio.BufferedProtocol):
-    """What a transport delivers to: a socket through the buffer, any other transport with ``data_received``."""
+    """Receives the input of a transport: of a socket through the buffer, of any other with ``data_received``."""
 
     __slots__ = ()
 
@@ -39,7 +39,7 @@ class Receiver(asyncio.BufferedProtocol):
         raise NotImplementedError
 
     def buffer(self, sizehint: int) -> memoryview:
-        """The buffer for the next read."""
+        """Return the buffer for the next read."""
         if (view := self._view) is None:
             # A subclass has a slot for it, or a dictionary.
             view = self._view = _view_of(asyncio.get_running_loop())  # type: ignore[misc]
@@ -52,11 +52,11 @@ class Receiver(asyncio.BufferedProtocol):
         """Note that the transport has buffered ``size`` received bytes that it cannot deliver yet."""
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take ``nbytes`` bytes that were read."""
+        """Receive ``nbytes`` bytes that were read into the buffer."""
         self.data_received(bytes(self.buffer(nbytes)[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
-        """Take received bytes."""
+        """Receive bytes."""
         raise NotImplementedError
 
 

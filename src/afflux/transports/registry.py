@@ -1,4 +1,4 @@
-"""List the transports: one line each. No transport is imported before use."""
+"""Register the transports. Each is imported on first use."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class TransportEntry:
     """One transport."""
 
     name: str
-    "As in an address."
+    "The name in an address."
     module: str
     "The module with its ``TRANSPORT`` object."
     authority: Literal["host", "name", "path"] = "host"
-    "What stands behind ``//``: host and port, a name, or a file's path."
+    "The part after ``//``: host and port, a name, or a file's path."
     port: int | None = None
     "The port when the address has none."
     options: tuple[tuple[str, Callable[[str], Any]], ...] = ()
-    "What an address may set beside the protocol's options, and how to read each."
+    "Options that an address may set in addition to the protocol's, with the parser of each."
 
     extra: tuple[str, str, str] | None = None
-    "Its name in errors, the extra that it needs and the library that the extra installs; None without an extra."
+    "The feature's name in errors, the extra that it needs, and the library of the extra; None without an extra."
 
     @property
     def secure(self) -> bool:

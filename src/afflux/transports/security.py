@@ -31,7 +31,7 @@ class Tls:
     """Settings of TLS: ``afflux.connect(uri, tls=Tls(ca="ca.pem"))``. Files are PEM; they are read when a client
     connects and when a server begins to listen.
 
-    The options of an address are the same settings, as in ``tls://host:7000?ca=ca.pem``, and win.
+    The options of an address are the same settings, as in ``tls://host:7000?ca=ca.pem``, and take precedence.
 
     Raises:
         AddressError: values that contradict each other.
@@ -53,13 +53,13 @@ class Tls:
     def __post_init__(self) -> None:
         if self.key is not None and self.cert is None:
             raise AddressError(f"the key {self.key} needs its certificate: cert=")
-        beside = [name for name in ("ca", "cert", "key", "client_ca") if getattr(self, name) is not None]
-        if self.context is not None and beside:
-            raise AddressError(f"context= is used unchanged and cannot be combined with {', '.join(beside)}")
+        others = [name for name in ("ca", "cert", "key", "client_ca") if getattr(self, name) is not None]
+        if self.context is not None and others:
+            raise AddressError(f"context= is used unchanged and cannot be combined with {', '.join(others)}")
 
 
 def settled(tls: Tls | None, address: Address) -> Tls | None:
-    """The settings for ``address``, whose own options win over ``tls``. None for a transport without TLS.
+    """Return the settings for ``address``, whose own options take precedence over ``tls``. None without TLS.
 
     Raises:
         AddressError: ``tls`` is given for a transport without TLS, or contradicts the address.
@@ -75,19 +75,19 @@ def settled(tls: Tls | None, address: Address) -> Tls | None:
 
 
 def public(address: Address) -> Address:
-    """The address of a server for its clients: without the server's certificate, key and client_ca."""
+    """Return the address of a server for its clients: without the server's certificate, key and client_ca."""
     private = ("cert", "key", "client_ca")
     return replace(address, options={k: v for k, v in address.options.items() if k not in private})
 
 
 def server_name(tls: Tls | None, address: Address) -> str:
-    """The name that the server's certificate must have."""
+    """Return the name that the server's certificate must have."""
     settings = settled(tls, address) or Tls()
     return settings.server_name or address.host
 
 
 def client_context(tls: Tls | None, address: Address) -> ssl.SSLContext:
-    """The context of a client.
+    """Return the context of a client.
 
     Raises:
         AddressError: a file is missing, cannot be read, or has the wrong content.
@@ -108,7 +108,7 @@ def client_context(tls: Tls | None, address: Address) -> ssl.SSLContext:
 
 
 def server_context(tls: Tls | None, address: Address | None = None) -> ssl.SSLContext:
-    """The context of a server; ``address`` may add its options.
+    """Return the context of a server; ``address`` may add its options.
 
     Raises:
         AddressError: there is no certificate, or a file is missing, cannot be read, or has the wrong content.
@@ -132,11 +132,11 @@ def server_context(tls: Tls | None, address: Address | None = None) -> ssl.SSLCo
 def refusal(
     error: OSError, address: Address, name: str = "", certificate: dict[str, Any] | None = None
 ) -> ConnectFailed:
-    """The error for a failed handshake, or for an alert after it. Raise it ``from error``.
+    """Return the error for a failed handshake, or for an alert after it. Raise it ``from error``.
 
     Args:
         name: the name that the certificate should have had.
-        certificate: the refused one, where it is known.
+        certificate: the refused certificate, where it is known.
     """
     made = ConnectFailed(f"no TLS with {address}: {_words(error, name, certificate)}")
     made.__cause__ = error
@@ -163,7 +163,7 @@ def _harden(context: ssl.SSLContext) -> None:
 
 @lru_cache(maxsize=1)
 def _system_roots() -> ssl.SSLContext:
-    """The context of a client without files of its own. Reading all roots takes tens of milliseconds: once."""
+    """Return the context of a client without files of its own, cached: reading all roots takes tens of milliseconds."""
     context = _client()
     context.load_default_certs()
     return context
@@ -270,7 +270,7 @@ def _words(error: OSError, name: str, certificate: dict[str, Any] | None) -> str
 
 
 def _reason(error: Exception) -> str:
-    """OpenSSL's name of the failure, as text."""
+    """Return OpenSSL's name of the failure, as text."""
     reason = getattr(error, "reason", None)
     return reason.lower().replace("_", " ") if reason else str(error)
 
@@ -280,6 +280,6 @@ def _when(before: str, certificate: dict[str, Any], key: str) -> str:
 
 
 def _names(certificate: dict[str, Any]) -> str:
-    """The names in a certificate: three at most, because the peer chose them."""
+    """Return the names in a certificate: three at most, because the peer chose them."""
     names = [str(name)[:64] for _, name in certificate.get("subjectAltName", ())]
     return " and ".join(names[:3]) + (" and others" if names[3:] else "") if names else "another name"

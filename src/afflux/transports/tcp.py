@@ -38,7 +38,7 @@ __all__ = [
 
 _Found = tuple[Any, ...]
 _BACKLOG = 4096
-"Connections that may wait in the system's queue, where it allows as many."
+"Connections that may wait in the system's queue, if the system allows that number."
 _ACCEPTS_PER_TURN = 64
 _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 "Idle seconds before the first probe, seconds between probes, and probes: 90 s in all, like a client's lifetime."
@@ -70,7 +70,7 @@ class Tcp:
         return SocketListener(address.at(port=_port_of(sockets)), sockets, admission, factory, loop)
 
     def refusal(self, address: Address, reason: str) -> bytes:
-        """The refusal of the protocol."""
+        """Return the refusal of the protocol."""
         refuse = address.entry.refusal
         return b"" if refuse is None else refuse(reason)
 
@@ -127,8 +127,8 @@ async def connected(address: Address) -> socket.socket:
 
 
 async def joined(connecting: Coroutine[Any, Any, tuple[asyncio.Transport, Any]]) -> None:
-    """Make the transport of a connected socket. When this is canceled, uvloop would close the transport and never call
-    ``connection_lost``; so the transport is made in any case, and then aborted."""
+    """Create the transport of a connected socket. When this is canceled, uvloop would close the transport and never
+    call ``connection_lost``; so the transport is created in any case, and then aborted."""
     import asyncio
 
     making = asyncio.ensure_future(connecting)
@@ -190,7 +190,7 @@ class SocketLink(socket.socket):
         """No-op: a socket has no bytes of its own."""
 
     def events(self, reading: bool, writing: bool) -> int:
-        """The events that the driver wants."""
+        """Return the events that the driver wants."""
         return (select.POLLIN if reading else 0) | (select.POLLOUT if writing else 0)
 
     def end_writing(self) -> None:
@@ -218,7 +218,7 @@ async def _connect(loop: asyncio.AbstractEventLoop, found: Sequence[_Found]) -> 
 
 
 def _numeric(address: Address) -> Sequence[_Found]:
-    """The targets of a numeric host, which needs no resolver thread; empty for a name."""
+    """Return the targets of a numeric host, which needs no resolver thread; empty for a name."""
     try:
         return socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
@@ -269,7 +269,7 @@ def _why_not(address: Address, error: OSError) -> str:
 
 
 def _words(error: OSError) -> str:
-    """The system's text, without asyncio's wrapping of several of them."""
+    """Return the system's text, without asyncio's wrapping of several of them."""
     if isinstance(error, socket.gaierror):
         return f"unknown host name ({error.strerror})"
     if error.errno == errno.ECONNREFUSED:

@@ -1,11 +1,11 @@
 """Run TLS under asyncio: a protocol for the socket below, a transport for the driver above. See tls_session.py for TLS.
 
-1. At a server the driver gets its transport when the socket is there; what it writes waits for the handshake, and
+1. At a server the driver gets its transport when the socket is accepted; its writes wait for the handshake, and
    ``write_eof`` or ``close`` before the end of the handshake is ``abort``. At a client it gets it after the handshake.
 2. ``write_eof`` sends a close_notify and ends the socket's half: reading continues.
 3. A peer that ends without a close_notify has cut the connection: ``connection_lost`` without ``eof_received``.
 4. A failed handshake sends an alert. A server gives the peer ``flush`` seconds to read it, because a close with unread
-   input would take it back.
+   input would discard it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PIECE = 0x10000
 
 
 class SecureTransport(asyncio.Transport):
-    """What the driver writes to and pauses."""
+    """The transport that the driver writes to and pauses."""
 
     def __init__(self, link: SecureLink) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class SecureTransport(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        """End this half; what the peer still sends is read."""
+        """End this half; input of the peer is still read."""
         self._link.write_eof()
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class SecureTransport(asyncio.Transport):
         self._link.abort()
 
     def is_closing(self) -> bool:
-        """Whether it is closed, or about to be."""
+        """Whether the link is closed, or about to be."""
         return self._link.closing
 
     def pause_reading(self) -> None:
@@ -64,11 +64,11 @@ class SecureTransport(asyncio.Transport):
         self._link.read(False)
 
     def resume_reading(self) -> None:
-        """Deliver again; what has arrived meanwhile is delivered in a later turn of the loop."""
+        """Deliver again; bytes that have arrived meanwhile are delivered in a later turn of the loop."""
         self._link.read(True)
 
     def is_reading(self) -> bool:
-        """Whether it delivers what arrives."""
+        """Whether bytes that arrive are delivered."""
         return self._link.reading and not self._link.closing
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -76,18 +76,18 @@ class SecureTransport(asyncio.Transport):
         self._link.upper = cast("Receiver", protocol)
 
     def unsent(self) -> int:
-        """Bytes that wait to be written, here and in the socket's buffer."""
+        """Return the number of bytes that wait to be written, here and in the socket's buffer."""
         return self._link.unsent
 
     get_write_buffer_size = unsent
     "asyncio's name for it."
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """When to pause and to resume writing."""
+        """Set the limits at which writing pauses and resumes."""
         self._link.set_limits(high, low)
 
     def extra_info(self, name: str, default: Any = None) -> Any:
-        """``peercert``, ``ssl_object``, and what the socket's transport has."""
+        """Return ``peercert``, ``ssl_object``, or information of the socket's transport."""
         link = self._link
         if name == "ssl_object":
             return link.session.tls
@@ -100,21 +100,21 @@ class SecureTransport(asyncio.Transport):
 
 
 class SecureLink(Receiver):
-    """One TLS connection; what the socket delivers to."""
+    """One TLS connection, as the protocol object of its socket."""
 
     def __init__(
         self, session: Session, upper: Receiver, *, flush: float, ready: asyncio.Future[None] | None = None
     ) -> None:
-        """``ready`` is a client's: done when the handshake is over or has failed."""
+        """``ready`` is a client's future: done when the handshake is over or has failed."""
         self.upper = upper
         "The driver."
         self.reading = True
-        "The driver takes input."
+        "The driver accepts input."
         self.closing = False
-        "It is closed, or about to be."
+        "The link is closed, or about to be."
         self._loop = asyncio.get_running_loop()
         self.session = session
-        "Its TLS."
+        "The TLS of the connection."
         self._flush_s = flush
         self._ready = ready
         self.raw: asyncio.Transport | None = None
@@ -141,14 +141,14 @@ class SecureLink(Receiver):
         self._shake()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what was read into the buffer."""
+        """Process bytes that were read into the buffer."""
         if self._over:
             self._discard(nbytes)
         else:
             super().buffer_updated(nbytes)
 
     def data_received(self, data: bytes) -> None:
-        """Decrypt what arrived."""
+        """Decrypt input."""
         if self._over:
             self._discard(len(data))
             return
@@ -161,19 +161,19 @@ class SecureLink(Receiver):
                     self._deliver()
 
     def eof_received(self) -> bool:
-        """The socket has ended. An orderly end was a close_notify, before."""
+        """The socket has ended. An orderly end sends a close_notify before."""
         session = self.session
         if not session.ready and session.failure is None:
             session.feed_eof()
             self._shake()
         if session.ended and not self.closing:
-            return True  # only its half: the driver knows, and decides
+            return True  # only the peer's half has ended: the driver was notified, and decides
         self._cut = session.ready and not self.closing and session.failure is None
         self.closing = True
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed: report why."""
+        """The socket is closed: report the reason."""
         if self._linger is not None:
             self._linger.cancel()
         session = self.session
@@ -212,10 +212,10 @@ class SecureLink(Receiver):
                 self._flush()
         self._check_room()
         if self.session.failure is not None and self.raw is not None:
-            self._give_up(self.raw)
+            self._end_link(self.raw)
 
     def write_eof(self) -> None:
-        """End this half; what the peer still sends is read."""
+        """End this half; input of the peer is still read."""
         if not self.session.ready:
             self.abort()
         elif self.raw is not None and not self.closing and not self._ended:
@@ -243,7 +243,7 @@ class SecureLink(Receiver):
             self.raw.abort()
 
     def read(self, wanted: bool) -> None:
-        """Whether to deliver what arrives. A handshake continues meanwhile."""
+        """Start or stop delivering input. A handshake continues meanwhile."""
         raw = self.raw
         if self.reading == wanted or raw is None or self.closing:
             return
@@ -260,7 +260,7 @@ class SecureLink(Receiver):
         return self.session.unsent + (0 if self.raw is None else self.raw.get_write_buffer_size())
 
     def set_limits(self, high: int | None, low: int | None) -> None:
-        """When to pause and to resume writing."""
+        """Set the limits at which writing pauses and resumes."""
         self._high = _PIECE if high is None else high
         if self.raw is not None:
             self.raw.set_write_buffer_limits(high, low)
@@ -279,7 +279,7 @@ class SecureLink(Receiver):
         done = session.handshake()
         self._flush()
         if session.failure is not None:
-            self._give_up(raw)
+            self._end_link(raw)
         elif done:
             if self._ready is not None and not self._ready.done():
                 self._make()
@@ -288,8 +288,8 @@ class SecureLink(Receiver):
             if not self.reading:
                 raw.pause_reading()
 
-    def _give_up(self, raw: asyncio.Transport) -> None:
-        """End the link: TLS has failed, and the peer got an alert."""
+    def _end_link(self, raw: asyncio.Transport) -> None:
+        """End the link: TLS has failed, and the peer was sent an alert."""
         if self._ready is not None or self.session.ready:
             raw.close()
         elif self._linger is None and not raw.is_closing():
@@ -309,7 +309,7 @@ class SecureLink(Receiver):
             self.raw.pause_reading()
 
     def _deliver(self) -> None:
-        """Deliver what is decrypted."""
+        """Deliver decrypted bytes."""
         session, raw = self.session, self.raw
         data = session.read()
         if data:
@@ -319,7 +319,7 @@ class SecureLink(Receiver):
         self._flush()
         self._check_room()
         if session.failure is not None:
-            self._give_up(raw)
+            self._end_link(raw)
         elif session.ended and not self._reported_end:
             self._reported_end = True
             if not self.upper.eof_received():

@@ -46,7 +46,7 @@ class Session:
         self.ended = False
         "The peer has sent a close_notify."
         self.failure: ConnectFailed | None = None
-        "Why it failed: the handshake, an alert of the peer, or bytes that are not TLS."
+        "The reason of a failure: the handshake, an alert of the peer, or bytes that are not TLS."
 
     @property
     def certificate(self) -> dict[str, Any] | None:
@@ -59,11 +59,11 @@ class Session:
         return sum(map(len, self._backlog))
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Take received bytes."""
+        """Receive encrypted bytes."""
         self._in.write(data)
 
     def feed_eof(self) -> None:
-        """Take the end of input."""
+        """Receive the end of input."""
         self._in.write_eof()
 
     def handshake(self) -> bool:
@@ -95,7 +95,7 @@ class Session:
                 self.ended = True
         except ssl.SSLWantReadError:
             pass
-        except ssl.SSLZeroReturnError:  # the same end, after this side has sent its own
+        except ssl.SSLZeroReturnError:  # the peer's end, after this side has sent its own
             self.ended = True
         except ssl.SSLError as error:
             self._fail(error)
@@ -108,11 +108,11 @@ class Session:
             return
         try:
             self.tls.write(data)
-        except ssl.SSLError as error:  # a renegotiation as well: there is none here
+        except ssl.SSLError as error:  # also a renegotiation, which is disabled
             self._fail(error)
 
     def end(self) -> None:
-        """Send a close_notify; reading continues. OpenSSL needs its input read before."""
+        """Send a close_notify; reading continues. OpenSSL requires that its input was read before."""
         if not self.ready:
             return
         self._early = self.read()
@@ -136,7 +136,7 @@ class Session:
             self._out.write(_NOT_TLS)
 
     def _shown(self) -> dict[str, Any] | None:
-        """The refused certificate, for the text of the error. The ssl module has no public access to it yet."""
+        """Return the refused certificate, for the text of the error. The ssl module has no public access to it yet."""
         try:
             inner: Any = self.tls
             certificate: dict[str, Any] = inner._sslobj.get_unverified_chain()[0].get_info()

@@ -1,6 +1,6 @@
 """Connect and listen on Unix sockets: ``unix:///run/name.sock``. The file exists as long as its server.
 
-1. The file gets its permissions (600 unless ``?mode=`` says otherwise) before a client can connect.
+1. The file gets its permissions (600 unless ``?mode=`` sets others) before a client can connect.
 2. A socket file that a dead server left is replaced; a socket with a listener is in use, and a file that is not a
    socket is left alone.
 3. Closing removes the file, if it still belongs to this server.
@@ -76,7 +76,7 @@ class Unix:
         return SocketListener(address, [sock], admission, factory, loop, closed=remove)
 
     def refusal(self, address: Address, reason: str) -> bytes:
-        """The refusal of the protocol."""
+        """Return the refusal of the protocol."""
         refuse = address.entry.refusal
         return b"" if refuse is None else refuse(reason)
 
@@ -117,7 +117,7 @@ def _bound(address: Address) -> socket.socket:
                 raise
             os.unlink(path)
             sock.bind(path)
-        # Between bind and listen nobody can connect: the file is never open to more than it should be.
+        # No client can connect between bind and listen: the file never has more permissions than ``mode``.
         os.chmod(path, int(address.options.get("mode", "600"), 8))
         sock.listen(_BACKLOG)
         sock.setblocking(False)
@@ -128,7 +128,7 @@ def _bound(address: Address) -> socket.socket:
 
 
 def _is_left_over(path: str) -> bool:
-    """Whether the file is a socket on which nobody listens."""
+    """Return whether the file is a socket without a listener."""
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
         raise OSError(errno.EEXIST, "the path exists and is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -148,7 +148,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _timeval(seconds: float) -> bytes:
-    """The system's ``struct timeval``; 0 would mean for ever."""
+    """Return the system's ``struct timeval``; 0 would wait forever."""
     microseconds = max(1, round(seconds * 1_000_000))
     return struct.pack("@ll", *divmod(microseconds, 1_000_000))
 

@@ -2,7 +2,8 @@
 ws_dial.py for the blocking side, and ws_wire.py, ws_client.py and ws_server.py for the bytes.
 
 A server serves only the path of its address, ``/`` if it has none. With ``origins=`` of ``afflux.serve`` pages of other
-origins get 403, so that no page can use what its reader's browser can reach. A query after the path is ignored.
+origins get 403, so that a page cannot reach servers through the browser of its reader. A query after the path is
+ignored.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class WebSocket:
         return await _below(address).listen(address, admission, welcome, tls)
 
     def refusal(self, address: Address, reason: str) -> bytes:
-        """HTTP 503 with the reason; with TLS nothing, because a refused connection gets no handshake."""
+        """Return HTTP 503 with the reason; with TLS nothing, because a refused connection gets no handshake."""
         if address.carrier.secure:
             return b""
         body = f"{reason}\n".encode()
@@ -83,7 +84,7 @@ class WebSocket:
 
 
 def _below(address: Address) -> Transport:
-    """The transport below the WebSocket."""
+    """Return the transport below the WebSocket."""
     if address.carrier.secure:
         from afflux.transports import tls
 

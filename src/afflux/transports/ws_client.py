@@ -22,16 +22,16 @@ __all__ = ["ClientWire"]
 
 _HTTP: Final = b"HTTP/1."
 _BEGIN: Final = 128
-"Bytes of an answer that errors quote from."
+"Bytes of an answer that are quoted in errors."
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r\n]")
 _ANSWER_ENDS: Final = re.compile(rb"\r?\n\r?\n")
 "Some servers end the lines of a refusal with LF alone."
 _LINE: Final = 8192
-"The longest line of an answer that errors quote."
+"The longest line of an answer that is quoted in errors."
 
 
 class ClientWire(Wire):
-    """The end that connects. Its request is ready to be written."""
+    """The end that connects. Its request is queued when it is created."""
 
     def __init__(self, address: Address, limits: Limits, *, secure: bool) -> None:
         name = address.entry.subprotocol
@@ -47,7 +47,7 @@ class ClientWire(Wire):
         self._client.send_request(self._client.connect())
 
     def receive(self, data: bytes) -> bytes:
-        """See Wire. A server may select no subprotocol: those of other implementations do so.
+        """See Wire. A server may select no subprotocol, because other implementations do not.
 
         The library gets only an answer with status 101. It would read the body of any other to its end, which may be
         the end of the connection.
@@ -76,7 +76,7 @@ class ClientWire(Wire):
 
     @property
     def so_far(self) -> str:
-        """The text about an answer that has not ended; empty before it begins."""
+        """The text about an unfinished answer; empty before it begins."""
         return f"; its answer does not end{self._quoted()}" if self._begin else ""
 
     def receive_eof(self) -> None:
@@ -86,7 +86,7 @@ class ClientWire(Wire):
             self._failed(self._unread())
 
     def _wait_for_more(self) -> None:
-        """Check what there is of a head that has not ended."""
+        """Check the part of an unfinished head."""
         answer, begin = self._answer, self._begin
         self._searched = max(0, len(answer) + 1 - 4)
         if self._head_size + len(answer) > self.limits.first_frame_bytes:
@@ -123,13 +123,13 @@ class ClientWire(Wire):
     def _unread(self) -> str:
         if not self._begin:
             return "the server closed the connection without an answer"
-        strange = foreign(self._begin)
-        if strange == "HTTP":
+        other = foreign(self._begin)
+        if other == "HTTP":
             return f"the server's answer cannot be read{self._quoted()}"
-        return f"the server speaks {strange or 'no HTTP'}{self._quoted()}"
+        return f"the server speaks {other or 'no HTTP'}{self._quoted()}"
 
     def _refused(self, status: int | None, head: bytes) -> str:
-        """The text for an answer that is not 101, with what has arrived of its body."""
+        """Return the text for an answer that is not 101, with the part of its body that has arrived."""
         if status is None:
             return self._unread()
         line, *fields = head.decode("iso-8859-1").split("\n")
@@ -150,14 +150,14 @@ class ClientWire(Wire):
 
 
 def _status_of(head: bytes) -> int | None:
-    """The status of an answer; None if its first line has none."""
+    """Return the status of an answer; None if its first line has none."""
     found = _STATUS.match(head)
     return None if found is None else int(found[1])
 
 
 def _ascii(host: str) -> str:
-    """A host as HTTP writes it. A host that cannot be written is looked up as "unknown": not found is the better
-    error."""
+    """Return a host as HTTP writes it. A host that cannot be written becomes "unknown", because "not found" is the
+    better error."""
     try:
         return host if host.isascii() else host.encode("idna").decode()
     except UnicodeError:

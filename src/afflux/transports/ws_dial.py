@@ -1,5 +1,5 @@
-"""Run a client's WebSocket without an event loop: the handshake, and a link on a link of TCP or TLS. See ws_wire.py for
-what the bytes mean.
+"""Run a client's WebSocket without an event loop: the handshake, and a link on a link of TCP or TLS. ws_wire.py
+translates the bytes.
 """
 
 from __future__ import annotations

@@ -18,14 +18,14 @@ __all__ = ["BINARY", "MASKED", "apply_mask", "binary", "header"]
 BINARY: Final = 0x82
 "First byte of a binary message in one frame: FIN, no reserved bit, opcode 2."
 MASKED: Final = 0x80
-"In the second byte: the payload is masked, as everything from a client is (RFC 6455, 5.3)."
+"In the second byte: the payload is masked, as every payload of a client is (RFC 6455, 5.3)."
 
 _SHORT: Final = [bytes((BINARY, size)) for size in range(126)]
 _SHORT_MASKED: Final = [bytes((BINARY, MASKED | size)) for size in range(126)]
 
 
 def binary(messages: Iterable[memoryview], *, masked: bool) -> list[bytes | memoryview]:
-    """The pieces of ``messages``, each in one frame; masked with random keys."""
+    """Return the pieces of ``messages``, each in one frame; masked with random keys."""
     pieces: list[bytes | memoryview] = []
     if not masked:
         for message in messages:
@@ -33,9 +33,9 @@ def binary(messages: Iterable[memoryview], *, masked: bool) -> list[bytes | memo
             pieces.append(_SHORT[size] if size < 126 else _long(size, 0))
             pieces.append(message)
         return pieces
-    held = list(messages)
-    keys = token_bytes(4 * len(held))
-    for number, message in enumerate(held):
+    whole = list(messages)
+    keys = token_bytes(4 * len(whole))
+    for number, message in enumerate(whole):
         size = len(message)
         key = keys[4 * number : 4 * number + 4]
         pieces.append(_SHORT_MASKED[size] if size < 126 else _long(size, MASKED))
@@ -51,8 +51,8 @@ def _long(size: int, mask: int) -> bytes:
 
 
 def header(data: bytes, at: int) -> tuple[int, int]:
-    """The start of the payload of the frame at ``at``, after length and key, and its size. The payload of an incomplete
-    header starts after the end of ``data``."""
+    """Return the start of the payload of the frame at ``at``, after length and key, and its size. The payload of an
+    incomplete header starts after the end of ``data``."""
     size = data[at + 1]
     start, length = at + 2, size & 0x7F
     if length >= 126:

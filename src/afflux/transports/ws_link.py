@@ -1,11 +1,12 @@
-"""Run a WebSocket under asyncio: a protocol for the socket (or TLS) below, a transport for the driver above. See
-ws_wire.py for what the bytes mean.
+"""Run a WebSocket under asyncio: a protocol for the socket (or TLS) below, a transport for the driver above. ws_wire.py
+translates the bytes.
 
 1. One read is one pass: its messages are delivered together. A read that would take longer than ``loop_ms`` takes
    several passes, each in a turn of its own, and reading pauses meanwhile.
 2. Back-pressure passes through: a driver that pauses reading pauses the socket; the socket's buffer is the write
-buffer. 3. The end is reported when everything before it has been delivered: an orderly close as the end of a stream,
-   any other as a lost connection, with its reason.
+   buffer.
+3. The end is reported when everything before it has been delivered: an orderly close as the end of a stream, any other
+   as a lost connection, with its reason.
 4. A close is sent, and the peer's answer awaited for at most ``flush_s``.
 """
 
@@ -25,11 +26,11 @@ from afflux.transports.ws_wire import Wire
 __all__ = ["WebSocketLink", "WebSocketTransport"]
 
 _PIECE = 0x4000
-"Bytes that are decoded between two readings of the clock."
+"Bytes that are decoded between two checks of the clock."
 
 
 class WebSocketTransport(asyncio.Transport):
-    """What the driver writes to and pauses."""
+    """The transport that the driver writes to and pauses."""
 
     def __init__(self, link: WebSocketLink) -> None:
         super().__init__()
@@ -45,14 +46,14 @@ class WebSocketTransport(asyncio.Transport):
         self._link.write(b"".join(list_of_data))
 
     def unsent(self) -> int:
-        """Bytes in the socket's write buffer."""
+        """Return the number of bytes in the socket's write buffer."""
         return self._raw.get_write_buffer_size()
 
     get_write_buffer_size = unsent
     "asyncio's name for it."
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """When to pause and to resume writing."""
+        """Set the limits at which writing pauses and resumes."""
         self._raw.set_write_buffer_limits(high, low)
 
     def pause_reading(self) -> None:
@@ -64,11 +65,11 @@ class WebSocketTransport(asyncio.Transport):
         self._link.read(True)
 
     def is_reading(self) -> bool:
-        """Whether it delivers what arrives."""
+        """Whether bytes that arrive are delivered."""
         return self._link.reading and not self.is_closing()
 
     def is_closing(self) -> bool:
-        """Whether it is closed, or about to be. A link is open until its end was reported to the driver."""
+        """Whether the link is closed, or about to be. A link is open until its end was reported to the driver."""
         return self._link.deaf
 
     def can_write_eof(self) -> bool:
@@ -93,7 +94,7 @@ class WebSocketTransport(asyncio.Transport):
         self._link.upper = cast("Receiver", protocol)
 
     def extra_info(self, name: str, default: Any = None) -> Any:
-        """What the transport below has."""
+        """Return information of the transport below."""
         return self._raw.get_extra_info(name, default)
 
     get_extra_info = extra_info
@@ -111,8 +112,8 @@ class End(IntEnum):
 
 
 class MessageTimer:
-    """Ends a link on which one message takes longer than ``frame_s``. Time in which the driver does not read is
-    free. The timer refers to the link only while it runs, so a closed link is freed at once."""
+    """Ends a link on which one message takes longer than ``frame_s``. Time in which the driver does not read does not
+    count. The timer refers to the link only while it runs, so a closed link is freed immediately."""
 
     __slots__ = ("_begun", "_loop", "_seconds", "_timer")
 
@@ -148,8 +149,8 @@ class MessageTimer:
 
 
 class WebSocketLink(Receiver):
-    """What the socket delivers to. At a client ``opened`` is done when the WebSocket is open or has failed; a server
-    has none, and its driver gets the transport at once."""
+    """The protocol object of the socket. At a client ``opened`` is done when the WebSocket is open or has failed; a
+    server has none, and its driver gets the transport immediately."""
 
     def __init__(self, wire: Wire, upper: Receiver, limits: Limits, opened: asyncio.Future[None] | None = None) -> None:
         self.raw: asyncio.Transport
@@ -157,7 +158,7 @@ class WebSocketLink(Receiver):
         self.upper = upper
         "The driver."
         self.reading = True
-        "The driver takes input."
+        "The driver accepts input."
         self.deaf = False
         "The driver needs no more input."
         self._wire = wire
@@ -172,9 +173,9 @@ class WebSocketLink(Receiver):
         self._paused = False
         self._closing = False
         self._below = End.OPEN
-        "What the socket has reported."
+        "The end that the socket has reported."
         self._above = End.OPEN
-        "What the driver has been told."
+        "The end that was reported to the driver."
         self._exc: Exception | None = None
         self._linger: asyncio.TimerHandle | None = None
         self._message = MessageTimer(limits.frame_s)
@@ -190,7 +191,7 @@ class WebSocketLink(Receiver):
         self._write_out()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what was read into the buffer; discard it when the WebSocket is over."""
+        """Process bytes that were read into the buffer; discard them when the WebSocket is over."""
         if self._wire.over:
             self._discarded += nbytes
             self._check_reading()
@@ -198,7 +199,7 @@ class WebSocketLink(Receiver):
             super().buffer_updated(nbytes)
 
     def data_received(self, data: bytes) -> None:
-        """Take a read."""
+        """Process one read."""
         if self._wire.over or self._closing:
             self._discarded += len(data)
             self._check_reading()
@@ -251,7 +252,7 @@ class WebSocketLink(Receiver):
             self._write_out()
 
     def read(self, wanted: bool) -> None:
-        """Whether the driver takes input."""
+        """Start or stop delivering input."""
         self.reading = wanted
         if wanted:
             self._step_soon()
@@ -260,7 +261,7 @@ class WebSocketLink(Receiver):
         self._check_reading()
 
     def close(self) -> None:
-        """Send the close."""
+        """Send the close, once."""
         if self._closing:
             self._check_reading()
             return
@@ -282,7 +283,7 @@ class WebSocketLink(Receiver):
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _make(self) -> None:
-        """Give the driver its transport."""
+        """Connect the driver to its transport."""
         self._made = True
         self.upper.connection_made(WebSocketTransport(self))
         if self._blocked:
@@ -313,7 +314,7 @@ class WebSocketLink(Receiver):
         self._step()
 
     def _open(self) -> None:
-        """Deliver from now on: the WebSocket is open."""
+        """Begin to deliver: the WebSocket is open."""
         if self._opened is not None and not self._made:
             if self._opened.done():
                 return
@@ -332,8 +333,8 @@ class WebSocketLink(Receiver):
         """Decode buffered input, in a turn of its own."""
         self._stepping = False
         if self._more:
-            held, self._input = self._input, b""
-            self._take(held)
+            data, self._input = self._input, b""
+            self._take(data)
         else:
             self._step()
 
@@ -371,7 +372,7 @@ class WebSocketLink(Receiver):
                 upper.connection_lost(why)
 
     def _write_out(self) -> None:
-        """Write what the wire has queued."""
+        """Write the bytes that the wire has queued."""
         data = self._wire.outgoing()
         if self.raw.is_closing():
             return
@@ -384,7 +385,7 @@ class WebSocketLink(Receiver):
                 self.raw.close()
 
     def _wait_for_peer(self) -> None:
-        """Give the peer ``flush_s`` to close its side."""
+        """Wait at most ``flush_s`` until the peer has closed its side."""
         if self._linger is None and self._below is not End.LOST:
             self._linger = asyncio.get_running_loop().call_later(self._limits.flush_s, self.raw.abort)
         self._check_reading()
@@ -418,7 +419,7 @@ class WebSocketLink(Receiver):
 
 
 def _failure(below: Exception | None, error: Error | None) -> Exception:
-    """Why a client could not connect: the error from below, or the error of the WebSocket."""
+    """Return the reason why a client could not connect: the error from below, or the error of the WebSocket."""
     if isinstance(below, ConnectFailed) or error is None:
         return below or ConnectFailed("the connection was closed during the handshake")
     return error

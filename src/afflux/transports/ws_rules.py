@@ -58,17 +58,17 @@ _NAMES: Final = {
 
 
 class Refusal(ValueError):
-    """Why a client is refused; its text is sent to the client."""
+    """The reason why a client is refused; its text is sent to the client."""
 
 
 def chosen(wanted: str | None, offered: Iterable[str]) -> str | None:
-    """The subprotocol that a server selects.
+    """Return the subprotocol that a server selects.
 
     A client that offers none is accepted, because clients of other implementations offer none. A client that offers
     only others is refused.
 
     Raises:
-        Refusal: it offers only others.
+        Refusal: the client offers only others.
     """
     names = list(offered)
     if wanted is None or not names:
@@ -79,10 +79,10 @@ def chosen(wanted: str | None, offered: Iterable[str]) -> str | None:
 
 
 def origins_of(given: Iterable[str] | None) -> frozenset[str] | None:
-    """The origins whose pages may connect; None for any.
+    """Return the origins whose pages may connect; None for any.
 
     Raises:
-        ValueError: one is not an origin.
+        ValueError: a value is not an origin.
     """
     if given is None:
         return None
@@ -96,14 +96,14 @@ def origins_of(given: Iterable[str] | None) -> frozenset[str] | None:
     return frozenset(origins)
 
 
-def comes_from(origins: frozenset[str] | None, said: list[str]) -> bool:
-    """Whether a client may connect, given the Origin headers of its request. A browser always sends one; a client
-    without one is not a browser, and is accepted."""
-    return origins is None or not said or (len(said) == 1 and said[0].strip().lower() in origins)
+def comes_from(origins: frozenset[str] | None, sent: list[str]) -> bool:
+    """Return whether a client may connect, given the Origin headers of its request. A browser always sends one; a
+    client without one is not a browser, and is accepted."""
+    return origins is None or not sent or (len(sent) == 1 and sent[0].strip().lower() in origins)
 
 
 def closed_with(code: int, reason: str) -> ConnectionClosed | None:
-    """The error for the peer's close; None for an orderly end."""
+    """Return the error for the peer's close; None for an orderly end."""
     if code in _IN_ORDER:
         return None
     words = printable(reason, 128) or _NAMES.get(code, "")
@@ -111,16 +111,16 @@ def closed_with(code: int, reason: str) -> ConnectionClosed | None:
 
 
 def text_message() -> RemoteProtocolError:
-    """The error for a text message."""
+    """Return the error for a text message."""
     return RemoteProtocolError("text-message: frames travel in binary messages", rule="ws-text")
 
 
 def limited(name: str, limits: Limits | None = None) -> RemoteProtocolError:
-    """The error for a limit that the peer reached; its text is the reason in the close frame."""
+    """Return the error for a limit that the peer reached; its text is the reason in the close frame."""
     most = "" if limits is None else f": {getattr(limits, name)} at most"
     return RemoteProtocolError(f"{REASONS[name]}{most}", rule=name)
 
 
 def printable(text: str, most: int) -> str:
-    """A peer's text with unprintable characters replaced."""
+    """Return a peer's text with unprintable characters replaced."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:most])

@@ -36,7 +36,7 @@ class ServerWire(Wire):
         self._last_words = b""
 
     def receive(self, data: bytes) -> bytes:
-        """See Wire. The request is answered before anything behind it is read."""
+        """See Wire. The request is answered before any input after it is read."""
         if self.opened or self.over:
             return super().receive(data)
         if not self._head_size and not data[:1].isupper():
@@ -55,7 +55,7 @@ class ServerWire(Wire):
         return super().receive(rest) if rest else b""
 
     def outgoing(self) -> bytes:
-        """See Wire. The library may have ended without an answer: then it is the one made here."""
+        """See Wire. If the library has ended without an answer, returns the answer made here."""
         words, self._last_words = self._last_words, b""
         return super().outgoing() or words
 

@@ -1,15 +1,15 @@
-"""Translate between an engine's bytes and WebSocket messages, without the socket. See ws_link.py (asyncio) and
-ws_dial.py (blocking) for what moves the bytes and the time.
+"""Translate between an engine's bytes and WebSocket messages, without the socket. ws_link.py (asyncio) and ws_dial.py
+(blocking) move the bytes and the time.
 
-1. An engine's frames stand behind lengths. Each is sent as one binary message without the length; each message that
-   arrives gets its length back. A protocol that is one stream (``framing`` None) uses messages as they come.
+1. An engine's frames have length prefixes. Each is sent as one binary message without the length; the length is added
+   to each message that arrives. A protocol that is one stream (``framing`` None) uses messages unchanged.
 2. This module finds the boundaries of frames and reads whole binary messages itself (ws_frames.py). The ``websockets``
    library reads the handshake, fragments, pings, closes and illegal frames, one whole frame at a time.
 3. No extension is offered, and none is accepted: nothing is inflated.
-4. Input from the peer never raises. It sets ``over``, with an ``error`` unless it was an orderly end; what came before
-   has been returned.
-5. Input is bounded before it is kept: the HTTP head and the first message by ``first_frame_bytes``, every message by
-   ``frame_bytes`` and ``ws_fragments``, answers to pings by ``keepalive_echoes``.
+4. Input from the peer never raises. It sets ``over``, with an ``error`` unless it was an orderly end; bytes before it
+   have been returned.
+5. Input is bounded before it is buffered: the HTTP head and the first message by ``first_frame_bytes``, every message
+   by ``frame_bytes`` and ``ws_fragments``, answers to pings by ``keepalive_echoes``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["Wire"]
 
 
 class Wire:
-    """What both ends do once the WebSocket is open. The handshakes are in ws_server.py and ws_client.py."""
+    """The part of both ends after the handshake. The handshakes are in ws_server.py and ws_client.py."""
 
     def __init__(self, library: ClientProtocol | ServerProtocol, address: Address, limits: Limits) -> None:
         self.opened = False
@@ -49,7 +49,7 @@ class Wire:
         self.over = False
         "The engine gets no more input."
         self.error: Error | None = None
-        "Why it is over; None after an orderly end."
+        "The reason of the end; None after an orderly end."
         self._hang_up = False
         self.stopped = False
         '``keepalive_echoes`` pings were answered: write the answers, then continue with ``receive(b"")``.'
@@ -63,7 +63,7 @@ class Wire:
         self._ready: list[bytes | memoryview] = []
         self._part = b""
         self.first = False
-        "The first message of a client is still to come: ``first_frame_bytes`` bounds it."
+        "The first message of a client has not arrived: ``first_frame_bytes`` bounds it."
         self._held = bytearray()
         self._needed = 0
         self._message: bytearray | None = None
@@ -80,7 +80,7 @@ class Wire:
             self._ready += binary(messages, masked=self._masks)
 
     def _messages(self, framing: LengthPrefix, data: bytes) -> list[memoryview]:
-        """Cut ``data`` into frames. Engines return whole ones; a part of one waits for its rest."""
+        """Cut ``data`` into frames. Engines return whole ones; an incomplete one waits for its rest."""
         if self._part:
             data, self._part = self._part + data, b""
         messages, width = list(framing.split(data)), framing.width
@@ -107,7 +107,7 @@ class Wire:
         return b"".join(pieces)
 
     def hang_up(self) -> bool:
-        """True once, when this half of the link is to be ended: ``outgoing`` has returned the last bytes."""
+        """Return True once, when this half of the link must be ended: ``outgoing`` has returned the last bytes."""
         due, self._hang_up = self._hang_up, False
         return due
 
@@ -115,16 +115,16 @@ class Wire:
 
     @property
     def midway(self) -> bool:
-        """True while a message has begun and not ended: call ``late`` when that takes longer than ``frame_s``."""
+        """Whether a message has begun and not ended: call ``late`` when that takes longer than ``frame_s``."""
         return (self._message is not None or bool(self._held)) and not self.over and not self.stopped
 
     @property
     def pending(self) -> int:
-        """Bytes of a message that is not whole."""
+        """Bytes of an incomplete message."""
         return len(self._held) + (0 if self._message is None else len(self._message))
 
     def receive(self, data: bytes) -> bytes:
-        """Take bytes of the network; return the engine's bytes. ``outgoing`` may have answers."""
+        """Receive bytes of the network; return the engine's bytes. ``outgoing`` may return answers."""
         self.stopped, self._echoes = False, 0
         if self.over:
             return b""
@@ -160,7 +160,7 @@ class Wire:
         self.fail(POLICY, limited("frame_s"))
 
     def fail(self, code: int, error: Error) -> None:
-        """End with an error: the peer broke a rule. It gets the code and the message."""
+        """End with an error: the peer broke a rule. The peer gets the code and the message."""
         if not self.over:
             self.over = True
             self.error = error
@@ -200,7 +200,7 @@ class Wire:
         return at
 
     def _room(self) -> int:
-        """The longest payload that is allowed now."""
+        """Return the largest payload that is allowed now."""
         most = min(self._most, self.limits.first_frame_bytes - self._own) if self.first else self._most
         return most if self._message is None else most - len(self._message)
 
@@ -208,7 +208,7 @@ class Wire:
         self.fail(MESSAGE_TOO_BIG, limited("first_frame_bytes" if self.first else "frame_bytes", self.limits))
 
     def _other(self, frame: bytes, found: list[bytes]) -> None:
-        """Let the library read a frame that is not a whole binary message, or not legal."""
+        """Let the library read a frame that is not a whole binary message, or is illegal."""
         library = self._library
         library.receive_data(frame)
         for event in library.events_received():
@@ -244,7 +244,7 @@ class Wire:
             self.first = False
 
     def _closed(self) -> None:
-        """The peer closes, or answers our close."""
+        """The peer closes, or answers this side's close."""
         self.over = True
         close = self._library.close_rcvd
         if close is not None and self._library.close_rcvd_then_sent:
