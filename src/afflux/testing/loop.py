@@ -34,7 +34,10 @@ class Deadlock(RuntimeError):
 
 
 class Livelock(RuntimeError):
-    """The program has taken more steps than its limit. The text lists the tasks that have not ended."""
+    """The program has exceeded its limit of steps or of virtual time. The text lists the tasks that have not ended.
+
+    A connection sends keepalives, so a program that waits forever with an open connection ends with this error.
+    """
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -45,6 +48,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         late: each timer fires up to this many seconds late, by chance.
         steps: turns of the loop until Livelock is raised.
         start: the initial time, in seconds.
+        within: seconds of virtual time until Livelock is raised.
     """
 
     def __init__(
@@ -162,8 +166,8 @@ def run(
         debug: asyncio's debug mode.
 
     Raises:
-        Deadlock: every task waits for another.
-        Livelock: the program does not end within ``steps`` turns.
+        Deadlock: every task waits for another, and no timer is set.
+        Livelock: the program does not end within ``steps`` turns and ``within`` seconds.
     """
     before = random.getstate()
     random.seed(seed)
