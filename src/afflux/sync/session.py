@@ -1,4 +1,4 @@
-"""Read and write a byte session (Jmux) in a blocking program. Bytes move while a call waits. Rules are Jmux's."""
+"""Read and write byte sessions (Jmux) in a blocking program: bytes move while a call waits. Rule numbers are Jmux's."""
 
 from __future__ import annotations
 
