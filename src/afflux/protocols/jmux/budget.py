@@ -1,28 +1,29 @@
-"""Rations: how much the peer may still send on each session, when it gets more, and what all of it can cost.
+"""Compute rations: how much the peer may still send on each session, when it gets more, and the memory bound on all.
 
-The books. Each id has a reservation, the initial ration: whoever opens a session can count on it. What a session may
-hold beyond it (``extra``), what is left of it after its id is free, and payloads that were handed over and not
-consumed, is ``spent`` of one purse. The purse is what C leaves beside the reservations, so everything together stays
-within ``connection_bytes`` (FC-18). A ration that was given can not be taken back, so growth is given with care (D-16):
+Accounts. Each id has a reservation, the initial ration, which every new session can use. Three quantities are charged
+to ``spent``: what a session has been granted beyond its reservation (``extra``), what is still unread after its id is
+free, and payloads that were delivered and not consumed. ``spent`` is bounded by ``purse``, which is C minus the
+reservations, so the total stays within ``connection_bytes`` (FC-18). A granted ration cannot be revoked, so growth is
+bounded (D-16):
 
-1. Sessions of bytes grow while their reader keeps up, and shrink again as they are read when memory is tight.
-2. A session that is told whole asks for more when half of its ration is used, and has to get it when all of it is. Who
-   can not get it now waits, in the order of asking; its peer waits as well. Nothing is ended for lack of memory.
-3. A grant has to be safe: afterwards the session that holds most could still become a payload of the greatest size
-   (``largest``) with what nobody holds. So what all the others hold together is at most the ``slack``: what the purse
-   leaves beside one such payload. The one that holds most may always go on; it ends, its memory is free, and the next
-   one goes on. Hence no waiting for each other, whatever the sizes and the order (the banker's algorithm, with one
-   claim for all).
-4. A session that has ration and sends nothing, while others wait, stands still: after ``PATIENCE_S`` it is passed over.
-   What it holds is counted out until it goes on; where the rest is not enough for the greatest payload, one session at
-   a time may take all of it, and the others get a little, up to half of it together.
-5. What is wrong with 4 is that those who stood still go on: two that are larger than the rest could then wait for each
-   other. When nothing has moved for ``session_stall_s`` and somebody waits, sessions.py ends one of them.
-6. A peer may give up a session that gets no ration (``session_stall_s``): who waits for long gets a byte from time to
-   time.
+1. Sessions of bytes grow while their reader keeps up, and shrink as they are read when memory is short.
+2. A session that is delivered whole requests more when half of its ration is used, and needs it when all is used. A
+   session that cannot get more waits, in FIFO order, and so does its peer. No session is ended for lack of memory.
+3. A grant must be safe: afterwards the session with the largest ration can still grow to a payload of the greatest size
+   (``largest``) with the unassigned memory. So all other sessions together hold at most the ``slack``: the purse minus
+   one such payload. The largest session can always continue; it ends, its memory is free, and the next one continues.
+   This excludes deadlock for every size and order (the banker's algorithm, with one claim for all).
+4. A session that has ration and sends nothing while others wait is stalled: after ``PATIENCE_S`` it is passed over. Its
+   memory is excluded until it continues; where the rest is too small for the greatest payload, one session at a time
+   may take all of it, and the others get a little, up to half of it together.
+5. Rule 4 alone can deadlock: if stalled sessions continue, two that exceed the rest may wait for each other. When
+   nothing has moved for ``session_stall_s`` and a session waits, sessions.py ends one of them.
+6. A peer may abort a session that gets no ration (``session_stall_s``), so a session that waits for long is granted one
+   byte from time to time.
 
-So many large payloads take turns, and small ones need none. More of them move at a time with more ``connection_bytes``,
-or fewer or smaller rations: the slack is C - ``payload_bytes`` - (``sessions`` - 1) x ``ration_bytes``.
+Large payloads therefore take turns, and small ones do not wait. More of them move concurrently with a larger
+``connection_bytes``, or fewer or smaller rations: the slack is C - ``payload_bytes`` - (``sessions`` - 1) x
+``ration_bytes``.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from afflux.protocols.jmux.session import SOON, Account, Session
 __all__ = ["LARGEST_RATION", "MOST_OFFERED", "PATIENCE_S", "Rations"]
 
 LARGEST_RATION = 0x7FFFFFFF
-"The most that a ration may come to (R-35)."
+"Greatest ration that a session may have (R-35)."
 MOST_OFFERED = 0xFFFF00
-"The most that a header can offer (R-5)."
+"Greatest ration that a header can offer (R-5)."
 PATIENCE_S = 1.0
-"Seconds that others wait for a session that could send and does not."
+"Seconds that others wait for a session that has ration and sends nothing."
 _STEP = 256
 _COMFORTS = 32
-"Bytes for each session that are kept back: see 6."
+"Reserved bytes for each session: see 6."
 _WORTH_IT = 1024
-"A grant of less is not worth a message, if more is wanted."
+"A smaller grant is not worth a message, if more is requested."
 
 
 class Rations:
-    """The inbound rations of one connection. ``assembles``: some of its sessions are told whole."""
+    """Compute the inbound rations of one connection. ``assembles``: some of its sessions are delivered whole."""
 
     __slots__ = (
         "_comforts",
@@ -69,35 +70,35 @@ class Rations:
         beside = limits.connection_bytes - limits.payload_bytes - _STEP - self._comforts
         fitting = beside // max(1, sessions - 1) // _STEP * _STEP
         self.initial = max(_STEP, min(limits.ration_bytes, MOST_OFFERED, fitting))
-        "What each new session begins with: a multiple of 256, never 0 (R-5, D-2); small enough for ``largest``."
+        "Initial ration of a session: a multiple of 256, never 0 (R-5, D-2); small enough for ``largest``."
         self._most = max(limits.ration_max_bytes, self.initial)
         self.purse = max(0, limits.connection_bytes - sessions * self.initial)
         self.largest = min(limits.payload_bytes + _STEP, self.initial + max(0, self.purse - self._comforts))
-        "What a session that is told whole may come to: a little more than a payload, so that one too large is seen."
+        "Bound on a session that is delivered whole: slightly above a payload, so that an oversized one is detected."
         self._goal = self.largest - self.initial
         self.assembles = assembles
         self.spent = 0
         self.delivered = 0
-        "Bytes of payloads that were handed over and not consumed; part of ``spent``."
+        "Bytes of payloads that were delivered and not consumed; part of ``spent``."
         self.changed = False
-        "Something is different: ``grants`` may find more than the last time."
+        "True when ``grants`` may find more than at the last call."
         self._growing: dict[Session, None] = {}
-        "Sessions that are told whole and have got more than the initial ration."
+        "Sessions delivered whole that have more than the initial ration."
         self._passed: set[Session] = set()
-        "Those of them that stand still, and for which the others do not wait any more."
+        "Those of them that are stalled; the others no longer wait for them."
         self.waiting: dict[Session, None] = {}
-        "Those that have asked for more and not got it, in order."
+        "Sessions that requested more and have not got it, in FIFO order."
 
     @property
     def overdrawn(self) -> bool:
-        """Whether no session should be taken on."""
+        """Whether new sessions must be refused."""
         return self.spent > self.purse
 
     # -- sessions of bytes ------------------------------------------------------------------------------------
 
     def refill(self, session: Session) -> int:
-        """A session of bytes was read: how much to add to its ration now. 0 while more than half of it is left or waits
-        to be read, else up to the target (R-37, R-38)."""
+        """Return how much to add to the ration of a session of bytes that was read: 0 while more than half of it is
+        left or waits to be read, else up to the target (R-37, R-38)."""
         ration, account = session.to_receive, session.account
         have = ration.available + session.unread
         target = self.initial if account is None else account.target
@@ -118,11 +119,11 @@ class Rations:
         ration.add(more)
         return more
 
-    # -- sessions that are told whole ---------------------------------------------------------------------------
+    # -- sessions that are delivered whole ----------------------------------------------------------------------
 
     def ask(self, session: Session, moved: float | None) -> None:
-        """More of a payload has come, at ``moved`` if it was worth it: let the session wait for more ration if half of
-        it is used (R-37, R-38)."""
+        """Account for more of a payload, which arrived at ``moved`` if it was substantial: the session waits for more
+        ration if half of it is used (R-37, R-38)."""
         account, ration = self._account(session), session.to_receive
         if moved is not None:
             account.moved = moved
@@ -133,11 +134,11 @@ class Rations:
 
     @property
     def blocked(self) -> bool:
-        """Whether somebody can not go on without more."""
+        """Whether a session cannot continue without more ration."""
         return any(not session.to_receive.available for session in self.waiting)
 
     def grants(self) -> list[tuple[Session, int]]:
-        """What can be given now, the first who asked first: sessions, and how much each of them gets."""
+        """Return what can be granted now, in FIFO order: sessions and the size of each grant."""
         self.changed = False
         given: list[tuple[Session, int]] = []
         blocked = False
@@ -163,7 +164,7 @@ class Rations:
         self._growing[session] = None
 
     def _fitting(self, session: Session, account: Account) -> int:
-        """How much of what a session wants it can get; 0 for too little to be of use."""
+        """Return how much of its request a session can get; 0 if that is too little to be useful."""
         active = passed = top = 0
         for other in self._growing:
             extra = _extra(other)
@@ -179,12 +180,12 @@ class Rations:
         slack = max(0, rest) // 2 if tight else rest - self._goal
         leads = active <= (0 if tight else slack) or own >= top
         if ration and not (own and leads) and (active or passed or own):
-            return 0  # it can wait until it has to get more
+            return 0  # it can wait until it needs more
         target = min(2 * account.target, max(self._most, account.target))
         if not own:
             target = min(target, max(ration + _WORTH_IT, ration + slack))
         wanted = min(target - ration, self.largest - ration - session.unread)
-        if passed:  # more of them may stand still: begin with little
+        if passed:  # more of them may stall: begin with little
             wanted = min(wanted, max(self.initial // 4, own))
         more = min(wanted, purse - self.spent)
         if not leads:
@@ -197,7 +198,7 @@ class Rations:
         return more
 
     def pass_over(self, now: float) -> bool:
-        """Count out those that have ration and have sent nothing for a while; whether there are any new ones."""
+        """Exclude sessions that have ration and have sent nothing for a while; return whether there are new ones."""
         found = [
             session
             for session in self._growing
@@ -210,7 +211,8 @@ class Rations:
         return bool(found)
 
     def comfort(self, now: float, seconds: float) -> list[Session]:
-        """A byte more for each that has waited for so long, so that its peer does not give it up."""
+        """Return each session that has waited for ``seconds``: a grant of one byte prevents its peer from aborting
+        it."""
         found = [
             session
             for session in self.waiting
@@ -223,8 +225,8 @@ class Rations:
         return found
 
     def stuck(self) -> list[tuple[Session, str]]:
-        """Which session to end when nothing moves any more, and why: the one that stands still with most, else the
-        newest of those that wait."""
+        """Return the session to end when nothing moves any more, and the reason: the largest stalled session, else the
+        newest waiting one."""
         standing = sorted((session for session in self._growing if session in self._passed), key=_extra)
         if standing:
             return [(standing[-1], "session-stall")]
@@ -240,13 +242,13 @@ class Rations:
         return account
 
     def deliver(self, session: Session, size: int) -> None:
-        """A whole payload was handed over."""
+        """Account for a whole payload that was delivered."""
         self.release(session)
         self.delivered += size
         self.spent += size
 
     def consumed(self, size: int) -> None:
-        """The application has taken payloads."""
+        """Account for payloads that the application has consumed."""
         size = min(size, self.delivered)
         self.delivered -= size
         self.spent -= size
@@ -255,17 +257,17 @@ class Rations:
     # -- endings ------------------------------------------------------------------------------------------------
 
     def left_over(self, session: Session) -> None:
-        """The reservation goes to another: what is still unread is paid for."""
+        """Pass the reservation on to another session; what is still unread is charged."""
         if session.inbox or session.account is not None:
             self._hold(session, session.unread)
 
     def shrink(self, session: Session) -> None:
-        """Some of what is left was read, and nothing more will come."""
+        """Account for a read of what is left; nothing more will arrive."""
         if session.account is not None:
             self._hold(session, min(session.account.extra, session.unread))
 
     def release(self, session: Session) -> None:
-        """Nothing of it is left."""
+        """Account for a session of which nothing is left."""
         if session.account is not None:
             self._hold(session, 0)
             self.waiting.pop(session, None)
@@ -273,13 +275,13 @@ class Rations:
             self._passed.discard(session)
 
     def let_go(self) -> None:
-        """The connection is over."""
+        """Drop all accounts: the connection is over."""
         self.waiting.clear()
         self._growing.clear()
         self._passed.clear()
 
     def _hold(self, session: Session, extra: int) -> None:
-        """Enter what a session holds beyond its initial ration; a session without an account has held nothing."""
+        """Record the ration of a session beyond its initial one; a session without an account has none."""
         account = self._account(session)
         self.changed = True
         self.spent += extra - account.extra

@@ -1,7 +1,8 @@
-"""Offer sessions of bytes: the verbs of Jmux beside those of every engine.
+"""Offer sessions of bytes: the Jmux verbs that go beyond those of every engine.
 
-A session carries bytes in both directions at a time. Streams in events and verbs are numbers of the engine, which are
-never used twice, while the ids on the wire are (``session_id``).
+A session carries bytes in both directions concurrently. Streams in events and verbs are numbers of the engine, which
+are never reused, while the ids on the wire are (``session_id``).
+
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["ByteSessions"]
 
 _S = ConnectionState
 _WRITTEN = (*FINISHED, OutboundState.DONE)
-"The application writes nothing more."
+"States in which the application writes nothing more."
 
 
 class ByteSessions:
@@ -47,10 +48,9 @@ class ByteSessions:
     def open_session(
         self, data: bytes = b"", *, finish: bool = False, auto_ack: bool | None = None, now: float | None = None
     ) -> int:
-        """Open a session of bytes and return its number; ``data`` are its first, which may be none (I-6);
-        ``finish`` says that they are all.
-        ``auto_ack`` is that of the engine if None.
-        ``credit`` says how many more may be written, Granted when there are more, Readable when some have come.
+        """Open a session of bytes and return its number; ``data`` are its first bytes, possibly none (I-6); ``finish``:
+        they are all of them. ``auto_ack`` is that of the engine if None. ``credit`` is how many more bytes may be
+        written, Granted reports more, Readable reports arrivals.
 
         Raises:
             NoSession: no session can be opened now; open another connection (R-21).
@@ -63,29 +63,29 @@ class ByteSessions:
         return session.stream
 
     def session_id(self, stream: int) -> int | None:
-        """The id that a session has on the wire; None while it waits for one, and for one that is over."""
+        """The id of a session on the wire; None while it waits for one, and after it is over."""
         session = self._sessions.by_stream.get(stream)
         return session.id if session is not None and self._sessions.holds_id(session) else None
 
     @property
     def ids_in_use(self) -> int:
-        """How many ids are in use: of sessions that this side has not ended, and at a client also of those whose end
-        the server has not answered."""
+        """Number of ids in use: of sessions that this side has not ended, and at a client also of those whose end the
+        server has not answered."""
         return self._sessions.live
 
     @property
     def first_ration(self) -> int | None:
-        """What the peer lets this side send on each new session; None before its header has come, or without end."""
+        """The ration of the peer for each new session; None before its header has arrived, or when unlimited."""
         ration = self._sessions.first_ration
         return ration if 0 < ration < INFINITE else None
 
     def credit(self, stream: int) -> int:
-        """How many bytes may be written now."""
+        """Number of bytes that may be written now."""
         session = self._writable(stream)
         return 0 if session is None else self._sessions.credit(session)
 
     def takes(self, stream: int) -> bool:
-        """Whether what is written on a session may still reach the peer."""
+        """Whether bytes written on a session can still reach the peer."""
         return self._writable(stream) is not None
 
     def _writable(self, stream: int) -> Session | None:
@@ -93,13 +93,13 @@ class ByteSessions:
         return None if session is None or session.outbound in _WRITTEN else session
 
     def starve(self, stream: int, waits: bool) -> None:
-        """The application waits for credit, or does not any more: the peer's time runs while it does."""
+        """Report whether the application waits for credit: the peer's timeout runs while it does."""
         session = self._writable(stream)
         if session is not None:
             self._sessions.hunger(session, waits)
 
     def write(self, stream: int, data: bytes) -> None:
-        """Send bytes of a session. What nobody wants any more is dropped without a word (R-27).
+        """Send bytes of a session. Bytes that are no longer wanted are dropped without an error (R-27).
 
         Raises:
             LocalProtocolError: more than ``credit(stream)``, or the session was finished.
@@ -107,32 +107,33 @@ class ByteSessions:
         self._sessions.write(stream, data, within=True)
 
     def finish(self, stream: int, *, ack: bool = False, drop: bool = False) -> None:
-        """No more bytes. A server may ask for an acknowledgement of the response (``ack``: then comes Acknowledged),
-        and drop the rest of the request (``drop``)."""
+        """End the outgoing bytes. A server may request an acknowledgement of the response (``ack``: Acknowledged
+        follows), and drop the rest of the request (``drop``)."""
         session = self._writable(stream)
         if session is not None:
             self._role.finish(session, ack, drop)
 
     def read(self, stream: int, limit: int | None = None) -> bytes:
-        """Take bytes that have arrived, all of them or at most ``limit``. That lets the peer send more."""
+        """Return bytes that have arrived, all of them or at most ``limit``. That lets the peer send more."""
         return self._role.read(stream, limit)
 
     def abort(self, stream: int, detail: str = "", *, untouched: bool = False) -> None:
-        """End a session in both directions; no event follows. A server says that the request may have been processed,
-        unless the application was never told of it, or vouches with ``untouched`` that no handler has seen it."""
+        """End a session in both directions; no event follows. A server reports that the request may have been
+        processed, unless the application never received it, or asserts with ``untouched`` that no handler has seen
+        it."""
         session = self._sessions.by_stream.get(stream)
         if session is not None:
             self._role.abort(session, detail, untouched)
 
     def acknowledge(self, stream: int) -> None:
-        """The response was processed (client, made with ``auto_ack=False``): tell the server, if it asked."""
+        """Report that the response was processed, if the server asked (client, made with ``auto_ack=False``)."""
         session = self._sessions.by_stream.get(stream)
         if session is not None:
             self._role.acknowledge(session)
 
     def decline(self, stream: int) -> None:
-        """The application is done with a session that is over in both directions: if the server waits for an
-        Acknowledgment, it will not come."""
+        """Release a session that is over in both directions: if the server waits for an Acknowledgment, none will
+        come."""
         session = self._sessions.by_stream.get(stream)
         if session is not None:
             self._role.decline(session)

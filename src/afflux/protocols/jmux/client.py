@@ -1,6 +1,6 @@
-"""Open the client's sessions, and end them: what its application and the time do to them (3.3).
+"""Open and end the client's sessions: apply the application's calls and the timeouts (3.3).
 
-What the server's messages do is in client_messages.py.
+client_messages.py applies the server's messages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DONE, _ENDED = OutboundState.DONE, InboundState.DONE
 
 
 class ClientSessions:
-    """What a client does with its sessions."""
+    """Apply calls and timeouts to a client's sessions."""
 
     __slots__ = ("auto_ack", "ids", "limits", "sessions", "shared")
 
@@ -39,10 +39,10 @@ class ClientSessions:
         self.auto_ack = auto_ack
 
     def open(self, whole: bool) -> Session:
-        """A new session.
+        """Return a new session.
 
         Raises:
-            NoSession: there is no id for it, and it may not wait (R-21), or too much is unread here.
+            NoSession: no id is free, and it may not wait (R-21), or too much is unread here.
         """
         self.ids.check()
         session = self.sessions.new(whole)
@@ -53,14 +53,14 @@ class ClientSessions:
         return session
 
     def establish(self, ration: int) -> None:
-        """The server's header has come, with the ration of every session (R-32)."""
+        """Apply the server's header, which has the ration of every session (R-32)."""
         self.sessions.first_ration = ration
         self.ids.establish(ration)
 
-    # -- what the application does --------------------------------------------------------------------------
+    # -- calls of the application ---------------------------------------------------------------------------
 
     def _leave(self, session: Session, last: bool) -> int:
-        """A Data message leaves; the first of a session opens it."""
+        """Account for a departing Data message; the first of a session opens it."""
         flags = EOF if last else 0
         if session.outbound in UNWRITTEN:
             flags |= OPEN
@@ -78,17 +78,17 @@ class ClientSessions:
         return flags
 
     def finish(self, session: Session, ack: bool, drop: bool) -> None:
-        """No more bytes.
+        """End the outgoing bytes.
 
         Raises:
-            LocalProtocolError: ``ack`` or ``drop``, which only a server can say.
+            LocalProtocolError: ``ack`` or ``drop``, which are for servers.
         """
         if ack or drop:
             raise LocalProtocolError("only a server asks for acknowledgement, and drops requests", rule="R-17")
         self.sessions.finish(session)
 
     def read(self, stream: int, limit: int | None) -> bytes:
-        """Take what has arrived, at most ``limit`` bytes; that makes room for more."""
+        """Return bytes that have arrived, at most ``limit``; that makes room for more."""
         session = self.sessions.by_stream.get(stream)
         data = None if session is None else self.sessions.read(session, limit, session.inbound is not _ENDED)
         if session is None or data is None:
@@ -97,18 +97,18 @@ class ClientSessions:
         return data
 
     def emptied(self, session: Session) -> None:
-        """A response that was read to its end is acknowledged (R-43)."""
+        """Acknowledge a response that was read to its end (R-43)."""
         if session.auto_ack and session.inbound is _ENDED and not session.unread:
             self.acknowledge(session)
         self.settle(session)
 
     def cancel(self, session: Session) -> None:
-        """The application takes nothing more."""
+        """Discard what still arrives: the application consumes nothing more."""
         self.abort(session, "")
 
     def abort(self, session: Session, detail: str, untouched: bool = False) -> None:
-        """The application gives a session up, also one that owes an Acknowledgment (I-12); of one that was never
-        written nothing is said."""
+        """Abort a session for the application, also one that owes an Acknowledgment (I-12); for one that was never
+        written nothing is sent."""
         unwritten = session.outbound in UNWRITTEN
         self.sessions.give_up(session)
         if not unwritten:
@@ -119,7 +119,7 @@ class ClientSessions:
             self.ids.free(session)
 
     def _withdraw(self, session: Session, detail: str) -> None:
-        """End a session on the wire; what the application still reads of it stays."""
+        """End a session on the wire; its unread bytes stay readable."""
         if self.sessions.step(session, _I.APP_ABORT) is _A.SEND_ABORT:
             self.sessions.send_abort(session, detail)
             session.acknowledge(AckInput.VOID)
@@ -130,7 +130,7 @@ class ClientSessions:
                 self.shared.soon(session, self.limits.abort_answer_s)
 
     def acknowledge(self, session: Session) -> None:
-        """The application has processed the response: say so, once, if the server wants to know (R-42)."""
+        """Report that the application has processed the response, once, if the server asked (R-42)."""
         owed = session.inbound is _ENDED and session.ack in OWED
         if owed and self.sessions.step(session, _I.APP_ACK) is _A.SEND_ACK:
             session.acknowledge(AckInput.GIVE)
@@ -140,7 +140,7 @@ class ClientSessions:
             self.settle(session)
 
     def decline(self, session: Session) -> None:
-        """The application has left, and will not acknowledge: a server that waits for it hears that at once (D-17)."""
+        """Release a session without acknowledging; a server that waits for it is notified immediately (D-17)."""
         if session.inbound is _ENDED and session.ack in OWED:
             session.acknowledge(AckInput.DECLINE)
             self._decline(session)
@@ -159,11 +159,11 @@ class ClientSessions:
     # -- endings --------------------------------------------------------------------------------------------
 
     def settle(self, session: Session) -> None:
-        """Forget a session about which nothing more can be said or read."""
+        """Forget a session on which nothing more can be sent or read."""
         self.sessions.settle(session, session.ack in OWED and self.sessions.holds_id(session))
 
     def silence(self, session: Session) -> None:
-        """The server wants nothing of what the application still writes."""
+        """Discard the application's further output: the server does not want it."""
         if not session.whole:
             self.shared.events.append(Canceled(session.stream, False))
         self.sessions.silence(session)
@@ -179,7 +179,7 @@ class ClientSessions:
         self.settle(session)
 
     def refuse(self, session: Session, reason: str, rule: str) -> None:
-        """A response that cannot be kept: nobody knows what the server has done. Abort the session and report it."""
+        """Abort and report a session whose response cannot be stored; it may have been processed."""
         self.abort(session, reason)
         self.fail(session, SessionAborted(reason, stream=session.stream, rule=rule))
 
@@ -190,8 +190,8 @@ class ClientSessions:
         return not self.ids.waiting and all(session is None or session.state is _S.ABORTED for session in sessions)
 
     def fail_all(self, error: Error, *, safe: bool = False) -> None:
-        """The connection has ended (3.5): responses that are complete are kept, all other sessions fail, retry-safe
-        if the server has said so, or if nothing of them was written."""
+        """End the connection (3.5): complete responses are retained, all other sessions fail, retry-safe if the server
+        has said so, or if nothing of them was written."""
         for session in list(self.sessions.by_stream.values()):
             if session.inbound is _ENDED:
                 session.acknowledge(AckInput.VOID)
@@ -207,12 +207,12 @@ class ClientSessions:
     # -- time -----------------------------------------------------------------------------------------------
 
     def timed(self) -> list[Session]:
-        """The sessions that may wait for something; for an id as well."""
+        """The sessions that may wait for something, an id included."""
         return [*self.sessions.timed(), *self.ids.waiting]
 
     def due(self, session: Session) -> float:
-        """End it if something has taken too long: no id, no answer to an Abort, no ration, or no Acknowledgment by the
-        application (D-3, D-7). Else return when that will be."""
+        """End a session if something took too long: no id, no answer to an Abort, no ration, or no Acknowledgment by
+        the application (D-3, D-7). Otherwise return when that will be."""
         limits, late = self.limits, self.shared.late
         if session.id < 0:
             over, id_due = late(session.since, self.ids.max_wait)
@@ -238,7 +238,7 @@ class ClientSessions:
         return min(stall_due, ack_due)
 
     def _stall(self, session: Session) -> None:
-        """The server takes nothing more of a request; if its response is complete, that is enough."""
+        """End a request that the server no longer reads; if its response is complete, that is enough."""
         if session.inbound is _ENDED:
             self._withdraw(session, "session-stall")
             self.silence(session)

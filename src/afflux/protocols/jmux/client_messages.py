@@ -24,7 +24,7 @@ Act = Callable[["ClientMessages", Session, int, int, bytes], None]
 
 
 class ClientMessages:
-    """What the server's messages do to the client's sessions."""
+    """Apply the server's messages to the client's sessions."""
 
     __slots__ = ("_client", "_sessions", "alike")
 
@@ -34,7 +34,8 @@ class ClientMessages:
         self.alike = client.sessions.alike
 
     def judge(self, input: SessionInput, id: int, first: int, value: int) -> SessionStep:
-        """The step of a message; see ``Sessions.judge``. Close is another input while an Acknowledgment is owed."""
+        """Return the step of a message; see ``Sessions.judge``. Close is another input while an Acknowledgment is
+        owed."""
         if input is _I.CLOSE:
             session = self._sessions.by_id[id]
             if session is not None and session.ack in OWED:
@@ -42,7 +43,7 @@ class ClientMessages:
         return self._sessions.judge(input, id, first, value)
 
     def act(self, step: SessionStep, id: int, first: int, value: int, data: bytes) -> None:
-        """Make a step that was judged."""
+        """Perform a step that was judged."""
         session: Session = self._sessions.by_id[id]  # type: ignore[assignment]  # without one it was a violation
         session.state = step.next
         _ACTS[step.action](self, session, first, value, data)  # type: ignore[misc]  # the table has no other
@@ -60,15 +61,15 @@ class ClientMessages:
         self._arrive(session, data, False)
 
     def _deliver_last(self, session: Session, first: int, value: int, data: bytes) -> None:
-        """The end of the response; with close, as if Close followed (R-24)."""
+        """Deliver the end of the response; with close, as if Close followed (R-24)."""
         if first & ACK_REQUIRED:
             session.acknowledge(AckInput.ASK)
         self._arrive(session, data, True)
         self._ended(session, first, value, data)
 
     def _ended(self, session: Session, first: int, value: int, data: bytes) -> None:
-        """The response is there; the server may have ended the session as well, or this side has, because the response
-        cannot be kept."""
+        """Complete the response of a session that the server may also have ended, or that this side has ended because
+        the response cannot be stored."""
         if session.state is _S.FREE and self._sessions.holds_id(session):
             self._client.ids.free(session)
         elif session.state is _S.ACK_DUE:
@@ -77,12 +78,12 @@ class ClientMessages:
         self._client.emptied(session)
 
     def _deliver_early(self, session: Session, first: int, value: int, data: bytes) -> None:
-        """The response is complete, and the server does not want the rest of the request (R-27)."""
+        """Deliver a complete response; the server does not want the rest of the request (R-27)."""
         self._arrive(session, data, True)
         self._stop(session, first, value, data)
 
     def _stop(self, session: Session, first: int, value: int, data: bytes) -> None:
-        """Answer Close with Abort; keep the response, discard what is still written without an error (R-27, D-8)."""
+        """Answer Close with Abort; deliver the response, discard further output without an error (R-27, D-8)."""
         session.acknowledge(AckInput.VOID)  # the Abort is a negative acknowledgement
         self._sessions.send_abort(session, "")
         self._client.ids.free(session)
@@ -96,18 +97,18 @@ class ClientMessages:
         self._sessions.increase(session, value << (first & 0x0E))
 
     def _ignore(self, session: Session, first: int, value: int, data: bytes) -> None:
-        """Late, and legal (D-9)."""
+        """Ignore a late, legal message (D-9)."""
         self._client.shared.waste(EMPTY)
 
     def _abort_back(self, session: Session, first: int, value: int, data: bytes) -> None:
-        """Answer Abort with Abort (R-28), and report whether the session may be tried again (JA-04)."""
+        """Answer Abort with Abort (R-28), and report whether the request is safe to retry (JA-04)."""
         client = self._client
         self._sessions.send_abort(session, "")
         session.acknowledge(AckInput.VOID)
         client.ids.free(session)
         ended = session.inbound is InboundState.DONE
         if ended and (session.whole or session.outbound is OutboundState.DONE):
-            self._sessions.silence(session)  # the response is complete, and nothing was still asked of the server
+            self._sessions.silence(session)  # the response is complete, and no acknowledgement is outstanding
             client.settle(session)
             return
         text = detail_of(data, client.limits) or "the server has aborted the session"
@@ -118,7 +119,7 @@ class ClientMessages:
         self._sessions.inboxes.discard(session, data)
 
     def _answered(self, session: Session, first: int, value: int, data: bytes) -> None:
-        """The server has answered this side's Abort, or ended the session as it came (R-29)."""
+        """Record that the server has answered this side's Abort, or ended the session concurrently (R-29)."""
         self._client.ids.free(session)
 
 
@@ -136,4 +137,4 @@ _BY_ACTION: dict[SessionAction, Act] = {
     _A.ENDED: ClientMessages._answered,
 }
 _ACTS = [_BY_ACTION.get(action) for action in SessionAction]
-"By the number of the action, which is found sooner than its name."
+"Indexed by the action's number, which is faster than its name."

@@ -1,7 +1,8 @@
-"""Apply the messages about a connection, the time and its endings: one method for each action of the tables.
+"""Apply messages about a connection, timeouts and endings: one method for each action of the tables.
 
-1. Good messages before a bad one are delivered first; a broken rule becomes Error with a detail, and a final Closed.
-2. Nothing follows Shutdown or Error from their sender (R-7): what was queued goes before them, or not at all.
+1. Valid messages before an invalid one are delivered first; a violation becomes Error with a detail, and a final
+   Closed.
+2. Nothing follows Shutdown or Error from their sender (R-7): queued data precedes them or is dropped.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ENDING = (_S.DRAINING, _S.HALF_CLOSED, _S.LEAVING)
 
 
 class Connection:
-    """The connection itself. ``role`` has the sessions; what is not about a session comes here."""
+    """Control one connection. ``role`` has the sessions; messages about no session are applied here."""
 
     __slots__ = ("_born", "_client", "_out", "_reason", "_shared", "_table", "header", "inbound", "liveness", "role")
 
@@ -58,7 +59,7 @@ class Connection:
         self._born = shared.now
         self._reason = ""
         self.header: frames.ConnectionHeader | None = None
-        "The peer's header, or None before it came."
+        "The peer's header, or None before it has arrived."
         if self._client:
             self._step(_I.APP_START, 0, b"")
 
@@ -78,19 +79,19 @@ class Connection:
         if shared.state in ENDING and self.role.idle:
             self._step(_I.SESSIONS_ENDED, 0, b"")
         sessions.inboxes.start_patience(shared.now)
-        shared.at(shared.now)  # what has begun in this pass has begun now
+        shared.at(shared.now)  # what began in this pass is timed from now
         if busy or sessions.live:
             self.liveness.idle_since = shared.now
-        shared.events = []  # what was delivered is not kept alive
+        shared.events = []  # delivered events are not retained
         return events
 
     def close(self, drain: bool, reason: str) -> list[Event]:
-        """The application closes, at once or when the sessions have ended."""
+        """Close for the application, immediately or when the sessions have ended."""
         self._reason = reason or "closed"
         return self.run(self._step, _I.APP_DRAIN if drain else _I.APP_CLOSE, 0, b"")
 
     def lost(self) -> list[Event]:
-        """The peer has ended its half, or the transport is gone."""
+        """Handle the end of the peer's half, or of the transport."""
         return self.run(self._step, _I.EOF, 0, b"the connection was lost")
 
     def _step(self, input: ConnectionInput, value: int, data: bytes) -> None:
@@ -101,13 +102,13 @@ class Connection:
     # -- establishment --------------------------------------------------------------------------------------
 
     def _send_header(self, value: int, data: bytes) -> None:
-        """R-1, R-2: the first words, with the ration (R-5)."""
+        """Send the header, with the ration (R-1, R-2, R-5)."""
         kind = frames.ClientConnectionHeader if self._client else frames.ServerConnectionHeader
         ration = self.role.sessions.rations.initial // frames.STEPS_256
         self._out.control(kind(initial_ration=ration).encode())
 
     def _establish(self, value: int, data: bytes) -> None:
-        """The peer's header has come, with the ration of this side; 0 is without end (R-4, HS-22)."""
+        """Apply the peer's header, which has the ration of this side; 0 is unlimited (R-4, HS-22)."""
         self.header = frames.decode_header(data, client=not self._client)
         self.liveness.idle_since = self._shared.now
         self._shared.events.append(Established(self.header))
@@ -118,7 +119,7 @@ class Connection:
         self._establish(value, data)
 
     def _bad_header(self, value: int, data: bytes) -> None:
-        """Say why; a server says its own header first (R-3, HS-19, HS-20)."""
+        """Report what is wrong; a server sends its own header first (R-3, HS-19, HS-20)."""
         if not self._client:
             self._send_header(0, b"")
         raise violation(data.decode(), "R-3")
@@ -135,20 +136,20 @@ class Connection:
         self.liveness.answered(value)
 
     def _peer_shut_down(self, value: int, data: bytes) -> None:
-        """Nothing of what is unfinished was processed (3.5, JA-01)."""
+        """Fail the unfinished sessions, none of which was processed (3.5, JA-01)."""
         text = detail_of(data, self._shared.limits) or "the server has shut down"
         self._shared.events.append(Draining(text))
         self._end(ConnectionClosed(text, stream=0, rule="3.5"), safe=True)
 
     def _peer_failed(self, value: int, data: bytes) -> None:
-        """The peer says that this side has broken a rule (3.5, JA-02)."""
+        """End the connection: the peer reports that this side has broken a rule (3.5, JA-02)."""
         text = detail_of(data, self._shared.limits) or "the peer has found a protocol violation"
         self._end(ConnectionClosed(text, stream=0, rule="R-7"))
 
     # -- endings --------------------------------------------------------------------------------------------
 
     def _shut_down(self, value: int, data: bytes) -> None:
-        """A server closes. Shutdown is only said when it is true (JA-07)."""
+        """Close a server. Shutdown is only sent when it is true (JA-07)."""
         error = ConnectionClosed(self._reason, stream=0, rule="3.1")
         server: ServerSessions = self.role  # type: ignore[assignment]  # only its table leads here
         if server.processed:
@@ -161,7 +162,7 @@ class Connection:
         self._end(ConnectionClosed(self._reason, stream=0, rule="3.1"))
 
     def _finish(self, value: int, data: bytes) -> None:
-        """All sessions have ended in order: nothing was lost."""
+        """Close: all sessions have ended normally, nothing was lost."""
         self._say_shutdown()
         self._end(None)
 
@@ -170,18 +171,18 @@ class Connection:
         self._out.control(frames.Shutdown(detail=text).encode())
 
     def _half_close(self, value: int, data: bytes) -> None:
-        """The client says nothing more: finish the responses (SL-03)."""
+        """Finish the responses: the client sends nothing more (SL-03)."""
         self.inbound.close()
         self.liveness.pinged = None
         server: ServerSessions = self.role  # type: ignore[assignment]  # only its table leads here
         server.half_close()
 
     def _lose(self, value: int, data: bytes) -> None:
-        """It is over without a word, which is no fault (I-3)."""
+        """Close without a message: end of file is not an error (I-3)."""
         self._end(ConnectionClosed(data.decode(), stream=0, rule="3.5"))
 
     def _break_off(self, broken: Violation) -> None:
-        """The peer broke a rule: say which, close."""
+        """Report the peer's violation, and close."""
         self._shared.state = _S.CLOSED
         self._end(RemoteProtocolError(broken.reason, stream=0, rule=broken.rule))
         limits = self._shared.limits
@@ -189,7 +190,7 @@ class Connection:
         self._out.control(frames.ErrorMessage(detail=text).encode())
 
     def _end(self, error: Error | None, *, safe: bool = False) -> None:
-        """Fail what is unfinished, once (3.5), and close."""
+        """Fail unfinished sessions, once (3.5), and close."""
         self.inbound.close()
         self.liveness.pinged = None
         self.role.fail_all(error or ConnectionClosed("closed", stream=0, rule="3.1"), safe=safe)
@@ -198,7 +199,7 @@ class Connection:
     # -- time -----------------------------------------------------------------------------------------------
 
     def tick(self, late: float) -> None:
-        """End what has taken too long; ``late`` is by how much this look comes after it was due."""
+        """End what has taken too long; ``late`` is the delay of this call after it was due."""
         now, limits, liveness = self._shared.now, self._shared.limits, self.liveness
         if self._shared.state in _WAITING:
             if now >= self._born + limits.handshake_s:
@@ -219,14 +220,14 @@ class Connection:
             self._step(_I.IDLE, 0, b"")
 
     def _idle_at(self) -> float:
-        """When a server gives up a connection without sessions."""
+        """When a server closes a connection without sessions."""
         idle = self._shared.limits.idle_s
         unused = not (self._client or self.role.sessions.live) and self._shared.state is _S.OPEN
         return self.liveness.idle_since + idle if unused and idle is not None else inf
 
     @property
     def due_at(self) -> float:
-        """When tick is wanted."""
+        """When tick is next needed."""
         shared, since = self._shared, self.inbound.incomplete_since
         if shared.state in _WAITING:
             return self._born + shared.limits.handshake_s

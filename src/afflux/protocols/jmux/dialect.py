@@ -1,4 +1,4 @@
-"""The ways in which peers differ from the text of Jmux (section 6 of the specification), and their names."""
+"""Name the ways in which peers differ from the text of Jmux (section 6 of the specification)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Dialect"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect(Switches):
-    """What to expect of a peer that is not by the text, or what it does not mind."""
+    """Select the deviations of a peer, and what it tolerates."""
 
     WORDS: ClassVar[Words] = {
         "noop-data": ("noop_data", True),
@@ -21,8 +21,8 @@ class Dialect(Switches):
     }
 
     noop_data: bool = False
-    "NoOperation may carry data; the Java original fails at it."
+    "NoOperation may carry data; the Java original rejects it."
     lenient_partial: bool = False
-    "A client may say partial, as the Java original lets it (D-12)."
+    "A client may send partial, as the Java original permits (D-12)."
     max_session_id: Literal[127, 255] = 127
-    "The last session id: JGDMS has 0 to 255 with the same version."
+    "The last session id: JGDMS uses 0 to 255 with the same version."

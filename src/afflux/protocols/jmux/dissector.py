@@ -1,6 +1,6 @@
-"""From bytes to frame records, for ``afflux decode``: a connection header, and messages behind each other.
+"""Dissect bytes into frame records, for ``afflux decode``: a connection header, and consecutive messages.
 
-A dump may begin in the middle of a connection: no message begins as a header does.
+A dump may begin in the middle of a connection: no message begins like a header.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ __all__ = ["dissector"]
 
 
 class _Jmux(Dissector):
-    """The messages of one side. A message that this side may not send has an error, and is read all the same."""
+    """Dissect the messages of one side. A message that this side may not send gets an error, and is read all the
+    same."""
 
     PROTOCOL = "jmux"
 
@@ -38,7 +39,7 @@ class _Jmux(Dissector):
     def alone(self, data: bytes) -> Record:
         """See Dissector."""
         if not data:
-            raise Malformed("a message has 4 bytes at least", rule="truncated")
+            raise Malformed("a message has at least 4 bytes", rule="truncated")
         return super().alone(data)
 
     def name(self, data: bytes) -> str | None:
@@ -49,9 +50,9 @@ class _Jmux(Dissector):
         return f"0x{data[0]:02X}" if kind is None else kind.NAME
 
     def _header(self, data: bytes) -> tuple[Record | None, int]:
-        """A connection header. Its ration is what the other side may send on each session."""
+        """Read a connection header. Its ration is what the other side may send on each session."""
         if len(data) < HEADER_BYTES:
-            return None, HEADER_BYTES  # not judged yet: what is told must not depend on how the bytes came
+            return None, HEADER_BYTES  # not judged yet: the result must not depend on how the bytes were split
         wrong = wrong_header(data, self.client)
         if wrong and data[: len(MAGIC)] != MAGIC:
             raise Malformed(wrong, rule="R-3")
@@ -73,10 +74,10 @@ class _Jmux(Dissector):
 
 
 def _ration(data: bytes) -> int:
-    """What an IncrementRation adds."""
+    """The increment of an IncrementRation."""
     return IncrementRation.decode(data, 0, len(data)).size
 
 
 def dissector(client: bool, payload: PayloadForm = "none") -> Dissector:
-    """For the bytes of one side; see core.dissector."""
+    """Return a dissector for the bytes of one side; see core.dissector."""
     return _Jmux(client, payload)

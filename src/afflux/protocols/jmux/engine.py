@@ -1,7 +1,7 @@
 """Offer one end of a Jmux connection by the contract of core.engine.
 
-A request is a session: its bytes are the request, eof, and the bytes that come back are the response. Sessions of
-bytes are in byte_sessions.py. The parts: connection.py (the connection itself), client.py or server.py (the sessions),
+A request is a session: its bytes are the request, eof, and the bytes that come back are the response. Sessions of bytes
+are in byte_sessions.py. The parts: connection.py (the connection itself), client.py or server.py (the sessions),
 inbound.py (parsing) and outbound.py (queueing).
 """
 
@@ -29,7 +29,7 @@ from afflux.protocols.jmux.states import CLIENT, SERVER, ConnectionState
 __all__ = ["DEFAULT_FRAGMENT", "Engine"]
 
 DEFAULT_FRAGMENT = 1024
-"The most bytes of one Data message that this side sends (R-41)."
+"Most bytes of one Data message that this side sends (R-41)."
 _LARGEST_FRAGMENT = 0xFFFF
 
 _HALF_CLOSED, _CLOSED = ConnectionState.HALF_CLOSED, ConnectionState.CLOSED
@@ -42,16 +42,16 @@ class Engine(Defaults):
     Args:
         role: "client" (it speaks first, and only it opens sessions) or "server".
         limits: the bounds; ``Limits.server()`` if None.
-        now: the time at birth, in monotonic seconds: the handshake's time starts here.
-        sessions: a server hears of sessions as they open (SessionOpened, Readable), not of whole requests (Opened).
+        now: the current time, in monotonic seconds: the handshake timeout starts here.
+        sessions: a server reports sessions as they open (SessionOpened, Readable), not whole requests (Opened).
         fragment: the most bytes of one Data message, 1 to 65,535.
-        max_wait_for_id: how many seconds a session may wait for an id; 0 for none: then ``open`` raises.
-        auto_ack: a client acknowledges a response that was read to its end, and that of a request when it is handed
-            over. Otherwise ``acknowledge`` has to be called.
+        max_wait_for_id: seconds that a session may wait for an id; 0 for none: then ``open`` raises.
+        auto_ack: a client acknowledges a response that was read to its end, and that of a request when it is delivered.
+            Otherwise ``acknowledge`` has to be called.
         ping_interval: seconds of silence before a Ping; ``limits.keepalive_s`` if None, 0 for never (I-5).
-        noop_data: NoOperation may carry data. The Java original fails at it (I-10).
-        lenient_partial: a client may say partial, as the Java original lets it (D-12, I-11).
-        max_session_id: 255 for the peers that use twice as many ids (I-14).
+        noop_data: NoOperation may carry data. The Java original rejects it (I-10).
+        lenient_partial: a client may send partial, as the Java original permits (D-12, I-11).
+        max_session_id: 255 for peers that use twice as many ids (I-14).
     """
 
     __slots__ = ("_connection", "_full", "_out", "_role", "_sessions", "_shared", "byte_sessions", "limits")
@@ -96,12 +96,12 @@ class Engine(Defaults):
         )
         self.byte_sessions = ByteSessions(self._role, noop_data)
         self._full = False
-        "At the last look this side could take no more input: the peer's time stands still meanwhile."
+        "This side could take no more input at the last check: the peer's timeout is suspended meanwhile."
 
     # -- the driver's side ----------------------------------------------------------------------------------
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
-        """Take bytes that arrived at ``now``; return what they mean."""
+        """Apply bytes that arrived at ``now``; return the resulting events."""
         shared, connection = self._shared, self._connection
         if shared.state is _CLOSED or shared.state is _HALF_CLOSED:
             return []
@@ -113,13 +113,13 @@ class Engine(Defaults):
         return events
 
     def receive_eof(self, now: float) -> list[Event]:
-        """The peer has ended its half. A server finishes its responses, and says Closed then; the second call says
-        that the transport is gone in both directions."""
+        """Report the end of the peer's half. A server finishes its responses, and then returns Closed; the second call
+        reports that the transport is closed in both directions."""
         self._shared.now = now
         return self._connection.lost()
 
     def tick(self, now: float) -> list[Event]:
-        """Time passed: send a Ping, give up what takes too long."""
+        """Apply the passing of time: send a Ping, end what takes too long."""
         shared, connection = self._shared, self._connection
         if shared.state is _CLOSED:
             return []
@@ -133,19 +133,19 @@ class Engine(Defaults):
 
     @property
     def deadline(self) -> float | None:
-        """When tick is next wanted."""
+        """When tick is next needed."""
         shared = self._shared
         if shared.state is _CLOSED:
             return None
         if shared.state in ENDING and self._role.idle:
-            return shared.now  # the last response has left: tick says Closed
+            return shared.now  # the last response has left: tick returns Closed
         if shared.fresh or self._sessions.inboxes.fresh:
-            return shared.now  # verbs do not know the time: what they have begun begins with the next look
+            return shared.now  # verbs have no clock: what they have begun is timed from the next tick
         due = self._connection.due_at
         return None if due == inf else due
 
     def outgoing(self, limit: int = 0x10000) -> bytes:
-        """Bytes to write now."""
+        """Return bytes to write now."""
         sessions = self._sessions
         if sessions.rations.changed:
             sessions.inboxes.give()
@@ -153,19 +153,19 @@ class Engine(Defaults):
 
     @property
     def queued(self) -> int:
-        """Bytes waiting for outgoing; what waits for the peer's ration is not among them."""
+        """Bytes waiting for outgoing; bytes that wait for the peer's ration are not among them."""
         return self._out.size
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that this end holds."""
+        """Bytes that this end buffers."""
         sessions, out = self._sessions, self._out
         arrived = len(self._connection.inbound.buffer.held) + sessions.inboxes.unread + sessions.rations.delivered
         return arrived + out.pending + out.control_size
 
     @property
     def wants_read(self) -> bool:
-        """False while too many answers to Ping and Abort wait to be written: a peer that says much and reads nothing.
+        """False while too many answers to Ping and Abort wait to be written: a peer that sends much and reads nothing.
         No session can make it False (R-40)."""
         return self._out.replies < self.limits.control_replies
 
@@ -175,9 +175,9 @@ class Engine(Defaults):
         return self._shared.state is _CLOSED
 
     def room(self, unsent: int) -> int:
-        """Bytes that may still be queued. At a server answers that wait for their client's ration count as well, but
-        each session has a share of ``connection_bytes`` for itself: so one that nobody reads stops no small ones
-        (R-40). Half as much again is for those that are larger."""
+        """Bytes that may still be queued. At a server, answers that wait for their client's ration count as well, but
+        each session has its own share of ``connection_bytes``, so a session that is not read does not stop small ones
+        (R-40). Half as much again is for larger ones."""
         limits, out = self.limits, self._out
         room = limits.outbound_high_bytes - out.size
         if out.pending > limits.connection_bytes // 4 and not self._sessions.requester:
@@ -185,11 +185,11 @@ class Engine(Defaults):
         return max(0, room - unsent)
 
     def consumed(self, size: int, items: int = 0) -> None:
-        """The application took whole payloads of ``size`` bytes in all."""
+        """Account for whole payloads of ``size`` bytes in all that the application consumed."""
         self._sessions.rations.consumed(size)
 
     def _hold(self, now: float) -> None:
-        """This side does not read: the peer's time stands still."""
+        """Suspend the peer's timeouts: this side does not read."""
         self._connection.liveness.hold(now)
         self._connection.inbound.hold(now)
 
@@ -197,7 +197,7 @@ class Engine(Defaults):
 
     @property
     def header(self) -> ConnectionHeader | None:
-        """The peer's header, or None before it came."""
+        """The peer's header, or None before it has arrived."""
         return self._connection.header
 
     def open(
@@ -224,7 +224,7 @@ class Engine(Defaults):
         return session.stream
 
     def send(self, stream: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
-        """Send bytes, however many: what the ration does not allow yet waits. Boundaries are lost."""
+        """Send bytes, in any quantity: what exceeds the ration waits. Boundaries are lost."""
         ends = len(payloads) - 1 if complete else -1
         for number, payload in enumerate(payloads):
             self._sessions.write(stream, _data_of(payload), within=False, last=number == ends)
@@ -232,43 +232,43 @@ class Engine(Defaults):
             self.byte_sessions.finish(stream)
 
     def fail(self, stream: int, error: Exception) -> None:
-        """End the session with Abort; from a server it says that something may have been processed (JA-06)."""
+        """End the session with Abort; from a server it reports that something may have been processed (JA-06)."""
         self.byte_sessions.abort(stream, public_text(error))
 
     def request(self, stream: int, n: int) -> None:
-        """Rations follow from what is read; nobody grants them."""
+        """Raise: rations follow from what is read, and cannot be granted."""
         raise Unsupported("jmux counts bytes: reading from a session makes room for more")
 
     def cancel(self, stream: int) -> None:
-        """Take no more from the peer: a client aborts the session, a server drops the rest of the request."""
+        """Discard further input: a client aborts the session, a server drops the rest of the request."""
         session = self._sessions.by_stream.get(stream)
         if session is not None:
             self._role.cancel(session)
 
     def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
-        """Close at once, or with ``drain`` when the live sessions have ended. A server says Shutdown if it is true that
-        nothing was processed (JA-07)."""
+        """Close immediately, or with ``drain`` when the live sessions have ended. A server sends Shutdown if it is true
+        that nothing was processed (JA-07)."""
         self._shared.now = now
         return self._connection.close(drain, reason)
 
     def begin(self, stream: int) -> None:
-        """The handler of a session is at work."""
+        """Record that the handler of a session is running."""
         self._role.begin(stream)
 
     def release(self, stream: int) -> None:
-        """The handler of a session has really returned; what is left of a request that it did not read is dropped."""
+        """Record that the handler of a session has returned; the rest of a request that it did not read is dropped."""
         self._role.release(stream)
 
     def credit(self, stream: int) -> int:
-        """How many bytes may be written now."""
+        """Number of bytes that may be written now."""
         return self.byte_sessions.credit(stream)
 
     def streams(self, *, room: int | None = None, now: float = 0.0) -> list[StreamStatus]:
-        """The sessions about which the application can still act, in bytes."""
+        """The sessions on which the application can still act, in bytes."""
         return self._sessions.status(self.room(0) if room is None else room)
 
     def unsent(self, stream: int) -> bool:
-        """Whether nothing of a session was handed over to be written: whatever happens, it is safe to try again."""
+        """Whether nothing of a session was handed over to be written: if so, it is always safe to retry."""
         return self._sessions.unsent(stream)
 
 

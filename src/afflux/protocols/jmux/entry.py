@@ -17,10 +17,10 @@ __all__ = ["ENTRY", "make", "refusal"]
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
-    """An engine for one connection.
+    """Return an engine for one connection.
 
     Raises:
-        Unsupported: there is something to say or to decide at the beginning.
+        Unsupported: a setup payload or a decision is requested.
     """
     if decide or terms.payload is not None or terms.metadata_mime or terms.data_mime:
         raise Unsupported("a jmux connection has no setup: there is nothing to send with it, and nothing to decide by")
@@ -40,7 +40,7 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
 
 
 def refusal(reason: str) -> bytes:
-    """Bytes that refuse a connection: the header, then Shutdown. Nothing was processed (R-30): it is safe to retry."""
+    """Return bytes that refuse a connection: the header, then Shutdown. Nothing was processed (R-30): retry is safe."""
     return ServerConnectionHeader(initial_ration=1).encode() + Shutdown(detail=reason.encode()).encode()
 
 

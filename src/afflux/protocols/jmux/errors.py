@@ -1,5 +1,5 @@
-"""How a call fails, and whether it may have been processed. The promise of Jmux is at most once: only a failure that
-says ``may_have_been_processed = False`` may be tried again. Details of messages are cut and read here too.
+"""Define how a call fails, and whether it may have been processed. Jmux promises at most once: only a failure with
+``may_have_been_processed = False`` is safe to retry. Details of messages are cut and decoded here too.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ __all__ = [
 ]
 
 LARGEST_DETAIL = 0xFFFF
-"Bytes that the length of a detail can say (R-15)."
+"Greatest length of a detail in bytes (R-15)."
 
 
 class SessionRejected(Rejected):
-    """The server has processed nothing of the call, or nothing of it was written: it is safe to try again."""
+    """The server has processed nothing of the call, or nothing of it was written: it is safe to retry."""
 
 
 class NoSession(LimitExceeded):
-    """Nothing was sent: every session is in use, or too much of earlier responses was not read. Open another
+    """No request was sent: every session is in use, or too much of earlier responses was not read. Open another
     connection."""
 
     may_have_been_processed = False
@@ -43,15 +43,15 @@ class SessionLost(ConnectionClosed):
 
 
 def violation(reason: str, rule: str) -> Violation:
-    """A rule that the peer has broken."""
+    """Return the error for a rule that the peer has broken."""
     return Violation(reason, rule=rule)
 
 
 def encoded(text: str, limit: int) -> bytes:
-    """A detail: UTF-8 of at most ``limit`` bytes, and of no more than fit, cut at a character boundary (R-15, D-5)."""
+    """Encode a detail as UTF-8 of at most ``limit`` bytes, cut at a character boundary (R-15, D-5)."""
     return cut(text, min(limit, LARGEST_DETAIL)).encode()
 
 
 def detail_of(data: bytes, limits: Limits) -> str:
-    """The text of a detail that arrived: cut to ``error_text_bytes``, U+FFFD for what is not UTF-8 (R-15, JA-11)."""
+    """Decode a received detail: cut to ``error_text_bytes``, U+FFFD for bytes that are not UTF-8 (R-15, JA-11)."""
     return clean_text(data, limits.error_text_bytes[1])

@@ -1,7 +1,7 @@
-"""The messages of Jmux, declared once each, in the order of the specification.
+"""Declare the messages of Jmux, once each, in the order of the specification.
 
-``decode`` reads one message and dispatches on its first byte, ``size_at`` says how long one is; ``data_head`` is the
-sender's short way. Which message is legal when belongs to ``states.py``.
+``decode`` reads one message and dispatches on its first byte, ``size_at`` returns the length of one; ``data_head`` is
+the sender's fast path. ``states.py`` decides which message is legal when.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 MAGIC = b"Jmux"
-"The first four bytes of both sides."
+"First four bytes of both sides."
 HEADER_BYTES = 8
 "Bytes of a connection header."
 STEPS_256 = 256
@@ -72,7 +72,7 @@ Value = Annotated[int, UInt(16, column="n")]
 
 
 class JmuxFrame(Frame):
-    """What all messages and both connection headers have in common."""
+    """Common base of all messages and both connection headers."""
 
     __slots__ = ()
 
@@ -84,7 +84,7 @@ class JmuxFrame(Frame):
 
 
 class ConnectionHeader(JmuxFrame):
-    """What each side says first, once."""
+    """First bytes of each side, sent once."""
 
     __slots__ = ()
 
@@ -92,14 +92,14 @@ class ConnectionHeader(JmuxFrame):
     version: Annotated[int, UInt(8)] = 1
     "The version; 1."
     initial_ration: U16
-    "What the receiver may send on each new session, in steps of 256 bytes; 0 is without end (R-4)."
+    "What the receiver may send on each new session, in steps of 256 bytes; 0 is unlimited (R-4)."
     reserved: Annotated[int, UInt(8)] = 0
     "0; in a client's header bit 0x01 is tolerated (D-1)."
 
 
 @frame(0x4A6D7578, "ClientConnectionHeader")
 class ClientConnectionHeader(ConnectionHeader):
-    """The client's first words, and its only ones before the server has answered (R-1)."""
+    """Header of the client, and all that it sends before the server has answered (R-1)."""
 
 
 @frame(0x4A6D7578, "ServerConnectionHeader")
@@ -112,18 +112,18 @@ class ServerConnectionHeader(ConnectionHeader):
 
 @frame(0x00, "NoOperation")
 class NoOperation(JmuxFrame):
-    """Nothing; whoever receives it skips it (R-12)."""
+    """Padding that the receiver skips (R-12)."""
 
     kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
     reserved: Reserved8 = 0
     "0."
     data: Bytes = b""
-    "To be skipped."
+    "Bytes to skip."
 
 
 @frame(0x02, "Shutdown")
 class Shutdown(JmuxFrame):
-    """The server's last word: nothing of the unfinished sessions was processed (R-7, R-30)."""
+    """Last message of a server: nothing of the unfinished sessions was processed (R-7, R-30)."""
 
     kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
     reserved: Reserved8 = 0
@@ -134,18 +134,18 @@ class Shutdown(JmuxFrame):
 
 @frame(0x04, "Ping")
 class Ping(JmuxFrame):
-    """Asks for a sign of life."""
+    """Request for a PingAck."""
 
     kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
     reserved: Reserved8 = 0
     "0."
     cookie: Value
-    "What the answer repeats."
+    "Value that the answer repeats."
 
 
 @frame(0x06, "PingAck")
 class PingAck(JmuxFrame):
-    """The answer to a Ping (R-13, R-14)."""
+    """Answer to a Ping (R-13, R-14)."""
 
     kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
     reserved: Reserved8 = 0
@@ -156,7 +156,7 @@ class PingAck(JmuxFrame):
 
 @frame(0x08, "Error")
 class ErrorMessage(JmuxFrame):
-    """The sender's last word: the receiver has broken a rule (R-7)."""
+    """Last message of a sender whose peer has broken a rule (R-7)."""
 
     kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
     reserved: Reserved8 = 0
@@ -174,25 +174,25 @@ class IncrementRation(JmuxFrame):
 
     kind: ClassVar[Annotated[int, TypeWord(8, shift=4)]]
     shift_4: Annotated[bool, Flag("4", 0x08)] = False
-    "The shift has a 4."
+    "Add 4 to the shift."
     shift_2: Annotated[bool, Flag("2", 0x04)] = False
-    "The shift has a 2."
+    "Add 2 to the shift."
     shift_1: Annotated[bool, Flag("1", 0x02)] = False
-    "The shift has a 1."
+    "Add 1 to the shift."
     session: SessionId
     "The session."
     increment: Value
-    "How much, before it is shifted."
+    "Size of the grant, before it is shifted."
 
     @classmethod
     def of(cls, session: int, increment: int, shift: int = 0) -> Self:
-        """With a shift of 0 to 7."""
+        """Return a message with a shift of 0 to 7."""
         one, two, four = (bool(shift & bit) for bit in (1, 2, 4))
         return cls(session=session, increment=increment, shift_1=one, shift_2=two, shift_4=four)
 
     @property
     def shift(self) -> int:
-        """The three bits as a number; one of it is two places (D-14)."""
+        """The three bits as a number; each unit shifts by two places (D-14)."""
         return 4 * self.shift_4 + 2 * self.shift_2 + self.shift_1
 
     @property
@@ -203,7 +203,7 @@ class IncrementRation(JmuxFrame):
 
 @frame(0x08, "Abort")
 class Abort(JmuxFrame):
-    """The session is over for the sender, who says no more about it (R-28, R-29)."""
+    """Announce that the sender has ended the session and sends no more about it (R-28, R-29)."""
 
     kind: ClassVar[Annotated[int, TypeWord(8, shift=2)]]
     partial: Annotated[bool, Flag("p", 0x02)] = False
@@ -216,7 +216,7 @@ class Abort(JmuxFrame):
 
 @frame(0x30, "Close")
 class Close(JmuxFrame):
-    """The server is done with a session that it has finished (R-26)."""
+    """Announce that the server is done with a session that it has finished (R-26)."""
 
     kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
     session: SessionId
@@ -227,7 +227,7 @@ class Close(JmuxFrame):
 
 @frame(0x40, "Acknowledgment")
 class Acknowledgment(JmuxFrame):
-    """The client has processed the whole response (R-42, R-43)."""
+    """Announce that the client has processed the whole response (R-42, R-43)."""
 
     kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
     session: SessionId
@@ -238,21 +238,21 @@ class Acknowledgment(JmuxFrame):
 
 @frame(0x04, "Data")
 class Data(JmuxFrame):
-    """The next bytes of a request or a response."""
+    """Carry the next bytes of a request or a response."""
 
     kind: ClassVar[Annotated[int, TypeWord(8, shift=5)]]
     open: Annotated[bool, Flag("o", OPEN)] = False
     "Client only: a new session (R-17, R-19)."
     close: Annotated[bool, Flag("c", CLOSE)] = False
-    "Server only, with eof: as if Close followed (R-18, R-24)."
+    "Server only, with eof: means that Close followed (R-18, R-24)."
     eof: Annotated[bool, Flag("e", EOF)] = False
     "The sender has finished."
     ack_required: Annotated[bool, Flag("a", ACK_REQUIRED)] = False
-    "Server only, with eof: an Acknowledgment is wanted (R-18)."
+    "Server only, with eof: request an Acknowledgment (R-18)."
     session: SessionId
     "The session."
     data: Bytes = b""
-    "The bytes (R-16: 0 of them are allowed)."
+    "The bytes (R-16: may be empty)."
 
 
 FRAMES: dict[int, type[JmuxFrame]] = {
@@ -277,7 +277,7 @@ _SIZED = (NoOperation, Shutdown, ErrorMessage, Abort, Data)
 
 
 def _by_first_byte() -> list[type[JmuxFrame] | None]:
-    """The message that each first byte begins: the bit patterns rule, not the ranges (R-9, D-4)."""
+    """Return the message that each first byte begins: the bit patterns decide, not the ranges (R-9, D-4)."""
     known: list[type[JmuxFrame] | None] = [None] * 256
     for first, kind in FRAMES.items():
         flags = sum(flag.bit for flag, _ in kind.FLAGS)
@@ -291,12 +291,12 @@ _KINDS = _by_first_byte()
 
 
 def kind_of(first: int) -> type[JmuxFrame] | None:
-    """The message that a first byte begins, or None."""
+    """Return the message that a first byte begins, or None."""
     return _KINDS[first]
 
 
 def size_at(buffer: bytes, start: int = 0) -> int | None:
-    """Bytes of the message at ``start``, its header included; None while its header is not there.
+    """Return the size of the message at ``start``, its header included; None while its header is incomplete.
 
     Raises Malformed for a first byte that no message has (R-9).
     """
@@ -310,10 +310,10 @@ def size_at(buffer: bytes, start: int = 0) -> int | None:
 
 
 def decode(buffer: bytes, start: int = 0, end: int | None = None) -> JmuxFrame:
-    """Read the message at ``buffer[start:end]``, whoever sent it.
+    """Read the message at ``buffer[start:end]``, from either sender.
 
-    Raises Malformed for a first byte that no message has (R-9), a reserved byte that is not 0 (R-10), and a length
-    that is not what is there.
+    Raises Malformed for a first byte that no message has (R-9), a reserved byte that is not 0 (R-10), and a length that
+    differs from the size of the message.
     """
     if end is None:
         end = len(buffer)
@@ -329,7 +329,7 @@ def decode(buffer: bytes, start: int = 0, end: int | None = None) -> JmuxFrame:
 
 
 def decode_header(data: bytes, *, client: bool) -> ConnectionHeader:
-    """Read a connection header. Only the magic has to be right; the rest is the engine's to judge."""
+    """Read a connection header. Only the magic must be right; the engine judges the rest."""
     if len(data) != HEADER_BYTES or data[:4] != MAGIC:
         raise _malformed(f"a connection header is 8 bytes that begin with Jmux, not {data[:8]!r}", "R-3")
     kind: type[ConnectionHeader] = ClientConnectionHeader if client else ServerConnectionHeader
@@ -341,31 +341,31 @@ def _malformed(reason: str, rule: str) -> Malformed:
 
 
 def record(source: bytes | JmuxFrame, *, payload: dissect.PayloadForm = "none", **where: Any) -> dict[str, Any]:
-    """The frame record of a message, or of its bytes.
+    """Return the frame record of a message, or of its bytes.
 
-    ``where`` may give ``ts``, ``conn``, ``dir``, ``offset`` and ``length``. Bytes that are no message do not raise:
+    ``where`` may give ``ts``, ``conn``, ``dir``, ``offset`` and ``length``. Bytes that are not a message do not raise:
     they give a record with ``error``.
     """
     return dissect.record_of(source, decode, _glimpse, protocol=JmuxFrame.PROTOCOL, payload=payload, **where)
 
 
 def _glimpse(source: bytes) -> tuple[str | None, int | None]:
-    """What a message is called that begins so. Its flags are the fields of the message."""
+    """Return the name of a message that begins with these bytes. Its flags are fields of the message."""
     kind = _KINDS[source[0]] if source else None
     return kind.NAME if kind else f"0x{source[0]:02X}" if source else None, None
 
 
-# -- the sender's short way -----------------------------------------------------------------------------------
+# -- the sender's fast path -----------------------------------------------------------------------------------
 
 
 def data_head(flags: int, session: int, length: int) -> bytes:
-    """The header of one Data message; its bytes follow."""
+    """Return the header of one Data message; its bytes follow."""
     return _PACK(0x80 | flags, session, length)
 
 
 def increments(session: int, size: int) -> bytes:
-    """IncrementRation messages that add exactly ``size``: without shift where it fits, else the smallest shift that
-    does, and what that leaves in another message (D-10)."""
+    """Return IncrementRation messages that add exactly ``size``: without shift where it fits, else the smallest shift
+    that does, and the remainder in another message (D-10)."""
     parts: list[bytes] = []
     while size:
         shift = 0

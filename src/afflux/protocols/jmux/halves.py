@@ -1,8 +1,8 @@
-"""The legal steps of the parts of a session that its messages do not show, as tables.
+"""Define the parts of a session that its messages do not show, as tables.
 
-The state of a session on the wire is in states.py. Beside it each session has an outbound half (what the application
-writes), an inbound half (what it still wants), an acknowledgement, and at the server a handler. Each is one table,
-walked by the same tests.
+The state of a session on the wire is in states.py. In addition each session has an outbound half (the application's
+output), an inbound half (the input it still wants), an acknowledgement, and at the server a handler. Each is one table,
+checked by the same tests.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ __all__ = [
 
 
 class HalfAction(IntEnum):
-    """What the engine does about a step of a half or a handler."""
+    """What the engine does for a step of a half or a handler."""
 
     NOTHING = 0
     STEP = 1
-    "The state is what changes."
+    "Only the state changes."
     OPEN = 2
     "The first Data leaves: it opens the session."
 
 
 class OutboundState(IntEnum):
-    """What the application writes on a session."""
+    """State of the application's output on a session."""
 
     NEW = 0
-    "No message of the session has left: the peer cannot know of it."
+    "No message of the session has left: the peer cannot have seen it."
     NEW_HUNGRY = 1
     "As NEW, and the application waits for ration."
     OPEN = 2
@@ -61,7 +61,7 @@ class OutboundState(IntEnum):
 
 
 class OutboundInput(IntEnum):
-    """What can happen to the outbound half."""
+    """Input of the outbound half."""
 
     HUNGER = 0
     SATED = 1
@@ -100,21 +100,21 @@ OUTBOUND = Table(
     ],
     otherwise=(_A.NOTHING, "3.3"),
 )
-"What the application writes. A server begins in OPEN: the client has opened the session."
+"Steps of the application's output. A server begins in OPEN: the client has opened the session."
 
 
 class InboundState(IntEnum):
-    """What the application still wants of a session."""
+    """State of the input that the application still wants of a session."""
 
     OPEN = 0
     UNWANTED = 1
-    "Nothing of what still comes is delivered."
+    "What still arrives is not delivered."
     DONE = 2
     "The peer's eof has come."
 
 
 class InboundInput(IntEnum):
-    """What can happen to the inbound half."""
+    """Input of the inbound half."""
 
     UNWANTED = 0
     LAST = 1
@@ -134,26 +134,26 @@ INBOUND = Table(
     ],
     otherwise=(_A.NOTHING, "3.3"),
 )
-"What the application still wants."
+"Steps of the input that the application still wants."
 
 
 class AckState(IntEnum):
-    """The acknowledgement of a response."""
+    """State of the acknowledgement of a response."""
 
     NONE = 0
     WANTED = 1
-    "Server: to be asked for with eof."
+    "Server: will be requested with eof."
     ASKED = 2
-    "ackRequired has been sent, or has come."
+    "ackRequired has been sent, or has arrived."
     OVERDUE = 3
-    "Server: the application knows that none will come; one that still comes is legal."
+    "Server: the application was notified that none will come; one that still comes is legal."
     DECLINED = 4
-    "Client: the application will not give it; the server learns that when the request has left."
+    "Client: the application will not give it; the server is notified when the request has left."
     GIVEN = 5
 
 
 class AckInput(IntEnum):
-    """What can happen to an acknowledgement."""
+    """Input of an acknowledgement."""
 
     WANT = 0
     ASK = 1
@@ -168,12 +168,12 @@ class AckInput(IntEnum):
 
 
 class AckAction(IntEnum):
-    """What the engine does about it."""
+    """What the engine does for a step of an acknowledgement."""
 
     NOTHING = 0
     STEP = 1
     AWAIT = 2
-    "The time for the Acknowledgment starts."
+    "Start the timeout for the Acknowledgment."
     REPORT_GIVEN = 3
     REPORT_MISSING = 4
 
@@ -199,23 +199,23 @@ ACKNOWLEDGEMENT = Table(
     ],
     otherwise=(_B.NOTHING, "R-42"),
 )
-"The acknowledgement of a response, at both ends."
+"Steps of the acknowledgement of a response, at both ends."
 
 
 class HandlerState(IntEnum):
-    """What the application of a server knows of a session."""
+    """Progress of a session in the application of a server."""
 
     UNKNOWN = 0
-    "Nothing: it is safe to try the request again."
+    "Not delivered: it is safe to retry the request."
     TOLD = 1
-    "It has the request, or its beginning."
+    "The application has the request, or its beginning."
     BEGUN = 2
-    "The handler is at work: what the client gives up now is counted."
+    "The handler is running: cancellations by the client are counted."
     RETURNED = 3
 
 
 class HandlerInput(IntEnum):
-    """What can happen to it."""
+    """Input of a handler."""
 
     TELL = 0
     BEGIN = 1
@@ -236,4 +236,4 @@ HANDLER = Table(
     ],
     otherwise=(_A.NOTHING, "3.4"),
 )
-"What the application of a server knows."
+"Steps of a session in the application of a server."

@@ -1,6 +1,6 @@
-"""Give a client's sessions their ids: the lowest that is free, in the order in which the sessions were opened (R-21).
+"""Assign ids to a client's sessions: the lowest that is free, in the order in which the sessions were opened (R-21).
 
-An id is taken when a session begins to wait for its first turn to send. Before that a session may wait for an id, and
+An id is assigned when a session begins to wait for its first turn to send. Before that a session may wait for an id;
 before the server's header all of them do (R-1).
 """
 
@@ -20,24 +20,24 @@ _BEFORE = (ConnectionState.START, ConnectionState.WAIT_HEADER, ConnectionState.L
 
 
 class Ids:
-    """The ids of one client, and the sessions that wait for one."""
+    """Assign the ids of one client, and queue the sessions that wait for one."""
 
     __slots__ = ("_free", "_most", "_sessions", "max_wait", "waiting")
 
     def __init__(self, sessions: Sessions, max_wait: float) -> None:
         self._sessions = sessions
         self._free = (1 << len(sessions.by_id)) - 1
-        "A bit for each id that is free."
+        "One bit for each free id."
         self.max_wait = max_wait
         "Seconds that a session may wait for an id; 0 for none."
         self._most = max(sessions.most, sessions.limits.streams) if max_wait else sessions.most
         self.waiting: deque[Session] = deque()
 
     def check(self) -> None:
-        """Whether another session can be opened.
+        """Check whether another session can be opened.
 
         Raises:
-            NoSession: there is no id for it, and it may not wait (R-21), or too much is unread here.
+            NoSession: no id is free, and it may not wait (R-21), or too much is unread here.
         """
         if self._sessions.live + len(self.waiting) >= self._most:
             raise NoSession(f"{self._most} sessions are open: open another connection", rule="sessions")
@@ -45,7 +45,7 @@ class Ids:
             raise NoSession("too much of earlier responses was not read", rule="buffer-full")
 
     def admit(self, session: Session) -> None:
-        """Give a new session an id, or let it wait for one."""
+        """Give a new session an id, or queue it for one."""
         sessions = self._sessions
         established = sessions.shared.state not in _BEFORE
         if established and sessions.live < sessions.most and not self.waiting:
@@ -56,7 +56,7 @@ class Ids:
             self._await(session)
 
     def establish(self, ration: int) -> None:
-        """The server's header has come: sessions may begin."""
+        """Start the sessions: the server's header has arrived."""
         for session in self.waiting:
             session.to_send.available = ration
             if not session.whole:
@@ -66,7 +66,7 @@ class Ids:
             self._await(session)
 
     def free(self, session: Session) -> None:
-        """Both ends are done with the id (R-22)."""
+        """Free an id that both ends are done with (R-22)."""
         sessions = self._sessions
         sessions.by_id[session.id] = None
         self._free |= 1 << session.id
@@ -80,7 +80,7 @@ class Ids:
         self._sessions.shared.soon(session, self.max_wait)
 
     def _allot(self, session: Session) -> None:
-        """The lowest free id is the session's (R-21)."""
+        """Assign the lowest free id (R-21)."""
         sessions = self._sessions
         id = (self._free & -self._free).bit_length() - 1
         self._free &= ~(1 << id)

@@ -1,7 +1,7 @@
-"""Parse received bytes into messages. What they mean is decided in connection.py and the modules of the two roles.
+"""Parse received bytes into messages. connection.py and the modules of the two roles apply them.
 
-A connection header is judged at its first wrong byte (R-3, D-1), a message by its four header bytes, before its
-data is there (R-9, R-10, R-11): what is refused is never waited for. Nothing waits here for an application (R-40).
+A connection header is judged at its first wrong byte (R-3, D-1), a message by its four header bytes, before its data
+has arrived (R-9, R-10, R-11), so refused data is never awaited. Parsing never waits for an application (R-40).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WITHOUT_DATA = (*_WITHOUT_VALUE, SessionInput.INCREMENT)
 _DATA = SessionInput.DATA
 _BEFORE = (ConnectionState.START, ConnectionState.WAIT_HEADER, ConnectionState.LEAVING)
 _OVER = (ConnectionState.CLOSED, ConnectionState.HALF_CLOSED)
-"The connection has ended, or the peer's half: what still comes is dropped."
+"The connection, or the peer's half, has ended: what still arrives is dropped."
 _TOLERATED = 0x01
 "A flag in byte 7 of a client's header that the Java original calls negotiate."
 
@@ -36,11 +36,11 @@ Treat = Callable[[ConnectionInput, int, bytes], None]
 
 
 def _nothing(input: ConnectionInput, value: int, data: bytes) -> None:
-    """Takes the place of the callback after the end."""
+    """Replace the callback after the end."""
 
 
 def wrong_header(data: bytes, client: bool) -> str:
-    """What is wrong with a connection header, or with as much as is there; "" for nothing (R-3, D-1, I-1, I-4)."""
+    """Return what is wrong with a connection header, or with its first bytes; "" if correct (R-3, D-1, I-1, I-4)."""
     magic = data[:4]
     if magic != frames.MAGIC[: len(magic)]:
         return f"a connection begins with Jmux, not with {magic!r}"
@@ -55,9 +55,9 @@ def wrong_header(data: bytes, client: bool) -> str:
 
 
 class Inbound:
-    """What has been received and not yet treated.
+    """Buffer and parse received bytes.
 
-    ``treat(input, value, data)`` is the connection's: it hears of the header and of what is not about a session.
+    ``treat(input, value, data)`` is the connection's: it gets the header and messages about no session.
     """
 
     __slots__ = (
@@ -82,7 +82,7 @@ class Inbound:
         from_client = isinstance(messages, ServerMessages)
         self._shared = shared
         self.buffer = ReceiveBuffer(2 * _LARGEST)
-        "Bytes that are not a whole message yet."
+        "Bytes that are not yet a whole message."
         self._from_client = from_client
         self._inputs = inputs_from(from_client, lenient_partial)
         self._messages = messages
@@ -92,21 +92,21 @@ class Inbound:
         "When the unfinished message at the end began to arrive."
 
     def close(self) -> None:
-        """Nothing more is taken."""
-        self._treat = _nothing  # its owner has this object: no garbage collector shall be needed
+        """Drop all further input."""
+        self._treat = _nothing  # its owner has this object: it must be freed without the garbage collector
         self.incomplete_since = None
         self.buffer.clear()
 
     def hold(self, now: float) -> None:
-        """This side did not read until ``now``: the unfinished message is not late."""
+        """Restart the timeout of an unfinished message: this side did not read until ``now``."""
         if self.incomplete_since is not None:
             self.incomplete_since = now
 
     def receive(self, data: bytes | memoryview, now: float) -> None:
-        """Take received bytes and treat every message that is whole by now.
+        """Buffer received bytes and apply every message that is complete.
 
         Raises:
-            Violation: the peer broke a rule; what came before it has been treated.
+            Violation: the peer broke a rule; earlier messages have been applied.
         """
         block = self.buffer.feed(data)
         if block is None:
@@ -122,7 +122,7 @@ class Inbound:
             self.incomplete_since = now
 
     def _parse(self, block: bytes) -> tuple[int, int]:
-        """Treat whole messages. How far that went, and how many bytes the next one has."""
+        """Apply whole messages. Return where they end, and how many bytes the next one has."""
         position = 0
         shared = self._shared
         if shared.state in _BEFORE:
@@ -143,7 +143,7 @@ class Inbound:
                 data = block[position + 4 : stop]
                 if input is _DATA and end - stop >= MANY * (4 + value) and (more := messages.alike(step, id, value)):
                     count = alike(block, position, end, 4 + value, more, 4)
-                    if count:  # fragments of one session in a row: one step
+                    if count:  # consecutive fragments of one session: one step
                         stop = position + count * (4 + value)
                         data = b"".join([block[at + 4 : at + 4 + value] for at in range(position, stop, 4 + value)])
                 messages.act(step, id, first, value, data)
@@ -160,7 +160,7 @@ class Inbound:
         return position, 4
 
     def _header(self, block: bytes) -> int:
-        """The connection header, judged as far as it is there. Its length, or 0 while it is not whole."""
+        """Judge the received part of the connection header. Return its length, or 0 while it is incomplete."""
         if wrong := wrong_header(block[: frames.HEADER_BYTES], self._from_client):
             self._treat(_BAD_HEADER, 0, wrong.encode())  # it raises
         elif len(block) >= frames.HEADER_BYTES:
@@ -175,7 +175,7 @@ class Inbound:
             raise violation(f"{input.name} of session {id}: bytes 2 and 3 are 0x{value:04X}, not 0", "R-10")
 
     def late(self, now: float, seconds: float) -> Violation | None:
-        """A message that has been under way for too long (FR-05)."""
+        """Return the violation of a message that has been incomplete for too long (FR-05)."""
         since = self.incomplete_since
         if since is None or now < since + seconds:
             return None

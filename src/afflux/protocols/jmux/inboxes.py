@@ -1,7 +1,7 @@
-"""Keep what arrives on sessions until the application reads it, and let the peer send more when it did.
+"""Buffer what arrives on sessions until the application reads it, then let the peer send more.
 
-Nothing here waits for an application: what was not read stays in its inbox, within its ration (R-40). What may be
-granted is decided in budget.py.
+Input never waits for an application: unread bytes stay in their inbox, within their ration (R-40). budget.py decides
+what may be granted.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from afflux.protocols.jmux.shared import Shared
 __all__ = ["EMPTY", "TOO_LARGE", "Inboxes"]
 
 EMPTY = 4
-"What a message costs that means nothing: its header, counted as NoOperation."
+"Price of a message without effect: its header, counted as NoOperation."
 TOO_LARGE = "payload-too-large"
 _OPEN, _LAST = InboundState.OPEN, InboundInput.LAST
 
 
 class Inboxes:
-    """What has arrived on the sessions of one connection and was not read."""
+    """Buffer the unread bytes of the sessions of one connection."""
 
     __slots__ = ("_fed", "_out", "_patience", "_shared", "rations", "unread")
 
@@ -36,13 +36,13 @@ class Inboxes:
         self.unread = 0
         "Bytes in the inboxes of all sessions."
         self._patience = inf
-        "When to look whether sessions that wait for ration wait for one that stands still."
+        "When to check whether sessions that wait for ration wait for a stalled one."
         self._fed = 0.0
-        "When a session that is delivered whole last got something."
+        "When a session that is delivered whole last received bytes."
 
     def arrive(self, session: Session, data: bytes, last: bool) -> bytes | str | None:
-        """Take bytes of a session (R-34); ``last`` with eof. Return the payload when a session that is delivered whole
-        is complete, or a text: why what arrives cannot be kept."""
+        """Accept bytes of a session (R-34); ``last`` with eof. Return the payload when a session that is delivered
+        whole is complete, or a text: why the bytes cannot be stored."""
         size, credit = len(data), session.to_receive
         credit.available -= size
         credit.used += size
@@ -70,7 +70,7 @@ class Inboxes:
             session.inbox += data
 
     def _report(self, session: Session, size: int, last: bool) -> None:
-        """Readable: one event for what came in a row."""
+        """Report Readable: one event for consecutive arrivals."""
         events = self._shared.events
         before = events[-1] if events else None
         if isinstance(before, Readable) and before.stream == session.stream:
@@ -79,7 +79,7 @@ class Inboxes:
         events.append(Readable(session.stream, size, last))
 
     def _assemble(self, session: Session, data: bytes, last: bool) -> bytes | str | None:
-        """A session that is delivered whole has got more."""
+        """Add bytes to a session that is delivered whole."""
         inbox, rations = session.inbox, self.rations
         size = len(data) if inbox is None else len(inbox) + len(data)
         if size > self._shared.limits.payload_bytes or (size >= rations.largest and not last):
@@ -100,7 +100,7 @@ class Inboxes:
         return data
 
     def read(self, session: Session, inbox: bytearray, limit: int | None, refills: bool) -> bytes:
-        """Take what has arrived, at most ``limit`` bytes; ``refills``: let the peer send more, if it is time for that
+        """Return bytes that have arrived, at most ``limit``; ``refills``: let the peer send more, if a refill is due
         (R-37, R-38)."""
         size = len(inbox) if limit is None else min(limit, len(inbox))
         data = bytes(inbox[:size])
@@ -113,13 +113,13 @@ class Inboxes:
         return data
 
     def discard(self, session: Session, data: bytes) -> None:
-        """What comes after this side has ended the session counts, and is not looked at (D-15, I-13, SI-19)."""
+        """Count and drop what arrives after this side has ended the session (D-15, I-13, SI-19)."""
         session.to_receive.spend(len(data))
         if not data:
             self._shared.waste(EMPTY)
 
     def close(self, session: Session) -> None:
-        """Nobody will read what is there, or what comes."""
+        """Drop unread bytes and what still arrives: they will not be read."""
         self.unread -= session.unread
         session.inbox = None
         self.rations.release(session)
@@ -127,7 +127,7 @@ class Inboxes:
     # -- sessions that wait for ration ----------------------------------------------------------------------
 
     def give(self) -> None:
-        """Before writing: let those send more that have asked for it, as far as memory allows."""
+        """Grant ration to the sessions that requested it, as far as memory allows; called before writing."""
         for session, more in self.rations.grants():
             self._out.control(increments(session.id, more))
             self._fed = self._shared.now
@@ -138,7 +138,7 @@ class Inboxes:
             self._patience = SOON
 
     def start_patience(self, now: float) -> None:
-        """Sessions that wait for ration since the last pass wait since ``now``."""
+        """Start the timeout of sessions that have waited for ration since the last pass."""
         if self._patience == SOON:
             self._patience = now + PATIENCE_S
 
@@ -149,11 +149,11 @@ class Inboxes:
 
     @property
     def due_at(self) -> float:
-        """When ``lose_patience`` is wanted; what is fresh has not begun."""
+        """When ``lose_patience`` is next needed; sessions that are fresh do not count."""
         return inf if self._patience == SOON else self._patience
 
     def lose_patience(self) -> list[tuple[Session, str]]:
-        """Let no session wait any longer for one that stands still. Return those to end, and why."""
+        """Exclude stalled sessions, so that no other waits for them. Return those to end, and why."""
         shared = self._shared
         if shared.now < self._patience:
             return []
@@ -167,6 +167,6 @@ class Inboxes:
         return self.rations.stuck()
 
     def let_go(self) -> None:
-        """The connection is over. What has come can still be read."""
+        """End the connection's accounts. What has arrived stays readable."""
         self._patience = inf
         self.rations.let_go()

@@ -1,6 +1,6 @@
-"""Watch whether the peer is still there: Ping and PingAck, and how long a connection was unused.
+"""Check that the peer is alive (Ping and PingAck), and measure how long a connection was unused.
 
-The peer's time stands still while this side does not read.
+The peer's timeouts are suspended while this side does not read.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ["Liveness"]
 
 _SPEAKING = (ConnectionState.OPEN, ConnectionState.DRAINING)
 _LATE = 1.0
-"A look that comes so many seconds late was not late because of the peer (TM-03)."
+"Seconds of lateness from which a check does not blame the peer (TM-03)."
 
 
 class Liveness:
-    """What one end knows of the peer's signs of life."""
+    """Track the peer's signs of life at one end."""
 
     __slots__ = ("_cookie", "_interval", "_pings", "_shared", "_spared", "heard", "idle_since", "pinged")
 
@@ -31,25 +31,25 @@ class Liveness:
         self._pings: Bucket | None = None
         self._cookie = 0
         self.heard = shared.now
-        "When something came."
+        "When the last bytes arrived."
         self.pinged: float | None = None
         "When the Ping was sent that has not been answered."
         self._spared: float | None = None
-        "What ``pinged`` was set to when a silence was this side's own fault (TM-03)."
+        "Value of ``pinged`` when a silence was this side's own fault (TM-03)."
         self.idle_since = shared.now
-        "Since when there has been no session."
+        "Time since which there has been no session."
 
     def hold(self, now: float) -> None:
-        """This side did not read until ``now``: the peer's silence does not count."""
+        """Restart the timeout: this side did not read until ``now``."""
         self.heard = now
         if self.pinged is not None:
             self.pinged = now
 
     def answer(self, cookie: int) -> bytes:
-        """The answer to a Ping: one for each, in order (R-13, KA-08).
+        """Return the answer to a Ping: one for each, in order (R-13, KA-08).
 
         Raises:
-            Violation: they come too often.
+            Violation: Pings come too often.
         """
         if self._pings is None:
             rate, burst = self._shared.limits.keepalive_rate
@@ -59,28 +59,28 @@ class Liveness:
         return PingAck(cookie=cookie).encode()
 
     def answered(self, cookie: int) -> None:
-        """PingAck came.
+        """Apply a PingAck.
 
         Raises:
-            Violation: no Ping with this cookie waits for it (R-14).
+            Violation: no Ping with this cookie is outstanding (R-14).
         """
         if self.pinged is None or cookie != self._cookie:
             raise violation(f"PingAck {cookie} without a Ping", "R-14")
         self.pinged = None
 
     def silent(self, late: float) -> bool:
-        """Whether the peer has not answered in time, as far as a look that comes ``late`` seconds late can know."""
+        """Whether the peer has not answered in time; ``late`` is the delay of this check in seconds."""
         now, limits = self._shared.now, self._shared.limits
         if self.pinged is None or now < self.pinged + limits.ping_s:
             return False
         if late > _LATE and self.pinged != self._spared:
-            # TM-03: it was this side that slept. But once: a side that is always late must end as well.
+            # TM-03: this side was suspended. Excused once only: a side that is always late must end as well.
             self.pinged = self._spared = now + limits.flush_s - limits.ping_s
             return False
         return True
 
     def ping(self) -> bytes:
-        """A Ping, if it is time for one: the peer has been silent."""
+        """Return a Ping if one is due: the peer has been silent."""
         if self.pinged is not None or self._pings_at() > self._shared.now:
             return b""
         self._cookie = (self._cookie + 1) & 0xFFFF

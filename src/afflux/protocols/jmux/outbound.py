@@ -1,13 +1,13 @@
-"""Queue what waits to be written, and choose which session sends next.
+"""Queue outgoing bytes, and choose which session sends next.
 
-What a session may send is decided in client.py and server.py.
+client.py and server.py decide what a session may send.
 
 1. Connection messages, Abort, Close, Acknowledgment and IncrementRation go first, in their order.
-2. Sessions with something to send stand in a ring. A turn is worth 16 KiB; output is cut into Data of at most
-   ``fragment`` bytes, so that no session waits long for another (R-41, D-11).
-3. A Data message is made when it leaves, and its session makes the step of its table then: what is ordered on the
-   wire is ordered in the tables. Control goes first and in full, so no step is overtaken.
-4. A session that has used up its ration leaves the ring, and others do not notice (R-33, R-40).
+2. Sessions with something to send form a ring. The quantum is 16 KiB; output is cut into Data of at most ``fragment``
+   bytes, so that no session waits long for another (R-41, D-11).
+3. A Data message is built when it leaves, and its session makes the step of its table then, so the order on the wire is
+   the order in the tables. Control goes first and in full, so no step is overtaken.
+4. A session that has used up its ration leaves the ring without effect on others (R-33, R-40).
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from afflux.protocols.jmux.session import Session
 __all__ = ["INFINITE", "SHARE", "Outbound"]
 
 SHARE = 0x4000
-"Bytes that a turn is worth."
+"Quantum: bytes per turn."
 INFINITE = SATURATED
-"An outbound ration without end: it is never used up, and increments are ignored (R-36)."
+"Unlimited outbound ration: it is never used up, and increments are ignored (R-36)."
 
 _HUNGRY = (OutboundState.HUNGRY, OutboundState.NEW_HUNGRY)
 
 Stuck = Callable[[Session], None]
-"Called for a session that has bytes, or an application that waits, and no ration."
+"Called for a session that has bytes, or a waiting application, and no ration."
 Flags = Callable[[Session, bool], int]
 "Makes the step of a session's next Data (True: the last) and returns the flags of the message."
 
 
 def _nothing(*arguments: Any) -> Any:
-    """Takes the place of the callbacks after the end."""
+    """Replace the callbacks after the end."""
 
 
 class Outbound:
-    """The queue of one connection."""
+    """Queue and schedule the output of one connection."""
 
     __slots__ = (
         "_control",
@@ -55,10 +55,10 @@ class Outbound:
 
     def __init__(self, fragment: int, flags: Flags, stuck: Stuck) -> None:
         self.fragment = fragment
-        "The most bytes of one Data."
+        "Most bytes of one Data."
         self.flags = flags
         self._stuck = stuck
-        self._control = bytearray()  # many small messages: as objects they would be ten times as large
+        self._control = bytearray()  # many small messages: as objects they would need ten times the memory
         self._ring: OrderedDict[Session, None] = OrderedDict()
         self.ready = 0
         "Bytes of sessions that may leave now."
@@ -67,7 +67,7 @@ class Outbound:
 
     @property
     def replies(self) -> int:
-        """Messages that are not Data, if they are short: a long one counts for several."""
+        """Number of short messages that are not Data; a long one counts for several."""
         return len(self._control) // 4
 
     @property
@@ -77,7 +77,7 @@ class Outbound:
 
     @property
     def size(self) -> int:
-        """Bytes that take would return now."""
+        """Number of bytes that take would return now."""
         return len(self._control) + self.ready + 4 * len(self._ring)
 
     def control(self, message: bytes) -> None:
@@ -85,7 +85,7 @@ class Outbound:
         self._control += message
 
     def put(self, session: Session, data: bytes) -> None:
-        """Queue a session's bytes, one at least. Call ``look`` then."""
+        """Queue bytes of a session, at least one. Call ``look`` then."""
         if session.chunks is None:
             session.chunks = deque((data,))
         else:
@@ -118,12 +118,12 @@ class Outbound:
         self._ring.pop(session, None)
 
     def let_go(self) -> None:
-        """No session sends anything more; messages about the connection can still leave."""
+        """Drop the output of all sessions; messages about the connection can still leave."""
         self.flags = self._stuck = _nothing
 
     def take(self, limit: int) -> bytes:
-        """Bytes to write now, about ``limit`` at most: one message more, if there is any. They may end in the middle of
-        one that is not Data; the rest of it goes before everything else."""
+        """Return bytes to write now, about ``limit`` at most: one message more, if there is any. They may end in the
+        middle of one that is not Data; the rest of it goes before everything else."""
         chunks: list[bytes | memoryview] = []
         left, control, ring = limit, self._control, self._ring
         if control:
@@ -138,7 +138,8 @@ class Outbound:
         return b"".join(chunks)
 
     def _turn(self, session: Session, share: int, chunks: list[bytes | memoryview]) -> int:
-        """One turn of a session: Data of about ``share`` bytes. It leaves the ring when it has nothing more to send."""
+        """Send one turn of a session: Data of about ``share`` bytes. It leaves the ring when nothing more can be
+        sent."""
         credit, fragment = session.to_send, self.fragment
         taken = self._run(session, share, chunks) if session.ready > 2 * fragment else 0
         while True:
@@ -160,8 +161,8 @@ class Outbound:
                 return taken
 
     def _run(self, session: Session, share: int, chunks: list[bytes | memoryview]) -> int:
-        """Many Data of one size, none of them the first or the last: a head before each, no step (measured: a third of
-        what one at a time costs)."""
+        """Send consecutive Data of one size, none of them the first or the last: a head before each, no step (measured:
+        a third of the cost of one at a time)."""
         fragment = self.fragment
         count = min(session.ready - 1, share - fragment) // fragment
         if count < 2 or session.outbound in UNWRITTEN:
@@ -176,7 +177,7 @@ class Outbound:
         return size + 4 * count
 
     def _left(self, session: Session, size: int) -> None:
-        """Bytes of a session have left."""
+        """Account for bytes of a session that have left."""
         session.ready -= size
         self.ready -= size
         self.pending -= size

@@ -1,8 +1,8 @@
-"""Serve the sessions that the client opens: what handlers and the time do to them (3.4).
+"""Serve the sessions that the client opens: apply the handlers' calls and the timeouts (3.4).
 
-What the client's messages do is in server_messages.py. What was closed is remembered until its id is opened again, so
-that late messages are legal (D-8). An Abort says "nothing was processed" only of a session that the application was
-never told of, or says so itself (R-30, JA-06).
+server_messages.py applies the client's messages. A closed session is remembered until its id is opened again, so that
+late messages are legal (D-8). An Abort reports "nothing was processed" only for a session that the application never
+received, or for which it asserts that itself (R-30, JA-06).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _HALF_CLOSED = ConnectionState.HALF_CLOSED
 
 
 class ServerSessions:
-    """What a server does with its sessions."""
+    """Apply calls and timeouts to a server's sessions."""
 
     __slots__ = ("handlers", "limits", "most_handlers", "sessions", "shared", "whole")
 
@@ -54,17 +54,17 @@ class ServerSessions:
         self.whole = whole
         self.handlers: set[int] = set()
         "Sessions whose handler has not returned."
-        # Whole requests wait for a handler; that of a session reads it while it comes.
+        # Whole requests wait for a handler; the handler of a session reads it as it arrives.
         self.most_handlers = limits.streams + (limits.pending_streams if whole and limits.streams else 0)
 
     def establish(self, ration: int) -> None:
-        """The client's header has come, with the ration of every session (R-32)."""
+        """Apply the client's header, which has the ration of every session (R-32)."""
         self.sessions.first_ration = ration
 
     # -- what the application does --------------------------------------------------------------------------
 
     def _leave(self, session: Session, last: bool) -> int:
-        """A Data message leaves; with the last one the session may be closed at once (R-24, R-25)."""
+        """Account for a departing Data message; with the last one the session may be closed too (R-24, R-25)."""
         if not last:
             return 0
         unwanted = session.inbound is InboundState.UNWANTED
@@ -83,7 +83,7 @@ class ServerSessions:
         return flags
 
     def finish(self, session: Session, ack: bool, drop: bool) -> None:
-        """No more bytes; with ``ack`` an Acknowledgment is wanted, with ``drop`` the rest of the request is not."""
+        """End the outgoing bytes; ``ack`` requests an Acknowledgment, ``drop`` discards the rest of the request."""
         if ack:
             session.acknowledge(AckInput.WANT)
         if drop:
@@ -91,7 +91,7 @@ class ServerSessions:
         self.sessions.finish(session)
 
     def read(self, stream: int, limit: int | None) -> bytes:
-        """Take what has arrived, at most ``limit`` bytes; that makes room for more."""
+        """Return bytes that have arrived, at most ``limit``; that makes room for more."""
         session = self.sessions.by_stream.get(stream)
         refills = session is not None and session.inbound is not InboundState.DONE
         data = None if session is None else self.sessions.read(session, limit, refills)
@@ -101,7 +101,7 @@ class ServerSessions:
         return data
 
     def cancel(self, session: Session) -> None:
-        """Nobody wants the rest of the request. The client learns that when the response is finished."""
+        """Discard the rest of the request. The client is notified when the response is finished."""
         session.receive(InboundInput.UNWANTED)
         self.sessions.inboxes.close(session)
         if self.sessions.step(session, _I.APP_DROP) is _A.SEND_CLOSE:
@@ -110,8 +110,8 @@ class ServerSessions:
         self.sessions.settle(session)
 
     def abort(self, session: Session, detail: str, untouched: bool = False) -> None:
-        """End a session at once. After its response is finished that is a Close; the client keeps the response
-        (I-7). An application that was not told of it has not touched it (I-9)."""
+        """End a session immediately: with a Close if its response is finished, which stays valid at the client (I-7).
+        An application that never received the request has not processed it (I-9)."""
         action = self.sessions.step(session, _I.APP_ABORT)
         partial = session.handler is not _UNKNOWN and not untouched
         self.sessions.give_up(session)
@@ -130,13 +130,13 @@ class ServerSessions:
         """No-op: only a client acknowledges."""
 
     def begin(self, stream: int) -> None:
-        """The handler is at work: what the client gives up from now on is counted."""
+        """Record that the handler is running: cancellations by the client are counted from now on."""
         session = self.sessions.by_stream.get(stream)
         if session is not None:
             session.handle(HandlerInput.BEGIN)
 
     def release(self, stream: int) -> None:
-        """The handler has returned: it reads nothing more."""
+        """Record that the handler has returned: it reads nothing more."""
         self.handlers.discard(stream)
         session = self.sessions.by_stream.get(stream)
         if session is not None:
@@ -147,7 +147,7 @@ class ServerSessions:
     # -- endings --------------------------------------------------------------------------------------------
 
     def terminated(self, session: Session) -> None:
-        """This side has ended the session; the id is the client's again when it has finished (R-22)."""
+        """Release a session that this side has ended; the client may reuse the id when it has finished (R-22)."""
         self.sessions.live -= 1
         session.since = None
         self.sessions.rations.left_over(session)
@@ -159,53 +159,53 @@ class ServerSessions:
         self.sessions.out.control(Close(session=session.id).encode())
 
     def report_ack(self, session: Session, input: AckInput) -> None:
-        """Report once what became of an Acknowledgment."""
+        """Report the outcome of an Acknowledgment, once."""
         session.ack_since = None
         action = session.acknowledge(input)
         if action is AckAction.REPORT_GIVEN or action is AckAction.REPORT_MISSING:
             self.shared.events.append(Acknowledged(session.stream, action is AckAction.REPORT_GIVEN))
 
     def end_unheard(self, session: Session, reason: str) -> None:
-        """Abort a session of which the application knows nothing: it is safe to try again."""
+        """Abort a session that the application has never received: retry is safe."""
         self.abort(session, reason)
         self.handlers.discard(session.stream)
 
     def refuse(self, session: Session, reason: str, rule: str) -> None:
-        """A request that cannot be kept: nothing was done for it."""
+        """Refuse a request that cannot be stored: nothing was done for it."""
         self.end_unheard(session, reason)
         self.shared.count_cancel()
 
     def half_close(self) -> None:
-        """The client says nothing more: what it has not finished is over, the rest goes on (3.2, I-2)."""
+        """Handle the end of the client's half: requests it has not finished are over, the rest continues (3.2, I-2)."""
         for session in self.timed():
             waits = session.waiting > session.to_send.available  # no ration will come
             if session.state in _WAITING_FOR_CLIENT or waits:
                 self._expire(session, "the client has ended its half", "3.2")
             elif session.state is _S.IN_FIN:
-                self.shared.alarm = self.shared.now  # the next look finds out whether it can go on
+                self.shared.alarm = self.shared.now  # the next tick checks whether it can continue
             session.since = None  # no answer and no Acknowledgment will come
             self.report_ack(session, AckInput.MISS)
 
     @property
     def idle(self) -> bool:
-        """Whether no session is live, and no Acknowledgment is missing."""
+        """Whether no session is live, and no Acknowledgment is outstanding."""
         if self.sessions.live:
             return False
         return self.shared.state is _HALF_CLOSED or not any(session.ack_since is not None for session in self.timed())
 
     @property
     def processed(self) -> bool:
-        """Whether something may have been done for a session that is not over: then Shutdown would be a lie."""
+        """Whether something may have been done for an unfinished session: then Shutdown would be wrong."""
         return any(session.state in _LIVE and session.handler is not _UNKNOWN for session in self.timed())
 
     def end_all(self, reason: str) -> None:
-        """The application closes: abort what runs, with the truth about each (R-30)."""
+        """Close for the application: abort running sessions, and report correctly whether each was processed (R-30)."""
         for session in self.timed():
             if session.state in _LIVE:
                 self._expire(session, reason, "3.2")
 
     def fail_all(self, error: Error, *, safe: bool = False) -> None:
-        """The connection has ended: every session that a handler may know fails, every Acknowledgment is negative."""
+        """End the connection: every session that a handler may have seen fails, every Acknowledgment is negative."""
         for session in list(self.sessions.by_stream.values()):
             ended = session.inbound is InboundState.DONE and session.outbound is OutboundState.DONE
             if session.handler is _UNKNOWN:
@@ -224,8 +224,8 @@ class ServerSessions:
         return self.sessions.timed()
 
     def due(self, session: Session) -> float:
-        """End it if something has taken too long: no data, no ration, no answer, or no Acknowledgment (D-3). Else
-        return when that will be."""
+        """End a session if something took too long: no data, no ration, no answer, or no Acknowledgment (D-3).
+        Otherwise return when that will be."""
         limits, late = self.limits, self.shared.late
         over, ack_due = late(session.ack_since, limits.ack_s)
         if over:
@@ -247,8 +247,8 @@ class ServerSessions:
         return min(ack_due, stall_due, idle_due, self._poll(session))
 
     def _poll(self, session: Session) -> float:
-        """After the client's half is closed no ration will come: a session that has none, and is not finished, gets
-        some time."""
+        """Limit a session after the client's half is closed, when no ration will come: one that has none, and is not
+        finished, gets some time."""
         if not (self.shared.state is _HALF_CLOSED and session.state in _LIVE):
             return inf
         if session.blocked is None and not session.to_send.available and session.outbound not in FINISHED:

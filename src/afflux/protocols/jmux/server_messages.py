@@ -25,7 +25,7 @@ Act = Callable[["ServerMessages", Session, int, int, bytes], None]
 
 
 class ServerMessages:
-    """What the client's messages do to the server's sessions."""
+    """Apply the client's messages to the server's sessions."""
 
     __slots__ = ("_server", "_sessions", "_shared", "alike")
 
@@ -36,17 +36,17 @@ class ServerMessages:
         self.alike = server.sessions.alike
 
     def judge(self, input: SessionInput, id: int, first: int, value: int) -> SessionStep:
-        """The step of a message; see ``Sessions.judge``. An Acknowledgment has to be asked for, and comes once
-        (R-42)."""
+        """Return the step of a message; see ``Sessions.judge``. An Acknowledgment must have been requested, and comes
+        once (R-42)."""
         step = self._sessions.judge(input, id, first, value)
         if step.action is _ACKNOWLEDGED:
             session = self._sessions.by_id[id]
             if session is not None and session.ack not in OWED:
-                raise violation(f"nobody waits for an Acknowledgment of session {id}", "R-42")
+                raise violation(f"unsolicited Acknowledgment of session {id}", "R-42")
         return step
 
     def act(self, step: SessionStep, id: int, first: int, value: int, data: bytes) -> None:
-        """Make a step that was judged."""
+        """Perform a step that was judged."""
         session = self._sessions.by_id[id]
         if session is None or step.action is _OPEN_ACTION:
             session = self._opened(id, session)
@@ -54,7 +54,7 @@ class ServerMessages:
         _ACTS[step.action](self, session, first, value, data)  # type: ignore[misc]  # the table has no other
 
     def _opened(self, id: int, before: Session | None) -> Session:
-        """The id is used for another session: the one before cannot be acknowledged any more (R-45)."""
+        """Open a session with an id that may have been used: the one before can no longer be acknowledged (R-45)."""
         if before is not None:
             self._server.report_ack(before, AckInput.MISS)
         sessions = self._sessions
@@ -85,7 +85,7 @@ class ServerMessages:
             self._arrive(session, data, last)
 
     def _refusal(self, session: Session) -> str:
-        """Why another session cannot be taken on; "" when it can. Nothing was done for it yet."""
+        """Return why another session must be refused; "" if it is admitted. Nothing was done for it yet."""
         server, sessions, rations = self._server, self._sessions, self._sessions.rations
         if self._shared.state is not ConnectionState.OPEN:
             return "the server is closing"
@@ -122,7 +122,7 @@ class ServerMessages:
         self._sessions.settle(session)
 
     def _close_back(self, session: Session, first: int, value: int, data: bytes) -> None:
-        """The client finishes after the server (R-25)."""
+        """Answer the end of a request that came after the response (R-25)."""
         self._deliver_last(session, first, value, data)
         self._sessions.out.control(Close(session=session.id).encode())
         self._server.terminated(session)
@@ -131,11 +131,11 @@ class ServerMessages:
         self._sessions.increase(session, value << (first & 0x0E))
 
     def _ignore(self, session: Session, first: int, value: int, data: bytes) -> None:
-        """Late, and legal (D-9)."""
+        """Ignore a late, legal message (D-9)."""
         self._shared.waste(EMPTY)
 
     def _abort_back(self, session: Session, first: int, value: int, data: bytes) -> None:
-        """The client gives up: answer (R-28)."""
+        """Answer the client's Abort (R-28)."""
         server, handler = self._server, session.handler
         known = handler is not HandlerState.UNKNOWN
         self._sessions.send_abort(session, "", known)
@@ -152,7 +152,7 @@ class ServerMessages:
             self._shared.count_cancel()
 
     def _ended(self, session: Session, first: int, value: int, data: bytes) -> None:
-        """The client has answered, or has aborted what was closed already (R-29, R-45)."""
+        """Record that the client has answered, or has aborted a session that was closed already (R-29, R-45)."""
         session.since = None
         self._sessions.by_id[session.id] = None
         self._server.report_ack(session, AckInput.MISS)
@@ -179,4 +179,4 @@ _BY_ACTION: dict[SessionAction, Act] = {
     _A.ACKNOWLEDGED: ServerMessages._acknowledged,
 }
 _ACTS = [_BY_ACTION.get(action) for action in SessionAction]
-"By the number of the action, which is found sooner than its name."
+"Indexed by the action's number, which is faster than its name."

@@ -1,6 +1,6 @@
-"""Describe one session: its states, its credit in both directions, its queue and its clocks.
+"""Describe one session: its states, its credit in both directions, its queue and its timers.
 
-What happens to a session is decided in client.py and server.py, and in the tables of states.py and halves.py.
+client.py and server.py, and the tables of states.py and halves.py, decide what happens to a session.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from afflux.protocols.jmux.states import SessionState
 __all__ = ["SOON", "Account", "Session"]
 
 SOON = -1.0
-"A time that is still to be filled in: verbs do not know the time, the engine's next pass does."
+"A time that is not set yet: verbs have no clock, so the engine's next pass sets it."
 
 _FREE = SessionState.FREE
 _NEW, _WANTED, _NO_ACK, _UNKNOWN = OutboundState.NEW, InboundState.OPEN, AckState.NONE, HandlerState.UNKNOWN
 
 
 class Account:
-    """What a session has in the books of budget.py; a session within its initial ration has none."""
+    """Account of a session in budget.py; a session within its initial ration has none."""
 
     __slots__ = ("extra", "moved", "target")
 
     def __init__(self, target: int) -> None:
         self.target = target
-        "What the inbound ration is filled up to."
+        "Size up to which the inbound ration is filled."
         self.extra = 0
-        "Bytes that the session may hold beyond the initial ration, or that are left of it."
+        "Bytes that the session may buffer beyond the initial ration, or that are left of it."
         self.moved = 0.0
         "When it last got ration or Data, if it is delivered whole."
 
 
 class Session:
-    """One session, from its opening until neither side can say anything about it any more."""
+    """State of one session, until neither side can send anything about it any more."""
 
     __slots__ = (
         "account",
@@ -77,12 +77,12 @@ class Session:
 
     def __init__(self, stream: int, whole: bool, outbound: int, inbound: int) -> None:
         self.stream = stream
-        "Its number at this engine, which is never used twice."
+        "Its number at this engine, which is never reused."
         self.id = -1
         "Its id on the wire; below 0 while it waits for one."
         self.state = _FREE
         self.whole = whole
-        "The application gets the request or the response when it is whole."
+        "The application gets the request or the response only when it is whole."
         self.auto_ack = True
         "Client: acknowledge the response when it was read to its end."
         self.outbound = _NEW
@@ -94,21 +94,21 @@ class Session:
         self.waiting = 0
         "Bytes in ``chunks`` that have not left."
         self.ready = 0
-        "How many of them the ration allows, as far as outbound.py has counted."
+        "Bytes of them within the ration, as of outbound.py's last count."
         self.inbound = _WANTED
         self.to_receive = Credit(inbound)
         "The inbound ration."
         self.inbox: bytearray | None = None
-        "What has arrived and was not read; of a session that is delivered whole, its payload so far."
+        "Bytes that have arrived and were not read; of a session that is delivered whole, its payload so far."
         self.account: Account | None = None
         self.ack = _NO_ACK
         self.handler = _UNKNOWN
         self.since: float | None = None
         "When the peer last did what the session waits for; None when it waits for nothing."
         self.blocked: float | None = None
-        "Since when data waits for ration."
+        "Time since which data waits for ration."
         self.ack_since: float | None = None
-        "Since when the Acknowledgment is missing."
+        "Time since which the Acknowledgment is outstanding."
 
     @property
     def unread(self) -> int:
@@ -116,25 +116,25 @@ class Session:
         return len(self.inbox) if self.inbox else 0
 
     def out(self, input: OutboundInput) -> HalfAction:
-        """Make a step of the outbound half."""
+        """Apply a step of the outbound half."""
         self.outbound, action, _ = OUTBOUND.steps[self.outbound][input]
         return action
 
     def receive(self, input: InboundInput) -> None:
-        """Make a step of the inbound half."""
+        """Apply a step of the inbound half."""
         self.inbound = INBOUND.steps[self.inbound][input].next
 
     def acknowledge(self, input: AckInput) -> AckAction:
-        """Make a step of the acknowledgement."""
+        """Apply a step of the acknowledgement."""
         self.ack, action, _ = ACKNOWLEDGEMENT.steps[self.ack][input]
         return action
 
     def handle(self, input: HandlerInput) -> None:
-        """Make a step of the handler."""
+        """Apply a step of the handler."""
         self.handler = HANDLER.steps[self.handler][input].next
 
     def start_clocks(self, now: float) -> None:
-        """Clocks that were started since the last pass start ``now``."""
+        """Set timers that were started since the last pass to ``now``."""
         if self.since == SOON:
             self.since = now
         if self.blocked == SOON:
@@ -145,7 +145,7 @@ class Session:
             self.account.moved = now
 
     def take(self, size: int, into: list[bytes | memoryview]) -> None:
-        """Move the next ``size`` bytes, which are there, to the end of ``into``."""
+        """Move the next ``size`` bytes, which must be queued, to the end of ``into``."""
         chunks = self.chunks
         self.waiting -= size
         while size:
@@ -164,6 +164,6 @@ class Session:
                 return
 
     def clear(self) -> None:
-        """Forget what is queued."""
+        """Drop the queued bytes."""
         self.chunks = None
         self.offset = self.waiting = 0

@@ -1,7 +1,7 @@
-"""Know the sessions of one connection, by id and by number, and do what client and server have in common.
+"""Index the sessions of one connection by id and by number; implement what client and server have in common.
 
 A message is judged before anything is changed (R-20, R-33): ``judge`` raises, or returns the step of the session's
-table. Sessions have a number at the engine that is never used twice (``stream``); ids on the wire are used again.
+table. Sessions have a number at the engine that is never reused (``stream``); ids on the wire are reused.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SessionStep = Step[SessionState, SessionAction]
 
 
 class Sessions:
-    """What both roles know of their sessions, and do with them."""
+    """Base of both roles: the sessions and the operations on them."""
 
     __slots__ = (
         "_numbers",
@@ -67,34 +67,34 @@ class Sessions:
         self.requester = table is CLIENT_SESSION
         "This side opens the sessions."
         ids = largest_id + 1
-        # The limit counts ids; at the format's own most it means all of them, also where there are more.
+        # The limit counts ids; at the format's own maximum it means all of them, also where there are more.
         self.most = ids if shared.limits.sessions >= 128 else min(ids, shared.limits.sessions)
-        "Sessions at a time (R-21)."
+        "Most concurrent sessions (R-21)."
         self.by_id: list[Session | None] = [None] * ids
         self.by_stream: dict[int, Session] = {}
-        "Those about which the application can still act."
+        "Sessions on which the application can still act."
         self.live = 0
-        "Sessions that have an id and were not ended here."
+        "Number of sessions that have an id and were not ended here."
         self.out = Outbound(fragment, flags, self._stuck)
         self.rations = Rations(shared.limits, self.most, whole)
         self.inboxes = Inboxes(shared, self.out, self.rations)
         self.first_ration = 0
-        "What this side may send on a new session; 0 before the peer's header has come."
+        "Ration of this side for a new session; 0 before the peer's header has arrived."
         self._numbers = 0
 
     def new(self, whole: bool) -> Session:
-        """A session with its rations, as they are in the headers (R-32)."""
+        """Return a session with its rations, as they are in the headers (R-32)."""
         self._numbers += 1
         session = Session(self._numbers, whole, self.first_ration, self.rations.initial)
         self.by_stream[self._numbers] = session
         return session
 
     def holds_id(self, session: Session) -> bool:
-        """Whether its id is still its own, and messages about it may be sent."""
+        """Whether a session still owns its id, so that messages about it may be sent."""
         return session.id >= 0 and self.by_id[session.id] is session
 
     def read(self, session: Session, limit: int | None, refills: bool) -> bytes | None:
-        """Take what has arrived, at most ``limit`` bytes; None where nothing has, or not for reading."""
+        """Return bytes that have arrived, at most ``limit``; None where nothing has, or not for reading."""
         if session.inbox is None or session.whole:
             return None
         return self.inboxes.read(session, session.inbox, limit, refills and self.holds_id(session))
@@ -104,7 +104,7 @@ class Sessions:
         return [session for session in self.by_id if session is not None]
 
     def status(self, room: int) -> list[StreamStatus]:
-        """One status for each session about which the application can still act."""
+        """Return one status for each session on which the application can still act."""
         return [
             StreamStatus.of(
                 session.stream,
@@ -121,7 +121,7 @@ class Sessions:
         ]
 
     def _bounds(self, session: Session, room: int) -> list[Bound | None]:
-        """Why each direction that is not finished stands still. A session that waits for an id waits for the peer."""
+        """Why each unfinished direction is blocked. A session that waits for an id waits for the peer."""
         bounds: list[Bound | None] = []
         if session.id < 0:
             return ["peer"]
@@ -137,7 +137,7 @@ class Sessions:
     # -- steps ----------------------------------------------------------------------------------------------
 
     def judge(self, input: SessionInput, id: int, first: int, value: int) -> SessionStep:
-        """The step of a message, by its header alone; nothing is changed.
+        """Return the step of a message, by its header alone; nothing is changed.
 
         Raises:
             Violation: the peer must not send this now.
@@ -160,14 +160,14 @@ class Sessions:
         return step
 
     def alike(self, step: SessionStep, id: int, value: int) -> int:
-        """How many messages like one that was judged, a plain Data of ``value`` bytes, are one step together."""
+        """Return how many messages equal to a judged one, a plain Data of ``value`` bytes, form one step."""
         session = self.by_id[id]
         if session is None or not value or step.next is not session.state:
             return 0
         return session.to_receive.available // value
 
     def step(self, session: Session, input: SessionInput) -> SessionAction:
-        """Make a step that the application causes."""
+        """Apply a step that the application causes."""
         step = self._steps[session.state][input]
         session.state = step.next
         return step.action
@@ -175,11 +175,11 @@ class Sessions:
     # -- what this side sends -------------------------------------------------------------------------------
 
     def credit(self, session: Session) -> int:
-        """Bytes that may still be written."""
+        """Number of bytes that may still be written."""
         return max(0, session.to_send.available - session.waiting)
 
     def write(self, stream: int, data: bytes, *, within: bool, last: bool = False) -> None:
-        """Queue bytes, the ``last`` or not; with ``within`` they have to be within the credit."""
+        """Queue bytes, the ``last`` or not; with ``within`` they must be within the credit."""
         session = self.by_stream.get(stream)
         if session is None or session.outbound is _DONE:
             return
@@ -200,7 +200,7 @@ class Sessions:
             self.out.look(session)
 
     def hunger(self, session: Session, waits: bool) -> None:
-        """The application waits for ration, or does not any more: so long a peer may stall it (``session_stall_s``)."""
+        """Record whether the application waits for ration: a peer may stall it for ``session_stall_s``."""
         session.out(OutboundInput.HUNGER if waits else OutboundInput.SATED)
         if waits:
             self._look(session)
@@ -208,7 +208,7 @@ class Sessions:
             session.blocked = None
 
     def finish(self, session: Session) -> None:
-        """No more bytes: eof leaves with the last."""
+        """End the outgoing bytes: eof leaves with the last."""
         session.out(OutboundInput.FINISH)
         self._look(session)
 
@@ -224,14 +224,14 @@ class Sessions:
 
     @property
     def beyond_share(self) -> int:
-        """What waits for ration beyond the share that each session has of ``connection_bytes``, in all."""
+        """Bytes that wait for ration beyond the share of each session in ``connection_bytes``, in all."""
         share = self.limits.connection_bytes // self.most
         return sum(max(0, session.waiting - session.ready - share) for session in self.by_stream.values())
 
     # -- what the peer grants -------------------------------------------------------------------------------
 
     def increase(self, session: Session, size: int) -> None:
-        """The peer lets this side send more (D-14)."""
+        """Apply a grant: the peer lets this side send more (D-14)."""
         if not size:
             self.shared.waste(EMPTY)  # R-16
         elif session.to_send.available < INFINITE:  # R-36
@@ -244,13 +244,13 @@ class Sessions:
     # -- endings --------------------------------------------------------------------------------------------
 
     def silence(self, session: Session) -> None:
-        """Nothing more is sent, whatever the application still writes."""
+        """Drop the output of a session; what the application still writes is discarded."""
         session.out(OutboundInput.UNWANTED)
         session.blocked = None
         self.out.drop(session)
 
     def give_up(self, session: Session) -> None:
-        """The application has done with a session, or learns that it has failed."""
+        """Release a session that the application has finished using, or that has failed."""
         self.silence(session)
         session.receive(InboundInput.UNWANTED)
         self.inboxes.close(session)
@@ -262,20 +262,20 @@ class Sessions:
         self.give_up(session)
 
     def settle(self, session: Session, wanted: bool = False) -> None:
-        """Forget a session about which nothing more can be said or read; ``wanted``: an acknowledgement still can."""
+        """Forget a session on which nothing more can be sent or read; ``wanted``: an acknowledgement still can."""
         if session.outbound is _DONE and session.inbound is not _WANTED and not session.inbox:
             self.rations.release(session)
             if not wanted:
                 self.by_stream.pop(session.stream, None)
 
     def unsent(self, stream: int) -> bool:
-        """Whether nothing of a session was sent: whatever happens, it is safe to try again."""
+        """Whether nothing of a session was sent: if so, it is always safe to retry."""
         session = self.by_stream.get(stream)
         return session is not None and session.outbound in UNWRITTEN
 
     def let_go(self) -> None:
-        """The connection is over, and every session was told. What has come can still be read; nothing else is kept,
-        and no callback either: no garbage collector shall be needed to free this object."""
+        """End the connection after every session was notified. Unread bytes stay readable; nothing else is retained, no
+        callback either, so that this object is freed without the garbage collector."""
         self.by_id = [None] * len(self.by_id)
         self.live = 0
         self.shared.let_go()

@@ -1,4 +1,4 @@
-"""Hold what the parts of one end share: its limits, its state, its events, the time, and the price of bad messages."""
+"""Share limits, state, events, time and the prices of wasteful messages among the parts of one end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Shared"]
 
 
 class Shared:
-    """What the parts of one end share. Buckets are full at first, so each is made when something is first taken."""
+    """State shared by the parts of one end. Buckets are full at first, so each is created at its first use."""
 
     __slots__ = ("_cancels", "_empty", "_fresh", "_glitches", "alarm", "events", "limits", "now", "state")
 
@@ -26,7 +26,7 @@ class Shared:
         self.now = now
         self.events: list[Any] = []  # those of core.events
         self.alarm = inf
-        "No session has to be looked at before; it may be too early."
+        "Earliest time at which a session has to be checked; it may be too early."
         self._fresh: list[Session] = []
         self._glitches: Bucket | None = None
         self._cancels: Bucket | None = None
@@ -35,17 +35,17 @@ class Shared:
     # -- time -----------------------------------------------------------------------------------------------
 
     def soon(self, session: Session, seconds: float) -> None:
-        """A clock of the session was set to SOON: it starts at the next pass, and matters ``seconds`` later."""
+        """Start a timer that was set to SOON: it starts at the next pass, and is due ``seconds`` later."""
         self._fresh.append(session)
         self.alarm = min(self.alarm, self.now + seconds)
 
     @property
     def fresh(self) -> bool:
-        """Whether a clock was set to SOON since the last pass."""
+        """Whether a timer was set to SOON since the last pass."""
         return bool(self._fresh)
 
     def at(self, now: float) -> None:
-        """Set the time; clocks that were set to SOON start now."""
+        """Set the time; timers that were set to SOON start now."""
         self.now = now
         if self._fresh:
             for session in self._fresh:
@@ -53,7 +53,7 @@ class Shared:
             self._fresh.clear()
 
     def late(self, since: float | None, seconds: float | None) -> tuple[bool, float]:
-        """Whether ``seconds`` have passed since, and else when they will have."""
+        """Return whether ``seconds`` have passed since ``since``, and otherwise when they will have."""
         if since is None or seconds is None:
             return False, inf
         if since == SOON:
@@ -63,7 +63,7 @@ class Shared:
     # -- prices ---------------------------------------------------------------------------------------------
 
     def charge(self, price: int, stream: int, rule: str, reason: str) -> None:
-        """Take the price of something that was dropped.
+        """Charge the price of something that was dropped.
 
         Raises:
             Violation: the bucket is empty.
@@ -72,21 +72,21 @@ class Shared:
         self._glitches = spend(self._glitches, self.limits, "glitch_bucket", price, self.now)
 
     def waste(self, size: int) -> None:
-        """``size`` bytes meant nothing: each 4 Ki of them cost a token."""
+        """Charge ``size`` bytes without effect: each 4 Ki of them cost a token."""
         self._empty += size
         if self._empty >= 0x1000:
             price, self._empty = divmod(self._empty, 0x1000)
             self.charge(price, 0, "R-12", "bytes that say nothing")
 
     def count_cancel(self) -> None:
-        """The client gave a request up, or made this side give it up (FL-07).
+        """Count a request that the client has canceled, or made this side cancel (FL-07).
 
         Raises:
-            Violation: that happens too often.
+            Violation: cancellations are too frequent.
         """
         self._cancels = spend(self._cancels, self.limits, "cancel_bucket", 1, self.now)
 
     def let_go(self) -> None:
-        """The connection is over: no clock runs."""
+        """Stop all timers: the connection is over."""
         self._fresh.clear()
         self.alarm = inf

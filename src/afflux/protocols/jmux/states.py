@@ -1,10 +1,10 @@
-"""The legal next steps of Jmux, as tables: connections and sessions, each for client and server; and which message
+"""Define the legal steps of Jmux as tables: connections and sessions, each for client and server; and the message that
 each first byte begins when it comes from the client or from the server.
 
-The engine acts on these tables, the tests walk over every cell, and the reference page draws them. What a step
-*does* is in connection.py, client.py and server.py under the action's name.
+The engine acts on these tables, the tests check every cell, and the reference page draws them. connection.py, client.py
+and server.py implement each step under the action's name.
 
-Messages that only one side may send stand in both tables: at the other side they are a violation.
+Messages that only one side may send are in both tables: at the other side they are a violation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class ConnectionState(IntEnum):
-    """Where a connection stands."""
+    """State of a connection."""
 
     START = 0
     WAIT_HEADER = 1
@@ -41,11 +41,11 @@ class ConnectionState(IntEnum):
     "The client has ended its half; the server finishes its responses."
     CLOSED = 5
     LEAVING = 6
-    "A client drains, and the server's header has not come."
+    "A client drains, and the server's header has not arrived."
 
 
 class ConnectionInput(IntEnum):
-    """What can happen to a connection."""
+    """Input of a connection."""
 
     HEADER = 0
     BAD_HEADER = 1
@@ -68,7 +68,7 @@ class ConnectionInput(IntEnum):
 
 
 class ConnectionAction(IntEnum):
-    """What the engine does about it."""
+    """What the engine does for a step of a connection."""
 
     VIOLATION = 0
     "Error with a detail, then close."
@@ -76,9 +76,9 @@ class ConnectionAction(IntEnum):
     SEND_HEADER = 2
     ESTABLISH = 3
     ANSWER_HEADER = 4
-    "The server's header, then it may be used."
+    "The server's header, then the connection may be used."
     BREAK_OFF = 5
-    "The header is bad: Error, at the server behind its own header."
+    "The header is invalid: Error, at the server after its own header."
     SKIP = 6
     ANSWER_PING = 7
     PEER_ALIVE = 8
@@ -95,7 +95,7 @@ class ConnectionAction(IntEnum):
     LEAVE = 17
     "All sessions have ended: close without a message."
     CLOSE = 18
-    "The application closes, and the peer need not know why."
+    "The application closes, and the peer needs no reason."
 
 
 _S, _I, _A = ConnectionState, ConnectionInput, ConnectionAction
@@ -108,7 +108,7 @@ _COMMON = [
     Row(_S.WAIT_HEADER, (_I.SILENT, _I.EOF), _A.LOSE, _S.CLOSED, "R-8"),
     Row(_S.WAIT_HEADER, _I.APP_CLOSE, _A.CLOSE, _S.CLOSED, "3.1"),
     Row(_BOTH, _I.NO_OPERATION, _A.SKIP, same, "R-12"),
-    Row(_BOTH, _I.PING, _A.ANSWER_PING, same, "R-13"),  # also right behind the header (R-6)
+    Row(_BOTH, _I.PING, _A.ANSWER_PING, same, "R-13"),  # also immediately after the header (R-6)
     Row(_BOTH, _I.PING_ACK, _A.PEER_ALIVE, same, "R-14"),
     Row(_BOTH, _I.ERROR, _A.PEER_FAILED, _S.CLOSED, "R-7"),
     Row(_BOTH, _I.SESSION, _A.SESSION, same, "3.1"),
@@ -144,7 +144,7 @@ CLIENT = Table(
     ],
     otherwise=(_A.VIOLATION, "3"),
 )
-"Section 3.1. The application asks for DRAINING."
+"Section 3.1. The application requests DRAINING."
 
 SERVER = Table(
     "connection, server",
@@ -172,10 +172,10 @@ SERVER = Table(
 
 
 class SessionState(IntEnum):
-    """Where a session stands. OUT is what this side sends, IN is what it receives."""
+    """State of a session. OUT is what this side sends, IN is what it receives."""
 
     FREE = 0
-    "No session, or none any more; NONE in section 3.4."
+    "No session, or one that has ended; NONE in section 3.4."
     OPEN = 1
     OUT_FIN = 2
     IN_FIN = 3
@@ -187,13 +187,13 @@ class SessionState(IntEnum):
     CLOSED = 7
     "Server: both sides are done; the id may be opened again."
     CLOSED_EARLY = 8
-    "Server: done before the client was."
+    "Server: done before the client."
     ABORTED_FIN = 9
     "Server: as ABORTED, and the client had finished: the id may be opened again."
 
 
 class SessionInput(IntEnum):
-    """What can happen to a session."""
+    """Input of a session."""
 
     DATA_OPEN = 0
     DATA_OPEN_EOF = 1
@@ -201,7 +201,7 @@ class SessionInput(IntEnum):
     DATA_EOF = 3
     DATA_EOF_CLOSE = 4
     DATA_EOF_CLOSE_ACK = 5
-    "Data with eof and close while an Acknowledgment is owed, or asked for by this message."
+    "Data with eof and close while an Acknowledgment is owed, or requested by this message."
     CLOSE = 6
     CLOSE_ACK = 7
     "Close while an Acknowledgment is owed."
@@ -222,7 +222,7 @@ class SessionInput(IntEnum):
 
 
 class SessionAction(IntEnum):
-    """What the engine does about it."""
+    """What the engine does for a step of a session."""
 
     VIOLATION = 0
     NOTHING = 1
@@ -243,7 +243,7 @@ class SessionAction(IntEnum):
     "Abort answers, and the session has failed."
     DISCARD = 12
     ENDED = 13
-    "The answer to what this side has ended."
+    "The answer to this side's ending."
     ACKNOWLEDGED = 14
     SEND = 15
     SEND_EOF = 16
@@ -273,7 +273,7 @@ _LIVE = (_T.OPEN, _T.OUT_FIN, _T.IN_FIN, _T.BOTH_FIN)
 
 
 def _late(states: tuple[SessionState, ...], acted: dict[SessionInput, tuple[SessionState, ...]]) -> list[Row]:  # type: ignore[type-arg]
-    """Wishes of the application that come too late, or make no sense, do nothing: all that ``acted`` leaves open."""
+    """No-op rows: the application's calls that come too late, or have no meaning: all that ``acted`` leaves open."""
     return [
         Row(idle, wish, _D.NOTHING, same, "3")
         for wish in _APP
@@ -394,7 +394,7 @@ SERVER_SESSION = Table(
 # -- first bytes ----------------------------------------------------------------------------------------------
 
 _Meaning = ConnectionInput | SessionInput | tuple[str, str]
-"What a first byte is; or the rule that it breaks, and how."
+"What a first byte begins; or the rule that it breaks, and how."
 
 _CONNECTION_BYTES = {
     0x00: _I.NO_OPERATION,
@@ -406,11 +406,11 @@ _CONNECTION_BYTES = {
 _O, _CL, _EOF, _ACK = 0x10, 0x08, 0x04, 0x02
 
 
-@cache  # 30 KiB, mostly words: one for all connections
+@cache  # 30 KiB, mostly text: one for all connections
 def inputs_from(client: bool, lenient_partial: bool = False) -> tuple[_Meaning, ...]:
-    """What each first byte means when it comes from the client or from the server.
+    """Return what each first byte begins when it comes from the client or from the server.
 
-    ``lenient_partial`` lets a client say partial, as the Java original does (D-12).
+    ``lenient_partial`` lets a client send partial, as the Java original does (D-12).
     """
     return tuple(_meaning(first, client, lenient_partial) for first in range(256))
 
@@ -422,7 +422,7 @@ def _meaning(first: int, client: bool, lenient_partial: bool) -> _Meaning:
         return _N.INCREMENT
     if first & 0xFD == 0x20:
         if first & 0x02 and client and not lenient_partial:
-            return "D-12", "only the server says partial"
+            return "D-12", "only the server sends partial"
         return _N.ABORT
     if first == 0x30:
         return _N.CLOSE
