@@ -93,12 +93,12 @@ def test_R_21_nothing_goes_before_subscribed(mode: Mode) -> None:
     for early in (item(b"x"), complete()):
         play = client(mode).do(lambda engine: engine.subscribe("p", 5)) << frames.Subscribe
         play >> early << failed(1, RemoteProtocolError, rule="R-21")
-        assert play.sent.popleft().reason == "a message for id 1 that makes no sense in PENDING"  # type: ignore[attr-defined]
+        assert play.sent.popleft().reason == "a message for id 1 that is not legal in PENDING"  # type: ignore[attr-defined]
 
 
 def test_R_21_subscribed_comes_once(mode: Mode) -> None:
     play = subscribed(5, mode=mode) >> (item(b"x"), answer()) << ev.Items << failed(1, RemoteProtocolError, rule="R-21")
-    play << bye("a message for id 1 that makes no sense in ACTIVE")
+    play << bye("a message for id 1 that is not legal in ACTIVE")
 
 
 def test_R_22_a_refusal_without_subscribed(mode: Mode) -> None:

@@ -1,6 +1,6 @@
-"""Watch the times of one connection: the handshake, unfinished messages and elements, idleness, the answer to goodbye.
+"""Check the timeouts of one connection: handshake, unfinished messages and elements, idleness, the answer to goodbye.
 
-Time that passes while this side does not read is not held against the peer.
+Time during which this side does not read does not count for the peer's timeouts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ENDING = (_S.CLOSING, _S.FINISHING)
 
 
 class Clock:
-    """The times of one connection."""
+    """Check the timeouts of one connection."""
 
     __slots__ = ("_born", "_farewell", "_idle_s", "_in", "_publications", "_shared", "_subscriptions", "idle_since")
 
@@ -41,10 +41,10 @@ class Clock:
         self._publications = publications
         self._farewell = farewell
         self._idle_s = None if client else shared.limits.idle_s
-        "A server gives up a client that wants nothing."
+        "Seconds after which a server ends an idle client."
         self._born = shared.now
         self.idle_since: float | None = shared.now
-        "Since when nothing is live and nothing came; None while something is live."
+        "Time since which nothing is live and nothing arrived; None while a subscription is live."
 
     @property
     def live(self) -> bool:
@@ -52,7 +52,7 @@ class Clock:
         return bool(self._subscriptions.live or self._publications.live)
 
     def hold(self, now: float) -> None:
-        """This side did not read until ``now``: the silence of the peer does not count."""
+        """Restart the timeouts: this side did not read until ``now``."""
         if self.idle_since is not None:
             self.idle_since = now
         self._in.hold(now)
@@ -60,7 +60,7 @@ class Clock:
 
     @property
     def due(self) -> float | None:
-        """When ``look`` is wanted, in a state that is not CLOSED."""
+        """When ``look`` is next needed, in a state that is not CLOSED."""
         shared, limits = self._shared, self._shared.limits
         if shared.state in _UNDECIDED:
             return self._born + limits.handshake_s
@@ -69,7 +69,7 @@ class Clock:
         times = []
         if not self.live:
             if self.idle_since is None:
-                return shared.now  # the next look sees that nothing is live any more
+                return shared.now  # the next look detects that nothing is live any more
             if self._idle_s is not None:
                 times.append(self.idle_since + self._idle_s)
         if self._in.incomplete_since is not None:
@@ -79,7 +79,7 @@ class Clock:
         return min(times, default=None)
 
     def look(self) -> tuple[ConnectionInput, Violation | None] | None:
-        """What the time causes, for the table of the connection; elements that were not completed are ended here.
+        """Return the input of a timeout for the connection's table; end elements that were not completed in time.
 
         Raises:
             Violation: a message has been unfinished for too long.
@@ -87,14 +87,14 @@ class Clock:
         shared, limits = self._shared, self._shared.limits
         now = shared.now
         if self.idle_since is None and not self.live:
-            self.idle_since = now  # it has been idle since this look, or a little longer
+            self.idle_since = now  # idle since this check, or slightly longer
         due = self.due
         if due is None or now < due:
             return None
         if shared.state in _UNDECIDED:
             return _I.SILENT, Violation(REASONS["handshake_s"], rule="handshake_s")
         if shared.state is _S.FINISHING and shared.out.size:
-            self._farewell.wait()  # what the last subscriptions have queued goes first
+            self._farewell.wait()  # what the last subscriptions have queued precedes it
             return None
         if shared.state in _ENDING:
             return _I.REPLY_LATE, None

@@ -1,12 +1,12 @@
 """Apply the messages about a connection and its endings: one function for each action of the tables.
 
-Rules this module keeps:
+Rules:
 
-1. Good messages before a bad one are delivered first; a broken rule becomes goodbye with its reason (R-12, R-17), and
-   Closed carries it.
-2. Each side says goodbye at most once, and nothing after it (D-11, R-44). The side that said it waits ``goodbye_s`` for
-   the answer and reads on only to find that.
-3. Ignoring a message is charged (DR-1): the glitch bucket bounds what it can cost.
+1. Valid messages before an invalid one are delivered first; a violation becomes goodbye with its reason (R-12, R-17),
+   and Closed carries it.
+2. Each side sends goodbye at most once, and nothing after it (D-11, R-44). Its sender waits ``goodbye_s`` for the
+   answer and reads on only to find that.
+3. Ignoring a message is charged (DR-1): the glitch bucket bounds its cost.
 4. No state survives the transport (R-46): an engine is one connection.
 """
 
@@ -46,11 +46,11 @@ _TYPES = {
     Extension.SPLIT_MESSAGES: (frames.OnNextPart.TYPE, frames.OnNextLastPart.TYPE),
     Extension.GOODBYE_ACK: (GoodbyeAck.TYPE,),
 }
-"The messages that an extension brings (R-14, I-5). None of them changes what another message means (R-16)."
+"Messages of the extensions (R-14, I-5). None of them changes the meaning of another message (R-16)."
 
 
 class Connection:
-    """The connection itself: hello, goodbye, and which messages make sense."""
+    """Control one connection: hello, goodbye, and which messages are legal."""
 
     __slots__ = (
         "_decide",
@@ -78,7 +78,7 @@ class Connection:
         extensions: Collection[int],
     ) -> None:
         if strange := set(extensions) - set(Extension):
-            raise LocalProtocolError(f"there is no extension {min(strange)}; there is: 12 and 14", rule="R-15")
+            raise LocalProtocolError(f"unknown extension {min(strange)}: expected 12 or 14", rule="R-15")
         self._shared = shared
         self.client = client
         self._table = CLIENT if client else SERVER
@@ -90,9 +90,9 @@ class Connection:
         self.farewell = Farewell(shared, subscriptions, publications)
         self.clock = Clock(shared, client, self.inbound, subscriptions, publications, self.farewell)
         self.hello: Hello | None = None
-        "The peer's hello; None before it came."
+        "The peer's hello; None before it has arrived."
         self.agreed: frozenset[int] = frozenset()
-        "What both sides know (R-15)."
+        "Extensions that both sides list (R-15)."
         self.step(_I.APP_START, None)
 
     # -- one pass -------------------------------------------------------------------------------------------
@@ -112,16 +112,16 @@ class Connection:
         return events
 
     def step(self, input: ConnectionInput, argument: Any) -> None:
-        """Make a step of the table."""
+        """Apply a step of the table."""
         step = self._table.steps[self._shared.state][input]
         self._shared.state = step.next
         _ACTIONS[step.action](self, argument)
 
     def receive(self, data: bytes | memoryview, now: float) -> None:
-        """Take bytes that arrived.
+        """Apply bytes that arrived.
 
         Raises:
-            Violation: they cannot be read; nobody knows where the next message begins.
+            Violation: they cannot be read, so the start of the next message cannot be found.
         """
         try:
             self.inbound.receive(data, now)
@@ -130,16 +130,16 @@ class Connection:
             raise
 
     def check_deciding(self) -> None:
-        """Whether a hello waits for a decision; after Closed there is nothing to do.
+        """Check that a hello waits for a decision; no-op after Closed.
 
         Raises:
-            LocalProtocolError: none does.
+            LocalProtocolError: no hello waits.
         """
         if self._shared.state not in (_S.DECIDING, _CLOSED):
-            raise LocalProtocolError("there is nothing to decide: no hello waits for it", rule="3.1")
+            raise LocalProtocolError("no hello waits for a decision", rule="3.1")
 
     def accept(self) -> None:
-        """The application accepts the peer; what came meanwhile is treated now.
+        """Accept the peer for the application; apply what arrived meanwhile.
 
         Raises:
             Violation: it cannot be read.
@@ -153,12 +153,12 @@ class Connection:
                 raise
 
     def tick(self) -> None:
-        """Do what the time causes."""
+        """Apply the timeouts."""
         if cause := self.clock.look():
             self.step(*cause)
 
     def _message(self, message: Message) -> None:
-        """One message came. What it breaks ends the connection, not the reading: the answer to goodbye follows."""
+        """Apply one message. A violation ends the connection, not the reading: the answer to goodbye follows."""
         input = _INPUTS.get(type(message), _SIGNAL)
         if isinstance(message, Hello):
             if isinstance(message, ClientHello) is self.client:
@@ -173,7 +173,7 @@ class Connection:
     # -- establishment --------------------------------------------------------------------------------------
 
     def _say_hello(self, argument: Any) -> None:
-        """A client speaks at once, a server may (R-10, D-5), unless what it says depends on the client."""
+        """Send hello: a client immediately, a server may (R-10, D-5), unless its hello depends on the client."""
         if not self._decide:
             self._greet()
 
@@ -202,16 +202,16 @@ class Connection:
             self._shared.events.append(Established(None))
 
     def _other_version(self, hello: Hello) -> None:
-        text = f"version {hello.version}: this side speaks version {VERSION} only"
+        text = f"version {hello.version}: this side supports version {VERSION} only"
         error: Error = RemoteProtocolError(text, rule="R-12")
         if self.client:
             error = SetupRefused(text, rule="R-12")
-        # R-13: what was said on trust was discarded, so it is safe to try again (HS-25)
+        # R-13: what was sent before the hello was discarded, so retry is safe (HS-25)
         self.farewell.say(text, Rejected(text, rule="R-13"))
         self._end(error)
 
     def _refuse(self, violation: Violation) -> None:
-        """Goodbye without a hello: the client learns that nothing was taken."""
+        """Send goodbye without a hello, so that the client can conclude that nothing was processed."""
         error = ConnectionClosed(violation.reason, rule=violation.rule)
         self.farewell.say(violation.reason, error)
         self._end(error)
@@ -235,19 +235,19 @@ class Connection:
     # -- endings --------------------------------------------------------------------------------------------
 
     def _fatal(self, cause: Violation | Message) -> None:
-        """The peer broke a rule: say which."""
+        """Report the peer's violation."""
         if isinstance(cause, Message):
-            cause = Violation(f"{cause.NAME} makes no sense here", rule="R-9")
+            cause = Violation(f"{cause.NAME} is not legal here", rule="R-9")
         error = RemoteProtocolError(cause.reason, stream=0, rule=cause.rule)
         self.farewell.await_reply(cause.reason, error, error)
 
     def _reply(self, goodbye: Goodbye) -> None:
-        """The peer leaves: end everything and answer once (R-42)."""
+        """Handle the peer's goodbye: end everything and answer once (R-42)."""
         reason = goodbye.reason
         refused = self.client and self.hello is None
         closed = SetupRefused if refused else ConnectionClosed
-        error = closed(reason or "the peer said goodbye", stream=0, rule="R-42")
-        error.may_have_been_processed = not refused  # nothing is taken before the server's hello
+        error = closed(reason or "the peer sent goodbye", stream=0, rule="R-42")
+        error.may_have_been_processed = not refused  # nothing is processed before the server's hello
         self.farewell.part(error)
         self.farewell.answer(Extension.GOODBYE_ACK in self.agreed)
         self._end(error if reason or self.hello is None else None)
@@ -278,7 +278,7 @@ class Connection:
 
 
 def _over(connection: Connection, argument: Any) -> None:
-    """The answer to goodbye has come, or will not come."""
+    """Close: the answer to goodbye has arrived, or will not come."""
     connection._end(connection.farewell.error)
 
 

@@ -1,4 +1,4 @@
-"""The extensions of the draft (section 6 of the specification), and their names in an address."""
+"""Name the extensions of the draft (section 6 of the specification), as an address lists them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ __all__ = ["Dialect"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect(Switches):
-    """What to list in hello. In use is what both sides list; no draft numbers it, so a peer may mean something else."""
+    """Select what hello lists. Both sides must list an extension to use it; drafts do not number them, so meanings may
+    differ."""
 
     WORDS: ClassVar[Words] = {
         "no-split": ("split_messages", False),
@@ -21,12 +22,12 @@ class Dialect(Switches):
     }
 
     split_messages: bool = True
-    "A large element may come in parts (I-3)."
+    "A large element may arrive in parts (I-3)."
     goodbye_ack: bool = True
     "goodbye is answered by goodbyeAck (I-4)."
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
-        """As hello lists them."""
+        """The extensions in the order of hello."""
         known = {Extension.SPLIT_MESSAGES: self.split_messages, Extension.GOODBYE_ACK: self.goodbye_ack}
         return tuple(extension for extension, said in known.items() if said)

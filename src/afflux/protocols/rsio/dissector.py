@@ -1,7 +1,7 @@
-"""From bytes to frame records, for ``afflux decode``: messages without a length, whose fields say where they end.
+"""Dissect bytes into frame records, for ``afflux decode``: messages without a length, which end with their last field.
 
-How long elements are is not in their messages: ``subscribed``, which goes the same way, has said it (R-38). For an id
-that a dump has not seen subscribed each element has its length (D-13).
+The length of elements is not in their messages but in ``subscribed``, which goes in the same direction (R-38). For an
+id whose subscribed is not in the dump, each element has its length (D-13).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ __all__ = ["dissector"]
 
 _FIXED = (OnNext, OnNextPacked)
 _MOST_SIZES = 0x1_0000
-"Ids whose size is remembered at once, so that no dump takes all memory; the oldest is forgotten."
+"Most ids whose size is remembered, which bounds the memory for a dump; the oldest is forgotten."
 
 
 class _Rsio(Dissector):
-    """The messages of one side, both as a subscriber and as a publisher."""
+    """Dissect the messages of one side, both as a subscriber and as a publisher."""
 
     PROTOCOL = "rsio"
 
     def __init__(self, client: bool, payload: PayloadForm) -> None:
         super().__init__(client, payload)
         self._sizes: dict[int, int] = {}
-        "Bytes of the elements of an id; those that have lengths of their own are not in it."
+        "Bytes of the elements of an id, if fixed."
         self._cursor = Cursor(Limits.trusted(), self._sizes.get)
 
     def read(self, block: bytes, at: int) -> tuple[Record | None, int]:
@@ -48,7 +48,7 @@ class _Rsio(Dissector):
     def alone(self, data: bytes) -> Record:
         """See Dissector."""
         if not data:
-            raise Violation("a message has a type at least", rule="truncated")
+            raise Violation("a message has at least a type", rule="truncated")
         return super().alone(data)
 
     def name(self, data: bytes) -> str | None:
@@ -62,7 +62,7 @@ class _Rsio(Dissector):
         return FRAMES[code].NAME if code in FRAMES else f"0x{code:02X}"
 
     def _message(self, cursor: Cursor) -> tuple[Message, dict[str, Any]]:
-        """Read one. What is too large to be shown is passed over: at the end of a message that needs no waiting."""
+        """Read one message. Fields too large to be shown are skipped, without waiting at the end of a message."""
         code = cursor.varint()
         if code not in FRAMES:
             raise Violation(f"a message of the unknown type {code}", rule="R-17")
@@ -96,7 +96,7 @@ class _Rsio(Dissector):
 
 
 def _mend(made: Record, publisher: str) -> None:
-    """The name of a publisher as text that can be written, and what is wrong with it (R-6)."""
+    """Make the name of a publisher printable, and record what is wrong with it (R-6)."""
     clean = publisher.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if clean != publisher:
         made["fields"]["publisher"] = clean
@@ -104,5 +104,5 @@ def _mend(made: Record, publisher: str) -> None:
 
 
 def dissector(client: bool, payload: PayloadForm = "none") -> Dissector:
-    """For the bytes of one side; see core.dissector."""
+    """Return a dissector for the bytes of one side; see core.dissector."""
     return _Rsio(client, payload)

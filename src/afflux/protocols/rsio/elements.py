@@ -1,9 +1,9 @@
-"""Turn elements within the demand straight from a block of received bytes into events.
+"""Convert elements within the demand directly from a block of received bytes into events.
 
-Theory of operation. Elements are most of all traffic, so they go round the table of states.py (there the same step is
-ACTIVE/NEXT): a run of equal messages is one event without an object for each element, as core.payload.Run. Whatever is
-not plain, an id above 16,383, or no demand left, is left to the parser in inbound.py; for one whose end has not come
-the parser is told how far it goes, so that it is looked at once more, when it is whole.
+Elements are most of all traffic, so they bypass the table of states.py (where the same step is ACTIVE/NEXT): a run of
+equal messages is one event without an object for each element, as core.payload.Run. Other cases, an id above 16,383 or
+no demand left, are left to the parser in inbound.py; for an incomplete element the parser gets its end, so that it is
+parsed only once more, when it is whole.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ACTIVE = SubscriberState.ACTIVE
 
 
 class Elements:
-    """The elements that come for the ids of one side."""
+    """Receive the elements for the ids of one side."""
 
     __slots__ = ("_need", "_records", "_shared")
 
@@ -36,8 +36,8 @@ class Elements:
         self._need = 0
 
     def take(self, cursor: Cursor) -> int:
-        """Treat plain elements from the cursor on, and move it behind them. The caller has seen that onNext or
-        onNextPacked begins there. Returns how far the block has to go for the next one, 0 when that is not known."""
+        """Apply plain elements from the cursor on, and advance it past them. The caller has checked that onNext or
+        onNextPacked begins there. Return the block size needed for the next one, 0 if unknown."""
         block, position, end = cursor.block, cursor.at, cursor.end
         self._need = 0
         while end - position >= 3:
@@ -64,7 +64,7 @@ class Elements:
         return self._need
 
     def _take_next(self, subscription: Subscription, block: bytes, position: int, at: int, end: int) -> int:
-        """A run of onNext with elements of one size; where it ends, or 0."""
+        """Apply a run of onNext with elements of one size; return where it ends, or 0."""
         size = subscription.size
         if not size:
             size, at = _number(block, at, end)
@@ -83,7 +83,7 @@ class Elements:
         return position + count * stride
 
     def _take_packed(self, subscription: Subscription, block: bytes, at: int, end: int) -> int:
-        """One onNextPacked; where it ends, or 0."""
+        """Apply one onNextPacked; return where it ends, or 0."""
         count, at = _number(block, at, end)
         size = count * subscription.size
         stop = at + size
@@ -97,14 +97,14 @@ class Elements:
         return stop
 
     def emit(self, subscription: Subscription, block: bytes, start: int, head: int, size: int, count: int) -> None:
-        """Hand over ``count`` times ``head`` bytes that are no element and ``size`` that are."""
+        """Deliver ``count`` elements: each has ``head`` bytes to skip and ``size`` of its own."""
         shared = self._shared
         shared.delivered += size * count
         shared.objects += count
         stride = head + size
         stop = start + stride * count
         if count > 1 and (stop - start) * 2 < len(block):
-            block, start, stop = block[start:stop], 0, stop - start  # what waits does not keep alive what does not
+            block, start, stop = block[start:stop], 0, stop - start  # retain only the bytes of waiting elements
         if subscription.columnar:
             starts = array("q", range(start + head, stop + head, stride)) if stride else array("q", [start] * count)
             ends = array("q", range(start + stride, stop + stride, stride)) if stride else starts
@@ -115,7 +115,7 @@ class Elements:
             self._append(subscription.stream, [Payload(block[start + head : start + stride])] * count)
 
     def _append(self, stream: int, payloads: list[Payload]) -> None:
-        """Elements one by one: those of one pass are one event."""
+        """Deliver elements individually: those of one pass are one event."""
         events = self._shared.events
         last = events[-1] if events else None
         if isinstance(last, Items) and last.stream == stream and isinstance(last.payloads, list):
@@ -125,7 +125,7 @@ class Elements:
 
 
 def _number(block: bytes, at: int, end: int) -> tuple[int, int]:
-    """A number of at most four bytes and where it ends; (0, 0) when it is not whole, or longer."""
+    """Return a number of at most four bytes and where it ends; (0, 0) when it is incomplete, or longer."""
     value = shift = 0
     for place in range(at, min(end, at + 4)):
         octet = block[place]

@@ -1,7 +1,7 @@
 """Offer one end of a reactive-streams-io connection by the contract of core.engine.
 
-A stream of the contract is a subscription. The application's numbers for streams are never used twice: odd ones are
-subscriptions of this side, even ones those of the peer. The ids on the wire are another matter (ids.py).
+A stream of the contract is a subscription. The application's numbers for streams are never reused: odd ones are
+subscriptions of this side, even ones those of the peer. The ids on the wire differ from them (ids.py).
 
 The parts: connection.py (the connection itself), subscriptions.py and publications.py (both sides of subscriptions),
 inbound.py (parsing) and outbound.py (queueing). Time is an argument: every method that needs it takes ``now`` in
@@ -30,8 +30,8 @@ from afflux.protocols.rsio.subscriptions import Subscriptions
 __all__ = ["DEFAULT_MTU", "Engine"]
 
 DEFAULT_MTU = 0x10000
-"Bytes of an element beyond which it is cut, where both sides know split messages; and bytes of each part."
-_MIN_MTU = 64  # a smaller part is one without progress
+"Bytes above which an element is split, if both sides list split messages; and bytes of each part."
+_MIN_MTU = 64  # a smaller part makes no progress
 
 _S, _I = ConnectionState, ConnectionInput
 _OPEN, _DRAINING, _CLOSED = _S.OPEN, _S.DRAINING, _S.CLOSED
@@ -43,12 +43,12 @@ class Engine(Defaults):
     Args:
         role: "client" (it has connected) or "server".
         limits: the bounds; ``Limits.server()`` if None.
-        decide: a server waits for ``accept`` or ``refuse`` after Established instead of accepting at once, and says
-            hello only then (R-10).
-        now: the time at birth, in monotonic seconds: the handshake's time starts here.
+        decide: a server waits for ``accept`` or ``refuse`` after Established instead of accepting immediately, and
+            sends hello only then (R-10).
+        now: the current time, in monotonic seconds: the handshake timeout starts here.
         mtu: bytes of a part, where elements may be split; 64 or more.
-        extensions: what this side knows beyond version 0, of codes.Extension; in use is what both sides list.
-        sizes: how large the elements of a publisher here are; without it they have any size.
+        extensions: extensions of version 0 that this side lists, of codes.Extension; used if both sides list them.
+        sizes: returns the size of the elements of a publisher here; without it they have any size.
     """
 
     __slots__ = ("_full", "_out", "_publications", "_shared", "_subscriptions", "connection", "limits")
@@ -60,7 +60,7 @@ class Engine(Defaults):
     byte_sessions: ClassVar[None] = None
     setup: ClassVar[None] = None
     most_credit: ClassVar[int] = SATURATED
-    "The most that one request may demand (R-24)."
+    "Greatest demand of one request (R-24)."
 
     def __init__(
         self,
@@ -84,12 +84,12 @@ class Engine(Defaults):
             shared, role == "client", self._subscriptions, self._publications, decide=decide, extensions=extensions
         )
         self._full = False
-        "At the last look this side could take no more input."
+        "This side could take no more input at the last check."
 
     # -- the driver's side ----------------------------------------------------------------------------------
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
-        """Take bytes that arrived at ``now``; return what they mean."""
+        """Apply bytes that arrived at ``now``; return the resulting events."""
         shared, connection = self._shared, self.connection
         if shared.state is _CLOSED:
             return []
@@ -101,12 +101,12 @@ class Engine(Defaults):
         return events
 
     def receive_eof(self, now: float) -> list[Event]:
-        """The transport ended (SL-03)."""
+        """Report the end of the transport (SL-03)."""
         self._shared.now = now
         return self.connection.run(self.connection.step, _I.LOST, None)
 
     def tick(self, now: float) -> list[Event]:
-        """Time passed: give up a silent peer, a message that never ends, or an answer that does not come."""
+        """Apply the passing of time: end a silent peer, an unfinished message, or the wait for an answer."""
         shared, connection = self._shared, self.connection
         shared.now = now
         if shared.state is _CLOSED:
@@ -119,16 +119,16 @@ class Engine(Defaults):
 
     @property
     def deadline(self) -> float | None:
-        """When tick is next wanted."""
+        """When tick is next needed."""
         shared, clock = self._shared, self.connection.clock
         if shared.state is _CLOSED:
             return None
         if shared.events or (shared.state is _DRAINING and not clock.live):
-            return shared.now  # a verb has something to tell, or has ended the last subscription
+            return shared.now  # a verb has queued an event, or has ended the last subscription
         return clock.due
 
     def outgoing(self, limit: int = 0x10000) -> bytes:
-        """Bytes to write now."""
+        """Return bytes to write now."""
         return self._out.take(limit)
 
     @property
@@ -138,14 +138,14 @@ class Engine(Defaults):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that this end holds."""
+        """Bytes that this end buffers."""
         shared, pending = self._shared, self.connection.inbound.pending
         held = self._out.size + pending + self._subscriptions.parts.size + shared.delivered
         return held + shared.objects * self.limits.object_overhead_bytes
 
     @property
     def wants_read(self) -> bool:
-        """False while more input could not be taken within the limits."""
+        """False while more input would exceed the limits."""
         limits, shared = self.limits, self._shared
         if len(self._publications.handlers) > self._publications.many:
             return False
@@ -170,20 +170,20 @@ class Engine(Defaults):
         return max(0, self.limits.outbound_high_bytes - self._out.size - unsent)
 
     def consumed(self, size: int, items: int = 0) -> None:
-        """The application took names or elements of ``size`` bytes in all."""
+        """Account for names or elements of ``size`` bytes in all that the application consumed."""
         self._shared.delivered = max(0, self._shared.delivered - size)
         self._shared.objects = max(0, self._shared.objects - items)
 
     # -- the application's side -----------------------------------------------------------------------------
 
     def accept(self, now: float) -> list[Event]:
-        """Accept the peer; what it sent meanwhile is treated now."""
+        """Accept the peer; apply what it sent meanwhile."""
         self.connection.check_deciding()
         self._shared.now = now
         return self.connection.run(self.connection.accept)
 
     def refuse(self, reason: str, now: float, code: int | None = None) -> list[Event]:
-        """Refuse the peer with goodbye; there are no codes in this protocol."""
+        """Refuse the peer with goodbye; this protocol has no codes."""
         self.connection.check_deciding()
         self._shared.now = now
         return self.connection.run(self.connection.step, _I.APP_REFUSE, Violation(reason, rule="3.1"))
@@ -211,8 +211,8 @@ class Engine(Defaults):
         """Subscribe to a publisher of the peer; return the stream's number. A client need not wait for hello (R-11).
 
         Raises:
-            ConnectionClosed: no new subscription can be made.
-            LimitExceeded: the name is longer than a peer takes.
+            ConnectionClosed: no new subscription can be opened.
+            LimitExceeded: the name is longer than a peer accepts.
             LocalProtocolError: the demand is negative, or the name is not text.
         """
         state = self._shared.state
@@ -228,37 +228,37 @@ class Engine(Defaults):
         self._publications.send(stream, payloads, complete)
 
     def fail(self, stream: int, error: Exception) -> None:
-        """End the stream with an error; towards a publisher there is only cancel (D-9)."""
+        """End the stream with an error; a publisher gets only cancel (D-9)."""
         self._publications.fail(stream, error)
         self._subscriptions.cancel(stream)
 
     def request(self, stream: int, n: int) -> None:
-        """Demand ``n`` more; more than 2^63-1 in all is without bound. 0 or less cancels the subscription and ends it
-        with an error, as rule 3.9 of Reactive Streams asks (D-12); the next ``tick`` tells it."""
+        """Demand ``n`` more; more than 2^63-1 in all is unbounded. 0 or less cancels the subscription and ends it with
+        an error, as rule 3.9 of Reactive Streams requires (D-12); the next ``tick`` reports it."""
         self._subscriptions.request(stream, n)
 
     def cancel(self, stream: int) -> None:
-        """Take no more elements."""
+        """Cancel the subscription: no more elements are delivered."""
         self._subscriptions.cancel(stream)
 
     def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
-        """Say goodbye, at once or when the live subscriptions have ended. Closed comes with the answer, or after
+        """Send goodbye, immediately or when the live subscriptions have ended. Closed comes with the answer, or after
         ``goodbye_s``: from ``receive`` or ``tick``."""
         self._shared.now = now
         input = _I.APP_DRAIN if drain else _I.APP_CLOSE
         return self.connection.run(self.connection.step, input, Violation(reason, rule="3.1"))
 
     def begin(self, stream: int) -> None:
-        """The handler of a subscription of the peer is at work."""
+        """Record that the handler of a subscription of the peer is running."""
         self._publications.begun.add(stream)
 
     def release(self, stream: int) -> None:
-        """The handler of a subscription of the peer has really returned, or will never begin."""
+        """Record that the handler of a subscription of the peer has returned, or will never begin."""
         self._publications.handlers.discard(stream)
         self._publications.begun.discard(stream)
 
     def credit(self, stream: int) -> int:
-        """How many elements the subscriber will still take; 2^63-1 is without bound (R-24)."""
+        """Number of elements that the subscriber still demands; 2^63-1 is unbounded (R-24)."""
         publication = self._publications.live.get(stream)
         return 0 if publication is None else publication.to_send.available
 

@@ -17,20 +17,20 @@ __all__ = ["ENTRY", "make", "refusal"]
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
-    """An engine for one connection.
+    """Return an engine for one connection.
 
     Raises:
-        Unsupported: there is something to say at the beginning.
+        Unsupported: a setup payload was given.
     """
     if terms.payload is not None or terms.metadata_mime or terms.data_mime:
-        raise Unsupported("reactive-streams-io has no setup: a client says its version and extensions, nothing else")
+        raise Unsupported("reactive-streams-io has no setup: a client sends its version and extensions only")
     mtu, extensions = terms.mtu or DEFAULT_MTU, (terms.dialect or Dialect()).extensions
     return Engine(role, limits=limits, decide=decide, now=now, mtu=mtu, extensions=extensions, sizes=terms.sizes)
 
 
 def refusal(reason: str) -> bytes:
-    """What a listener sends to a connection that it does not take: goodbye without a hello, so that the client learns
-    that nothing was taken."""
+    """Return bytes that refuse a connection: goodbye without a hello, so that the client can conclude that nothing was
+    processed."""
     return Goodbye(reason=reason).encode()
 
 

@@ -1,4 +1,4 @@
-"""Say goodbye, once, and wait for the answer; end the subscriptions of both sides with the connection."""
+"""Send goodbye, once, and wait for the answer; end the subscriptions of both sides with the connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Farewell"]
 
 
 class Farewell:
-    """How one end takes leave (R-42 to R-45)."""
+    """End one connection with goodbye (R-42 to R-45)."""
 
     __slots__ = ("_publications", "_shared", "_subscriptions", "error", "reason", "reply_by")
 
@@ -23,40 +23,40 @@ class Farewell:
         self._subscriptions = subscriptions
         self._publications = publications
         self.error: Error | None = None
-        "What Closed will carry."
+        "Error of the final Closed."
         self.reason = ""
-        "The words with which this side drains."
+        "Reason that this side sends when it has drained."
         self.reply_by = 0.0
         "When the answer to goodbye is overdue."
 
     def part(self, error: Error) -> None:
-        """End the subscriptions of both sides: an error here, a cancel there (R-45). What is queued is forgotten."""
+        """End the subscriptions of both sides: an error here, a cancel there (R-45). Their queued output is dropped."""
         self._subscriptions.end_all(error)
         self._publications.end_all()
         self._shared.out.clear()
 
     def say(self, reason: str, error: Error) -> None:
-        """Goodbye as the last message; to the subscriptions it is an end."""
+        """Send goodbye as the last message; it ends the subscriptions."""
         self.part(error)
         self._goodbye(reason)
 
     def await_reply(self, reason: str, error: Error, told: Error | None) -> None:
-        """Goodbye, and wait for the answer; Closed will carry ``told``."""
+        """Send goodbye, and wait for the answer; Closed will carry ``told``."""
         self.say(reason, error)
         self.error = told
         self.wait()
 
     def finish(self) -> None:
-        """Everything has ended: goodbye goes behind what is queued."""
+        """Queue goodbye after all other output: everything has ended."""
         self._goodbye(self.reason)
         self.wait()
 
     def wait(self) -> None:
-        """The answer has ``goodbye_s`` from now on."""
+        """Start the timeout of ``goodbye_s`` for the answer."""
         self.reply_by = self._shared.now + self._shared.limits.goodbye_s
 
     def answer(self, acknowledge: bool) -> None:
-        """The answer to goodbye (R-42)."""
+        """Answer goodbye (R-42)."""
         reply = GoodbyeAck(message="") if acknowledge else Goodbye(reason="")
         self._shared.out.farewell(reply.encode())
 

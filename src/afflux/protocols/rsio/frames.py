@@ -1,8 +1,8 @@
-"""The messages of reactive-streams-io, declared field by field in the order of section 2.2 of the specification.
+"""Declare the messages of reactive-streams-io, field by field in the order of section 2.2 of the specification.
 
-A message is the varint of its type and its fields, without tags and without a length (R-1, D-2). Nothing about a
-connection is decided here. A message's ``__init__`` is this side speaking and keeps every bound; reading is the peer
-speaking and refuses only what cannot be read.
+A message is the varint of its type and its fields, without tags and without a length (R-1, D-2). The state of a
+connection is not considered. ``__init__`` builds a message of this side and enforces every bound; reading accepts from
+the peer all that can be parsed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
 
 
 class Message(Frame):
-    """What every message has."""
+    """Common base of all messages."""
 
     __slots__ = ()
 
@@ -65,18 +65,18 @@ class Message(Frame):
                 raise Violation(f"{self.NAME}: {name} {wrong}", rule=kind.rule)
 
     def encode(self, prefixed: bool = False) -> bytes:
-        """The message's bytes: all fields, defaults included (R-2). There is no prefix in this protocol."""
+        """Return the message's bytes: all fields, defaults included (R-2). This protocol has no length prefix."""
         fields = [kind.write(getattr(self, name), self) for name, kind in self.KINDS]
         return b"".join((varint(self.TYPE), *fields))
 
     @property
     def encoded_size(self) -> int:
-        """How many bytes ``encode`` gives."""
+        """Number of bytes that ``encode`` returns."""
         return len(self.encode())
 
     @classmethod
     def received(cls, values: dict[str, Any]) -> Message:
-        """The message that came with these values, whatever they are."""
+        """Return the message with received values, without checking them."""
         message = cls.__new__(cls)
         for name, value in values.items():
             setattr(message, name, value)
@@ -112,7 +112,7 @@ FRAMES: dict[int, type[Message]] = {}
 
 
 class Hello(Message):
-    """What both hellos have."""
+    """Common base of both hellos."""
 
     __slots__ = ()
 
@@ -122,22 +122,22 @@ class Hello(Message):
 
 @_message(0x01)
 class ClientHello(Hello):
-    """The first message of the side that connected (R-9)."""
+    """First message of the side that connected (R-9)."""
 
     version: Annotated[int, Varint()] = VERSION
-    "The version that it speaks."
+    "Version of the protocol that it implements."
     extensions: Annotated[tuple[int, ...], Ids()] = ()
-    "What it knows beyond that; in use is what both sides list (R-15)."
+    "Extensions that it supports; used if both sides list them (R-15)."
 
 
 @_message(0x02)
 class ServerHello(Hello):
-    """The first message of the side that was connected to (R-9)."""
+    """First message of the side that accepted the connection (R-9)."""
 
     version: Annotated[int, Varint()] = VERSION
-    "The version that it speaks."
+    "Version of the protocol that it implements."
     extensions: Annotated[tuple[int, ...], Ids()] = ()
-    "What it knows beyond that; in use is what both sides list (R-15)."
+    "Extensions that it supports; used if both sides list them (R-15)."
 
 
 @_message(0x03)
@@ -145,11 +145,11 @@ class Subscribe(Message):
     """Ask a publisher of the peer for its elements."""
 
     publisher: Annotated[str, Text("publisher_bytes", exact=True)]
-    "Which one: the application's words (R-19)."
+    "Name of the publisher, chosen by the application (R-19)."
     subscriber: Id
-    "The id that all messages of this subscription carry; its sender chooses it (R-18)."
+    "Id in all messages of this subscription; its sender chooses it (R-18)."
     initial_demand: Demand = 0
-    "How many elements it may send at once; 0 is legal (R-25)."
+    "Number of elements that may be sent immediately; 0 is legal (R-25)."
 
 
 @_message(0x04)
@@ -157,17 +157,17 @@ class Request(Message):
     """Demand more elements."""
 
     subscriber: Id
-    "Which subscription."
+    "Id of the subscription."
     demand: Annotated[int, Varint(at_least=1, at_most=(1 << 63) - 1, column="n", rule="R-26")]
-    "How many more; 0 is a violation (R-26)."
+    "Number of further elements; 0 is a violation (R-26)."
 
 
 @_message(0x05)
 class Cancel(Message):
-    """Take no more elements."""
+    """Cancel a subscription: no more elements are wanted."""
 
     subscriber: Id
-    "Which subscription."
+    "Id of the subscription."
 
 
 @_message(0x06)
@@ -175,53 +175,53 @@ class Subscribed(Message):
     """The publisher's first answer, before any other signal (R-21)."""
 
     subscriber: Id
-    "Which subscription."
+    "Id of the subscription."
     element_size: Annotated[int, Varint()] = 0
-    "Bytes of every element; 0 when each has a length of its own."
+    "Bytes of every element; 0 when each has its own length."
 
 
 @_message(0x07)
 class OnNext(Message):
-    """One element."""
+    """Carry an element."""
 
     subscriber: Id
-    "Which subscription."
+    "Id of the subscription."
     element: Annotated[bytes | None, Element(column="data")]
-    "Its bytes; None for one that was too large to be stored."
+    "Bytes of the element; None if it was too large to be stored."
     element_size: int = 0
-    "What subscribed has said; it is not in this message."
+    "Element size from subscribed; not in this message."
 
 
 @_message(0x08)
 class OnComplete(Message):
-    """There are no more elements."""
+    """End a subscription: the publisher has no more elements."""
 
     subscriber: Id
-    "Which subscription."
+    "Id of the subscription."
 
 
 @_message(0x09)
 class OnError(Message):
-    """The publisher has failed, or refuses."""
+    """End a subscription: the publisher has failed, or refuses."""
 
     subscriber: Id
-    "Which subscription."
+    "Id of the subscription."
     error: Annotated[str, Text()]
-    "Why."
+    "Reason."
 
 
 @_message(0x0A)
 class OnNextPacked(Message):
-    """Several elements of a fixed size."""
+    """Carry several elements of a fixed size."""
 
     subscriber: Id
-    "Which subscription."
+    "Id of the subscription."
     count: Count
-    "How many; the demand goes down by as many (R-40)."
+    "Number of elements; the demand decreases by it (R-40)."
     elements: Annotated[bytes | None, Elements(column="data")]
-    "Their bytes, one behind the other; None when they were too many to be stored."
+    "Bytes of the elements, concatenated; None if they were too many to be stored."
     element_size: int
-    "What subscribed has said; it is not in this message."
+    "Element size from subscribed; not in this message."
 
 
 @_message(0x0B)
@@ -229,36 +229,36 @@ class Goodbye(Message):
     """The last message of a side; it ends all subscriptions."""
 
     reason: Annotated[str, Text()]
-    "Why; empty when nothing is wrong."
+    "Reason; empty if there is no error."
 
 
 @_message(0x0C)
 class OnNextPart(Message):
-    """A part of an element, with more to come (extension split_messages)."""
+    """Carry a part of an element, with more to come (extension split_messages)."""
 
     subscriber: Id
-    "Which subscription."
+    "Id of the subscription."
     element: Count
-    "The publisher's name for the element."
+    "Number of the element, chosen by the publisher."
     data: Annotated[bytes, Octets(column="data")]
-    "The next bytes of it."
+    "Next bytes of the element."
 
 
 @_message(0x0D)
 class OnNextLastPart(Message):
-    """The last part of an element (extension split_messages)."""
+    """Carry the last part of an element (extension split_messages)."""
 
     subscriber: Id
-    "Which subscription."
+    "Id of the subscription."
     element: Count
-    "The publisher's name for the element."
+    "Number of the element, chosen by the publisher."
     data: Annotated[bytes, Octets(column="data")]
-    "The last bytes of it."
+    "Last bytes of the element."
 
 
 @_message(0x0E)
 class GoodbyeAck(Message):
-    """The answer to goodbye, where both sides know it (extension goodbye_ack)."""
+    """Answer to goodbye, if both sides list it (extension goodbye_ack)."""
 
     message: Annotated[str, Text()]
-    "Anything."
+    "Any text."

@@ -1,9 +1,9 @@
-"""Choose the ids with which this side subscribes, and remember what is needed to read on.
+"""Choose the ids of this side's subscriptions, and retain what is needed to parse further messages.
 
-Fresh ids are preferred until there were as many as ``tombstones``, then those that ended longest ago (R-35). What is
-known of a canceled id is kept until its end is seen (R-37), and there are ``tombstones`` of them at most: then the
-oldest is used again, for which the answers that are outstanding are counted (R-36). So neither ids nor memory grow
-without bound, and nothing is ever forgotten that is needed to read on.
+Fresh ids are preferred until ``tombstones`` were used, then those that ended longest ago (R-35). The record of a
+canceled id is retained until its end arrives (R-37), and there are at most ``tombstones`` of them: then the oldest id
+is used again, with a count of its outstanding answers (R-36). So neither ids nor memory grow without bound, and nothing
+that parsing needs is forgotten.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ __all__ = ["Ids"]
 
 
 class Ids:
-    """The ids of one side."""
+    """Choose the ids of one side."""
 
     __slots__ = ("_canceled", "_ended", "_fresh", "_most", "records")
 
     def __init__(self, most: int) -> None:
         self._most = most
         self.records: dict[int, Subscription] = {}
-        "By id: those that are live, and those that were canceled and of which something may still come."
+        "Records by id: of live subscriptions, and of canceled ones for which messages may still arrive."
         self._fresh = 1
         self._ended: deque[int] | tuple[()] = ()
         self._canceled: dict[int, None] = {}
 
     def size_of(self, id: int) -> int | None:
-        """Bytes of the elements of an id; None for one of which nothing is known."""
+        """Bytes of the elements of an id; None for an id without a record."""
         subscription = self.records.get(id)
         return None if subscription is None else subscription.size
 
     def allocate(self) -> Subscription:
-        """The record of the id for a new subscription: a new one, or that of a canceled one."""
+        """Return the record of the id for a new subscription: a new one, or that of a canceled one."""
         if len(self._canceled) >= self._most:
             id = next(iter(self._canceled))
             del self._canceled[id]
@@ -48,13 +48,13 @@ class Ids:
         return subscription
 
     def free(self, id: int) -> None:
-        """Nothing more can come for an id."""
+        """Free an id for which nothing more can arrive."""
         del self.records[id]
         self._canceled.pop(id, None)
         self._ended = self._ended or deque()
         self._ended.append(id)
 
     def keep(self, subscription: Subscription) -> None:
-        """The subscription of an id was canceled: what may still come is counted."""
+        """Retain the record of a canceled subscription, to count what may still arrive."""
         subscription.late = subscription.late_bytes = 0
         self._canceled[subscription.id] = None

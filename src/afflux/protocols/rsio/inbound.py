@@ -1,11 +1,11 @@
-"""The pass over received bytes: from blocks of bytes to messages, field by field (section 3.4).
+"""Parse received bytes into messages, field by field (section 3.4).
 
-Theory of operation. Nothing says how long a message is, so it is read field by field, and what was read stays read
-when the bytes end (R-8): a message that comes byte by byte costs one look at its last field for each byte. A field is
-judged by its length before anything is stored for it (R-7), and what nobody wants to have is passed over without being
-stored. Plain elements do not come this way: ``run`` takes them where they lie.
+Messages carry no length, so they are parsed field by field, and parsed fields are retained when the bytes end (R-8): a
+message that arrives byte by byte costs one attempt at its last field for each byte. The length of a field is checked
+before anything is stored for it (R-7), and unwanted bytes are skipped without being stored. Plain elements bypass the
+parser: ``run`` takes them from the block.
 
-What cannot be read ends the reading for good (R-17): nobody knows where the next message begins.
+Bytes that cannot be parsed end the reading permanently (R-17): the start of the next message cannot be found.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _PLAIN = frozenset((OnNext.TYPE, OnNextPacked.TYPE))
 
 
 def _dropped(message: Any) -> None:
-    """Takes the place of the engine when nothing more is read."""
+    """Replace the engine's callback after the end of reading."""
 
 
 class Reading(IntEnum):
-    """What may come."""
+    """State of the reader: which messages may arrive."""
 
     FIRST = 0
     "A hello, or goodbye (R-9)."
     ALL = 1
     HELD = 2
-    "The application is deciding: what comes is kept."
+    "The application is deciding: input is buffered."
     OVER = 3
     "Nothing more is read."
 
@@ -59,14 +59,14 @@ _FIRST_ONLY, _HELD, _OVER = Reading.FIRST, Reading.HELD, Reading.OVER
 
 
 class Inbound:
-    """What has been received and not yet treated.
+    """Buffer and parse received bytes.
 
     Args:
         limits: the bounds.
         sizes: bytes of the elements of an id, 0 when each has its length, None for an unknown id.
-        run: treats plain elements from the cursor on, which it moves behind them; returns how far the block has to go
-            for the next one, 0 when that is not an element to wait for whole.
-        treat: treats one message. It never raises.
+        run: applies plain elements from the cursor on and advances it past them; returns the block size needed for the
+            next one, 0 when that is not an element to wait for.
+        treat: applies one message. It never raises.
     """
 
     __slots__ = (
@@ -91,52 +91,52 @@ class Inbound:
         treat: Callable[[Any], None],
     ) -> None:
         self.buffer = ReceiveBuffer(limits.connection_bytes + limits.frame_bytes)
-        "Bytes that are not a whole message yet."
+        "Bytes that are not yet a whole message."
         self._cursor = Cursor(limits, sizes)
         self._run = run
         self._treat = treat
         self._now = 0.0
         self._kind: type[Message] | None = None
-        "The message that has begun."
+        "Type of the unfinished message."
         self._values: dict[str, Any] = {}
         self._field = 0
         self.known: frozenset[int] = frozenset(FRAMES) - _EXTENDED
-        "The types that may come: those of extensions only when both sides know them (R-14)."
+        "Legal types: those of extensions only when both sides list them (R-14)."
         self.reading = _FIRST_ONLY
         self.incomplete_since: float | None = None
         "When the unfinished message at the end began to arrive."
 
     @property
     def pending(self) -> int:
-        """Bytes kept."""
+        """Number of buffered bytes."""
         return self.buffer.pending
 
     def receive(self, data: bytes | memoryview, now: float) -> None:
-        """Take received bytes and treat every message that is whole by now.
+        """Buffer received bytes and apply every message that is complete.
 
         Raises:
-            Violation: what came cannot be read; what came before it has been treated.
+            Violation: the bytes cannot be parsed; earlier messages have been applied.
         """
         self._now = now
         if self.reading is not _OVER and (block := self.buffer.feed(data)) is not None:
             self._parse(block)
 
     def resume(self, now: float) -> None:
-        """The application has decided: treat what was held."""
+        """Apply the buffered input: the application has decided."""
         self._now = now
         self._parse(self.buffer.take())
 
     def hold(self, now: float) -> None:
-        """The time until ``now`` does not count for the unfinished message: this side did not read."""
+        """Exclude the time until ``now`` from the timeout of an unfinished message: this side did not read."""
         if self.incomplete_since is not None:
             self.incomplete_since = now
 
     def close(self) -> None:
-        """Read nothing more."""
+        """Stop reading."""
         self.reading = _OVER
         self.incomplete_since = None
         self._values = {}
-        self._treat = _dropped  # the engine's own method: with it the two would hold each other
+        self._treat = _dropped  # the engine's own method: keeping it would be a reference cycle
         self.buffer.clear()
 
     def _parse(self, block: bytes) -> None:
@@ -170,7 +170,7 @@ class Inbound:
         self.buffer.keep(block, cursor.at, _FAR if held else need)
 
     def _read(self) -> bool:
-        """Read on in a message; whether it is whole now, and was treated."""
+        """Continue a message; return whether it is complete, and was applied."""
         cursor = self._cursor
         if cursor.skip and self._pass_over(cursor):
             return False
@@ -196,10 +196,10 @@ class Inbound:
         return True
 
     def _kind_of(self, code: int) -> type[Message]:
-        """The message of a type.
+        """Return the message type for a number.
 
         Raises:
-            Violation: there is none, or it may not come now.
+            Violation: the type is unknown, or not legal now.
         """
         if code not in self.known:
             raise Violation(f"a message of the unknown type {code}", rule="R-17")
@@ -209,7 +209,7 @@ class Inbound:
 
     @staticmethod
     def _pass_over(cursor: Cursor) -> bool:
-        """Pass over bytes that nobody wants; whether more of them are still to come."""
+        """Skip unwanted bytes; return whether more of them are still to come."""
         size = min(cursor.skip, cursor.end - cursor.at)
         cursor.at += size
         cursor.skip -= size

@@ -1,7 +1,7 @@
-"""What a field of a message can be: numbers of varying length, texts, bytes. A kind knows both directions.
+"""Define the kinds of fields of a message: numbers of varying length, texts, bytes. A kind reads and writes.
 
-Nothing says how long a message is: it ends where its last field ends. So a field is read from a :class:`Cursor`,
-which raises :class:`NotYet` when the bytes end too early; what was read before that field stays read (R-8).
+Messages carry no length: a message ends with its last field. So a field is read from a :class:`Cursor`, which raises
+:class:`NotYet` when the bytes end too early; earlier fields stay parsed (R-8).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ __all__ = [
 _LARGEST = (1 << 64) - 1
 
 
-class NotYet(Exception):  # noqa: N818 -- it is no error: the rest has not arrived
-    """The field is not whole: so many bytes of the block, in all, are needed to read on."""
+class NotYet(Exception):  # noqa: N818 -- not an error: the rest has not arrived
+    """Signals an incomplete field, with the block size that is needed to continue."""
 
     def __init__(self, need: int) -> None:
         super().__init__(need)
@@ -42,10 +42,9 @@ class NotYet(Exception):  # noqa: N818 -- it is no error: the rest has not arriv
 
 
 class Cursor:
-    """Where reading stands in a block of received bytes.
+    """Position of the reader in a block of received bytes.
 
-    ``sizes`` says how long the elements of a subscription are: 0 when each has its length, None for an id that it does
-    not know.
+    ``sizes`` returns the length of the elements of a subscription: 0 when each has its length, None for an unknown id.
     """
 
     __slots__ = ("at", "block", "end", "limits", "sizes", "skip")
@@ -57,13 +56,13 @@ class Cursor:
         self.at = 0
         self.end = 0
         self.skip = 0
-        "Bytes that are passed over without being stored, before the next field."
+        "Bytes to skip before the next field."
 
     def varint(self) -> int:
-        """The next number; a longer encoding than the shortest is as good (R-3, D-3).
+        """Read a number; encodings longer than the shortest are equivalent (R-3, D-3).
 
         Raises:
-            NotYet: it is not whole.
+            NotYet: it is incomplete.
             Violation: it has more than 64 bits, or more bytes than they need (R-4).
         """
         value, shift, start = 0, 0, self.at
@@ -83,14 +82,14 @@ class Cursor:
         raise Violation(REASONS["varint_bytes"], rule="R-4")
 
     def length(self) -> int:
-        """The length of a text or of bytes, within the limits (R-7, D-4)."""
+        """Read the length of a text or of bytes, within the limits (R-7, D-4)."""
         size = self.varint()
         if size > self.limits.payload_bytes:
             raise Violation(REASONS["payload_bytes"], rule="R-7")
         return size
 
     def take(self, size: int) -> bytes:
-        """So many bytes."""
+        """Read ``size`` bytes."""
         stop = self.at + size
         if stop > self.end:
             raise NotYet(stop)
@@ -100,7 +99,7 @@ class Cursor:
 
 
 def varint(value: int) -> bytes:
-    """The shortest encoding of a number of at most 64 bits (R-3)."""
+    """Return the shortest encoding of a number of at most 64 bits (R-3)."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -110,20 +109,20 @@ def varint(value: int) -> bytes:
 
 
 class WireKind(Kind):
-    """A kind of this protocol."""
+    """Base of the kinds of this protocol."""
 
     __slots__ = ()
 
     def read(self, cursor: Cursor, before: dict[str, Any]) -> Any:
-        """The value at the cursor, which moves behind it; ``before`` has the fields before this one."""
+        """Read the value at the cursor and advance past it; ``before`` has the preceding fields."""
         raise NotImplementedError
 
     def write(self, value: Any, message: Any) -> bytes:
-        """The bytes of a value of ``message``."""
+        """Return the bytes of a value of ``message``."""
         raise NotImplementedError
 
     def judge(self, value: Any) -> str:
-        """What is wrong with a value that this side wants to send; nothing when it is right."""
+        """Return what is wrong with a value to be sent; "" if it is correct."""
         return ""
 
 
@@ -132,7 +131,7 @@ class Varint(WireKind):
     """A number."""
 
     at_least: int = 0
-    "The smallest value that may be constructed; a smaller one can still be read, and is the engine's to judge."
+    "The smallest value that may be constructed; a smaller one can still be read, and the engine judges it."
     at_most: int = _LARGEST
     "The largest value that may be constructed."
 
@@ -157,7 +156,7 @@ class Varint(WireKind):
 
 @dataclass(frozen=True, slots=True)
 class Ids(WireKind):
-    """A list of ids, after their number."""
+    """A list of ids, after their count."""
 
     @property
     def python(self) -> str:
@@ -178,12 +177,12 @@ class Ids(WireKind):
 
 @dataclass(frozen=True, slots=True)
 class Text(WireKind):
-    """UTF-8 after its length. What is longer than anyone needs is not stored (SI-31)."""
+    """UTF-8 after its length. Bytes above the bound are not stored (SI-31)."""
 
     bound: str = "error_text_bytes"
-    "The limit that says how much of it is kept."
+    "Limit on the number of stored bytes."
     exact: bool = False
-    "What is no UTF-8 is kept as lone surrogates, for the engine to see; elsewhere it becomes U+FFFD (R-6)."
+    "Bytes that are not UTF-8 become lone surrogates, which the engine detects; otherwise U+FFFD (R-6)."
 
     @property
     def arrow(self) -> str:
@@ -194,7 +193,7 @@ class Text(WireKind):
         return "str"
 
     def read(self, cursor: Cursor, before: dict[str, Any]) -> str:
-        """One that is too long and exact keeps a byte too many, so that its reader sees it."""
+        """Read a text. One that is too long and exact retains one byte too many, so that its reader detects it."""
         size = cursor.length()
         bound = getattr(cursor.limits, self.bound)
         most = bound + 1 if self.exact else bound[1]
@@ -226,7 +225,7 @@ class Element(WireKind):
     """The bytes of one element; without a length where the subscription has a fixed size (R-38)."""
 
     def read(self, cursor: Cursor, before: dict[str, Any]) -> bytes | None:
-        """None for one that is too large and was passed over. That of an unknown id has its length (D-13)."""
+        """Read an element; None if it is too large and was skipped. That of an unknown id has its length (D-13)."""
         size = before["element_size"] = cursor.sizes(before["subscriber"]) or 0
         return _fixed(cursor, size) if size else cursor.take(cursor.length())
 
@@ -239,10 +238,10 @@ class Elements(WireKind):
     """The bytes of several elements of a fixed size."""
 
     def read(self, cursor: Cursor, before: dict[str, Any]) -> bytes | None:
-        """None for what is too large and was passed over.
+        """Read elements; None if they are too large and were skipped.
 
         Raises:
-            Violation: the size is not known, so nobody can say where they end.
+            Violation: the size is unknown, so their end cannot be found.
         """
         size = before["element_size"] = cursor.sizes(before["subscriber"]) or 0
         if not size:
@@ -254,7 +253,7 @@ class Elements(WireKind):
 
 
 def _fixed(cursor: Cursor, size: int) -> bytes | None:
-    """The product is compared with the limit before it is used (FC-23)."""
+    """Read ``size`` bytes. The product is compared with the limit before it is used (FC-23)."""
     if size > cursor.limits.payload_bytes:
         cursor.skip = size
         return None

@@ -1,12 +1,12 @@
-"""What waits to be written, and whose turn it is. No state of a subscription lives here.
+"""Queue outgoing messages, and schedule the ids by deficit round robin. No state of a subscription is stored.
 
-1. What concerns subscriptions as such, hello, subscribe, request, cancel, subscribed, goes first and in order: so a
-   subscriber that uses an id again is never misunderstood (R-34), and one that counts answers never waits (R-36).
-2. Elements and endings of one id keep their order (R-31). Ids take turns of 16 KiB; who took more owes it.
-3. Elements of a fixed size that wait together leave together, as onNextPacked (R-41): whatever stands behind the
-   same element when it leaves. Nothing ever waits to be packed.
-4. A large element is cut only when both sides know split messages.
-5. goodbye goes when nothing else waits, and nothing after it (R-44).
+1. Messages about subscriptions, hello, subscribe, request, cancel, subscribed, go first and in order, so a subscriber
+   that reuses an id is never misunderstood (R-34), and one that counts answers never waits (R-36).
+2. Elements and endings of one id remain in order (R-31). Ids take turns of 16 KiB; excess bytes are a deficit.
+3. Queued elements of a fixed size leave together, as onNextPacked (R-41): all that directly follow the same element
+   when it leaves. No element waits to be packed.
+4. A large element is split only if both sides list split messages.
+5. goodbye is sent when the queue is empty, and nothing after it (R-44).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from afflux.protocols.rsio.kinds import varint
 __all__ = ["SHARE", "Outbound"]
 
 SHARE = 0x4000
-"Bytes that a turn is worth."
+"Quantum: bytes per turn."
 _PACK = 0x10000
-"Bytes of elements that are enough for one onNextPacked: as many again may follow."
+"Bytes of elements that fill one onNextPacked: as many again may follow."
 
 _NEXT, _PACKED = bytes((OnNext.TYPE,)), bytes((OnNextPacked.TYPE,))
 _PART, _LAST_PART = bytes((OnNextPart.TYPE,)), bytes((OnNextLastPart.TYPE,))
 
 
 class _Fixed:
-    """Elements of a fixed size that wait."""
+    """Queue of elements of a fixed size."""
 
     __slots__ = ("count", "elements", "head", "size")
 
@@ -45,14 +45,14 @@ class _Fixed:
         self.size += size
 
     def next(self) -> bytes:
-        """All of them: a lone one needs no count."""
+        """Return all of them as one message: a single one needs no count."""
         if self.count == 1:
             return b"".join((_NEXT, self.head, *self.elements))
         return b"".join((_PACKED, self.head, varint(self.count), *self.elements))
 
 
 class _Parts:
-    """An element that leaves in parts. Nothing of it is copied before."""
+    """Queue entry of an element that is sent in parts. Its bytes are copied only when a part is sent."""
 
     __slots__ = ("_data", "_head", "_part", "size")
 
@@ -61,10 +61,10 @@ class _Parts:
         self._data = memoryview(data)
         self._part = part
         self.size = len(data)
-        "Bytes not yet handed over."
+        "Bytes not yet sent."
 
     def next(self) -> bytes:
-        """The next message; ``size`` is 0 after the last one."""
+        """Return the next message; ``size`` is 0 after the last one."""
         data, self._data = self._data[: self._part], self._data[self._part :]
         self.size = len(self._data)
         return b"".join((_PART if self.size else _LAST_PART, self._head, varint(len(data)), data))
@@ -74,7 +74,7 @@ _Entry = bytes | _Fixed | _Parts
 
 
 class Outbound:
-    """The queue of one connection."""
+    """Queue and schedule the output of one connection."""
 
     __slots__ = (
         "_control",
@@ -93,19 +93,19 @@ class Outbound:
         "Bytes in a part of a large element."
         self._pack = pack
         self.size = 0
-        "Bytes waiting."
+        "Bytes queued."
         self.frames = 0
-        "Objects waiting: messages, runs of small ones, elements of a fixed size."
+        "Objects queued: messages, runs of small ones, elements of a fixed size."
         self._control: list[bytes] = []
         self._last = b""
         self._queues: dict[int, deque[_Entry]] = {}
         self._row: deque[int] | tuple[()] = ()
         self._debts: dict[int, int] = {}
 
-    # -- what goes in ---------------------------------------------------------------------------------------
+    # -- input ----------------------------------------------------------------------------------------------
 
     def control(self, message: bytes) -> None:
-        """Queue what goes before all elements."""
+        """Queue a message before all elements."""
         self._control.append(message)
         self.size += len(message)
         self.frames += 1
@@ -123,7 +123,7 @@ class Outbound:
         self.frames += 1
 
     def fixed(self, id: int, head: bytes, elements: list[bytes], size: int) -> None:
-        """Queue elements of ``size`` bytes each; ``head`` is the id as it is written."""
+        """Queue elements of ``size`` bytes each; ``head`` is the encoded id."""
         queue = self._queue(id)
         step = max(1, self._pack // size)
         for start in range(0, len(elements), step):
@@ -137,7 +137,7 @@ class Outbound:
         self.frames += len(elements)
 
     def parts(self, id: int, head: bytes, number: int, data: bytes) -> None:
-        """Queue one element that leaves in parts; ``number`` is its name among those of the id."""
+        """Queue one element to be sent in parts; ``number`` identifies it among those of the id."""
         self._queue(id).append(_Parts(head, number, data, self.part))
         self.size += len(data)
         self.frames += 1
@@ -151,29 +151,29 @@ class Outbound:
         return queue
 
     def queued(self, id: int) -> int:
-        """Bytes that an id has queued."""
+        """Number of bytes that an id has queued."""
         return sum(len(entry) if isinstance(entry, bytes) else entry.size for entry in self._queues.get(id, ()))
 
     def drop(self, id: int) -> None:
-        """Forget what an id has queued: its subscriber wants no more."""
+        """Drop the queue of an id: its subscriber has canceled."""
         queue = self._queues.pop(id, None)
         if queue is None:
             return
         for entry in queue:
             self.size -= len(entry) if isinstance(entry, bytes) else entry.size
             self.frames -= entry.count if isinstance(entry, _Fixed) else 1
-        cast("deque[int]", self._row).remove(id)  # what is queued stands in the row
+        cast("deque[int]", self._row).remove(id)  # a queue is in the row
         self._debts.pop(id, None)
 
     def clear(self) -> None:
-        """Forget what all ids have queued; what goes first stays."""
+        """Drop the queues of all ids; messages about subscriptions remain."""
         for id in list(self._queues):
             self.drop(id)
 
-    # -- what comes out -------------------------------------------------------------------------------------
+    # -- output ---------------------------------------------------------------------------------------------
 
     def take(self, limit: int) -> bytes:
-        """Bytes to write now, about ``limit`` at most: whole messages, at least one if there is any."""
+        """Return bytes to write now, about ``limit`` at most: whole messages, at least one if there is any."""
         if not self.frames:
             return b""
         chunks = self._control
@@ -191,7 +191,7 @@ class Outbound:
         return b"".join(chunks)
 
     def _turn(self, chunks: list[bytes], most: int) -> int:
-        """The first of the row sends its share, or ``most`` bytes, and the rest of a message."""
+        """Send one turn of the first id in the row: a quantum, or ``most`` bytes, and the rest of a message."""
         row = cast("deque[int]", self._row)
         id = row[0]
         queue = self._queues[id]
@@ -211,7 +211,7 @@ class Outbound:
         return moved
 
     def _move(self, queue: deque[_Entry]) -> bytes:
-        """The next message of a queue."""
+        """Remove and return the next message of a queue."""
         entry = queue[0]
         if isinstance(entry, bytes):
             queue.popleft()

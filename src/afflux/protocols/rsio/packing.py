@@ -1,4 +1,4 @@
-"""Queue the elements of a publication as messages: small ones together, large ones in parts where both sides can."""
+"""Queue the elements of a publication as messages: small ones together, large ones in parts if both sides list that."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _SMALL = 0x1000
 
 
 def queue_varying(out: Outbound, id: int, head: bytes, elements: list[bytes], split: int, parts: int) -> int:
-    """Queue elements that have a length each; ``head`` is the id as it is written. Those larger than ``split`` leave in
-    parts, ``parts`` of them did so before. Returns how many have done so by now."""
+    """Queue elements that have a length each; ``head`` is the encoded id. Elements larger than ``split`` are sent in
+    parts; ``parts`` is the number of elements split earlier. Return that number after this call."""
     small = min(_SMALL, split)
     length = len(elements[0])
     if length <= small and len(set(map(len, elements))) == 1:
         start_of_each = b"".join((_NEXT, head, varint(length)))
         step = _RUN // (length + len(start_of_each)) + 1
         for start in range(0, len(elements), step):
-            # a head before each: C code joins them, without a turn of a loop for each element
+            # a head before each: one join in C instead of a loop over the elements
             out.put(id, start_of_each.join((b"", *elements[start : start + step])))
         return parts
     chunks: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Elements that arrive in parts (extension split_messages): how they are joined, and what bounds them."""
+"""Join elements that arrive in parts (extension split_messages), within bounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Parts"]
 
 
 class _Partial:
-    """One element that is not whole."""
+    """One incomplete element."""
 
     __slots__ = ("chunks", "count", "since", "size", "small")
 
@@ -22,7 +22,7 @@ class _Partial:
 
 
 class Parts:
-    """The unfinished elements of one connection, by the id of their subscription and their own number."""
+    """Store the unfinished elements of one connection, by the id of their subscription and their own number."""
 
     __slots__ = ("_limits", "_partials", "size")
 
@@ -30,16 +30,16 @@ class Parts:
         self._limits = limits
         self._partials: dict[tuple[int, int], _Partial] = {}
         self.size = 0
-        "Bytes of all of them, overhead included."
+        "Bytes of all unfinished elements, overhead included."
 
     def __contains__(self, key: tuple[int, int]) -> bool:
         return key in self._partials
 
     def add(self, key: tuple[int, int], data: bytes, last: bool, now: float, room: int) -> bytes | None:
-        """Add a part; return the element when it is whole. ``room`` is what the connection's budget has left.
+        """Add a part; return the element when it is whole. ``room`` is the rest of the connection's budget.
 
         Raises:
-            Violation: a limit refuses it; drop the others of its subscription.
+            Violation: a limit is exceeded; drop the others of its subscription.
         """
         limits = self._limits
         partial = self._partials.get(key)
@@ -66,7 +66,7 @@ class Parts:
         return b"".join(partial.chunks)
 
     def small(self, key: tuple[int, int], size: int) -> bool:
-        """Whether a part that is not the last, of ``size`` bytes, is one more without progress; the first is free."""
+        """Whether a part that is not the last, of ``size`` bytes, makes no progress again; the first is free."""
         if size >= self._limits.fragment_min_bytes:
             return False
         partial = self._partials[key]
@@ -74,18 +74,18 @@ class Parts:
         return partial.small > 1
 
     def drop(self, id: int) -> None:
-        """Forget the unfinished elements of a subscription."""
+        """Drop the unfinished elements of a subscription."""
         for key in [key for key in self._partials if key[0] == id]:
             self._forget(key)
 
     def oldest(self) -> tuple[int, float] | None:
-        """The subscription whose element is unfinished for longest, and since when."""
+        """Return the subscription whose element is unfinished for longest, and the time since which it is."""
         for key, partial in self._partials.items():
             return key[0], partial.since
         return None
 
     def hold(self, now: float) -> None:
-        """The time until ``now`` does not count: this side did not read."""
+        """Exclude the time until ``now`` from timeouts: this side did not read."""
         for partial in self._partials.values():
             partial.since = now
 

@@ -1,10 +1,10 @@
-"""The publishers of this side: what subscribers' messages and the application's verbs do to them.
+"""Apply subscribers' messages and the application's calls to the publishers of this side.
 
-Theory of operation. A message or a verb is first classified as one input of the table PUBLISHER in states.py; the
-table says the next state and the action; the action is a method of the same name here.
+A message or a call is first classified as one input of the table PUBLISHER in states.py; the table gives the next state
+and the action; the action is a method of the same name here.
 
-The application's number of a publication is never used twice, the subscriber's id may be: a handler that still runs
-for a canceled subscription has nothing to do with the next one of that id (R-34).
+The application's number of a publication is never reused, the subscriber's id may be: a handler that still runs for a
+canceled subscription has no effect on the next one of that id (R-34).
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ _I = PublisherInput
 _FREE = PublisherState.FREE
 
 Sizes = Callable[[str], int]
-"""How large the elements of a publisher are: bytes of each, 0 for any size. It may raise an afflux error to refuse the
-subscription."""
+"""Returns the size of the elements of a publisher: bytes of each, 0 for any size. It may raise an afflux error to
+refuse the subscription."""
 
 _RULE_3_9 = "a demand is 1 to 2^63-1 (Reactive Streams 3.9)"
 
 
 class Publication:
-    """One subscription of the peer."""
+    """State of one subscription of the peer."""
 
     __slots__ = ("head", "id", "parts", "size", "state", "stream", "to_send")
 
     def __init__(self, id: int, size: int) -> None:
         self.id = id
-        "What the subscriber calls it."
+        "The subscriber's id."
         self.head = varint(id)
         self.stream = 0
-        "What the application calls it."
+        "The application's number."
         self.state = _FREE
         self.to_send = Credit()
-        "Its demand."
+        "The demand."
         self.size = size
         "Bytes of each element; 0 for any size."
         self.parts = 0
-        "Elements that were sent in parts."
+        "Number of elements that were sent in parts."
 
 
 class Publications:
-    """All subscriptions of the peer."""
+    """Manage all subscriptions of the peer."""
 
     __slots__ = (
         "_credit_frames",
@@ -79,27 +79,27 @@ class Publications:
         self.shared = shared
         self.by_id: dict[int, Publication] = {}
         self.live: dict[int, Publication] = {}
-        "The same by the application's number."
+        "Publications by the application's number."
         self.handlers: set[int] = set()
-        "Those whose handler has not returned, or not begun (DR-2)."
+        "Publications whose handler has not returned, or not begun (DR-2)."
         self.begun: set[int] = set()
-        "Those of them whose handler is at work."
+        "Publications whose handler is running."
         self.items_sent = 0
         self._sizes = sizes
         limits = shared.limits
         self._most = limits.streams and limits.streams + limits.pending_streams
         self.many = self._most - limits.pending_streams * 3 // 8 if limits.pending_streams else SATURATED
-        "With so many ``handlers`` no more is read; the rest of those that may wait is for what one read may bring."
+        "Number of ``handlers`` that stops reading; the others that may be pending are for input of one read."
         self._newest = 0
         self._opened = 0
         self._credit_frames = 0
         self._ended = 0
-        "Publications that this side ended, and whose cancel may be under way."
+        "Publications that this side ended, and whose cancel may be in flight."
 
-    # -- what the subscribers' messages do ------------------------------------------------------------------
+    # -- messages of the subscribers ------------------------------------------------------------------------
 
     def on_subscribe(self, message: Subscribe, refusal: str = "") -> None:
-        """A subscription; ``refusal`` is why none is taken any more."""
+        """Open a subscription; ``refusal`` is why it must be refused."""
         taken = self.by_id.get(message.subscriber)
         if taken is None:
             self._begin(message, refusal)
@@ -108,7 +108,7 @@ class Publications:
 
     def _begin(self, message: Subscribe, refusal: str) -> None:
         id = message.subscriber
-        # R-34: the subscriber has canceled, or it could not use the id again: what is left of it is not wanted
+        # R-34: the subscriber has canceled, or it could not reuse the id: its remaining output is not wanted
         self.shared.out.drop(id)
         refusal = refusal or self._judge(message)
         size = 0
@@ -121,7 +121,7 @@ class Publications:
             self._step(publication, _I.SUBSCRIBE, message)
 
     def _judge(self, message: Subscribe) -> str:
-        """Why a subscription is refused; nothing when it is not."""
+        """Return why a subscription is refused; "" if it is not."""
         limits, name = self.shared.limits, message.publisher
         if message.initial_demand > UNBOUNDED:
             return _RULE_3_9  # R-5
@@ -134,7 +134,7 @@ class Publications:
         return REASONS["streams"] if len(self.handlers) >= self._most else ""
 
     def _choose_size(self, name: str) -> tuple[int, str]:
-        """How large the elements are to be, and why the subscription is refused after all."""
+        """Return the size of the elements, and why the subscription is refused after all."""
         if self._sizes is None:
             return 0, ""
         try:
@@ -144,7 +144,7 @@ class Publications:
         return size, "" if 0 <= size <= self.shared.limits.payload_bytes else GENERIC_TEXT
 
     def on_request(self, message: Request) -> None:
-        """More demand."""
+        """Add demand."""
         publication, n = self.by_id.get(message.subscriber), message.demand
         self._credit_frames += 1
         if self._credit_frames > self.shared.limits.credit_frames(self._opened, self.items_sent):
@@ -155,7 +155,7 @@ class Publications:
             self._step(publication, _I.REQUEST if 0 < n <= UNBOUNDED else _I.REQUEST_BAD, n)
 
     def on_cancel(self, message: Cancel) -> None:
-        """The subscriber wants no more."""
+        """Cancel a subscription."""
         publication = self.by_id.get(message.subscriber)
         if publication is not None:
             self._step(publication, _I.CANCEL, None)
@@ -167,15 +167,15 @@ class Publications:
         else:
             self.shared.charge(1, message.subscriber, "R-30", "cancel for an unknown id")
 
-    # -- what the application's verbs do --------------------------------------------------------------------
+    # -- calls of the application ---------------------------------------------------------------------------
 
     def send(self, stream: int, payloads: Sequence[PayloadLike], complete: bool) -> None:
         """Send elements within the demand.
 
         Raises:
-            LocalProtocolError: more than was demanded, and nothing is sent; or one of a size that is not the fixed one:
+            LocalProtocolError: there is less demand, and nothing is sent; or an element differs from the fixed size:
                 those before it are sent, then onError.
-            LimitExceeded: one is larger than a peer takes; nothing is sent.
+            LimitExceeded: one is larger than a peer accepts; nothing is sent.
             Unsupported: one has metadata.
         """
         publication = self.live.get(stream)
@@ -186,7 +186,7 @@ class Publications:
             raise LocalProtocolError(text, stream=stream, rule="R-23")
         elements = [item if type(item) is bytes else _element(item, stream) for item in payloads]
         if len(largest := max(elements, key=len, default=b"")) > self.shared.limits.payload_bytes:
-            text = f"an element of {len(largest)} bytes: a peer takes {self.shared.limits.payload_bytes}"
+            text = f"an element of {len(largest)} bytes: a peer accepts {self.shared.limits.payload_bytes}"
             raise LimitExceeded(text, stream=stream, rule=REASONS["payload_bytes"])
         size = publication.size
         wrong = next((i for i, data in enumerate(elements) if len(data) != size), -1) if size else -1
@@ -201,20 +201,20 @@ class Publications:
             self._step(publication, _I.APP_COMPLETE, None)
 
     def fail(self, stream: int, error: BaseException) -> None:
-        """The publisher has failed."""
+        """End a subscription: the publisher has failed."""
         publication = self.live.get(stream)
         if publication is not None:
             self._step(publication, _I.APP_FAIL, error)
 
     def end_all(self) -> None:
-        """The connection is over, or will be: each publisher sees a cancel (R-45)."""
+        """End all subscriptions with the connection: each publisher gets a cancel (R-45)."""
         for stream in self.live:
             self.shared.events.append(Canceled(stream, True))
         self.live.clear()
         self.by_id.clear()
 
     def status(self, room: int) -> list[StreamStatus]:
-        """One status for each live subscription of the peer."""
+        """Return one status for each live subscription of the peer."""
         return [self._status(stream, publication, room) for stream, publication in self.live.items()]
 
     def _status(self, stream: int, publication: Publication, room: int) -> StreamStatus:
@@ -233,7 +233,8 @@ class Publications:
         _ACTIONS[step.action](self, publication, argument)
 
     def _unknown(self, id: int, name: str) -> None:
-        """Of an id in FREE; ``credit_frames`` and the publications that ended bound how many (R-30)."""
+        """Ignore a message for an id in FREE; ``credit_frames`` and the ended publications bound their number
+        (R-30)."""
         self.shared.events.append(Ignored(id, "R-30", f"{name} for a subscription that is over", 0))
 
     def _open(self, publication: Publication, message: Subscribe) -> None:
@@ -273,7 +274,7 @@ class Publications:
             self.shared.count_cancel()
 
     def _answer(self, id: int, size: int) -> None:
-        """R-21: once for each subscribe, before anything else, so that subscribers can count the answers (R-36)."""
+        """Answer each subscribe once, before anything else (R-21), so that subscribers can count the answers (R-36)."""
         self.shared.out.control(Subscribed(subscriber=id, element_size=size).encode())
 
     def _send(self, publication: Publication, elements: list[bytes]) -> None:
@@ -296,7 +297,7 @@ class Publications:
         self._end(publication, OnError(subscriber=publication.id, error=text).encode())
 
     def _end(self, publication: Publication, message: bytes) -> None:
-        """The last message of a subscription, behind its elements (R-28)."""
+        """Queue the last message of a subscription, after its elements (R-28)."""
         self._ended += 1
         self.shared.out.put(publication.id, message)
 

@@ -1,4 +1,4 @@
-"""What both sides of the subscriptions of one connection share: limits, queue, budget, and what bad manners cost."""
+"""Share limits, queue, budget and the prices of wasteful messages among the parts of one connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Shared"]
 
 
 class Shared:
-    """The books of one connection. Buckets are full at first, so each is made when something is first taken."""
+    """State shared by the parts of one connection. Buckets are full at first, so each is created at its first use."""
 
     __slots__ = ("_cancels", "_glitches", "delivered", "events", "limits", "now", "objects", "out", "split", "state")
 
@@ -25,18 +25,18 @@ class Shared:
         self.state = ConnectionState.START
         "The state of the connection."
         self.events: list[Any] = []
-        "What is to be told: of the current pass, and of verbs since the last one."
+        "Events to report: of the current pass, and of verbs since the last one."
         self.delivered = 0
-        "Bytes handed to the application and not consumed."
+        "Bytes delivered to the application and not consumed."
         self.objects = 0
-        "How many elements they are."
+        "Number of delivered elements that were not consumed."
         self.split = False
-        "Both sides know split messages."
+        "Both sides list split messages."
         self._glitches: Bucket | None = None
         self._cancels: Bucket | None = None
 
     def charge(self, price: int, id: int, rule: str, reason: str) -> None:
-        """Drop a message and take its price.
+        """Charge for a dropped message.
 
         Raises:
             Violation: the bucket is empty.
@@ -45,9 +45,9 @@ class Shared:
         self._glitches = spend(self._glitches, self.limits, "glitch_bucket", price, self.now)
 
     def count_cancel(self) -> None:
-        """The peer made a publisher stop, by a cancel or by what is answered with onError.
+        """Count a publisher that the peer stopped, by a cancel or by a message that onError answers.
 
         Raises:
-            Violation: it does so too often.
+            Violation: that is too frequent.
         """
         self._cancels = spend(self._cancels, self.limits, "cancel_bucket", 1, self.now)

@@ -29,7 +29,7 @@ _ACTIVE = SubscriberState.ACTIVE
 
 
 class Signals:
-    """What the publishers' messages do to the subscriptions of this side."""
+    """Apply the publishers' messages to the subscriptions of this side."""
 
     __slots__ = ("_parts", "_records", "_shared", "_subscriptions")
 
@@ -40,15 +40,15 @@ class Signals:
         self._parts = subscriptions.parts
 
     def on(self, message: Message) -> None:
-        """One message of a publisher came."""
+        """Apply one message of a publisher."""
         _SIGNALS[type(message)](self, message)
 
     def _unknown(self, id: int, name: str) -> None:
-        """A message for an id in FREE: SI-29."""
+        """Charge a message for an id in FREE: SI-29."""
         self._shared.charge(1, id, "SI-29", f"{name} for an unknown id")
 
     def _on_subscribed(self, message: Subscribed) -> None:
-        """The publisher has answered."""
+        """Apply subscribed: the publisher has answered."""
         subscription = self._records.get(message.subscriber)
         if subscription is None:
             self._unknown(message.subscriber, "subscribed")
@@ -60,7 +60,7 @@ class Signals:
         self._subscriptions.step(subscription, input, size)
 
     def _on_next(self, message: OnNext) -> None:
-        """An element that is not on the short path."""
+        """Apply an element outside the fast path."""
         subscription = self._records.get(message.subscriber)
         if subscription is None:
             self._unknown(message.subscriber, "onNext")
@@ -72,10 +72,10 @@ class Signals:
             self._subscriptions.step(subscription, _I.NEXT, (message.element, len(message.element), 1))
 
     def _on_packed(self, message: OnNextPacked) -> None:
-        """Several elements that are not on the short path. Of an unknown id they cannot be read at all."""
+        """Apply several elements outside the fast path. Those of an unknown id cannot be read at all."""
         subscription, count, size = self._records[message.subscriber], message.count, message.element_size
         if not count:
-            # R-40: it is a no-op, and costs its sender nothing (FC-23)
+            # R-40: a no-op, and free for its sender (FC-23)
             self._shared.charge(1, subscription.id, "R-40", "onNextPacked without elements")
         elif count > subscription.to_receive.available:
             self._subscriptions.step(subscription, _I.NEXT_EXCESS, len(message.elements or b""))
@@ -85,7 +85,7 @@ class Signals:
             self._subscriptions.step(subscription, _I.NEXT, (message.elements, size, count))
 
     def _on_part(self, message: OnNextPart | OnNextLastPart) -> None:
-        """A part of an element; the first one uses the demand."""
+        """Apply a part of an element; the first one uses the demand."""
         subscription = self._records.get(message.subscriber)
         key = message.subscriber, message.element
         if subscription is None:
@@ -118,7 +118,7 @@ class Signals:
             self._subscriptions.elements.emit(subscription, element, 0, 0, len(element), 1)
 
     def _on_complete(self, message: OnComplete) -> None:
-        """The publisher has completed. That needs no demand (R-32)."""
+        """Complete the subscription. That needs no demand (R-32)."""
         subscription = self._records.get(message.subscriber)
         if subscription is None:
             self._unknown(message.subscriber, "onComplete")
@@ -126,7 +126,7 @@ class Signals:
             self._subscriptions.step(subscription, subscription.ended(_I.COMPLETE), 0)
 
     def _on_error(self, message: OnError) -> None:
-        """The publisher has failed, or refuses."""
+        """End the subscription: the publisher has failed, or refuses."""
         subscription = self._records.get(message.subscriber)
         if subscription is None:
             self._unknown(message.subscriber, "onError")
@@ -135,7 +135,7 @@ class Signals:
             self._subscriptions.step(subscription, input, error_for(message.error, subscription.stream))
 
     def note(self, message: Any) -> None:
-        """While this side waits for the answer to its goodbye: what may change how the rest is read."""
+        """Record what affects parsing, while this side waits for the answer to its goodbye."""
         if isinstance(message, Subscribed) and (subscription := self._records.get(message.subscriber)) is not None:
             subscription.answered(message.element_size, False)
 

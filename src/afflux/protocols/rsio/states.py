@@ -1,10 +1,9 @@
-"""The legal next steps of reactive-streams-io, as tables: connections (client, server) and both sides of an id.
+"""Define the legal steps of reactive-streams-io as tables: connections (client, server) and both sides of an id.
 
-The engine acts on these tables, the tests walk over every cell, and the reference page draws them. What a step
-*does* is in connection.py, subscriptions.py and publications.py under the action's name; nothing is decided there
-that could be written here.
+The engine acts on these tables, the tests check every cell, and the reference page draws them. connection.py,
+subscriptions.py and publications.py implement each step under the action's name, without further decisions.
 
-Section 3.4, the parser, is inbound.py: what it cannot read is BROKEN here, whatever the state of an id.
+Section 3.4, the parser, is inbound.py: input that it cannot parse is BROKEN here, whatever the state of an id.
 """
 
 from __future__ import annotations
@@ -35,39 +34,39 @@ __all__ = [
 
 
 class ConnectionState(IntEnum):
-    """Where a connection stands."""
+    """State of a connection."""
 
     START = 0
     WAIT = 1
-    "The peer's hello has not come."
+    "The peer's hello has not arrived."
     DECIDING = 2
     "A server whose application decides about the client; input waits."
     OPEN = 3
     DRAINING = 4
-    "As OPEN, but no new subscription is taken; goodbye follows the last one."
+    "As OPEN, but new subscriptions are refused; goodbye follows the last one."
     CLOSING = 5
-    "goodbye was sent: nothing more is said (R-44)."
+    "goodbye was sent: nothing more is sent (R-44)."
     CLOSED = 6
     LEAVING = 7
-    "A client drains, and the server's hello has not come."
+    "A client drains, and the server's hello has not arrived."
     FINISHING = 8
-    "As CLOSING, after draining: goodbye stands behind what the last subscriptions have queued."
+    "As CLOSING, after draining: goodbye is queued after the output of the last subscriptions."
 
 
 class ConnectionInput(IntEnum):
-    """What can happen to a connection."""
+    """Input of a connection."""
 
     HELLO = 0
     HELLO_OTHER = 1
-    "A hello of a version that is not ours."
+    "A hello of an unsupported version."
     HELLO_WRONG = 2
-    "The hello of a client came to a client, or that of a server to a server."
+    "A client got a client's hello, or a server a server's."
     SIGNAL = 3
     "A message of a subscription."
     GOODBYE = 4
     GOODBYE_ACK = 5
     BROKEN = 6
-    "A broken rule that concerns the connection."
+    "A violation that concerns the connection."
     APP_START = 7
     APP_ACCEPT = 8
     APP_REFUSE = 9
@@ -83,43 +82,43 @@ class ConnectionInput(IntEnum):
 
 
 class ConnectionAction(IntEnum):
-    """What the engine does about it."""
+    """What the engine does for a step of a connection."""
 
     FATAL = 0
-    "Say goodbye with the reason, end all subscriptions, wait for the answer."
+    "Send goodbye with the reason, end all subscriptions, wait for the answer."
     SAY_HELLO = 1
     JUDGE = 2
     "A server has its client's hello: accept it, or ask the application."
     ESTABLISH = 3
-    "Intersect the extensions; tell the application that the connection may be used."
+    "Intersect the extensions; report that the connection may be used."
     OTHER_VERSION = 4
-    "Say goodbye; what was sent counts as discarded."
+    "Send goodbye; what was sent counts as discarded."
     SIGNAL = 5
     REPLY = 6
     "Answer goodbye, end all subscriptions, close."
     ACKNOWLEDGED = 7
     DROP = 8
-    "Read it, for what follows cannot be found otherwise, and do nothing."
+    "Parse it, because the next message cannot be found otherwise, without effect."
     DEAFEN = 9
-    "What cannot be read is not looked at any more."
+    "Stop parsing: the input cannot be parsed."
     REFUSE = 10
     DRAIN = 11
     CLOSE = 12
-    "Say goodbye and end all subscriptions."
+    "Send goodbye and end all subscriptions."
     FINISH = 13
-    "Everything has ended: say goodbye."
+    "Everything has ended: send goodbye."
     EXPIRE = 14
     GIVE_UP = 15
-    "A silent stranger: close without a word."
+    "The peer was silent: close without a message."
     LOSE = 16
     NOTHING = 17
-    "It is so already."
+    "No-op: already in this state."
 
 
 _S, _I, _A = ConnectionState, ConnectionInput, ConnectionAction
 _USED = (_S.OPEN, _S.DRAINING)
 _SAID = (_S.CLOSING, _S.FINISHING)
-"This side has said goodbye."
+"This side has sent goodbye."
 
 _COMMON = [
     Row(_S.START, _I.APP_START, _A.SAY_HELLO, _S.WAIT, "R-9"),
@@ -161,7 +160,7 @@ CLIENT = Table(
     start=_S.START,
     rows=[
         Row(_S.WAIT, _I.HELLO, _A.ESTABLISH, _S.OPEN, "R-15"),
-        # What was said already was said on trust (R-11), so there is something to take back.
+        # Subscriptions may have been sent before the hello (R-11), and have to be ended.
         Row((_S.WAIT, _S.LEAVING), _I.APP_CLOSE, _A.CLOSE, _S.CLOSING, "3.1"),
         Row(_S.WAIT, _I.APP_DRAIN, _A.DRAIN, _S.LEAVING, "3.1"),
         Row(_S.LEAVING, _I.HELLO, _A.ESTABLISH, _S.DRAINING, "R-15"),
@@ -191,31 +190,31 @@ SERVER = Table(
     ],
     otherwise=(_A.NOTHING, "3.1"),
 )
-"Rows of section 3.1. DECIDING is the application's moment, DRAINING its wish to end in order; both are ours."
+"Rows of section 3.1. DECIDING (the application decides) and DRAINING (it drains) are additions of afflux."
 
 
 class SubscriberState(IntEnum):
-    """Where an id stands at the side that subscribes."""
+    """State of an id at the side that subscribes."""
 
     FREE = 0
     PENDING = 1
     "subscribe was sent."
     ACTIVE = 2
     CANCELLED = 3
-    "cancel was sent; what still comes can only be read with the size of the elements."
+    "cancel was sent; to parse what still arrives needs the size of the elements."
     REUSED = 4
-    "subscribe was sent again behind a cancel; what still comes is of the older ones."
+    "subscribe was sent again after a cancel; what still arrives is for the older ones."
 
 
 class SubscriberInput(IntEnum):
-    """What can happen to it."""
+    """Input of an id at the subscriber."""
 
     SUBSCRIBED = 0
-    "It answers the newest subscribe."
+    "subscribed answers the newest subscribe."
     SUBSCRIBED_BIG = 1
-    "The same, with elements larger than the limit."
+    "As SUBSCRIBED, with elements larger than the limit."
     SUBSCRIBED_OLD = 2
-    "It answers an older subscribe."
+    "subscribed answers an older subscribe."
     NEXT = 3
     "Elements within the demand."
     NEXT_EXCESS = 4
@@ -233,28 +232,28 @@ class SubscriberInput(IntEnum):
 
 
 class SubscriberAction(IntEnum):
-    """What the engine does about it."""
+    """What the engine does for a step of a subscription."""
 
     FATAL = 0
     IGNORE = 1
-    "Drop it and take a glitch token: nothing is known of the id."
+    "Drop it and take a glitch token: the id is unknown."
     DROP = 2
     "Late, and a legal race."
     SUBSCRIBE = 3
     ACTIVATE = 4
     REFUSE_SIZE = 5
     REMEMBER = 6
-    "Remember the size of what may still come."
+    "Store the size of elements that may still arrive."
     DELIVER = 7
     EXCESS = 8
     REFUSE_ITEM = 9
     COMPLETE = 10
     FAIL = 11
     FORGET = 12
-    "The last that could come has come."
+    "Forget the id: the last possible message has arrived."
     REQUEST = 13
     STOP = 14
-    "Cancel, and tell the application its mistake."
+    "Cancel, and report the application's mistake."
     CANCEL = 15
     NOTHING = 16
 
@@ -289,7 +288,7 @@ SUBSCRIBER = Table(
         Row(_T.REUSED, _N.SUBSCRIBED_BIG, _D.REFUSE_SIZE, _T.CANCELLED, "R-7"),
         Row(_T.REUSED, _N.SUBSCRIBED_OLD, _D.REMEMBER, same, "R-36"),
         Row(_T.REUSED, (*_ITEMS, _N.COMPLETE, _N.OLD_ENDED), _D.DROP, same, "R-36"),
-        # Beyond section 3.2: when all older ones have ended, onError can only be of the newest.
+        # Beyond section 3.2: when all older ones have ended, onError can only be for the newest.
         Row(_T.REUSED, _N.ERROR, _D.FAIL, _T.FREE, "R-22"),
         Row(_WANTED, _N.APP_REQUEST, _D.REQUEST, same, "R-24"),
         Row(_WANTED, _N.APP_REQUEST_BAD, _D.STOP, _T.CANCELLED, "D-12"),
@@ -303,16 +302,16 @@ SUBSCRIBER = Table(
 
 
 class AnswerState(IntEnum):
-    """The subscription of an id that was answered last; there may be newer ones."""
+    """State of the last answered subscription of an id; there may be newer ones."""
 
     SILENT = 0
-    "There is none, or it has ended on the wire."
+    "No subscription, or one that has ended on the wire."
     STREAMING = 1
-    "It may still have something to say."
+    "Messages may still arrive."
 
 
 class AnswerInput(IntEnum):
-    """What can come for an id, whichever subscription it is of."""
+    """Messages for an id, for whichever subscription."""
 
     ANSWERED = 0
     "subscribed."
@@ -321,12 +320,12 @@ class AnswerInput(IntEnum):
 
 
 class AnswerAction(IntEnum):
-    """What the engine does about it."""
+    """What the engine does for an answer."""
 
     REMEMBER_SIZE = 0
     FORGET_SIZE = 1
     COUNT = 2
-    "It answers a subscribe that has no other answer (R-22)."
+    "Count an answer to a subscribe that has no other answer (R-22)."
 
 
 ANSWERED = Table(
@@ -341,22 +340,22 @@ ANSWERED = Table(
     ],
     otherwise=(AnswerAction.COUNT, "R-22"),
 )
-"Whose a message is, when an id is used again behind a cancel (R-36)."
+"Which subscription a message is for, when an id is used again after a cancel (R-36)."
 
 
 class PublisherState(IntEnum):
-    """Where an id stands at the side that publishes."""
+    """State of an id at the side that publishes."""
 
     FREE = 0
     ACTIVE = 1
 
 
 class PublisherInput(IntEnum):
-    """What can happen to it."""
+    """Input of an id at the publisher."""
 
     SUBSCRIBE = 0
     SUBSCRIBE_BAD = 1
-    "One that is refused: no such name, a demand out of range, too many."
+    "A subscribe to refuse: unknown name, demand out of range, too many."
     REQUEST = 2
     REQUEST_BAD = 3
     "A demand of 0, or above 2^63-1."
@@ -369,7 +368,7 @@ class PublisherInput(IntEnum):
 
 
 class PublisherAction(IntEnum):
-    """What the engine does about it."""
+    """What the engine does for a step of a publication."""
 
     FATAL = 0
     IGNORE = 1

@@ -1,8 +1,8 @@
-"""What is known of one id that this side has subscribed with (D-7). What happens to it is decided in subscriptions.py.
+"""Record the state of one id of this side's subscriptions (D-7). subscriptions.py applies the steps.
 
-An id that is used again behind a cancel may have several subscriptions on the wire. The publisher answers each
-subscribe once, in order: with subscribed, or with onError alone (R-21, R-22, D-8). Two things tell whose a message is:
-how many answers are outstanding, and whether the subscription that was answered last may still have something to say.
+An id that is used again after a cancel may have several subscriptions on the wire. The publisher answers each subscribe
+once, in order: with subscribed, or with onError alone (R-21, R-22, D-8). Two facts show which subscription a message is
+for: the number of outstanding answers, and whether the last answered subscription may still send.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SILENT, _ANSWERED, _ENDED = AnswerState.SILENT, AnswerInput.ANSWERED, AnswerInp
 
 
 class Subscription:
-    """One id."""
+    """State of one id."""
 
     __slots__ = (
         "answer",
@@ -45,12 +45,12 @@ class Subscription:
     def __init__(self, id: int) -> None:
         self.id = id
         self.head = varint(id)
-        "The id as it is written."
+        "The encoded id."
         self.state = _FREE
         self.stream = 0
         "The application's number for the newest subscription."
         self.awaiting = 0
-        "Subscribes that were not answered yet."
+        "Number of subscribes without an answer."
         self.answer = _SILENT
         self.size = 0
         "Bytes of its elements; 0 when each has its own length (R-37, D-10)."
@@ -58,11 +58,11 @@ class Subscription:
         "The demand: elements that the publisher may still send."
         self.columnar = False
         self.late = 0
-        "Messages that came since this side canceled."
+        "Number of messages that arrived after this side canceled."
         self.late_bytes = 0
 
     def begin(self, stream: int, demand: int, columnar: bool) -> None:
-        """A subscribe is sent with this id."""
+        """Record a subscribe that is sent with this id."""
         self.stream = stream
         self.awaiting += 1
         credit = self.to_receive
@@ -70,7 +70,7 @@ class Subscription:
         self.columnar = columnar
 
     def answered(self, size: int, too_big: bool) -> SubscriberInput:
-        """subscribed came: which one is it?"""
+        """Classify subscribed: return whether it answers the newest subscribe."""
         self.size = size
         self._answer(_ANSWERED)
         if self.awaiting > 1:
@@ -84,11 +84,11 @@ class Subscription:
         return action
 
     def ended(self, input: SubscriberInput) -> SubscriberInput:
-        """onComplete or onError came, as ``input``: is it that of an older subscription?"""
+        """Classify onComplete or onError, given as ``input``: return whether it ends an older subscription."""
         if self._answer(_ENDED) is AnswerAction.FORGET_SIZE:
             self.size = 0
         elif input is _I.ERROR:
             self.awaiting -= 1  # R-22: a refusal without subscribed
         else:
-            return _I.OLD_ENDED  # it ends what has not begun
+            return _I.OLD_ENDED  # ends a subscription that has not begun
         return _I.OLD_ENDED if self.awaiting else input

@@ -1,8 +1,8 @@
-"""Make and end the subscriptions of this side: what the application's verbs and the steps of the table do to them.
+"""Open and end the subscriptions of this side: apply the application's calls and the steps of the table.
 
-A message or a verb is first classified as one input of the table SUBSCRIBER in states.py; the table says the next state
-and the action; the action is a method here. What the publishers' messages are is decided in signals.py. Only elements
-within the demand bypass the table, in elements.py.
+A message or a call is first classified as one input of the table SUBSCRIBER in states.py; the table gives the next
+state and the action; the action is a method here. signals.py classifies the publishers' messages. Only elements within
+the demand bypass the table, in elements.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FREE, _CANCELLED = SubscriberState.FREE, SubscriberState.CANCELLED
 
 
 class Subscriptions:
-    """All subscriptions of one side."""
+    """Manage all subscriptions of one side."""
 
     __slots__ = ("_newest", "elements", "ids", "live", "parts", "shared")
 
@@ -39,27 +39,27 @@ class Subscriptions:
         self.ids = Ids(shared.limits.tombstones)
         self.elements = Elements(shared, self.ids.records)
         self.live: dict[int, Subscription] = {}
-        "By the application's number."
+        "Subscriptions by the application's number."
         self.parts = Parts(shared.limits)
         self._newest = -1
 
     def expire(self, now: float) -> None:
-        """End the subscriptions whose unfinished element has waited too long."""
+        """End the subscriptions whose unfinished element has timed out."""
         while (oldest := self.parts.oldest()) and oldest[1] + self.shared.limits.reassembly_s <= now:
             self.step(self.ids.records[oldest[0]], _I.NEXT_BIG, refused(REASONS["reassembly_s"]))
 
-    # -- what the application's verbs do --------------------------------------------------------------------
+    # -- calls of the application ---------------------------------------------------------------------------
 
     def subscribe(self, publisher: str, demand: int, columnar: bool) -> int:
         """Subscribe, and return the application's number for it.
 
         Raises:
-            LimitExceeded: the name is longer than a peer takes.
+            LimitExceeded: the name is longer than a peer accepts.
             LocalProtocolError: the demand is negative.
         """
         size, most = len(publisher.encode("utf-8", "surrogateescape")), self.shared.limits.publisher_bytes
         if size > most:
-            raise LimitExceeded(f"a publisher's name of {size} bytes: a peer takes {most}", rule="publisher_bytes")
+            raise LimitExceeded(f"a publisher's name of {size} bytes: a peer accepts {most}", rule="publisher_bytes")
         if demand < 0:
             raise LocalProtocolError(f"the first demand is 0 to {UNBOUNDED}, not {demand}", rule="R-25")
         demand = min(demand, UNBOUNDED)
@@ -78,13 +78,13 @@ class Subscriptions:
             self.step(subscription, _I.APP_REQUEST if n > 0 else _I.APP_REQUEST_BAD, n)
 
     def cancel(self, stream: int) -> None:
-        """Take no more."""
+        """Cancel a subscription: no more elements are delivered."""
         subscription = self.live.get(stream)
         if subscription is not None:
             self.step(subscription, _I.APP_CANCEL, 0)
 
     def end_all(self, error: Error) -> None:
-        """The connection is over, or will be: each live one gets its one error. Sizes are kept, to read on."""
+        """End all subscriptions with the connection: each live one gets one error. Sizes are retained for parsing."""
         for stream, subscription in self.live.items():
             self.shared.events.append(Failed(stream, error.about(stream)))
             subscription.state = _CANCELLED
@@ -92,7 +92,7 @@ class Subscriptions:
         self.live.clear()
 
     def status(self, reads: bool) -> list[StreamStatus]:
-        """One status for each live subscription; ``reads`` is False while this side's budget allows no input."""
+        """Return one status for each live subscription; ``reads`` is False while the budget of this side is used up."""
         return [self._status(stream, subscription, reads) for stream, subscription in self.live.items()]
 
     def _status(self, stream: int, subscription: Subscription, reads: bool) -> StreamStatus:
@@ -110,7 +110,7 @@ class Subscriptions:
             self._settle(subscription)
 
     def _settle(self, subscription: Subscription) -> None:
-        """Keep the tables true to a new state."""
+        """Update the tables for a new state."""
         id, state = subscription.id, subscription.state
         if state is _FREE:
             self.ids.free(id)
@@ -122,18 +122,18 @@ class Subscriptions:
 
     def _fatal(self, subscription: Subscription, argument: Any) -> None:
         state = subscription.state.name
-        raise Violation(f"a message for id {subscription.id} that makes no sense in {state}", rule="R-21")
+        raise Violation(f"a message for id {subscription.id} that is not legal in {state}", rule="R-21")
 
     def _drop(self, subscription: Subscription, argument: Any) -> None:
-        """It was under way when this side canceled. What can be under way is bounded by the bytes of all queues."""
+        """Drop a message that was in flight when this side canceled. The bytes of all queues bound their number."""
         limits = self.shared.limits
         size = argument if isinstance(argument, int) else len(argument[0]) if isinstance(argument, tuple) else 0
         subscription.late += 1
         subscription.late_bytes += size + _HEAD
         if subscription.late <= limits.cancel_race_frames or subscription.late_bytes <= limits.connection_bytes:
-            self.shared.events.append(Ignored(subscription.id, "R-29", "it was under way when this side canceled", 0))
+            self.shared.events.append(Ignored(subscription.id, "R-29", "in flight when this side canceled", 0))
         else:
-            self.shared.charge(1, subscription.id, "cancel_race_frames", "more messages than can be under way")
+            self.shared.charge(1, subscription.id, "cancel_race_frames", "more messages than can be in flight")
 
     def _subscribe(self, subscription: Subscription, message: Subscribe) -> None:
         self.shared.out.control(message.encode())
@@ -169,7 +169,7 @@ class Subscriptions:
         self.shared.out.control(Cancel(subscriber=subscription.id).encode())
 
     def _abandon(self, subscription: Subscription, error: Error) -> None:
-        """The wire has no error towards the publisher but cancel (D-9)."""
+        """Cancel towards the publisher, for which the wire has no error (D-9)."""
         self._cancel(subscription, None)
         error.stream = subscription.stream
         self._say(Failed(subscription.stream, error))
@@ -183,7 +183,7 @@ def _nothing(subscriptions: Subscriptions, subscription: Subscription, argument:
 
 
 _HEAD = 4
-"Bytes of a message beside its element, about."
+"Approximate bytes of a message besides its element."
 
 _A = SubscriberAction
 _ACTIONS: dict[SubscriberAction, Callable[[Subscriptions, Subscription, Any], None]] = {
