@@ -59,7 +59,7 @@ class Calls:
         self.queued: list[Call] = []
         "Requests that are opened together at the end of this turn."
         self.batch_budget = 0
-        "How many more requests may be queued before the next look at the room."
+        "How many more requests may be queued before the next check of the room."
         self.batches = True
         "Requests may be opened together; False where each is written to a file first."
         self.waiting: Waiters | tuple[()] = ()

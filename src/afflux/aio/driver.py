@@ -167,7 +167,7 @@ class Driver:
         else:
             self.abort(error)
 
-    # -- what the parts report ------------------------------------------------------------------------------
+    # -- reports of the parts -------------------------------------------------------------------------------
 
     def dispatch(self, events: list[Event]) -> None:
         """Dispatch the events of a pass; then update writing, reading and timers."""
@@ -215,7 +215,7 @@ class Driver:
         self.room.collect()
 
     def on_writable(self, unsent: int) -> None:
-        """After a write: wake what waits for room."""
+        """After a write: wake tasks that wait for room."""
         if self.state.scheduler is not None and (streams := self.state.scheduler.caught_up()):
             self.streams.wake(streams)
         if self.room.on_writable(unsent):

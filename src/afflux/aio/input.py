@@ -118,7 +118,7 @@ class Input:
                 self.check()
 
     def settle(self) -> None:
-        """Free the memory budget of what was consumed."""
+        """Free the memory budget of consumed items."""
         self._state.engine.consumed(self.consumed_bytes, self.consumed_items)
         self.consumed_bytes = self.consumed_items = 0
 

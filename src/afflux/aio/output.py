@@ -94,7 +94,7 @@ class Output:
 
     @property
     def crowded(self) -> bool:
-        """Whether so much waits to be written that a request should wait as well."""
+        """Whether the queue is long enough that a request should wait as well."""
         state = self._state
         room = state.engine.room(0) if state.scheduler is None else state.scheduler.room_beside(0)
         return self.blocked or room < self.plenty

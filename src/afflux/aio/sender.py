@@ -308,7 +308,7 @@ class Sender:
         room.promised += share
 
     def _give_back(self) -> None:
-        """Return the claimed room: the engine counts what was used of it from now on."""
+        """Return the claimed room: the engine counts the used part from now on."""
         if self._turn == self._room.turn:
             self._room.promised -= self._promised
         self._promised = 0

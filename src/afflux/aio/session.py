@@ -177,7 +177,7 @@ class Session:
         if finish:
             self.finish()
 
-    # -- what the driver calls ----------------------------------------------------------------------------------
+    # -- called by the driver -----------------------------------------------------------------------------------
 
     def readable(self, event: Readable) -> None:
         """Bytes have arrived."""

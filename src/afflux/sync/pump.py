@@ -46,7 +46,7 @@ class Pump:
         self.redial: Redial | None = None
         "Opens another link for the session; None without resumption."
 
-    # -- what verbs call ----------------------------------------------------------------------------------------
+    # -- called by verbs -----------------------------------------------------------------------------------------
 
     @property
     def jammed(self) -> bool:
@@ -134,7 +134,7 @@ class Pump:
     # -- another link -------------------------------------------------------------------------------------------
 
     def detach(self) -> None:
-        """The link is over and the session is not: write the last words, and close the link."""
+        """The link is over and the session is not: write the last frames, and close the link."""
         with suppress(OSError, Error):
             while data := self._engine.outgoing():
                 self._link.send(memoryview(data))

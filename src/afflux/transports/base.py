@@ -85,7 +85,7 @@ class Link(Protocol):
 
         Raises:
             BlockingIOError: no room now. Pass the same bytes again: the link may have buffered a part of them.
-            OSError: the link is broken. ``recv`` may still return what the peer sent before, such as the reason.
+            OSError: the link is broken. ``recv`` may still return earlier input, such as the peer's reason.
         """
 
     def recv(self, size: int) -> bytes:
@@ -109,7 +109,7 @@ class Link(Protocol):
         """
 
     def events(self, reading: bool, writing: bool) -> int:
-        """The events to poll for (``select.POLLIN``, ``select.POLLOUT``), by what the driver wants."""
+        """Return the events to poll for (``select.POLLIN``, ``select.POLLOUT``), by the wanted directions."""
 
     def end_writing(self) -> None:
         """End this half; the peer sees the end. Input after it is discarded.
