@@ -1,1 +1,1 @@
-"""One package a wire protocol: frames, codes, state tables and a sans-IO engine. No sockets, no clock."""
+"""Implement the wire protocols, one package each: frames, codes, state tables and a sans-IO engine, without a clock."""

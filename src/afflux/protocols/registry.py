@@ -1,4 +1,4 @@
-"""Find the protocols: every package beside this module that has an ``entry.py``. Each is imported at its first use."""
+"""Find the protocols: every package in this directory that has an ``entry.py``. Each is imported at its first use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["PROTOCOLS", "Protocols", "named"]
 
 
 class Protocols(MutableMapping[str, ProtocolEntry]):
-    """The protocols by name. A protocol's package is named like the protocol; assign an entry to add one more."""
+    """The protocols by name. A protocol's package has the protocol's name; assign an entry to add another protocol."""
 
     def __init__(self) -> None:
         self._entries: dict[str, ProtocolEntry | None] = dict.fromkeys(
@@ -44,14 +44,14 @@ class Protocols(MutableMapping[str, ProtocolEntry]):
 
 
 PROTOCOLS: Final = Protocols()
-"Every protocol that an address may name, by its name."
+"Every protocol that an address may name, by name."
 
 
 def named(protocol: str) -> ProtocolEntry:
-    """The protocol of a name.
+    """Return the protocol called ``protocol``.
 
     Raises:
-        AddressError: there is none; the text lists those that exist.
+        AddressError: the name is unknown; the text lists the known ones.
     """
     if protocol not in PROTOCOLS:
         meant = next((entry.name for entry in PROTOCOLS.values() if protocol in entry.aliases), None)

@@ -1,4 +1,4 @@
-"""List the functions for the actions of the connection tables that all members share."""
+"""Map the actions of the connection tables to functions, as far as all members share them."""
 
 from __future__ import annotations
 

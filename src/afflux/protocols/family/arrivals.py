@@ -1,6 +1,6 @@
-"""Apply the peer's frames of streams: admit requests, put fragments together, and classify the rest for the tables.
+"""Apply the peer's stream frames: admit requests, reassemble fragments, and classify the rest for the tables.
 
-Three short paths of inbound.py bypass these functions. What a frame for a stream that is over costs is in late.py.
+Three short paths of inbound.py bypass these functions. late.py prices frames for streams that have ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from afflux.protocols.family.streams import SERVES, SERVES_LAST, Streams
 __all__ = ["expire", "on_cancel", "on_error", "on_item", "on_request", "on_request_n"]
 
 _CHEAP = 100
-"Requests that may be turned away for one glitch."
+"Rejected requests per glitch token."
 _IN_DONE = StreamState.IN_DONE
 
 
@@ -27,7 +27,7 @@ _IN_DONE = StreamState.IN_DONE
 
 
 def on_request(streams: Streams, frame: Any, refusal: str = "") -> None:
-    """A request frame in an open connection; ``refusal`` is why no request is taken any more."""
+    """Apply a request frame on an open connection; ``refusal`` is the reason to reject every request, if any."""
     id: int = frame.stream
     work, rules = streams.work, streams.member.rules
     if streams.member.quirks.continues(streams, frame):
@@ -35,7 +35,7 @@ def on_request(streams: Streams, frame: Any, refusal: str = "") -> None:
     if id & 1 != streams.peer_parity or id == 0:
         streams.now.charge(10, id, rules.parity, "a request with this side's own parity or on stream 0")
     elif id in streams.live or id in streams.reassembly.partials or id in work.running or id in work.fires:
-        # SI-16: an id whose handler still runs is in use, or one id could start any number of them
+        # SI-16: an id whose handler still runs is in use; otherwise one id could start any number of handlers
         streams.now.charge(10, id, rules.stray, "a request on an id in use")
     else:
         if id > streams.newest:
@@ -67,7 +67,7 @@ def _admit(streams: Streams, frame: Any, refusal: str) -> None:
 
 
 def _is_full(streams: Streams, fire: bool) -> bool:
-    """Whether as many requests are served, or wait for it, as may. Memory alone bounds those of fire."""
+    """Whether the number of running or waiting requests is at its bound. Only memory bounds fire requests."""
     if streams.limits.streams and fire:
         return False
     return len(streams.handlers) >= streams.work.most
@@ -93,14 +93,14 @@ def _accept(streams: Streams, frame: Any, payload: Payload, complete: bool) -> N
 
 
 def _turn_away(streams: Streams, frame: Any) -> None:
-    """Reject a request because too many wait; one in a hundred is charged."""
+    """Reject a request because too many wait; one in ``_CHEAP`` is charged."""
     work = streams.work
     _reject(streams, frame, reached(streams.limits, "pending_streams"), int(work.turned_away % _CHEAP == 0))
     work.turned_away += 1
 
 
 def _reject(streams: Streams, frame: Any, reason: str, price: int = 1) -> None:
-    """Refuse a request that nothing has been done for: safe to try again."""
+    """Reject a request that no handler has seen: the peer may safely retry it."""
     id: int = frame.stream
     streams.now.charge(price, id, "REJECTED", reason)
     _leave(streams, id, frame.follows)
@@ -109,7 +109,7 @@ def _reject(streams: Streams, frame: Any, reason: str, price: int = 1) -> None:
 
 
 def _refuse(streams: Streams, id: int, code: int, reason: str, more: bool, silent: bool = False) -> None:
-    """Refuse a request that breaks a rule: it counts as a cancel of the peer (FL-02)."""
+    """Refuse a request that breaks a rule; it counts as one of the peer's cancels (FL-02)."""
     if not silent:
         streams.send_error(id, code, explained(streams.limits, reason))
     _leave(streams, id, more)
@@ -117,7 +117,7 @@ def _refuse(streams: Streams, id: int, code: int, reason: str, more: bool, silen
 
 
 def _leave(streams: Streams, id: int, more: bool) -> None:
-    """Remember a request that was refused; ``more``: fragments of it are still to come."""
+    """Remember a refused request; ``more``: further fragments of it will arrive."""
     if more:
         streams.late.cut_off(id)
     streams.late.given_up(id, streams.limits.fragments if more else streams.limits.cancel_race_frames)
@@ -127,8 +127,8 @@ def _leave(streams: Streams, id: int, more: bool) -> None:
 
 
 def on_item(streams: Streams, frame: Any, is_item: bool, fits: bool = True) -> None:
-    """A frame that carries an item or the end of a half, not on the short path. ``is_item`` is whether it has an item
-    where it is whole; ``fits`` is whether its sender may send such a frame on this stream."""
+    """Apply a frame with an item or the end of a half that did not take the short path. ``is_item`` is whether the
+    whole frame has an item; ``fits`` is whether its sender may send such a frame on this stream."""
     id: int = frame.stream
     stream = streams.live.get(id)
     # R-37: F is ignored when C is set too
@@ -169,7 +169,7 @@ def _item(streams: Streams, stream: Stream, is_item: bool, complete: bool, paylo
 
 
 def fragment(streams: Streams, frame: Any, last: bool) -> None:
-    """A fragment of a request or an item."""
+    """Apply a fragment of a request or an item."""
     id: int = frame.stream
     reassembly = streams.reassembly
     stream = streams.live.get(id)
@@ -178,7 +178,7 @@ def fragment(streams: Streams, frame: Any, last: bool) -> None:
         return
     begun = id in reassembly.partials
     request = reassembly.request(id) if begun or stream is not None else frame
-    # What is queued beyond O is one payload of the application's own: no fault of the peer, and no copy.
+    # Bytes queued beyond O belong to one payload of the application: they are not the peer's fault and not a copy.
     queued = min(streams.out.size, streams.limits.outbound_high_bytes)
     room = streams.limits.connection_bytes - streams.delivered - reassembly.size - queued
     try:
@@ -210,7 +210,7 @@ def fragment(streams: Streams, frame: Any, last: bool) -> None:
 def _refused(
     streams: Streams, id: int, request: Any, more: bool, input: StreamInput, argument: tuple[str, int]
 ) -> None:
-    """A payload is refused. ``more``: fragments are still to come; they are swallowed (FG-01)."""
+    """Apply the refusal of a payload. ``more``: further fragments will arrive and are dropped (FG-01)."""
     stream = streams.live.get(id)
     if more:
         streams.late.cut_off(id)
@@ -224,7 +224,7 @@ def _refused(
 
 
 def expire(streams: Streams) -> None:
-    """End the reassemblies that have waited too long (FG-04)."""
+    """Fail the reassemblies that have reached their time limit (FG-04)."""
     reassembly, now = streams.reassembly, streams.now.now
     while (oldest := reassembly.oldest()) and oldest[1] + streams.limits.reassembly_s <= now:
         request = reassembly.request(oldest[0])
@@ -234,16 +234,16 @@ def expire(streams: Streams) -> None:
 
 
 def _unwanted(streams: Streams, stream: Stream, last: bool) -> None:
-    """A fragment for an inbound half that is over."""
+    """Apply a fragment for an inbound half that has ended."""
     if not last and stream.late and streams.late.take_part():
-        streams.now.events.append(Ignored(stream.id, "SI-07", "it was under way when this side canceled", 0))
+        streams.now.events.append(Ignored(stream.id, "SI-07", "it was in flight when this side canceled", 0))
     else:
         streams.step(stream, StreamInput.ITEM)
 
 
 def swallow(streams: Streams, frame: Any, last: bool) -> bool:
-    """Whether a fragment is the rest of a refused payload: it is dropped and costs nothing, however many there are
-    (FG-01). Fragments without progress have a price (FG-02)."""
+    """Drop a fragment that belongs to a refused payload, free of charge, and return True; else return False (FG-01).
+    Fragments without progress are charged (FG-02)."""
     if not last and streams.member.layout.prefix + frame.encoded_size < streams.limits.fragment_min_bytes:
         return False
     if not streams.late.swallow(frame.stream, last):
@@ -256,12 +256,12 @@ def swallow(streams: Streams, frame: Any, last: bool) -> bool:
 
 
 def on_request_n(streams: Streams, frame: Any) -> None:
-    """REQUEST_N."""
+    """Apply REQUEST_N."""
     id: int = frame.stream
     stream = streams.live.get(id)
     streams.credit_frames += 1
     if streams.credit_frames > 5 + 2 * (streams.opened + 10 * streams.items_sent):
-        # FC-08: credit costs its sender nothing, so more frames than the items could need are charged
+        # FC-08: credit costs its sender nothing, so REQUEST_N frames beyond what the items could need are charged
         streams.now.charge(1, id, "credit_frames", "more REQUEST_N frames than items need")
     if stream is None:
         unknown(streams, id, "REQUEST_N")
@@ -272,7 +272,7 @@ def on_request_n(streams: Streams, frame: Any) -> None:
 
 
 def on_cancel(streams: Streams, frame: Any) -> None:
-    """CANCEL."""
+    """Apply CANCEL."""
     stream = streams.live.get(frame.stream)
     if stream is None:
         _end_unborn(streams, frame.stream, "CANCEL")
@@ -283,30 +283,30 @@ def on_cancel(streams: Streams, frame: Any) -> None:
 
 
 def on_error(streams: Streams, frame: Any) -> None:
-    """ERROR on a stream."""
+    """Apply ERROR on a stream."""
     stream = streams.live.get(frame.stream)
     if stream is None:
         _end_unborn(streams, frame.stream, "ERROR")
         return
     if frame.stream in streams.work.begun:
-        streams.now.count_cancel()  # FL-01: to a handler an error of its requester is a cancel
+        streams.now.count_cancel()  # FL-01: for a handler, an error of its requester is a cancel
     error = streams.member.codes.error_for(frame.code, frame.data, frame.stream, streams.limits)
     streams.step(stream, StreamInput.ERROR, error)
 
 
 def _end_unborn(streams: Streams, id: int, name: LateFrame) -> None:
-    """CANCEL or ERROR without a live stream: a request whose last fragment has not come, or late."""
+    """Apply CANCEL or ERROR without a live stream: for a request whose last fragment is missing, or late."""
     if id in streams.reassembly.partials:
         streams.reassembly.drop(id)
         streams.now.count_cancel()
         return
     streams.late.swallow(id, True)
-    streams.out.drop(id)  # R-38: a payload that is still being written is not wanted any more
+    streams.out.drop(id)  # R-38: the peer no longer wants a payload that is still being written
     unknown(streams, id, name)
 
 
 def unknown(streams: Streams, id: int, name: LateFrame, part: bool = False) -> None:
-    """A frame for a stream that is not live: charge what it costs. ``part``: others follow it."""
+    """Charge a frame for a stream that is not live. ``part``: it is a fragment that others follow."""
     price = streams.late.price(id, name, part)
     if not price:
         streams.now.events.append(Ignored(id, "SI-07", f"{name} for a stream that has just ended", 0))

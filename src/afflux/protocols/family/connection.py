@@ -1,21 +1,20 @@
-"""Run one end of a connection: pass bytes, time and calls to the parts, and hand over their events.
+"""Run one end of a connection: pass bytes, time and calls to the parts, and return their events.
 
-Rules this module keeps:
+Rules of this module:
 
-1. Good frames before a bad one are delivered first; a broken rule becomes the ERROR frame it asks for and a final
-   Closed event.
-2. A length is judged as soon as it can be read, before anything is allocated for it.
-3. Nothing is kept or served before SETUP is accepted (R-11, HS-16).
-4. Ignoring a frame is charged (DR-1): the glitch bucket bounds what it can cost.
-5. A session that can be resumed ends with its last frame or its time, never with its transport (section 3.1).
+1. Valid frames before an invalid one are delivered first; a violation becomes its ERROR frame and a final Closed event.
+2. A length is checked as soon as it can be read, before anything is allocated for it.
+3. Nothing is buffered or served before SETUP is accepted (R-11, HS-16).
+4. Ignoring a frame is charged (DR-1): the glitch bucket bounds the cost.
+5. A resumable session ends with its last frame or its time limit, never with its transport (section 3.1).
 
-The parts, with a sentence each: the handshake agrees on how the connection is to be (handshake.py); liveness keeps the
-peer informed and gives up a silent one (liveness.py); streams is the table of streams (streams.py, with arrivals.py,
-verbs.py and steps.py); the outbound queue encodes frames and schedules streams (outbound.py, scheduler.py); inbound
-parses (inbound.py), with reassembly. Resumption, leases and extensions are a part or None.
+The parts: the handshake negotiates the connection (handshake.py); liveness sends keepalives and ends the connection of
+a silent peer (liveness.py); streams is the table of streams (streams.py, with arrivals.py, verbs.py and steps.py); the
+outbound queue encodes frames and schedules streams (outbound.py, scheduler.py); inbound parses (inbound.py), with
+reassembly. Resumption, leases and extensions are optional parts: each is an object or None.
 
-No part refers to the connection: the functions of the parts are given it. So an engine has no reference cycles, and is
-freed as soon as its driver drops it.
+Parts do not refer to the connection: their functions receive it as an argument. So an engine has no reference cycles,
+and is freed as soon as its driver drops it.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ from afflux.protocols.family.verbs import MAX_N
 __all__ = ["DEFAULT_MTU", "Connection"]
 
 DEFAULT_MTU = 0x20000
-"Bytes a frame may have before its payload is cut: 128 KiB, the quantum of fairness between streams."
+"Bytes a frame may have before its payload is split: 128 KiB, the quantum of fairness between streams."
 _MIN_MTU = 64  # I-2
 
 _I = ConnectionInput
-# Members of an enum are slow to look up: those that every pass needs are looked up once.
+# Enum members are slow to look up: those that every pass needs are looked up once.
 _SETUP_SENT, _OPEN = ConnectionState.SETUP_SENT, ConnectionState.OPEN
 _DRAINING, _CLOSED = ConnectionState.DRAINING, ConnectionState.CLOSED
 _SUSPENDED, _WAIT_FIRST = ConnectionState.SUSPENDED, ConnectionState.WAIT_FIRST
@@ -59,9 +58,9 @@ _ESTABLISH = ConnectionAction.ESTABLISH
 
 
 class Connection:
-    """One end of a connection: its parts, and what a driver calls. engine.py adds what the application calls."""
+    """One end of a connection: its parts, and the calls of a driver. engine.py adds the calls of the application."""
 
-    # Slots, here and in the parts: a server has 10,000 of them, most of them idle (docs/how-to/many.md).
+    # Slots, here and in the parts: a server may have 10,000 connections, most of them idle (docs/how-to/many.md).
     __slots__ = (
         "_client",
         "_farewell",
@@ -117,13 +116,13 @@ class Connection:
         self._resuming = resuming
         self._known = extensions
         self._full = False
-        "At the last look this side could take no more input: the peer's time stands still meanwhile."
+        "The last tick found no room for input: meanwhile the peer's silence does not count."
         self._most_queued = limits.outbound_high_bytes + limits.payload_bytes
         self._farewell: Violation | None = None
-        "This side drains, for this reason."
+        "The reason for which this side drains; None if it does not."
         self._peer_draining = False
         self.setup: Any = None
-        "The SETUP of this connection, sent or received; None at a server before it came."
+        "The SETUP of this connection, sent or received; None at a server before it arrives."
         if self._client:
             start(self, setup)
 
@@ -136,24 +135,24 @@ class Connection:
 
     @property
     def resumption(self) -> contract.Resumption | None:
-        """The session that can outlive its transport."""
+        """The session that can outlive its transport, or None."""
         return None if self._resuming is None else self._resuming.ability(self)
 
     @property
     def leases(self) -> contract.Leases | None:
-        """The leases that both sides obey; None when they have not agreed on any."""
+        """The leases that both sides obey; None unless both have agreed on leases."""
         leases = self._streams.leases
         return None if leases is None else Leasing(self, leases)
 
     @property
     def extensions(self) -> contract.Extensions:
-        """Sends EXT."""
+        """The part that sends EXT."""
         return Extending(self)
 
-    # -- the driver's side ------------------------------------------------------------------------------------
+    # -- calls of the driver ----------------------------------------------------------------------------------
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
-        """Take bytes that arrived at ``now``; return what they mean."""
+        """Process bytes that arrived at ``now``; return their events."""
         if self._state is _CLOSED or self._state is _SUSPENDED:
             return []
         if self._full:
@@ -169,14 +168,14 @@ class Connection:
             self._resuming.report(self)
 
     def receive_eof(self, now: float) -> list[Event]:
-        """The transport ended."""
+        """Process the end of the transport."""
         self._pass.now = now
         if self._state is _DRAINING and not self._streams.live:
             return self.run(self.step, _I.LAST_STREAM_ENDED, None)
         return self.run(endings.lose_transport, self, _I.LOST)
 
     def tick(self, now: float) -> list[Event]:
-        """Time passed: send a keepalive, give up a silent peer or a frame that never ends."""
+        """Act on elapsed time: send a keepalive; end a silent peer's connection or a frame that never completes."""
         if self._state is _CLOSED:
             return []
         self._pass.now = now
@@ -188,11 +187,11 @@ class Connection:
 
     @property
     def deadline(self) -> float | None:
-        """When tick is next wanted."""
+        """The time at which tick is next due."""
         if self._state is _CLOSED:
             return None
         if self._streams.untold or (self._state is _DRAINING and not self._streams.live):
-            return self._pass.now  # a call has ended a stream, or the last one: tick reports it
+            return self._pass.now  # a call has ended a stream, perhaps the last one: tick reports it
         return liveness.due(self)
 
     def outgoing(self, limit: int = 0x10000) -> bytes:
@@ -205,21 +204,21 @@ class Connection:
 
     @property
     def queued(self) -> int:
-        """Bytes waiting for outgoing."""
+        """Bytes waiting for ``outgoing``."""
         return self._out.waiting
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that this end holds."""
+        """Bytes of received and sent data in memory."""
         held = self._out.size + len(self._in.buffer.held) + self._streams.held()
         return held if self._resuming is None else held + self._resuming.size
 
     @property
     def wants_read(self) -> bool:
-        """False while more input could not be taken within the limits.
+        """False while the limits leave no room for more input.
 
         ``room`` ends at the high-water mark, and one payload may exceed it; reading ends a payload later. So a peer
-        that keeps to its room always reads, and two ends full of large payloads do not wait for each other forever.
+        that obeys its room always reads, and two ends full of large payloads do not wait for each other forever.
         """
         limits = self.limits
         if self._in.held and self._in.pending >= limits.first_frame_bytes:
@@ -242,7 +241,7 @@ class Connection:
         return self._state is _CLOSED
 
     def room(self, unsent: int) -> int:
-        """Bytes that may still be queued, 0 when there are too many frames."""
+        """Bytes that may still be queued; 0 when too many frames are queued."""
         if self._out.frames >= self.limits.outbound_high_frames:
             return 0
         return max(0, self.limits.outbound_high_bytes - self._out.size - unsent)
@@ -250,7 +249,7 @@ class Connection:
     # -- one pass ---------------------------------------------------------------------------------------------
 
     def run(self, work: Callable[..., None], *arguments: Any) -> list[Event]:
-        """Do one piece of work and return its events; a violation ends the connection (never raises)."""
+        """Run one piece of work and return its events; a violation ends the connection (never raises)."""
         events: list[Event] = []
         self._pass.events = events
         try:
@@ -262,7 +261,7 @@ class Connection:
             self.step(_I.LAST_STREAM_ENDED, None)
         if self._resuming is not None:
             self._resuming.weigh(self)
-        self._pass.events = []  # what was delivered is not kept alive
+        self._pass.events = []  # do not keep delivered events alive
         if untold := self._streams.untold:
             events[:0] = untold.values()
             untold.clear()
@@ -277,7 +276,7 @@ class Connection:
             self.step(input, argument)
 
     def frame(self, block: bytes, start: int, end: int) -> None:
-        """Decode one frame and treat it."""
+        """Decode and apply one frame."""
         member = self.member
         try:
             frame = member.quirks.decode(block, start, end)
@@ -304,7 +303,7 @@ class Connection:
         self.step(input, frame)
 
     def ignore(self, frame: Any) -> None:
-        """A frame that the connection's state does not allow."""
+        """Charge a frame that the connection's state does not allow."""
         reason = f"a frame that makes no sense in {self._state.name}"
         self._pass.charge(10, frame.stream, self.member.rules.senseless, reason)
 
@@ -320,11 +319,11 @@ class Connection:
 
     @property
     def standing(self) -> str:
-        """The connection's state, in words."""
+        """The connection's state, as words."""
         return self._state.name.lower()
 
     def check_metadata(self, metadata: bytes) -> None:
-        """Raise LimitExceeded for more than a peer takes: this side obeys its own bounds (rule 9 of docs/limits)."""
+        """Raise LimitExceeded for more metadata than a peer accepts: own bounds bind both sides (rule 9 of docs/limits)."""
         most = self.limits.connection_metadata_bytes
         if len(metadata) > most:
             text = f"{len(metadata)} bytes of metadata: a peer takes {most}"

@@ -1,4 +1,4 @@
-"""End a connection: drain, close, break off, lose the transport. Each live stream gets its one error."""
+"""End a connection: drain, close, abort, lose the transport. Each live stream receives exactly one error."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _CLOSED = ConnectionState.CLOSED
 
 
 def not_setup(connection: Connection) -> Violation:
-    """The first frame is not SETUP."""
+    """Return the violation of a first frame that is not SETUP."""
     member = connection.member
     return Violation("the first frame is not a SETUP", rule=member.rules.first, code=member.codes.Code.INVALID_SETUP)
 
 
 def words(connection: Connection, text: str) -> bytes:
-    """A text for the peer."""
+    """Encode a text for the peer."""
     return cut(text, connection.limits.error_text_bytes[0]).encode()
 
 
@@ -50,7 +50,7 @@ def send_error(connection: Connection, code: int, text: str) -> None:
 
 
 def end(connection: Connection, error: Error, code: int | None = None, text: bytes = b"") -> None:
-    """Fail every stream once, report why to the peer if there is a code for it, and close."""
+    """Fail every stream once, report the reason to the peer if it has a code, and close."""
     connection._state = _CLOSED
     _over(connection)
     connection._streams.fail_all(error)
@@ -62,13 +62,13 @@ def end(connection: Connection, error: Error, code: int | None = None, text: byt
 def _over(connection: Connection) -> None:
     connection._liveness.next_keepalive = None
     connection._in.close()
-    connection._out.retained = None  # nothing will go again: a full store does not delay the last frames
+    connection._out.retained = None  # nothing will be repeated: a full store does not delay the last frames
     if connection._resuming is not None:
         connection._resuming.over(connection)
 
 
 def break_off(connection: Connection, violation: Violation) -> None:
-    """The peer broke a rule: report which, close."""
+    """Report the rule that the peer broke, and close."""
     code = violation.code or connection.member.codes.Code.CONNECTION_ERROR
     error: Error = RemoteProtocolError(violation.reason, code=code, stream=0, rule=violation.rule)
     if violation.consequence is Consequence.REFUSE_SETUP:
@@ -77,7 +77,7 @@ def break_off(connection: Connection, violation: Violation) -> None:
 
 
 def lose_transport(connection: Connection, otherwise: ConnectionInput) -> None:
-    """The transport is gone: the session waits, if it can."""
+    """Suspend the session when its transport is lost, if it can be resumed; otherwise apply ``otherwise``."""
     resuming = connection._resuming
     resumable = resuming is not None and resuming.resumable(connection)
     connection.step(ConnectionInput.SUSPEND if resumable else otherwise, None)
@@ -91,14 +91,14 @@ def nothing(connection: Connection, argument: Any) -> None:
 
 
 def expire(connection: Connection, argument: Any) -> None:
-    """The peer was silent for too long."""
+    """End the connection of a peer that was silent for too long."""
     text = f"keepalive-timeout: nothing heard for {connection._liveness.lifetime:g} s"
     send_error(connection, connection.member.codes.Code.CONNECTION_ERROR, "keepalive-timeout")
     end(connection, ConnectionClosed(text, rule=connection.member.rules.silence))
 
 
 def lose(connection: Connection, argument: Any) -> None:
-    """The transport is gone, for good."""
+    """End the connection after the final loss of its transport."""
     text = "the peer closed the connection"
     if connection._resuming is not None and connection._resuming.away is not None:
         text = f"the session was not resumed within {connection.limits.resume_s:g} s"
@@ -106,12 +106,12 @@ def lose(connection: Connection, argument: Any) -> None:
 
 
 def fail(connection: Connection, frame: Any) -> None:
-    """The peer ended the connection with an error."""
+    """End the connection after the peer's connection error."""
     end(connection, connection.member.codes.error_for(frame.code, frame.data, 0, connection.limits))
 
 
 def abort(connection: Connection, argument: Any) -> None:
-    """This side ends it: by the application's wish, or because RESUME came in an open connection (R-48)."""
+    """End the connection from this side: the application requests it, or RESUME came in an open connection (R-48)."""
     if isinstance(argument, Violation):
         code = connection.member.codes.Code.CONNECTION_ERROR
         error = ConnectionClosed("this side closed the connection")
@@ -121,7 +121,7 @@ def abort(connection: Connection, argument: Any) -> None:
 
 
 def peer_drains(connection: Connection, frame: Any) -> None:
-    """The peer will close when the live streams have ended."""
+    """Note that the peer will close when the live streams have ended."""
     connection._streams.accepting = False
     connection._peer_draining = True
     error = connection.member.codes.error_for(frame.code, frame.data, 0, connection.limits)
@@ -129,7 +129,7 @@ def peer_drains(connection: Connection, frame: Any) -> None:
 
 
 def drain(connection: Connection, violation: Violation) -> None:
-    """This side will close when the live streams have ended."""
+    """Prepare to close when the live streams have ended."""
     connection._streams.accepting = False
     violation = connection._farewell = connection._farewell or violation  # the first reason counts, as in DRAINING
     away = connection._resuming is not None and connection._resuming.away is not None
@@ -139,7 +139,7 @@ def drain(connection: Connection, violation: Violation) -> None:
 
 
 def finish(connection: Connection, argument: Any) -> None:
-    """Everything has ended in order: close."""
+    """Close: every stream has ended."""
     member = connection.member
     if member.closing_code is None and connection._farewell is not None:
         send_error(connection, member.codes.Code.CONNECTION_ERROR, connection._farewell.reason)

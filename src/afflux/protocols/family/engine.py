@@ -1,4 +1,4 @@
-"""Offer the application's side of the engine contract: the calls that a driver makes for the application."""
+"""Implement the application's part of the engine contract: the calls that a driver makes for the application."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DEFAULT_MTU", "Engine"]
 
 _S, _I = ConnectionState, ConnectionInput
 _ASKING = (_S.OPEN, _S.SETUP_SENT, _S.SUSPENDED, _S.RESUME_SENT)
-"Where requests may be queued."
+"States in which requests may be queued."
 
 
 class Engine(Connection):
@@ -28,13 +28,13 @@ class Engine(Connection):
     # -- the connection ---------------------------------------------------------------------------------------
 
     def accept(self, now: float) -> list[Event]:
-        """Accept the peer; what it sent meanwhile is treated now."""
+        """Accept the peer, then process what it sent in the meantime."""
         handshake.check_deciding(self)
         self._pass.now = now
         return self.run(handshake.accept, self)
 
     def refuse(self, reason: str, now: float, code: int | None = None) -> list[Event]:
-        """Refuse the peer with ``code``; REJECTED_SETUP if it is None or not a code for this. A peer that wants to
+        """Refuse the peer with ``code``; REJECTED_SETUP if it is None or not valid for a refusal. A peer that wants to
         resume is refused with REJECTED_RESUME, whatever the code (R-47)."""
         handshake.check_deciding(self, _S.RESUMING)
         self._pass.now = now
@@ -52,7 +52,7 @@ class Engine(Connection):
         self._out.control(self.member.frames.MetadataPush(stream=0, metadata=metadata).encode(prefixed=True))
 
     def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
-        """Close at once with CONNECTION_ERROR, or with ``drain`` when the live streams have ended (R-20)."""
+        """Close immediately with CONNECTION_ERROR, or with ``drain`` when the live streams have ended (R-20)."""
         self._pass.now = now
         violation = Violation(reason or "closed", rule="3.1", code=self.member.codes.Code.CONNECTION_ERROR)
         return self.run(self.step, _I.APP_DRAIN if drain else _I.APP_CLOSE, violation)
@@ -69,7 +69,7 @@ class Engine(Connection):
         columnar: bool = False,
         now: float | None = None,
     ) -> int:
-        """Open a stream and return its id; ``now`` counts where there are leases."""
+        """Open a stream and return its id; ``now`` matters only with leases."""
         self._check_asking()
         if now is not None:
             self._pass.now = now
@@ -111,36 +111,36 @@ class Engine(Connection):
         verbs.request(self._streams, stream, n)
 
     def cancel(self, stream: int) -> None:
-        """Take no more from the peer."""
+        """Accept no more items from the peer."""
         verbs.cancel(self._streams, stream)
 
     def begin(self, stream: int) -> None:
-        """The handler of a stream that the peer opened is at work."""
+        """Note that the handler of a stream that the peer opened has started."""
         if stream in self._streams.handlers:
             self._streams.work.begun.add(stream)
 
     def release(self, stream: int) -> None:
-        """The handler of a stream that the peer opened has really returned, or will never begin."""
+        """Note that the handler of a stream that the peer opened has returned, or will never start."""
         self._streams.work.release(stream)
 
     def consumed(self, size: int, items: int = 0) -> None:
-        """The application took payloads of ``size`` bytes in all."""
+        """Note that the application consumed payloads of ``size`` bytes in all."""
         self._streams.delivered = max(0, self._streams.delivered - size)
         self._streams.objects = max(0, self._streams.objects - items)
 
     def unsent(self, stream: int) -> bool:
-        """It is not known what was handed over of a stream."""
+        """Return False: the engine does not record which streams were handed to the transport."""
         return False
 
     # -- credit -----------------------------------------------------------------------------------------------
 
     def credit(self, stream: int) -> int:
-        """How many items the peer will still take."""
+        """Items that the peer still accepts on a stream."""
         live = self._streams.live.get(stream)
         return 0 if live is None else live.allowed
 
     def streams(self, *, room: int | None = None, now: float = 0.0) -> list[StreamStatus]:
-        """The live streams, in items."""
+        """Describe the live streams; credit counts items."""
         left = self.room(0) if room is None else room
         return [self._status(stream, left) for stream in self._streams.live.values()]
 

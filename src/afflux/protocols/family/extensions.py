@@ -14,7 +14,7 @@ __all__ = ["Extending", "on_extension"]
 
 
 def on_extension(connection: Connection, frame: Any) -> None:
-    """EXT: an event where the application knows its type; otherwise it is ignored, if it may be."""
+    """Report an EXT of a known type as an event; ignore any other if its I flag permits it, else raise a violation."""
     rule, stream = connection.member.rules.extension, frame.stream
     known = frame.extended_type in connection._known
     if frame.extended_type < connection.member.quirks.LEAST_EXTENSION or not (frame.ignore or known):
@@ -35,12 +35,12 @@ class Extending:
         self._engine = connection
 
     def extend(self, type: int, body: bytes, *, stream: int = 0, ignore: bool = True) -> None:
-        """Send a frame of an extension (EXT); a peer that does not know it skips it, or breaks off unless ``ignore``.
+        """Send an extension frame (EXT). A peer that does not support it skips it, or closes if ``ignore`` is False.
 
         Raises:
             LocalProtocolError: the type or the stream is out of range.
-            LimitExceeded: the body is longer than a peer takes.
-            ConnectionClosed: there is no connection.
+            LimitExceeded: the body is longer than a peer accepts.
+            ConnectionClosed: the connection is closed.
         """
         connection = self._engine
         if not connection.may_send:
