@@ -116,7 +116,7 @@ class Connection:
         self._resuming = resuming
         self._known = extensions
         self._full = False
-        "The last tick found no room for input: meanwhile the peer's silence does not count."
+        "The last ``receive`` or ``tick`` found no room for input: the peer's silence does not count until the next."
         self._most_queued = limits.outbound_high_bytes + limits.payload_bytes
         self._farewell: Violation | None = None
         "The reason for which this side drains; None if it does not."
@@ -323,7 +323,7 @@ class Connection:
         return self._state.name.lower()
 
     def check_metadata(self, metadata: bytes) -> None:
-        """Raise LimitExceeded for more metadata than a peer accepts: own bounds bind both sides (rule 9 of docs/limits)."""
+        """Raise LimitExceeded for more metadata than a peer accepts: the same limits apply to both sides."""
         most = self.limits.connection_metadata_bytes
         if len(metadata) > most:
             text = f"{len(metadata)} bytes of metadata: a peer takes {most}"

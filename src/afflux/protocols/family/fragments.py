@@ -1,4 +1,4 @@
-"""Hold what queues for a stream: whole frames that leave together, and payloads that are cut into frames."""
+"""Represent queued data of a stream: whole frames that leave together, and payloads that are split into frames."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from afflux.protocols.family.layout import Layout
 __all__ = ["LARGE", "Fragments", "Whole"]
 
 LARGE: Final = 0x10000
-"A payload to be cut of more than so many bytes takes no room from frames of other streams."
+"A payload of more bytes, waiting to be split, takes no room from frames of other streams."
 
 
 class Whole:
-    """Whole frames that are never split: a run of small ones, or a large one whose header stands alone."""
+    """Whole frames that are never split: a run of small ones, or a large one whose header is a chunk of its own."""
 
     __slots__ = ("chunks", "frames", "size")
 
     def __init__(self, chunks: tuple[bytes, ...], frames: int, size: int) -> None:
         self.chunks = chunks
         self.frames = frames
-        "How many they are."
+        "Number of frames."
         self.size = size
-        "Bytes in all."
+        "Bytes in total."
 
 
 class Fragments:
-    """One payload, cut into frames as they are wanted (R-33 to R-36). Nothing of it is copied before.
+    """One payload, split into frames when they are sent (R-33 to R-36). Nothing is copied before.
 
-    ``first`` is the word of the first frame and what stands before its payload, ``later`` the same of the others;
-    ``asks`` is whether it is a request: the peer knows nothing of the stream before it is whole.
+    ``first`` is the flag word of the first frame and the bytes before its payload, ``later`` the same of the others;
+    ``asks`` is whether it is a request: the peer has no such stream before the request is whole.
     """
 
     __slots__ = (
@@ -74,20 +74,20 @@ class Fragments:
         "The last fragment carries C, and none before it."
         self.asks = asks
         self.begun = False
-        "The first frame was handed over."
+        "The first frame was sent."
         self.size = len(self._metadata) + len(self._data)
-        "Payload bytes not yet handed over; the headers are not counted."
+        "Payload bytes not sent yet, without headers."
         self.large = self.size > LARGE
 
     def state(self) -> list[Any]:
-        """What ``of_state`` takes: what was not handed over yet."""
+        """The unsent rest, as ``of_state`` reads it."""
         metadata = bytes(self._metadata) if self._with_metadata else None
         rest = [self._stream, self._word, self._extra, metadata, bytes(self._data), self.complete, self._mtu]
         return [*rest, self.asks]
 
     @classmethod
     def of_state(cls, layout: Layout, later: tuple[int, bytes], state: list[Any]) -> Fragments:
-        """The rest of a payload."""
+        """Restore the rest of a payload."""
         stream, word, extra, metadata, data, complete, mtu, asks = state
         payload = (metadata, data)
         fragments = cls(layout, stream, (word, extra), later, payload, complete=complete, mtu=mtu, asks=asks)
@@ -95,7 +95,7 @@ class Fragments:
         return fragments
 
     def next(self) -> list[bytes | memoryview]:
-        """The chunks of the next frame; ``size`` is 0 after the last one."""
+        """Return the chunks of the next frame; ``size`` is 0 after the last one."""
         layout, prefixed = self._layout, self._with_metadata
         header_size = layout.size + len(self._extra) + (layout.metadata_size if prefixed else 0)
         room = self._mtu - header_size

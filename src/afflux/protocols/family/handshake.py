@@ -1,4 +1,4 @@
-"""Establish a connection: propose, judge, accept or refuse a SETUP (sections 3.1 and 3.2)."""
+"""Establish a connection: propose, check, accept or refuse a SETUP (sections 3.1 and 3.2)."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ _S, _I = ConnectionState, ConnectionInput
 
 
 class Handshake:
-    """How one connection is established."""
+    """The state of one handshake."""
 
     __slots__ = ("accepted", "born", "decide", "policy")
 
     def __init__(self, decide: bool, policy: LeasePolicy | None, now: float) -> None:
         self.decide = decide
-        "A server waits for ``accept`` or ``refuse`` after Established instead of accepting at once."
+        "A server waits for ``accept`` or ``refuse`` after Established instead of accepting immediately."
         self.policy = policy
-        "What this side grants."
+        "The policy of the leases that this side grants; None without leases."
         self.born = now
         "When the connection began."
         self.accepted = False
-        "Established was reported."
+        "Established was returned."
 
 
 def start(connection: Connection, setup: Any) -> None:
     """Propose a SETUP (client).
 
     Raises:
-        LocalProtocolError: no server accepts it.
+        LocalProtocolError: servers would refuse it.
     """
     quirks = connection.member.quirks
     setup = connection.setup = quirks.proposal(setup, connection.limits)
-    # R-12: requests may follow at once
+    # R-12: requests may follow immediately
     connection._state = connection._table.step(connection._state, _I.APP_START).next
     try:
         connection._out.control(quirks.encode_setup(setup))
@@ -68,7 +68,7 @@ def start(connection: Connection, setup: Any) -> None:
 
 
 def agree(connection: Connection, setup: Any) -> None:
-    """What both sides do from now on: leases (R-13), resumption (R-44)."""
+    """Apply what both sides agreed on: leases (R-13), resumption (R-44)."""
     if setup.lease:
         connection._streams.leases = Leases(connection.limits, connection._handshake.policy)
     if connection._resuming is not None:
@@ -92,20 +92,20 @@ def judge_setup(connection: Connection, setup: Any) -> None:
 
 
 def accept(connection: Connection) -> None:
-    """The application accepts the peer: treat what was held."""
+    """Accept the peer for the application, then process the input that waited."""
     connection.step(_I.APP_ACCEPT, None)
     if not connection._in.over:
         connection._in.resume(connection.frame)
 
 
 def check_deciding(connection: Connection, also: ConnectionState = _S.CLOSED) -> None:
-    """Raise LocalProtocolError unless a decision is awaited, the connection is over, or in the state ``also``."""
+    """Raise LocalProtocolError unless a decision is awaited, the connection is over, or its state is ``also``."""
     if connection._state not in (_S.DECIDING, _S.CLOSED, also):
-        raise LocalProtocolError("there is nothing to decide: no SETUP waits for it", rule="3.2")
+        raise LocalProtocolError("nothing to decide: no SETUP is waiting", rule="3.2")
 
 
 def establish(connection: Connection, argument: Any) -> None:
-    """The connection may be used."""
+    """Report Established and open the connection for use."""
     connection._handshake.accepted = True
     connection._in.established = True
     connection._streams.accepting = True
@@ -117,12 +117,12 @@ def establish(connection: Connection, argument: Any) -> None:
 
 
 def refuse_first(connection: Connection, frame: Any) -> None:
-    """The first frame is not SETUP."""
+    """Refuse a first frame that is not SETUP."""
     raise endings.not_setup(connection)
 
 
 def refuse_setup(connection: Connection, violation: Violation) -> None:
-    """This side refuses the peer: the application's decision, or it closes."""
+    """Refuse the peer: the application refuses it, or this side closes."""
     refused = violation.consequence is Consequence.REFUSE_SETUP
     code = violation.code if refused else connection.member.codes.Code.REJECTED_SETUP
     rule = connection.member.rules.refused
@@ -130,10 +130,10 @@ def refuse_setup(connection: Connection, violation: Violation) -> None:
 
 
 def setup_failed(connection: Connection, frame: Any) -> None:
-    """The peer refused this side."""
+    """End the connection because the peer refused it."""
     member = connection.member
     error = member.codes.error_for(frame.code, frame.data, 0, connection.limits)
     refused = SetupRefused(error.message, code=frame.code, stream=0, rule=member.rules.refused)
-    # R-11: nothing is served before SETUP is accepted. Another code may end a connection that has been.
+    # R-11: a server serves nothing before it accepts SETUP. Another code may end a connection that was accepted.
     refused.may_have_been_processed = not isinstance(error, SetupRefused)
     endings.end(connection, refused)

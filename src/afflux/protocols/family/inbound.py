@@ -1,11 +1,11 @@
-"""Parse received bytes: from a block to frames, and for plain items straight to events.
+"""Parse received bytes: split blocks into frames, and turn plain items directly into events.
 
-Theory of operation. One read is one pass: whole frames are treated in place, the tail is kept once. Items within
-credit bypass the tables (there the same step is ITEM/DELIVER), because they are most of all traffic: a run of them is
-one event. So do whole requests (IDLE/APP_OPEN_LAST) and their answers (ITEM_LAST/COMPLETE_IN), of which a run is one
-event as well. Everything else is decoded and goes through the tables.
+Theory of operation. One read is one pass: whole frames are processed in place, and the tail is stored once. Items
+within credit bypass the tables (there the same step is ITEM/DELIVER), because they are the bulk of all traffic: a run
+of them is one event. Whole requests (IDLE/APP_OPEN_LAST) and their answers (ITEM_LAST/COMPLETE_IN) bypass the tables
+too, and a run of them is also one event. Everything else is decoded and passes through the tables.
 
-A length is judged as soon as it is there (FR-01, FR-02); nothing is allocated for it before.
+A length is checked as soon as it has arrived (FR-01, FR-02); nothing is allocated for it before.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ __all__ = ["Counting", "Inbound"]
 _FAR = 1 << 62
 
 Treat = Callable[[bytes, int, int], None]
-"``treat(block, start, end)`` decodes and treats one frame."
+"``treat(block, start, end)`` decodes and applies one frame."
 
 
 class Counting(Protocol):
-    """Where received bytes are counted, for resumption."""
+    """A counter of received bytes, for resumption."""
 
     def count(self, block: bytes, start: int, end: int) -> None:
-        """The whole frames in ``block[start:end]`` were received."""
+        """Count the whole frames in ``block[start:end]`` as received."""
 
 
 class Inbound:
-    """What has been received and not yet treated."""
+    """The bytes that were received and not processed yet."""
 
     __slots__ = (
         "_counted",
@@ -58,62 +58,62 @@ class Inbound:
         limits = streams.limits
         self._streams = streams
         self.buffer = ReceiveBuffer(limits.connection_bytes + limits.frame_bytes)
-        "Bytes that are not a whole frame yet."
+        "Bytes of an incomplete frame."
         self._words = streams.member.words
         least = streams.member.layout.least
         self._plain = min(limits.frame_bytes, limits.payload_bytes + least)
-        "The longest frame on the short paths: its payload is within ``payload_bytes`` without a look."
+        "The longest frame of the short paths: its payload cannot exceed ``payload_bytes``."
         self.first = first
-        "The first frame of an unknown peer is still to come: it gets little (HS-12)."
+        "The first frame of an unknown peer has not arrived: its limit is lower (HS-12)."
         self.established = False
-        "The connection may be used: the short paths are open."
+        "The connection may be used: the short paths are enabled."
         self.held = False
-        "Stop after the current frame and keep the rest: the application is deciding."
+        "Stop after the current frame and buffer the rest: the application is deciding."
         self.over = False
         "The connection has ended: drop the rest."
         self.incomplete_since: float | None = None
         "When the unfinished frame at the end began to arrive."
         self.retained: Counting | None = None
-        "With resumption: where the received position is kept (R-44)."
+        "Counts the received position (R-44); None without resumption."
         self._counted = 0
 
     @property
     def pending(self) -> int:
-        """Bytes kept."""
+        """Bytes buffered."""
         return self.buffer.pending
 
     def receive(self, data: bytes | memoryview, treat: Treat) -> None:
-        """Take received bytes and treat every frame that is whole by now.
+        """Receive bytes and process every complete frame.
 
         Raises:
-            Violation: the peer broke a rule; what came before it has been treated.
+            Violation: the peer broke a rule; the frames before have been processed.
         """
         block = self.buffer.feed(data)
         if block is not None:
             self.parse(block, treat)
 
     def resume(self, treat: Treat) -> None:
-        """The application has decided: treat what was held."""
+        """Process the buffered input, after the application's decision."""
         self.held = False
         if block := self.buffer.take():
             self.parse(block, treat)
 
     def hold(self, now: float) -> None:
-        """The time until ``now`` does not count for the unfinished frame: this side did not read."""
+        """Exclude the time until ``now`` from the unfinished frame's time: this side did not read."""
         if self.incomplete_since is not None:
             self.incomplete_since = now
 
     def close(self) -> None:
-        """The connection has ended, or its transport has: drop what is not a whole frame."""
+        """Drop the incomplete frame: the connection or its transport has ended."""
         self.over = True
         self.incomplete_since = None
         self.buffer.clear()
 
     def parse(self, block: bytes, treat: Treat) -> None:
-        """Treat every whole frame of a block and keep the tail.
+        """Process every whole frame of a block and buffer the tail.
 
         Raises:
-            Violation: the peer broke a rule; what came before it has been treated.
+            Violation: the peer broke a rule; the frames before have been processed.
         """
         position, end = 0, len(block)
         self._counted = 0
@@ -152,7 +152,7 @@ class Inbound:
         self._keep(block, position, end)
 
     def _masked(self, block: bytes, position: int, end: int) -> int:
-        """The size of a frame whose length has a reserved bit set, which is charged (FR-03); 0 unless it is whole and
+        """Charge a length whose reserved bit is set (FR-03), and return the size of the frame; 0 unless it is whole and
         fits."""
         streams = self._streams
         layout = streams.member.layout
@@ -164,7 +164,7 @@ class Inbound:
         return layout.own + length
 
     def _take_items(self, stream: Stream, block: bytes, position: int, end: int) -> int:
-        """A run of plain items of one stream, at least one; returns where it ends."""
+        """Deliver a run of plain items of one stream, at least one; return where it ends."""
         streams, id, owed, limit, start = self._streams, stream.id, stream.owed, self._plain, position
         layout = streams.member.layout
         unpack, header_size, own, least, _ = layout.parsing
@@ -173,10 +173,10 @@ class Inbound:
         if owed >= MANY <= (end - position) // stride and (
             count := alike(block, position, end, stride, owed, header_size)
         ):
-            # An object for each would be made long before it is wanted: 0.3 µs an item, most of it for the collector.
+            # One object per item would be created long before it is used: 0.3 µs each, mostly for the collector.
             stop: int = position + count * stride
             if (stop - start) * 2 < len(block):
-                block, position = block[start:stop], 0  # what waits does not keep alive what does not
+                block, position = block[start:stop], 0  # the waiting run does not keep the rest of the block alive
             size = stride - header_size
             streams.took(stream, count, size * count)
             streams.now.events.append(Items(id, Run(block, position, header_size, size, count)))
@@ -197,7 +197,7 @@ class Inbound:
         return position
 
     def _take_columns(self, stream: Stream, block: bytes, position: int, end: int) -> int:
-        """The same as a Block."""
+        """Deliver a run of items as a Block."""
         starts, ends = array("q"), array("q")
         streams, owed, start, limit = self._streams, stream.owed, position, self._plain
         layout = streams.member.layout
@@ -221,7 +221,7 @@ class Inbound:
         return position
 
     def _take_answers(self, block: bytes, position: int, end: int) -> int:
-        """A run of whole answers of requests, at least one; returns where it ends."""
+        """Deliver a run of whole answers to requests, at least one; return where it ends."""
         ids: list[int] = []
         payloads: list[Payload] = []
         streams, limit, start = self._streams, self._plain, position
@@ -247,8 +247,8 @@ class Inbound:
         return position
 
     def _take_requests(self, block: bytes, position: int, end: int) -> int:
-        """A run of whole REQUEST_RESPONSE; returns where it ends, which is where it starts when the first one needs a
-        closer look."""
+        """Deliver a run of whole REQUEST_RESPONSE; return where it ends, which is where it starts when the first one
+        must go through the tables."""
         streams = self._streams
         newest, most, parity = streams.newest, streams.startable(), streams.peer_parity
         limit, live, layout, role = self._plain, streams.live, streams.member.layout, streams.member.responder
@@ -290,13 +290,13 @@ class Inbound:
         return position
 
     def _count(self, block: bytes, position: int) -> None:
-        """What was treated so far is received (R-44)."""
+        """Count everything processed so far as received (R-44)."""
         if self.retained is not None:
             self.retained.count(block, self._counted, position)
             self._counted = position
 
     def _keep(self, block: bytes, position: int, end: int) -> None:
-        if self.over:  # what ended a transport is not received (RE-04): only RESUME_OK may come before it is open
+        if self.over:  # a frame that ended a transport is not received (RE-04): only RESUME_OK may precede the opening
             self.buffer.clear()
             return
         self._count(block, position)
@@ -312,7 +312,7 @@ class Inbound:
         self.buffer.keep(block, position, need)
 
     def _judge(self, block: bytes, position: int, end: int) -> int:
-        """How many bytes make the next frame whole; a length out of bounds is a violation."""
+        """Return how many bytes make the next frame whole; a length out of bounds is a violation."""
         member = self._streams.member
         layout, code = member.layout, member.codes.Code
         length = layout.length_of(block, position)

@@ -1,6 +1,6 @@
-"""Describe how a member of the family lays out its frames: the length, the header, the words, the metadata.
+"""Describe how a member of the family lays out its frames: the length, the header, the flag words, the metadata.
 
-The hot paths of inbound.py and outbound.py read these numbers into locals. Nothing here knows a stream or a state.
+The hot paths of inbound.py and outbound.py read these numbers into locals. Streams and states are elsewhere.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ __all__ = ["Layout"]
 
 
 class Layout:
-    """The bytes of a frame, as far as they differ between members.
+    """The bytes of a frame, as far as members differ.
 
     Args:
         header: the length in two halves, then the stream id and the word of type and flags, in the order of ``order``.
         prefix: bytes of the length.
         inclusive: whether lengths (of a frame, of metadata) count their own bytes.
         order: which of stream id and word comes first.
-        shift: how far the type stands to the left in the word; its upper 16 bits have the type where it is 16.
-        reserved: a bit of the length that is ignored; 0 for none.
+        shift: how far the type is shifted left in the word; with 16, the upper 16 bits contain the type.
+        reserved: a bit of the length that receivers ignore; 0 for none.
         last_id: the highest stream id.
-        metadata: bytes of the length of metadata.
+        metadata: bytes of the metadata length.
         flags: metadata, follows and complete, as bits of the word.
         request: the type of REQUEST_RESPONSE.
         grant: the type of REQUEST_N.
-        answers: the words of a whole answer to a request. The first is the one that is sent.
+        answers: the words of a whole answer to a request. This side sends the first.
     """
 
     __slots__ = (
@@ -72,39 +72,39 @@ class Layout:
         "Bytes of the header, the length included."
         self.prefix = prefix
         self.own = 0 if inclusive else prefix
-        "Bytes of a frame that its length does not count."
+        "Bytes of a frame that its length excludes."
         self.least = self.size - self.own
-        "The least value of a length."
+        "The minimum value of a length."
         self.id_first = order == "id"
         self.typed = prefix + (6 if self.id_first else 2)
-        "Bytes of a frame up to and with its type."
+        "Bytes of a frame up to and including its type."
         self.shift = shift
         self.reserved = reserved
         self.last_id = last_id
         self.metadata_size = metadata
         self.metadata_counts = metadata if inclusive else 0
-        "What the length of metadata counts beside the metadata."
+        "Bytes that the metadata length counts in addition to the metadata."
         self.metadata, self.follows, self.complete = flags
         self.request = request << shift
-        "The word of a bare REQUEST_RESPONSE."
+        "The word of a REQUEST_RESPONSE without flags."
         self.grant = grant
         "The type of REQUEST_N."
         self.answers = answers
         self.parsing = (header.unpack_from, self.size, self.own, self.least, self.id_first)
-        "What the loops over frames need, in one look."
+        "The values that loops over frames read, as one tuple."
 
     def length_of(self, block: bytes, position: int) -> int:
-        """The length of the frame at ``position``, as it counts."""
+        """The length of the frame at ``position``, in this layout's own count."""
         length = int.from_bytes(block[position : position + self.prefix], "big")
         return length & ~self.reserved
 
     def type_of(self, block: bytes, position: int) -> int:
-        """The type of the frame at ``position``, of which at least ``typed`` bytes are there."""
+        """The type of the frame at ``position``, of which at least ``typed`` bytes have arrived."""
         at = position + self.typed - 2
         return int.from_bytes(block[at : at + 2], "big") >> self.shift % 16
 
     def head(self, stream: int, word: int, extra: bytes, metadata: bytes | None, size: int) -> bytes:
-        """A frame of ``size`` bytes, but for its data."""
+        """Encode a frame of ``size`` bytes up to its data."""
         length = size - self.own
         if metadata is not None:
             word |= self.metadata

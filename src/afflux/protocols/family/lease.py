@@ -1,10 +1,11 @@
 """Define leases: what a policy grants, and what is left of a grant on each side (section 3.3, R-13, R-40 to R-43).
 
-1. The responder grants, by a policy; it counts, and refuses what is beyond (R-42). It allows nothing for clocks.
-2. The requester stops ``lease_margin_ms`` early, because clocks and wires are not exact (R-41).
+1. The responder grants leases by a policy; it counts requests, and refuses those beyond the lease (R-42). It makes no
+   allowance for clocks.
+2. The requester stops ``lease_margin_ms`` early, because clocks and transmission are not exact (R-41).
 3. A newer lease replaces the older one (R-40); none outlives its transport (R-43).
 
-Time is an argument, in monotonic seconds. Frames and events are the engine's.
+Time is an argument, in monotonic seconds. leases.py has the frames and events.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from afflux.core.limits import Limits
 __all__ = ["UNMETERED", "FixedLease", "Granted", "Held", "Lease", "LeaseGranter", "LeasePolicy", "RateLease"]
 
 _GRAIN = 1e-9
-"A billionth of a request is forgiven, so that seconds in floating point are exact at the limit."
+"A billionth of a request is tolerated, so that seconds in floating point are exact at the limit."
 MOST = 0x7FFFFFFF
-"The most requests, and the most milliseconds, that a LEASE frame can say."
+"The maximum of requests, and of milliseconds, in a LEASE frame."
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What a responder allows: so many requests within so many seconds. Zero of either means "stop" (D-5)."""
+    """The permission to send at most N requests within T seconds. If either is zero, the requester must stop (D-5)."""
 
     requests: int
-    "How many requests, 0 to 2^31-1."
+    "Number of requests, 0 to 2^31-1."
     ttl: float
-    "Seconds from now, to the millisecond; at most 2^31-1 ms."
+    "Seconds from now, with millisecond precision; at most 2^31-1 ms."
 
     def __post_init__(self) -> None:
         if not (0 <= self.requests <= MOST and 0 <= self.ttl * 1000 <= MOST):
@@ -37,31 +38,31 @@ class Lease:
 
     @property
     def ttl_ms(self) -> int:
-        """The time as the frame says it, in whole milliseconds."""
+        """The duration in whole milliseconds, as the frame carries it."""
         return round(self.ttl * 1000)
 
 
 class LeaseGranter(Protocol):
-    """What decides about the leases of one connection."""
+    """Decides the leases of one connection."""
 
     def grant(self, now: float, used: int) -> Lease:
-        """The next lease. Asked when the connection opens, and whenever the last lease's time is over.
+        """Return the next lease. Called when the connection opens, and whenever the last lease expires.
 
-        ``now`` is in monotonic seconds, ``used`` how many requests came since it was last asked. A lease of 0
-        requests says "none now": it is asked again when its time is over. One of 0 seconds is the last.
+        ``now`` is in monotonic seconds, ``used`` the number of requests received since the last call. A lease of 0
+        requests permits none; the next call is when it expires. After a lease of 0 seconds there is no further call.
         """
 
 
 class LeasePolicy(Protocol):
-    """What makes a granter for each connection. A granter without state of its own may return itself."""
+    """Creates a granter for each connection. A granter without state may return itself."""
 
     def start(self) -> LeaseGranter:
-        """The granter of a new connection."""
+        """Return the granter of a new connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedLease:
-    """The same lease again and again: ``requests`` in every ``ttl`` seconds."""
+    """Grants the same lease repeatedly: ``requests`` in every ``ttl`` seconds."""
 
     requests: int
     ttl: float = 1.0
@@ -72,19 +73,19 @@ class FixedLease:
             raise ValueError("a lease that is renewed lasts a millisecond or more")
 
     def start(self) -> FixedLease:
-        """It has no state."""
+        """Return this policy itself: it has no state."""
         return self
 
     def grant(self, now: float, used: int) -> Lease:
-        """The lease."""
+        """Return the lease."""
         return Lease(self.requests, self.ttl)
 
 
 @dataclass(frozen=True, slots=True)
 class RateLease:
-    """``per_second`` requests on average, ``burst`` of them at once at most, leased for ``ttl`` seconds at a time.
+    """Grants ``per_second`` requests on average in bursts of up to ``burst``, leased for ``ttl`` seconds at a time.
 
-    At once is within one lease: a burst at its end may be followed by what its time has brought, ``per_second * ttl``.
+    A burst is bounded within one lease: after a burst at its end, the next lease may permit ``per_second * ttl`` more.
     """
 
     per_second: float
@@ -97,12 +98,12 @@ class RateLease:
             raise ValueError(f"a rate is 0 or more a second, not {self.per_second}")
 
     def start(self) -> LeaseGranter:
-        """A bucket of its own for each connection."""
+        """Return a new token bucket for a connection."""
         return _Rate(self)
 
 
 class _Rate:
-    """What is left of a rate on one connection."""
+    """The token bucket of one connection."""
 
     def __init__(self, policy: RateLease) -> None:
         self._policy = policy
@@ -110,7 +111,7 @@ class _Rate:
         self._at: float | None = None
 
     def grant(self, now: float, used: int) -> Lease:
-        """What is there now. What was used made room for what time has brought since."""
+        """Return a lease of the available tokens. Used requests made room for the tokens that time has added since."""
         policy = self._policy
         brought = 0.0 if self._at is None else max(0.0, now - self._at) * policy.per_second
         self._at = now
@@ -119,32 +120,32 @@ class _Rate:
 
 
 UNMETERED = FixedLease(MOST, MOST / 1000)
-"As many requests as the peer likes: what a side grants that only wants to be granted."
+"The largest lease: granted by a side that needs leases itself and limits nothing."
 
 
 class Held:
-    """What the peer has granted to this side."""
+    """The lease that the peer has granted to this side."""
 
     __slots__ = ("_margin", "requests", "until")
 
     def __init__(self, limits: Limits) -> None:
         self._margin = limits.lease_margin_ms / 1000
         self.requests = 0
-        "How many requests are left."
+        "Requests left."
         self.until = 0.0
-        "When the time is over, the margin already taken off."
+        "When the lease expires, minus the safety margin."
 
     def replace(self, ttl_ms: int, requests: int, now: float) -> None:
-        """A LEASE came (R-40)."""
+        """Apply a LEASE frame (R-40)."""
         self.requests = requests if ttl_ms else 0
         self.until = now + ttl_ms / 1000 - self._margin
 
     def end(self) -> None:
-        """It is good no longer: the transport is gone (R-43)."""
+        """Invalidate the lease: the transport is gone (R-43)."""
         self.requests = 0
 
     def left(self, now: float) -> int:
-        """How many requests may be sent now."""
+        """The number of requests that may be sent now."""
         return self.requests if now < self.until else 0
 
     def take(self, now: float) -> bool:
@@ -156,38 +157,38 @@ class Held:
 
 
 class Granted:
-    """What this side has granted to the peer."""
+    """The lease that this side has granted to the peer."""
 
     __slots__ = ("_granter", "left", "until", "used")
 
     def __init__(self, policy: LeasePolicy) -> None:
         self._granter = policy.start()
         self.left = 0
-        "How many requests the peer may still send."
+        "Requests that the peer may still send."
         self.until: float | None = None
-        "When the lease is over and the next is due; None for never."
+        "When the lease expires and the next is due; None for never."
         self.used = 0
-        "How many requests came since the policy was asked."
+        "Requests received since the last call of the policy."
 
     def next(self, now: float) -> Lease:
-        """The lease to send now."""
+        """Return the lease to send now."""
         lease = self._granter.grant(now, self.used)
         self.used = 0
         self.replace(lease, now)
         return lease
 
     def replace(self, lease: Lease, now: float) -> None:
-        """``lease`` is sent."""
+        """Record that ``lease`` is sent."""
         self.left = lease.requests if lease.ttl_ms else 0
         self.until = now + lease.ttl_ms / 1000 if lease.ttl_ms else None
 
     def end(self) -> None:
-        """It is good no longer: the transport is gone (R-43)."""
+        """Invalidate the lease: the transport is gone (R-43)."""
         self.left = 0
         self.until = None
 
     def take(self, now: float) -> bool:
-        """A request came; False when it is beyond the lease (R-42)."""
+        """Count a request; False when it exceeds the lease (R-42)."""
         if not self.left or self.until is None or now >= self.until:
             return False
         self.left -= 1

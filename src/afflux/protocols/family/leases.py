@@ -1,4 +1,4 @@
-"""Count the requests of both sides by leases (section 3.3). What a policy grants is in lease.py."""
+"""Count the requests of both sides against leases (section 3.3). See lease.py for the policies."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = ["Leases", "Leasing", "end_leases", "on_lease", "send_lease"]
 
 
 class Leases:
-    """The leases of one connection on which both sides have agreed."""
+    """The leases of one connection, if both sides agreed on them."""
 
     __slots__ = ("frames", "held", "issued")
 
     def __init__(self, limits: Limits, policy: LeasePolicy | None) -> None:
         self.held = Held(limits)
-        "What this side may ask."
+        "The lease of this side's requests."
         self.issued = Granted(policy or UNMETERED)
-        "What the peer may ask."
+        "The lease of the peer's requests."
         self.frames: Bucket | None = None
-        "How many LEASE frames may come."
+        "The rate limit of LEASE frames."
 
 
 def on_lease(connection: Connection, frame: Any) -> None:
-    """LEASE."""
+    """Apply LEASE."""
     leases, limits, now = connection._streams.leases, connection.limits, connection._pass
     if leases is None:
         connection.ignore(frame)  # LE-05
@@ -47,7 +47,7 @@ def on_lease(connection: Connection, frame: Any) -> None:
 
 
 def send_lease(connection: Connection) -> None:
-    """Grant what the policy gives (R-13)."""
+    """Send the lease that the policy grants (R-13)."""
     leases = connection._streams.leases
     if leases is None:
         return
@@ -63,7 +63,7 @@ def send_lease(connection: Connection) -> None:
 
 
 def end_leases(connection: Connection) -> None:
-    """The transport is gone, and the leases with it (R-43)."""
+    """Invalidate the leases: the transport is gone (R-43)."""
     leases = connection._streams.leases
     if leases is not None:
         leases.held.end()
@@ -87,24 +87,24 @@ class Leasing:
         self._leases = leases
 
     def lease(self, now: float) -> tuple[int, float]:
-        """How many requests this side may send now, and for how many seconds more."""
+        """The requests that this side may send now, and the seconds until its lease expires."""
         held = self._leases.held
         left = held.left(now)
         return left, max(0.0, held.until - now) if left else 0.0
 
     def granted(self, now: float) -> tuple[int, float]:
-        """How many requests the peer may send now, and for how many seconds more."""
+        """The requests that the peer may send now, and the seconds until its lease expires."""
         issued = self._leases.issued
         if issued.until is None or now >= issued.until:
             return 0, 0.0
         return issued.left, issued.until - now
 
     def grant(self, lease: Any, now: float, metadata: bytes = b"") -> None:
-        """Grant a lease by hand; it replaces the last one, and the policy goes on when its time is over (R-40).
+        """Grant a lease manually; it replaces the last one, and the policy continues when it expires (R-40).
 
         Raises:
-            ConnectionClosed: there is no connection.
-            LimitExceeded: more metadata than a peer takes.
+            ConnectionClosed: the connection is closed.
+            LimitExceeded: the metadata is longer than a peer accepts.
         """
         connection = self._engine
         if not connection.is_open:

@@ -1,4 +1,4 @@
-"""Keep a connection alive: send and answer keepalives, give up a silent peer, and act when time has passed."""
+"""Keep a connection alive: send and answer keepalives, detect a silent peer, and act on elapsed time."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ _UNDECIDED = (_S.WAIT_FIRST, _S.DECIDING, _S.RESUMING)
 _LEAST_INTERVAL = 10
 "Milliseconds between keepalives: a server refuses a SETUP that announces a shorter interval."
 _STEP_OF_TIME = 1.0
-"A look that comes so many seconds after the peer's lifetime was not late because of the peer (TM-03)."
+"A tick that comes this many seconds after the peer's lifetime is this side's own delay (TM-03)."
 
 
 class Liveness:
-    """When the peer was heard, and when it is to hear from this side."""
+    """The times of the last input, the next keepalive and the peer's expiry."""
 
     __slots__ = ("echoes", "heard", "interval", "keepalives", "lifetime", "next_keepalive", "spared", "unasked")
 
     def __init__(self, now: float) -> None:
         self.heard = now
-        "When something came last."
+        "When the last input arrived."
         self.spared: float | None = None
-        "What ``heard`` was set to when a silence was this side's own fault (TM-03)."
+        "The value of ``heard`` after a silence that this side caused itself (TM-03)."
         self.interval = 0.0
         self.lifetime = 0.0
         self.next_keepalive: float | None = None
         self.echoes = 0
-        "Answers to keepalives that wait to be written."
-        # Buckets are full at first, so each can be made when something is first taken from it.
+        "Answers to keepalives that are still queued."
+        # Buckets start full, so each can be created at its first use.
         self.keepalives: Bucket | None = None
         self.unasked: Bucket | None = None
-        "Keepalives that want no answer."
+        "The rate limit of keepalives that request no answer."
 
 
 def keepalive_refusal(interval_ms: int, code: int) -> Violation | None:
-    """Why keepalives cannot come so often, or None. What is accepted here is served later."""
+    """Return the refusal of too short a keepalive interval, or None. Every accepted interval is served."""
     if not 0 < interval_ms < _LEAST_INTERVAL:
         return None
     text = f"{REASONS['keepalive_rate']}: a keepalive every {interval_ms} ms; {_LEAST_INTERVAL} ms or more is served"
@@ -55,30 +55,30 @@ def keepalive_refusal(interval_ms: int, code: int) -> Violation | None:
 
 
 def lifetime_of(setup: Any, limits: Limits) -> float:
-    """Seconds of silence after which a server gives up the client: clamped before it meets arithmetic (KA-04)."""
+    """Seconds of silence after which a server ends the connection: clamped before any arithmetic (KA-04)."""
     low, high = limits.peer_lifetime_s
     announced: int = max(setup.lifetime_ms, 3 * setup.keepalive_ms)
     return max(low, min(high, announced / 1000))
 
 
 def _bucket(setup: Any, lifetime: float, limits: Limits) -> Bucket:
-    """How often keepalives may come on a connection that began with ``setup``: twice as often as announced, and at
-    least as ``keepalive_rate`` allows. The burst covers those of one lifetime of the client: it may have sent as many
-    while this side, or the network, stood still."""
+    """Return the rate limit of keepalives on a connection that began with ``setup``: twice the announced rate, and at
+    least ``keepalive_rate``. The burst covers the keepalives of one lifetime of the client: that many may arrive
+    together after this side or the network has stalled."""
     least, burst = limits.keepalive_rate
     announced = 1000 / setup.keepalive_ms if setup.keepalive_ms else 0.0
     return Bucket(max(burst, announced * min(lifetime, limits.peer_lifetime_s[1])), max(least, 2 * announced))
 
 
 def echo(connection: Connection, frame: Any) -> None:
-    """KEEPALIVE: answer it, if it wants an answer."""
+    """Answer KEEPALIVE if it requests an answer."""
     limits, live, now = connection.limits, connection._liveness, connection._pass
     if len(frame.data) > limits.connection_metadata_bytes:
         raise Violation("metadata-too-large", rule="connection_metadata_bytes")
     resuming = connection._resuming
     progress = resuming is not None and resuming.progress(frame.position)
     if resuming is None or not resuming.retains:
-        connection._streams.late.forget_ended(now.now, live.lifetime)  # with resumption much may come late
+        connection._streams.late.forget_ended(now.now, live.lifetime)  # with resumption, frames may arrive much later
     elif not resuming.acknowledged(frame.position):
         now.charge(10, 0, "KA-07", "a position that goes backwards")
         return
@@ -106,7 +106,7 @@ def send_keepalive(connection: Connection, *, respond: bool, data: bytes = b"") 
 
 
 def on_push(connection: Connection, frame: Any) -> None:
-    """METADATA_PUSH."""
+    """Apply METADATA_PUSH."""
     if len(frame.metadata) > connection.limits.connection_metadata_bytes:
         connection._pass.charge(10, 0, "connection_metadata_bytes", "metadata-too-large")
         return
@@ -115,14 +115,14 @@ def on_push(connection: Connection, frame: Any) -> None:
 
 
 def hold(connection: Connection, now: float) -> None:
-    """This side did not read: the peer's silence until ``now`` does not count."""
+    """Exclude the time until ``now`` from the peer's silence: this side did not read."""
     connection._liveness.heard = now
     connection._in.hold(now)
     connection._streams.reassembly.hold(now)
 
 
 def due(connection: Connection) -> float:
-    """When tick is wanted, in a state that is not CLOSED."""
+    """When tick is due, in a state other than CLOSED."""
     limits, live = connection.limits, connection._liveness
     if connection._state in _UNDECIDED:
         return connection._handshake.born + limits.handshake_s
@@ -145,14 +145,14 @@ def due(connection: Connection) -> float:
 
 
 def tick(connection: Connection, now: float) -> None:
-    """Time passed."""
+    """Act on elapsed time."""
     live, resuming = connection._liveness, connection._resuming
     if connection._state in _UNDECIDED:
         _tick_undecided(connection, now)
     elif resuming is not None and resuming.away is not None:
         resuming.tick_away(connection)
     elif now > live.heard + live.lifetime + _STEP_OF_TIME and live.heard != live.spared:
-        # It was this side that slept: ask once more. But once: a side that is always late must end as well.
+        # This side was late, so it asks once more, but only once: a side that is always late must end as well.
         live.heard = live.spared = now + connection.limits.flush_s - live.lifetime
         _tick_open(connection, now)
     elif now >= live.heard + live.lifetime:
@@ -176,7 +176,7 @@ def _tick_open(connection: Connection, now: float) -> None:
         resuming = connection._resuming
         if resuming is None or not resuming.resumable(connection):
             raise Violation("frame-timeout", rule="frame_s")
-        endings.lose_transport(connection, _I.SILENT)  # a link may fall silent inside a frame
+        endings.lose_transport(connection, _I.SILENT)  # a link may fail in the middle of a frame
         return
     if live.next_keepalive is not None and now >= live.next_keepalive:
         send_keepalive(connection, respond=True)  # R-18

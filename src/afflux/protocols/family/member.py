@@ -35,8 +35,8 @@ __all__ = ["Member", "Opening", "Quirks", "Role"]
 class Opening:
     """How a request of one verb begins on the wire.
 
-    ``frame`` is its class and ``word`` its first word; ``verb`` is what it is where it arrives; ``credited`` requests
-    have a first credit. ``later`` is how the fragments behind the first begin, None for as the first. A request that is
+    ``frame`` is its class and ``word`` its first flag word; ``verb`` is its verb at the receiver; ``credited`` requests
+    carry a first credit. ``later`` is how the fragments after the first begin, None for as the first. A request that is
     not ``cut`` leaves whole, whatever its size. An ``endless`` stream does not complete.
     """
 
@@ -63,9 +63,9 @@ class Opening:
 
 
 class Role:
-    """What a stream's requester, or its responder, does: its table, and how items look on the wire.
+    """The behaviour of a stream's requester, or of its responder: its table, and how items look on the wire.
 
-    ``takes`` is the word of a plain item that comes, ``item`` and ``extra`` begin an item that goes.
+    ``takes`` is the word of a plain inbound item; ``item`` and ``extra`` begin an outbound item.
     """
 
     __slots__ = ("extra", "item", "requester", "steps", "table", "takes")
@@ -88,7 +88,8 @@ class Role:
 
 
 class Quirks(ABC):
-    """The functions of a member. Each member derives its own from this class, which has what most of them share."""
+    """The functions of a member. Each member derives its own from this class, which implements those that most
+    share."""
 
     __slots__ = ()
 
@@ -97,64 +98,64 @@ class Quirks(ABC):
 
     @abstractmethod
     def decode(self, block: bytes, start: int, end: int) -> Any:
-        """Read a frame, as this peer means it. Raises as ``frames.decode`` does."""
+        """Decode a frame as this peer encodes it. Raises like ``frames.decode``."""
 
     @abstractmethod
     def classify(self, connection: Connection, frame: Any) -> ConnectionInput:
-        """What a frame is to the connection whose class alone does not decide it."""
+        """Return the input of a frame whose class alone does not determine it."""
 
     @abstractmethod
     def malformed(self, connection: Connection, block: bytes, start: int, violation: Violation) -> None:
-        """A frame cannot be read: charge it, or raise."""
+        """Charge a frame that cannot be decoded, or raise."""
 
     def encode_setup(self, setup: Any) -> bytes:
-        """The first frame of a client, its length included."""
+        """Encode the first frame of a client, its length included."""
         encoded: bytes = setup.encode(prefixed=True)
         return encoded
 
     @abstractmethod
     def error(self, stream: int, code: int, text: bytes) -> bytes:
-        """An ERROR frame, its length included."""
+        """Encode an ERROR frame, its length included."""
 
     @abstractmethod
     def completion(self, stream: Stream) -> bytes:
-        """The frame by which this side completes its half of a stream, its length included."""
+        """Encode the frame that completes this side's half of a stream, its length included."""
 
     @abstractmethod
     def keepalive(self, respond: bool, position: int, data: bytes) -> bytes:
-        """A KEEPALIVE frame, its length included."""
+        """Encode a KEEPALIVE frame, its length included."""
 
     @abstractmethod
     def proposal(self, setup: Any, limits: Limits) -> Any:
-        """What a client proposes; the default when ``setup`` is None.
+        """Return the SETUP of a client; the default when ``setup`` is None.
 
         Raises:
-            LocalProtocolError: no server accepts it.
+            LocalProtocolError: servers would refuse it.
         """
 
     @abstractmethod
     def refusal(self, connection: Connection, setup: Any) -> Violation | None:
-        """Why a server cannot accept a SETUP, or None."""
+        """Return why a server cannot accept a SETUP, or None."""
 
     @abstractmethod
     def lifetime(self, setup: Any, limits: Limits, client: bool) -> float:
-        """Seconds of silence after which the peer is given up."""
+        """Seconds of silence after which this side ends the connection."""
 
     @abstractmethod
     def extension(self, type: int, body: bytes, stream: int, ignore: bool) -> Any:
-        """A frame of an extension.
+        """Build an extension frame.
 
         Raises:
             LocalProtocolError: the type or the stream is out of range.
         """
 
     def continues(self, streams: Streams, frame: Any) -> bool:
-        """Whether a request frame continues a request that came in part; it is applied then."""
+        """Apply a request frame that continues an incomplete request, and return True; else return False."""
         return False
 
 
 class Member:
-    """One member of the family.
+    """The description of one member of the family.
 
     Args:
         layout: the bytes of its frames.
@@ -164,14 +165,14 @@ class Member:
         tables: the connection tables of client and server.
         roles: what a stream's requester does, and its responder.
         client_parity: 1 when the ids of a client's streams are odd, 0 when they are even.
-        openings: the requests, by the verb that the application uses.
-        inputs: what each frame is to the connection.
-        on_zero: the same of the frames that belong on stream 0.
+        openings: the requests, by the application's verb.
+        inputs: the connection input of each frame.
+        on_zero: the connection input of each frame that belongs on stream 0.
         on_stream: the function for each frame of a stream that is not a request.
         actions: the function for each action of the connection tables.
-        first_codes: the code that refuses a first frame that is too large, by its type; any other gets INVALID_SETUP.
-        closing_code: the code of the ERROR that announces the end of a connection; None: nothing announces it.
-        bare_ends: an item without content that completes its stream cannot be told from the completion alone.
+        first_codes: the code that refuses a first frame that is too large, by its type; INVALID_SETUP for any other.
+        closing_code: the code of the ERROR that announces the end of a connection; None if the protocol has none.
+        bare_ends: on the wire, a completing item without content is identical to the completion alone.
         quirks: its functions.
     """
 
@@ -227,7 +228,7 @@ class Member:
         self.client_parity = client_parity
         self.openings = openings
         self.verbs = {opening.frame: opening for opening in openings.values()}
-        "The requests, by the class of their frame."
+        "The requests, by frame class."
         self.inputs = inputs
         self.on_zero = on_zero
         self.on_stream = on_stream

@@ -1,6 +1,6 @@
 """Collect the events of one pass over the input, and charge the peer for its faults.
 
-All parts of an engine share one ``Pass``. A price is taken from a token bucket; an empty bucket ends the connection.
+All parts of an engine share one ``Pass``. Prices are taken from a token bucket; an empty bucket ends the connection.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Pass"]
 
 
 class Pass:
-    """What this pass has found so far, and when it began."""
+    """The events of the current pass, and its time."""
 
     __slots__ = ("_cancels", "_glitches", "events", "limits", "now")
 
@@ -22,12 +22,12 @@ class Pass:
         self.now = now
         "The time, in the caller's seconds."
         self.events: list[Event] = []
-        # Buckets are full at first, so each can be made when something is first taken from it.
+        # Buckets start full, so each can be created at its first use.
         self._glitches: Bucket | None = None
         self._cancels: Bucket | None = None
 
     def charge(self, price: int, stream: int, rule: str, reason: str) -> None:
-        """Drop a frame and take its price (DR-1).
+        """Charge the price of a frame that is dropped (DR-1).
 
         Raises:
             Violation: the bucket is empty.
@@ -36,7 +36,7 @@ class Pass:
         self._glitches = spend(self._glitches, self.limits, "glitch_bucket", price, self.now)
 
     def count_cancel(self) -> None:
-        """The peer canceled a handler that is at work, or did what costs as much.
+        """Count a cancel of a running handler, or an action of the peer that costs as much.
 
         Raises:
             Violation: the bucket is empty.
