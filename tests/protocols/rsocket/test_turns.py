@@ -110,13 +110,13 @@ def test_a_stream_that_is_alone_owes_nothing_though_it_had_company() -> None:
     put(out, 1, MI)
     put(out, 3, MI)
     drained(out)
-    for _ in range(turns._POLITE):
+    for _ in range(turns._YIELD_MS):
         put(out, 1, 0x18000)
         while out.size:
             if out.should_yield():
                 out.pace()
             out.take(0x10000)
-    assert out._polite == 0
+    assert out._yield_ms == 0
     put(out, 1, MI)
     assert not out.should_yield()
     assert out.take(0x100000)

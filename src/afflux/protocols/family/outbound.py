@@ -1,17 +1,17 @@
 """Queue and encode the outbound frames of one connection. scheduler.py decides which stream sends next.
 
 1. Frames of stream 0 go first (R-21), except the farewell: no request may come after CONNECTION_CLOSE.
-2. Requests leave in the order of their ids (R-8): a stream that begins to send stands at the end of the row, and its
-   first frames go at its first turn, whatever their size.
-3. Frames of one stream keep their order. Only credit overtakes: it does not wait behind a payload that is being cut.
-4. Streams take turns by bytes, with a quantum of 16 KiB each: a payload of 256 MiB among 64 streams that are busy gets
-   a 65th of the link.
-5. With resumption, frames of streams are retained as they leave; what has to be repeated goes before what is new, and
-   while there is no transport, or no room to retain more, only stream 0 sends. One turn may exceed the room: what is
-   retained stays below ``resume_bytes``, one chunk (64 KiB and an item, or a frame) and one fragment more.
+2. Requests leave in the order of their ids (R-8): a stream that begins to send joins the end of the scheduler's queue,
+   and its first frames go in its first turn, whatever their size.
+3. Frames of one stream keep their order. Only credit overtakes: it does not wait for a payload that is being split.
+4. Streams take turns by bytes, with a quantum of 16 KiB each: a payload of 256 MiB among 64 busy streams gets a 65th of
+   the link.
+5. With resumption, frames of streams are retained as they leave. Frames to be repeated go before new ones. While the
+   transport is missing, or there is no room to retain more, only stream 0 sends. One turn may exceed the room: retained
+   data stays below ``resume_bytes`` plus one chunk (64 KiB and an item, or a frame) and one fragment.
 
-Many small frames of different streams, requests or answers, are one chunk: it stands in the row as a stream of its
-own, with a number below 0.
+Many small frames of different streams, requests or answers, form one chunk, which the scheduler treats as a stream of
+its own, with a negative number.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from afflux.protocols.family.scheduler import Scheduler
 __all__ = ["Outbound", "Retaining"]
 
 _COPY_BELOW = 0x1000
-"Joining header and data at once is cheaper below this size; above it the copy costs more than the object."
+"Joining header and data immediately is cheaper below this size; above it the copy costs more than the object."
 
 
 class Retaining(Protocol):
-    """Where frames of streams are retained when they leave."""
+    """A store of the stream frames that were sent."""
 
     @property
     def size(self) -> int:
@@ -45,32 +45,32 @@ class Retaining(Protocol):
         """Bytes that may still be sent."""
 
     def add(self, block: bytes) -> None:
-        """Whole frames are being sent."""
+        """Retain whole frames that are being sent."""
 
     def blocks(self) -> Iterable[bytes]:
-        """Everything retained, in order."""
+        """All retained frames, in order."""
 
 
 class Outbound(Scheduler):
-    """The queue of one connection."""
+    """The outbound queue of one connection."""
 
     __slots__ = ("_batches", "_control", "_last", "_repeat", "mtu", "paused", "retained")
 
     def __init__(self, layout: Layout, limits: Limits, mtu: int) -> None:
         super().__init__(layout, limits)
         self.mtu = mtu
-        "Bytes a frame may have, with its length."
+        "Bytes a frame may have, including its length."
         self._control: list[bytes] = []
         self._last = b""
         self._batches = 0
         self.retained: Retaining | None = None
-        "Where frames of streams are retained; None without resumption."
+        "The store of sent stream frames; None without resumption."
         self.paused = False
         "Only stream 0 sends: the session has no transport, or has not been resumed."
         self._repeat: deque[bytes] | tuple[()] = ()
-        "What was sent before and goes again; counted in nothing."
+        "Frames that are sent again; not included in any count."
 
-    # -- what goes in -----------------------------------------------------------------------------------------
+    # -- input ------------------------------------------------------------------------------------------------
 
     def control(self, frame: bytes) -> None:
         """Queue a frame of stream 0, its length included."""
@@ -79,7 +79,7 @@ class Outbound(Scheduler):
         self.frames += 1
 
     def farewell(self, frame: bytes) -> None:
-        """Queue the last frame of stream 0: it goes when nothing else waits, so that no request comes after it."""
+        """Queue the last frame of stream 0: it is sent when the queue is empty, so that no request comes after it."""
         self._last = frame
         self.size += len(frame)
         self.frames += 1
@@ -94,7 +94,7 @@ class Outbound(Scheduler):
         self.queue(stream, data if frames == 1 else Whole((data,), frames, size), size, frames)
 
     def request(self, stream: int, opening: Opening, extra: bytes, payload: Payload, complete: bool) -> None:
-        """Queue a request, whole or cut."""
+        """Queue a request, whole or split."""
         self._queue(stream, (opening.word, extra), opening.later or (opening.word, extra), payload, complete, opening)
 
     def requests(self, streams: Sequence[int], opening: Opening, payloads: Sequence[Payload]) -> None:
@@ -102,7 +102,7 @@ class Outbound(Scheduler):
         self._batch(streams, opening.word, payloads, opening)
 
     def answers(self, streams: Sequence[int], payloads: Sequence[Payload]) -> None:
-        """Queue the one answer of each of several requests: one chunk for a run of small ones."""
+        """Queue the answers to several requests, one each: one chunk for a run of small ones."""
         self._batch(streams, self.layout.answers[0], payloads, None)
 
     def item(self, stream: int, role: Role, payload: Payload, complete: bool) -> None:
@@ -122,7 +122,7 @@ class Outbound(Scheduler):
         self.queue(stream, header + data, size, 1)
 
     def run(self, stream: int, role: Role, payloads: Sequence[PayloadLike], last: int) -> None:
-        """Queue many items at once: one chunk for a run of small ones, one header for a run of one size.
+        """Queue a list of items: one chunk for a run of small ones, one header for a run of one size.
 
         ``last`` is the index of the item that completes the stream, or -1.
         """
@@ -204,7 +204,7 @@ class Outbound(Scheduler):
         complete: bool,
         opening: Opening | None,
     ) -> None:
-        """Queue one payload as a frame, or as fragments when it is above the MTU. ``opening``: it is a request."""
+        """Queue one payload as a frame, or as fragments if it exceeds the MTU. ``opening`` marks a request."""
         data, metadata, layout = payload.data, payload.metadata, self.layout
         word, extra = first
         size = layout.size + len(extra) + len(data)
@@ -222,7 +222,7 @@ class Outbound(Scheduler):
     # -- transports ---------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Forget everything of all streams; frames of stream 0 stay."""
+        """Drop all queued data of all streams; frames of stream 0 stay."""
         self.forget()
         self._repeat = ()
         self._last = b""
@@ -231,11 +231,11 @@ class Outbound(Scheduler):
 
     @property
     def waiting(self) -> int:
-        """Bytes that take would hand over, now or later: ``size``, and what goes again."""
+        """Bytes that ``take`` will return, now or later: ``size``, and the frames to be repeated."""
         return self.size + sum(map(len, self._repeat)) if self._repeat else self.size
 
     def suspend(self) -> None:
-        """The transport is gone, and the queued frames of stream 0 with it."""
+        """Drop the queued frames of stream 0: the transport is gone."""
         self.paused = True
         self._repeat = ()
         self._take_control()
@@ -244,13 +244,13 @@ class Outbound(Scheduler):
         self._last = b""
 
     def resume(self) -> None:
-        """There is a new transport: everything that is retained goes again, in order (R-50)."""
+        """Repeat all retained frames, in order, on the new transport (R-50)."""
         self.paused = False
         self._repeat = deque(() if self.retained is None else self.retained.blocks())
 
     def state(self) -> dict[str, Any]:
-        """What ``restore`` takes: all that streams have queued, in the order of the row. Deficits, and frames of stream
-        0, belong to a transport."""
+        """The state that ``restore`` reads: all queued data of streams, in the scheduler's order. Deficits, and frames
+        of stream 0, belong to a transport."""
         queues: list[list[Any]] = []
         for stream in self._row[self._over :]:
             queue = self._queues[stream]
@@ -266,7 +266,7 @@ class Outbound(Scheduler):
         return {"queues": queues, "batches": self._batches}
 
     def restore(self, state: dict[str, Any], later: tuple[int, bytes]) -> None:
-        """Continue from a state, without a transport. ``later`` is how the rest of a payload begins."""
+        """Continue from a state, without a transport. ``later`` is how the fragments of a payload's rest begin."""
         self.suspend()
         for stream, entries in state["queues"]:
             for entry in entries:
@@ -280,7 +280,7 @@ class Outbound(Scheduler):
         self._batches = state["batches"]
 
     def take(self, limit: int) -> bytes:
-        """Bytes to write now, about ``limit`` at most: whole frames, at least one if there is any."""
+        """Return bytes to write now, at most about ``limit``: whole frames, at least one if any are queued."""
         if not self.size and not self.frames and not self._repeat:
             if self._queues:
                 self.forget()  # only deficits are left, and no other stream has sent anything for a turn of the loop
@@ -306,7 +306,7 @@ class Outbound(Scheduler):
         return b"".join(chunks)
 
     def _take_retained(self, limit: int, retained: Retaining) -> bytes:
-        """The same with resumption. A block of frames is retained as it leaves."""
+        """Take frames with resumption: a block of frames is retained as it leaves."""
         control = self._take_control()
         chunks: list[bytes | memoryview] = []
         limit -= len(control)
@@ -317,7 +317,7 @@ class Outbound(Scheduler):
         return control + block + self._take_last()
 
     def _take_control(self) -> bytes:
-        """All that stream 0 has to say, but for the farewell."""
+        """Take all frames of stream 0 except the farewell."""
         if not self._control:
             return b""
         data = b"".join(self._control)
@@ -327,7 +327,7 @@ class Outbound(Scheduler):
         return data
 
     def _take_last(self) -> bytes:
-        """The farewell, when nothing else waits."""
+        """Take the farewell, when the queue is empty."""
         if self.size > len(self._last):
             return b""
         data, self._last = self._last, b""

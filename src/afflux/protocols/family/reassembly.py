@@ -1,10 +1,10 @@
-"""Put together the payloads that arrive in fragments, within limits (RSocket, section 3.6).
+"""Join the payloads that arrive in fragments, within limits (RSocket, section 3.6).
 
 Theory of operation. Pieces are listed, and joined at the end, which takes the payload's size twice. A payload that
 reaches 4 MiB continues in a ``BytesIO``, the only bytes object of Python that grows in place: ``getvalue`` returns the
 object that was written to, cut to its length. So a large payload is in memory once. The buffer has the largest allowed
-size from the start: untouched pages take no memory, the rest is released at the end, and nothing is moved. The driver
-may place it in large pages (``Terms.place``), which halves the cost of receiving 16 MiB.
+size from the start: untouched pages take no memory, the unused part is released at the end, and nothing is moved. The
+driver may place it in large pages (``Terms.place``), which halves the cost of receiving 16 MiB.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from afflux.core.terms import Place
 __all__ = ["Partial", "Reassembly"]
 
 _GROWS = 0x400000
-"Bytes from which a payload is put together in place."
+"Bytes from which a payload is joined in place."
 _LEAST_SPACE, _MOST_SPACE = 0x2200000, 0x40000000
-"""What it is given then, by the largest payload that may be: more than the C library keeps for itself (32 MiB), because
-of what it keeps it clears each byte, and at most 1 GiB. It is address space, not memory."""
+"""The least and the most space of such a payload, by the largest allowed payload: above 32 MiB, because the C
+library caches smaller blocks and clears each byte of those, and at most 1 GiB. It is address space, not memory."""
 
 
 @dataclass(slots=True)
 class Partial:
-    """A payload whose last fragment has not come."""
+    """A payload whose last fragment has not arrived."""
 
     request: Any
     "The request frame that began it, or None for an item of a live stream."
@@ -39,18 +39,18 @@ class Partial:
     size: int = 0
     "Bytes of metadata and data so far."
     most: int = 0
-    "Bytes that it may have in all."
+    "Bytes that it may have in total."
     fragments: int = 0
     metadata: list[bytes] | None = None
     data: list[bytes] = field(default_factory=list)
-    "The pieces, none of them empty."
+    "The pieces; none is empty."
     grown: BytesIO | None = None
-    "The pieces of a large payload, one behind the other; ``data`` is empty then."
+    "The joined pieces of a large payload; ``data`` is empty then."
     small: int = 0
     "Non-last fragments below the smallest useful size."
 
     def add(self, frame: Any, rule: str, place: Place | None = None) -> None:
-        """Append what a fragment carries; inside a sequence it may have neither N nor C (D-4).
+        """Append the content of a fragment; within a sequence it may have neither N nor C (D-4).
 
         Raises:
             Violation: metadata after data has begun, against ``rule``.
@@ -73,21 +73,21 @@ class Partial:
         self.fragments += 1
 
     def payload(self) -> Payload:
-        """All of it."""
+        """The whole payload."""
         return Payload(self.so_far(), None if self.metadata is None else b"".join(self.metadata))
 
     def so_far(self) -> bytes:
-        """The data that has come."""
+        """The data that has arrived."""
         if self.grown is None:
             return b"".join(self.data)
         self.grown.truncate()
         return self.grown.getvalue()
 
     def _grow(self, place: Place | None) -> None:
-        """Write the pieces behind each other. Nobody else holds the zeros, so they are written over, not copied."""
+        """Join the pieces in one buffer. The zeros have no other reference, so they are overwritten, not copied."""
         try:
             space = bytes(min(max(_LEAST_SPACE, self.most), _MOST_SPACE))
-        except MemoryError:  # there is not so much address space: it will be enlarged, by moving pages
+        except MemoryError:  # too little address space: the buffer will be enlarged, by moving pages
             space = bytes(_LEAST_SPACE)
         self.grown = BytesIO(space)
         del space
@@ -107,41 +107,41 @@ class Reassembly:
         self._rule = rule
         "The rule by which metadata precedes data."
         self._place = place
-        "Places the buffer of a large payload in memory (Terms.place)."
+        "Places the buffer of a large payload in memory (``Terms.place``)."
         self.partials: dict[int, Partial] = {}
-        "By stream, oldest first. Look into it; change it with the methods."
+        "By stream, oldest first. Read-only for other modules; the methods change it."
         self.size = 0
-        "Bytes held, with the fixed overhead of each fragment."
+        "Bytes buffered, with the fixed overhead of each fragment."
 
     def request(self, stream: int) -> Any:
-        """The request frame that began a stream's unfinished payload; None for an item, or when there is none."""
+        """The request frame that began a stream's unfinished payload; None for an item, or without such a payload."""
         partial = self.partials.get(stream)
         return None if partial is None else partial.request
 
     def hold(self, now: float) -> None:
-        """The time until ``now`` does not count: this side did not read."""
+        """Exclude the time until ``now`` from all time limits: this side did not read."""
         for partial in self.partials.values():
             partial.since = now
 
     def oldest(self) -> tuple[int, float] | None:
-        """The stream whose payload has been unfinished for longest, and since when."""
+        """The stream with the oldest unfinished payload, and when it began; None without one."""
         for stream, partial in self.partials.items():
             return stream, partial.since
         return None
 
     def drop(self, stream: int) -> None:
-        """Forget a stream's fragments (FG-06)."""
+        """Drop a stream's fragments (FG-06)."""
         partial = self.partials.pop(stream, None)
         if partial is not None:
             self.size -= self._cost(partial)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all fragments."""
         self.partials.clear()
         self.size = 0
 
     def begin(self, stream: int, request: Any, now: float) -> Partial:
-        """Start collecting.
+        """Start a payload.
 
         Raises:
             Violation: too many unfinished payloads.
@@ -152,7 +152,7 @@ class Reassembly:
         return partial
 
     def add(self, stream: int, frame: Any, last: bool, room: int) -> Partial | None:
-        """Append a fragment; return the whole once ``last``. ``room`` is what the connection's budget still has.
+        """Append a fragment; return the payload when ``last``. ``room`` is the rest of the connection's budget.
 
         Raises:
             Violation: a limit is reached (R-39), or metadata follows data; the fragments are dropped.
@@ -179,7 +179,8 @@ class Reassembly:
         return None
 
     def small(self, stream: int, size: int) -> bool:
-        """True when this non-last fragment of ``size`` bytes, prefix included, is one too small too many."""
+        """Whether this non-last fragment of ``size`` bytes, prefix included, exceeds the number of small ones
+        allowed."""
         if size >= self._limits.fragment_min_bytes:
             return False
         partial = self.partials[stream]
@@ -187,7 +188,7 @@ class Reassembly:
         return partial.small > 1
 
     def state(self) -> list[list[Any]]:
-        """What ``restore`` takes: each unfinished payload."""
+        """The state that ``restore`` reads: each unfinished payload."""
         return [
             [
                 stream,
@@ -201,7 +202,7 @@ class Reassembly:
         ]
 
     def restore(self, state: list[list[Any]], now: float, decode: Callable[[bytes], Any]) -> None:
-        """Continue from a state; the time for the rest begins ``now``. ``decode`` reads a request frame."""
+        """Continue from a state; the time limits restart at ``now``. ``decode`` reads a request frame."""
         for stream, request, fragments, small, metadata, data in state:
             partial = Partial(None if request is None else decode(request), now)
             partial.most = self._limits.payload_bytes
@@ -217,5 +218,5 @@ class Reassembly:
 
 
 def _reached(reason: str, limit: str) -> Violation:
-    """A payload reaches a limit: it is refused."""
+    """Return the violation of a payload that reaches a limit: it is refused."""
     return Violation(reason, rule=limit, consequence=Consequence.REJECT_REQUEST)

@@ -1,6 +1,6 @@
-"""Declare the part of an engine by which its session can outlive a transport, as the other parts use it.
+"""Declare the interface of the part that lets a session outlive its transport, as the other parts use it.
 
-A member whose protocol has resumption implements it (rsocket/resumption.py); the others have None in its place.
+Members with resumption implement it (rsocket/resumption.py); for the others the part is None.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ __all__ = ["Resuming"]
 
 
 class Resuming(Protocol):
-    """Resumption of one connection's session."""
+    """The resumption of one connection's session."""
 
     away: float | None
-    "Since when there is no transport, or none that has been resumed."
+    "When the transport was lost, until one is resumed; None while connected."
 
     @property
     def retains(self) -> bool:
-        """Whether what is sent is retained."""
+        """Whether sent frames are retained."""
 
     @property
     def size(self) -> int:
         """Bytes retained."""
 
     def ability(self, connection: Connection) -> Resumption:
-        """What a driver calls."""
+        """Return the object that a driver calls."""
 
     def agree(self, connection: Connection, setup: Any) -> None:
-        """SETUP is agreed on: retain, if it asks for that."""
+        """Start to retain frames, if the agreed SETUP requests resumption."""
 
     def established(self, connection: Connection) -> None:
-        """The connection may be used."""
+        """Note that the connection may be used."""
 
     def resumable(self, connection: Connection) -> bool:
         """Whether the session would outlive its transport now."""
@@ -46,37 +46,37 @@ class Resuming(Protocol):
         """Whether a violation ends an attempt to resume, and not the session."""
 
     def over(self, connection: Connection) -> None:
-        """The connection is over for good."""
+        """Forget the session: the connection has ended for good."""
 
     def weigh(self, connection: Connection) -> None:
-        """Count what the session holds."""
+        """Update the size of the session in its server's table."""
 
     def weigh_away(self, connection: Connection) -> None:
-        """The same while there is no transport, when no pass counts it."""
+        """Update that size while there is no transport, when no pass does."""
 
     def report(self, connection: Connection) -> None:
-        """Report the received position, when the peer would have to stop otherwise (R-51)."""
+        """Report the received position, if the peer would have to stop otherwise (R-51)."""
 
     def reported(self) -> int:
-        """The received position, which is being reported now."""
+        """Return the received position, for a frame that reports it now."""
 
     def progress(self, position: int) -> bool:
-        """Whether a reported position is far enough beyond the last for its keepalive to cost nothing."""
+        """Whether a reported position is far enough beyond the last for its keepalive to be free."""
 
     def note(self, position: int) -> None:
-        """A keepalive cost nothing because of its position."""
+        """Record that a keepalive was free because of its position."""
 
     def acknowledged(self, position: int) -> bool:
-        """The peer reports its position. False when it goes backwards."""
+        """Apply the position that the peer reports. False when it goes backwards."""
 
     def due(self, connection: Connection) -> float:
-        """When ``tick_away`` is wanted."""
+        """When ``tick_away`` is due."""
 
     def tick_away(self, connection: Connection) -> None:
-        """Time passed without a transport."""
+        """Act on elapsed time while there is no transport."""
 
     def store_due(self, connection: Connection) -> float | None:
-        """When ``watch_store`` is wanted; None while there is room."""
+        """When ``watch_store`` is due; None while there is room."""
 
     def watch_store(self, connection: Connection) -> None:
-        """Give up a store that stays full for too long (RE-17)."""
+        """Discard a store that stays full for too long (RE-17)."""

@@ -1,4 +1,4 @@
-"""Name the rules that the family's parts cite. Each member has numbers of its own; no number steers code."""
+"""Name the rules that the family's parts cite. Each member has its own rule numbers; code does not branch on them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Rules(NamedTuple):
     credit: str
     "No more items than were granted."
     demand: str
-    "How many items one frame may grant."
+    "The number of items that one frame may grant."
     drain: str
-    "No new requests on a connection that ends."
+    "No new requests on a closing connection."
     extension: str
     "Unknown frames and extensions."
     first: str
@@ -23,19 +23,19 @@ class Rules(NamedTuple):
     lease: str
     "A request needs a lease."
     leasing: str
-    "Leases are agreed on in SETUP."
+    "Leases are negotiated in SETUP."
     length: str
-    "A frame is as long as its header, or longer."
+    "A frame is at least as long as its header."
     order: str
     "Metadata comes before data."
     parity: str
-    "Each side has ids of its own."
+    "Each side has its own ids."
     refused: str
     "A refused SETUP ends the connection."
     senseless: str
     "A frame that the connection's state does not allow is ignored."
     silence: str
-    "A silent peer is given up."
+    "The connection of a silent peer ends."
     single: str
     "A request has one answer, and no credit."
     stray: str

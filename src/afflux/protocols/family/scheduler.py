@@ -1,18 +1,18 @@
 """Schedule the streams of one connection by deficit round robin. Frames are encoded in outbound.py and fragments.py.
 
-Theory of operation. Streams with something queued stand in a row. The first sends until its quantum of bytes is used,
-and goes to the end of the row if more is left. Frames are never split, so a stream may exceed its quantum; then it
-skips turns until the deficit is repaid, even when nothing is left to send: otherwise a stream of single large items
-would get more than a steady stream of small ones. A stream that is alone in the row has no deficit. So in any window
-in which two streams always have something queued, what they get differs by no more than a quantum and the longest
-piece of each: 64 KiB and an item for frames, the MTU for fragments.
+Theory of operation. Streams with queued data form a round (``_row``). The first sends until its quantum of bytes is
+used, and moves to the end of the round if data is left. Frames are never split, so a stream may exceed its quantum;
+then it skips turns until the deficit is repaid, even when its queue is empty: otherwise a stream of single large items
+would get more than a steady stream of small ones. A stream that is alone in the round has no deficit. So in any
+interval in which two streams always have queued data, their shares differ by at most a quantum and the longest piece of
+each: 64 KiB and an item for frames, the MTU for fragments.
 
-Large payloads are begun only while all that are begun are ``_TOGETHER`` bytes or fewer, or one: the peer has to put
-each together in memory, and refuses what is too much for it. A stream that waits for that skips its turns. Requests do
-not wait, because they leave in order; there are never more of them than there was room for.
+A large payload is begun only while all begun ones have at most ``_TOGETHER`` bytes, or while there is none: the peer
+has to join each in memory, and refuses those that exceed its memory. A stream that waits for this skips its turns.
+Requests do not wait, because they leave in order; ``room`` bounds their number.
 
-``should_yield`` extends this to the turns of the application's loop: a stream that makes its items as they are sent has
-nothing queued yet when another with a long queue could already send more.
+``should_yield`` extends fairness to the turns of the application's loop: a stream whose items are made as they are sent
+may have an empty queue while another with a long queue could already send more.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ SHARE = 0x4000
 "Bytes per turn: the quantum."
 
 Entry = bytes | Whole | Fragments
-"A frame, whole frames, or a payload to be cut."
+"A frame, whole frames, or a payload to be split."
 
 _CLEARED = 64
-"Turns that are over are cleared away when they are so many, and half of the row."
+"Past turns are deleted from the round when there are this many, and they are half of it."
 _LOOKED_AT = 64
 _PACE = 0x10000
-_POLITE = 64
+_YIELD_MS = 64
 "Milliseconds after another stream's last substantial send during which a stream in deficit may not use idle capacity."
 _LEAST_SHARE = 0x400
-"The least quantum of a stream whose payload is being cut, however many others wait."
+"The minimum quantum of a stream whose payload is being split, however many streams wait."
 _TOGETHER = 0x400000
-"Bytes of large payloads, other than requests, that are begun and not sent whole: half of what a peer may hold."
+"Bytes of large payloads, other than requests, that are begun and not fully sent: half of what a peer may buffer."
 _BUSY = 0x400
 "Smallest burst that marks a stream active: more than a grant of credit, an answer, a keepalive."
 
@@ -57,11 +57,11 @@ class Scheduler:
         "_cut_share",
         "_fragments",
         "_over",
-        "_polite",
         "_queues",
         "_row",
         "_sent",
         "_shares",
+        "_yield_ms",
         "frames",
         "large",
         "layout",
@@ -73,35 +73,35 @@ class Scheduler:
         self.layout = layout
         self.limits = limits
         self.size = 0
-        "Bytes waiting, of payloads still to be cut as well."
+        "Bytes queued, including payloads that are not split yet."
         self.frames = 0
-        "Frames and uncut payloads waiting."
+        "Frames and unsplit payloads queued."
         self.large = 0
-        "Bytes of large payloads that are still to be cut: they are the application's own, and no copy."
+        "Unsent bytes of large payloads that are being split: they belong to the application, and are not copies."
         # Lists and dicts, because an empty deque takes 760 bytes, and most connections of a server are idle.
         self._queues: dict[int, Entry | deque[Entry]] = {}
-        "By stream, one entry or several; none for a stream that only owes."
+        "By stream, one entry or several; a stream that only has a deficit is absent."
         self._row: list[int] = []
         self._over = 0
-        "How many turns of the row are over."
+        "Number of past turns in the round."
         self._shares: dict[int, int] = {}
-        "What streams in the row have left of a turn that goes on; below 0, what they owe."
+        "The rest of an interrupted turn's quantum, by stream; negative for a deficit."
         self._fragments = 0
-        "How many payloads are to be cut."
+        "Number of payloads to be split."
         self._begun: dict[int, int] = {}
         "Streams whose payload is begun, and its bytes."
         self._begun_bytes = 0
         self._cut_share = SHARE
-        self._polite = 0
+        self._yield_ms = 0
         self._sent = 0
-        "Bytes that were worth it since ``pace``, of those who had nothing left then."
+        "Substantial bytes sent since ``pace`` by streams whose queues were empty then."
         self._awaited: dict[int, None] = {}
         self._caught_up: list[int] = []
 
-    # -- what goes in ---------------------------------------------------------------------------------------
+    # -- input ----------------------------------------------------------------------------------------------
 
     def queue(self, stream: int, entry: Entry, size: int, frames: int) -> None:
-        """Put an entry behind what the stream has queued."""
+        """Append an entry to the stream's queue."""
         queues = self._queues
         queue = queues.get(stream)
         if queue is None:
@@ -115,15 +115,15 @@ class Scheduler:
         self.frames += frames
 
     def queue_payload(self, stream: int, fragments: Fragments) -> None:
-        """The same of a payload to be cut."""
+        """Append a payload to be split."""
         self.queue(stream, fragments, fragments.size, 1)
         self._fragments += 1
         if fragments.large:
             self.large += fragments.size
 
     def queue_credit(self, stream: int, frame: bytes) -> None:
-        """Put REQUEST_N before the payload that the stream is sending, unless that is its request: nobody else waits
-        for what it grants."""
+        """Queue REQUEST_N before the payload that the stream is sending, unless that is its request: no other stream
+        waits for the credit."""
         queue = self._queues.get(stream)
         entries = queue if isinstance(queue, deque) else () if queue is None else (queue,)
         place = 0
@@ -141,15 +141,15 @@ class Scheduler:
         self.frames += 1
 
     def queued(self, stream: int) -> int:
-        """Bytes that a stream has queued, of payloads still to be cut as well."""
+        """Bytes that a stream has queued, including payloads that are not split yet."""
         queue = self._queues.get(stream)
         entries = queue if isinstance(queue, deque) else () if queue is None else (queue,)
         return sum(len(entry) if isinstance(entry, bytes) else entry.size for entry in entries)
 
     def drop(self, stream: int, *, credit: bool = False) -> None:
-        """Forget the payload that the stream is sending, and what it has queued behind that: it is canceled or has
-        failed (R-38). Of a request the beginning goes, or what follows would be about nothing. With ``credit`` what
-        the stream grants goes as well: only one half of it is over."""
+        """Drop the payload that the stream is sending, and what is queued after it: the payload is canceled or has
+        failed (R-38). Of a request the first frame stays queued, or later frames would refer to no stream. With
+        ``credit`` REQUEST_N frames stay queued too: only one half of the stream has ended."""
         queue = self._queues.get(stream)
         entries = queue if isinstance(queue, deque) else () if queue is None else (queue,)
         kept: deque[Entry] = deque()
@@ -174,7 +174,7 @@ class Scheduler:
             self._ended(stream)
 
     def discard(self, stream: int) -> None:
-        """Forget all that a stream has queued."""
+        """Drop a stream's queue."""
         queue = self._queues.get(stream)
         if queue is None:
             return
@@ -188,7 +188,7 @@ class Scheduler:
         self._ended(stream)
 
     def forget(self) -> None:
-        """Forget what all streams have queued. ``size`` and ``frames`` are the caller's to set."""
+        """Drop the queues of all streams. The caller sets ``size`` and ``frames``."""
         self._caught_up.extend(self._awaited)
         self._awaited.clear()
         self._queues.clear()
@@ -200,92 +200,93 @@ class Scheduler:
     # -- which streams may add more ---------------------------------------------------------------------------
 
     def behind(self, stream: int) -> bool:
-        """Whether the stream still has something queued. If so, ``caught_up`` will tell when that is over."""
+        """Whether the stream has queued data. If so, ``caught_up`` will return it when its queue is empty."""
         if not self._queues.get(stream):
             return False
         self._awaited[stream] = None
         return True
 
     def caught_up(self) -> list[int]:
-        """The streams that were behind, and are not any more."""
+        """The streams for which ``behind`` was true and whose queues are now empty."""
         if not self._caught_up:
             return []
         streams, self._caught_up = self._caught_up, []
         return streams
 
     def room_beside(self, unsent: int) -> int:
-        """The room for payloads that are not large. One of these may exceed the high-water mark; what it still has to
-        send takes no room from others, which would stand still until it is gone. All together stays within that mark
-        and a payload."""
+        """The room for payloads that are not large. A large one may exceed the high-water mark, and its unsent part
+        takes no room from others: otherwise they would stop until it is sent. The total stays within that mark and a
+        payload."""
         limits = self.limits
         if self.frames >= limits.outbound_high_frames:
             return 0
         return max(0, limits.outbound_high_bytes - self.size + min(self.large, limits.payload_bytes) - unsent)
 
     def crowd(self, waiting: int) -> None:
-        """So many streams would send something now, if there was room for it: who is being cut does not get their share
-        as well."""
+        """Set the number of streams that would send now if there was room: a stream whose payload is being split does
+        not get their shares as well."""
         here = len(self._row) - self._over
         self._cut_share = max(_LEAST_SHARE, SHARE * here // (here + waiting)) if waiting else SHARE
 
-    # -- patience ---------------------------------------------------------------------------------------------
+    # -- yielding -------------------------------------------------------------------------------------------
 
     def should_yield(self) -> bool:
-        """Before a take: whether it should wait for ``pace``, or until others have sent something. So it is when
-        whoever has something queued has had its share, and others are busy that have nothing queued just now."""
-        return self._polite > 0 and bool(self._row) and self._all_owe()
+        """Whether ``take`` should wait for ``pace``, or until other streams have sent: all streams with queued data
+        have used their quantum, and active streams have an empty queue at the moment."""
+        return self._yield_ms > 0 and bool(self._row) and self._all_in_deficit()
 
     def pace(self) -> None:
-        """A millisecond is over: everybody makes up for 64 KiB. Who is being cut makes up for what others have left of
-        that: where they have sent more, turns have made up for it already, and it would get twice its part."""
-        self._polite -= 1
+        """Repay deficits after a millisecond: 64 KiB for each stream. A stream whose payload is being split is repaid
+        only what active streams left of that: for their bytes turns have repaid it already, and it would get twice its
+        share."""
+        self._yield_ms -= 1
         left, self._sent = max(_LEAST_SHARE, _PACE - self._sent), 0
         for stream in self._row[self._over :]:
             self._pass(stream, self._shares.get(stream, 0) + (left if self._is_cut(stream) else _PACE))
 
-    def _all_owe(self) -> bool:
-        """Whether nobody who has something queued has a share left to send it. Of a long row only the first are looked
-        at: where so many have had their share there is nobody who gets too much."""
+    def _all_in_deficit(self) -> bool:
+        """Whether every stream with queued data has a deficit. Only the first streams of a long round are checked: with
+        many in deficit no stream gets too much."""
         for place in range(self._over, min(len(self._row), self._over + _LOOKED_AT)):
             stream = self._row[place]
             if self._queues[stream] and self._shares.get(stream, 0) > -SHARE and not self._is_held(stream):
                 return False
         return len(self._row) - self._over <= _LOOKED_AT
 
-    # -- what comes out ---------------------------------------------------------------------------------------
+    # -- output ---------------------------------------------------------------------------------------------
 
     @property
     def plain(self) -> bool:
-        """There is nothing to be cut, and nobody owes: all may leave at once."""
+        """Whether no payload is split and no stream has a deficit: everything may leave in queue order."""
         return not self._fragments and not self._shares
 
     def take_all(self, chunks: list[bytes | memoryview]) -> None:
-        """Move everything. ``size`` and ``frames`` are the caller's to set."""
+        """Move all queued frames. The caller sets ``size`` and ``frames``."""
         for queue in self._queues.values():
             for entry in queue if isinstance(queue, deque) else (queue,):
                 if isinstance(entry, bytes):
                     chunks.append(entry)
-                else:  # there is nothing to be cut
+                else:  # no payload is split
                     chunks.extend(cast("Whole", entry).chunks)
         self.forget()
 
     def take_turns(self, chunks: list[bytes | memoryview], limit: int, least: int) -> int:
-        """Move about ``limit`` bytes, whole frames, until ``size`` is ``least``; return how many they are."""
+        """Move about ``limit`` bytes, whole frames, until ``size`` is ``least``; return the number of bytes."""
         moved = 0
         while moved < limit and self.size > least:
             size = self._turn(chunks, limit - moved)
-            if not size and moved and self._all_owe():
+            if not size and moved and self._all_in_deficit():
                 break
             moved += size
-        if self.size == least and not self._polite:
-            self.forget()  # nobody else wants to send: nobody owes anything
+        if self.size == least and not self._yield_ms:
+            self.forget()  # no other stream waits: deficits are void
         return moved
 
     def _turn(self, chunks: list[bytes | memoryview], most: int) -> int:
-        """The first of the row sends its share, ``most`` bytes and the rest of a frame."""
+        """Let the first stream send its quantum, ``most`` bytes and the rest of a frame."""
         stream = self._row[self._over]
         queue = self._queues[stream]
-        if alone := not self._polite and len(self._row) - self._over == 1:
+        if alone := not self._yield_ms and len(self._row) - self._over == 1:
             self._shares.pop(stream, None)
             share = most
         else:
@@ -303,7 +304,7 @@ class Scheduler:
             moved += size
         if not queue:
             if moved >= _BUSY and len(self._row) - self._over > 1:
-                self._polite = _POLITE
+                self._yield_ms = _YIELD_MS
                 self._sent += moved
             self._pass(stream, 0 if alone else share - moved)
         elif held:
@@ -311,17 +312,17 @@ class Scheduler:
         elif moved >= share:
             self._pass(stream, 0 if alone else share - moved)
         else:
-            self._shares[stream] = share - moved - SHARE  # the limit is reached: its turn goes on
+            self._shares[stream] = share - moved - SHARE  # the limit is reached: its turn continues with the next take
         return moved
 
     def _is_cut(self, stream: int) -> bool:
-        """Whether what the stream sends now is a payload in fragments."""
+        """Whether the stream's next data is a payload in fragments."""
         queue = self._queues[stream]
         first = queue[0] if isinstance(queue, deque) and queue else queue
         return isinstance(first, Fragments)
 
     def _is_held(self, stream: int) -> bool:
-        """Whether what the stream would send is a payload that has to wait until others are sent whole."""
+        """Whether the stream's next data is a payload that has to wait until others are completely sent."""
         if not self._begun or stream in self._begun:
             return False
         queue = self._queues[stream]
@@ -329,11 +330,11 @@ class Scheduler:
         return isinstance(first, Fragments) and not first.asks and self._begun_bytes + first.size > _TOGETHER
 
     def _ended(self, stream: int) -> None:
-        """The payload that the stream had begun is sent whole, or dropped."""
+        """Note that the payload that the stream had begun is completely sent, or dropped."""
         self._begun_bytes -= self._begun.pop(stream, 0)
 
     def _move(self, stream: int, entry: Entry, chunks: list[bytes | memoryview]) -> tuple[int, bool]:
-        """Move an entry, or the next frame of a payload: how many bytes, and whether nothing of it is left."""
+        """Move an entry, or the next frame of a payload; return the number of bytes, and whether the entry is done."""
         if isinstance(entry, bytes):
             chunks.append(entry)
             self.size -= len(entry)
@@ -359,7 +360,7 @@ class Scheduler:
         return sum(map(len, frame)), not entry.size
 
     def _pass(self, stream: int, share: int) -> None:
-        """The turn of the first in the row is over, with so much of its share left."""
+        """End the turn of the first stream, with ``share`` left of its quantum."""
         row = self._row
         self._over += 1
         self._shares.pop(stream, None)
