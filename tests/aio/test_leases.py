@@ -23,7 +23,7 @@ async def test_a_request_without_a_lease_fails_at_once_and_nothing_is_sent(uri: 
         async with afflux.connect(server.uri, lease=True) as peer:
             for i in range(3):
                 await peer.request(b"%d" % i)
-            with pytest.raises(afflux.LeaseExpired, match="no lease is left"):
+            with pytest.raises(afflux.LeaseExpired, match="no valid lease"):
                 await peer.request(b"4")
             with pytest.raises(afflux.LeaseExpired):
                 await peer.fire(b"5")

@@ -144,7 +144,7 @@ def test_R_41_no_more_requests_than_the_lease_has(verb: str) -> None:
     play = leased(2)
     for _ in range(2):
         ask(play, verb) << frames.StreamFrame
-    with pytest.raises(LeaseExpired, match="no lease is left") as caught:
+    with pytest.raises(LeaseExpired, match="no valid lease") as caught:
         ask(play, verb)
     assert caught.value.rule == "R-41"
     play.quiet()

@@ -19,7 +19,7 @@ __all__ = [
 
 
 class ConnectionState(IntEnum):
-    """Where a connection stands."""
+    """The states of a connection."""
 
     START = 0
     SETUP_SENT = 1
@@ -29,15 +29,15 @@ class ConnectionState(IntEnum):
     DRAINING = 5
     CLOSED = 6
     SUSPENDED = 7
-    "The transport is gone, the session is not."
+    "The session waits for a new transport."
     RESUME_SENT = 8
-    "A client on a new transport: nothing more is said before the answer (R-45)."
+    "A client on a new transport: it sends nothing else before the answer (R-45)."
     RESUMING = 9
-    "A newcomer at a server that wants to go on with a session: its owner decides."
+    "A new connection at a server asks to resume a session: the engine of the session decides."
 
 
 class ConnectionInput(IntEnum):
-    """What can happen to a connection."""
+    """The inputs of a connection."""
 
     SETUP = 0
     RESUME = 1
@@ -64,47 +64,47 @@ class ConnectionInput(IntEnum):
     SUSPEND = 21
     "The transport is lost, and the session can be resumed."
     APP_RESUME = 22
-    "There is a new transport (client); the newcomer's positions fit (server)."
+    "There is a new transport (client); the positions in RESUME fit (server)."
     APP_HAND_OVER = 23
-    "The newcomer's transport goes to the session that it asked for."
+    "The new transport goes to the session that RESUME asked for."
     SESSION_OVER = 24
-    "Nobody came back in time."
+    "The session was not resumed in time."
     ERROR_UNHEARD = 25
-    "ERROR[REJECTED_RESUME] to a client that has heard nothing from its server yet."
+    "ERROR[REJECTED_RESUME] to a client that has received nothing from its server yet."
     APP_ANEW = 26
-    "There is a new transport, for a client that begins anew."
+    "There is a new transport, for a client that starts a new session."
 
 
 class ConnectionAction(IntEnum):
-    """What the engine does about it."""
+    """The actions of the engine for a connection."""
 
     IGNORE = 0
     "Drop the frame and charge 10 glitch tokens."
     SEND_SETUP = 1
     JUDGE_SETUP = 2
-    "Check a SETUP; the result is APP_ACCEPT, APP_REFUSE or waiting for the application."
+    "Check a SETUP; the result is APP_ACCEPT, APP_REFUSE or a wait for the application."
     ESTABLISH = 3
-    "Tell the application that the connection may be used, then treat the same input again."
+    "Report Established, then apply the same input again."
     REFUSE_FIRST = 4
     "The first frame is not a SETUP: ERROR[INVALID_SETUP]."
     REFUSE_RESUME = 5
     REFUSE_SETUP = 6
     SETUP_FAILED = 7
-    "The peer refused us."
+    "The peer refused this side."
     FAIL = 8
-    "The peer broke the connection off with an error."
+    "The peer closed the connection with an error."
     ABORT = 9
-    "This side ends it at once: ERROR[CONNECTION_ERROR]."
+    "Close immediately: ERROR[CONNECTION_ERROR]."
     ECHO = 10
     PUSH = 11
     PEER_DRAINS = 12
     DRAIN = 13
     FINISH = 14
-    "Everything has ended in order: close."
+    "Close: every stream has ended."
     REQUEST = 15
-    "A request goes to the streams."
+    "Pass a request to the streams."
     REJECT = 16
-    "A request while draining: ERROR[REJECTED]."
+    "Reject a request while draining: ERROR[REJECTED]."
     STREAM_FRAME = 17
     EXTENSION = 18
     EXPIRE = 19
@@ -112,25 +112,25 @@ class ConnectionAction(IntEnum):
     NOTHING = 21
     "No-op: already in this state."
     LEASE = 22
-    "The peer grants requests."
+    "Apply the peer's lease."
     SUSPEND = 23
-    "Keep streams and what was sent; wait for a new transport."
+    "Retain streams and sent frames; wait for a new transport."
     SEND_RESUME = 24
     RESUMED = 25
-    "RESUME_OK: check its position, repeat what the peer has not got."
+    "RESUME_OK: check its position, repeat the frames that the peer has not received."
     RESUME_BROKEN = 26
-    "Something else than an answer: ERROR[CONNECTION_ERROR], and try once more."
+    "Any frame other than the answer: ERROR[CONNECTION_ERROR], and try once more."
     JUDGE_RESUME = 27
     "Check a RESUME and find its session."
     SEND_RESUME_OK = 28
-    "Answer, and repeat what the peer has not got."
+    "Answer, and repeat the frames that the peer has not received."
     HAND_OVER = 29
     FORGET_SESSION = 30
-    "Fail what was sent, keep what was not, and begin anew on the next transport."
+    "Fail the streams that have sent anything, keep the others, and start a new session on the next transport."
 
 
 class StreamState(IntEnum):
-    """Where a stream stands. OUT is what this side sends, IN is what it receives."""
+    """The states of a stream. OUT is the half that this side sends, IN the half that it receives."""
 
     IDLE = 0
     OPEN = 1
@@ -140,7 +140,7 @@ class StreamState(IntEnum):
 
 
 class StreamInput(IntEnum):
-    """What can happen to a stream."""
+    """The inputs of a stream."""
 
     ITEM = 0
     ITEM_LAST = 1
@@ -155,7 +155,7 @@ class StreamInput(IntEnum):
     TOO_BIG = 10
     "Reassembly reached a limit."
     MALFORMED = 11
-    "Reassembly met metadata after data (R-34)."
+    "A fragment had metadata after data (R-34)."
     APP_OPEN = 12
     APP_OPEN_LAST = 13
     APP_ITEM = 14
@@ -165,12 +165,12 @@ class StreamInput(IntEnum):
 
 
 class StreamAction(IntEnum):
-    """What the engine does about it."""
+    """The actions of the engine for a stream."""
 
     IGNORE = 0
     "Drop the frame and charge 10 glitch tokens."
     RACE = 1
-    "Drop the frame; both sides may be right, so it costs nothing."
+    "Drop the frame without charge: it may be a legal race."
     OPEN = 2
     DELIVER = 3
     COMPLETE_IN = 4
@@ -179,9 +179,9 @@ class StreamAction(IntEnum):
     ZERO = 7
     "A credit of zero: ERROR[INVALID]."
     STOP_OUT = 8
-    "The peer wants nothing more from this side."
+    "Stop sending: the peer accepts no more items."
     END_CANCELED = 9
-    "The peer cancels the whole stream."
+    "End the stream: the peer canceled all of it."
     END_FAILED = 10
     REFUSE_BIG = 11
     REFUSE_MALFORMED = 12
@@ -190,10 +190,10 @@ class StreamAction(IntEnum):
     SEND_ERROR = 15
     SEND_CANCEL = 16
     NOTHING = 17
-    "No-op: the stream has moved on, and the application's call came too late."
+    "No-op: the application's call came after the stream's state had changed."
     COMPLETE_BOTH = 18
-    "The peer's completion ends both directions."
+    "End both directions: the peer completed."
     SEND_COMPLETE_BOTH = 19
-    "This side's completion ends both directions."
+    "End both directions: this side completes."
     STOP_IN = 20
-    "Drop the items that still come: the protocol has no frame that stops them."
+    "Drop the items that still arrive: the protocol has no frame that stops them."

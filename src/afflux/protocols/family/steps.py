@@ -1,6 +1,6 @@
-"""Carry out the actions of the stream tables: one function for each, given the table of streams and the stream.
+"""Implement the actions of the stream tables: one function each, with the table of streams and the stream.
 
-The tables (``states.py`` of each member) decide which action follows from which input.
+The tables (``states.py`` of each member) select the action for each input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["ACTIONS"]
 def _ignore(streams: Streams, stream: Stream, argument: Any) -> None:
     if stream.late:
         stream.late -= 1
-        streams.now.events.append(Ignored(stream.id, "SI-07", "it was under way when this side canceled", 0))
+        streams.now.events.append(Ignored(stream.id, "SI-07", "it was in flight when this side canceled", 0))
         return
     rule = streams.member.rules.stray
     streams.now.charge(10, stream.id, rule, f"a frame that makes no sense in {stream.state.name}")
@@ -40,7 +40,7 @@ def _race(streams: Streams, stream: Stream, argument: Any) -> None:
 
 
 def _nothing(streams: Streams, stream: Stream, argument: Any) -> None:
-    """No-op: the stream has moved on."""
+    """No-op: the stream's state has changed since."""
 
 
 def _deliver(streams: Streams, stream: Stream, payload: Payload) -> None:
@@ -57,7 +57,7 @@ def _complete_in(streams: Streams, stream: Stream, payload: Payload | None) -> N
 
 
 def _complete_both(streams: Streams, stream: Stream, payload: Payload | None) -> None:
-    streams.out.drop(stream.id)  # the peer takes nothing more of what this side would send
+    streams.out.drop(stream.id)  # the peer accepts no more items from this side
     streams.now.events.append(Canceled(stream.id, final=False))
     _complete_in(streams, stream, payload)
 
@@ -71,7 +71,7 @@ def _take(streams: Streams, stream: Stream, payload: Payload) -> None:
 
 def _excess(streams: Streams, stream: Stream, argument: Any) -> None:
     reason, rule = "more items than the credit granted", streams.member.rules.credit
-    streams.now.charge(50, stream.id, rule, reason)  # first: when it ends the connection, that is the one end
+    streams.now.charge(50, stream.id, rule, reason)  # first: if it ends the connection, the stream ends with it
     if stream.requester:
         _abandon(streams, stream)  # FC-04
     else:
@@ -103,7 +103,7 @@ def _stop_in(streams: Streams, stream: Stream, argument: Any) -> None:
 def _end_canceled(streams: Streams, stream: Stream, argument: Any) -> None:
     streams.out.drop(stream.id)
     stream.ended = True
-    stream.late = stream.owed  # some requesters go on sending what they had credit for
+    stream.late = stream.owed  # some requesters send the items that they had credit for
     streams.now.events.append(Canceled(stream.id, final=True))
 
 
@@ -164,14 +164,14 @@ def _cancel(streams: Streams, stream: Stream) -> bytes:
 
 
 def _abandon(streams: Streams, stream: Stream) -> None:
-    """Cancel the stream: drop what it would still send."""
+    """Cancel the stream: drop its queued frames."""
     streams.out.drop(stream.id)
     streams.out.frame(stream.id, _cancel(streams, stream))
     streams.give_up(stream)
 
 
 def _abandon_with_error(streams: Streams, stream: Stream, code: int, reason: str) -> None:
-    """The peer made this side end the stream with an error: it counts as a cancel of the peer (FL-02)."""
+    """End the stream with an error because of the peer: it counts as one of the peer's cancels (FL-02)."""
     streams.out.drop(stream.id)
     streams.send_error(stream.id, code, reason)
     streams.give_up(stream)

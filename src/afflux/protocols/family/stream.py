@@ -1,4 +1,4 @@
-"""Store the state of one live stream: its place in the tables, its credit, and what it still expects."""
+"""Store the state of one live stream: its state in the tables, its credit, and the items that it still expects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from afflux.protocols.family.states import StreamState
 __all__ = ["Stream"]
 
 _COUNTED = ("owed", "allowed", "sent", "columnar", "late", "races", "first_paid")
-"What a stream's state has beside its name and its place in the tables."
+"The attributes of a stream's state, in addition to its name and its state in the tables."
 
 _IDLE, _RECEIVING = StreamState.IDLE, (StreamState.OPEN, StreamState.OUT_DONE)
 
@@ -46,37 +46,37 @@ class Stream:
         self.requester = role.requester
         self.state = _IDLE
         self.owed = 0
-        "Items the peer may still send."
+        "Items that the peer may still send."
         self.received = 0
         "Items that the peer has sent."
         self.allowed = 0
-        "Items this side may still send; none before the peer has granted some (R-25)."
+        "Items that this side may still send; 0 before the peer's first grant (R-25)."
         self.sent = 0
-        "Items that this side has sent; the request of a channel is one, that of any other stream is none."
+        "Items that this side has sent. The request of a channel counts as one, any other request does not count."
         self.columnar = False
         self.hot = 0
-        """The word of plain items that may take the short path: the stream receives, nothing of an item is being put
-        together, and the next item is owed. 0: none may."""
+        """The word of plain items that may take the short path: the stream receives, no item is being reassembled, and
+        the peer has credit for one more. 0: no item may."""
         self.answering = False
-        "The one answer of a request may take the short path: this side asked, and no fragment has come."
+        "The answer may take the short path: this side sent the request, and no fragment has arrived."
         self.late = 0
-        "Frames that may be in flight since this side gave up; they cost nothing."
+        "Frames that may be in flight since this side canceled; they are free."
         self.races = 0
-        "Cancels that came for a half that was over."
+        "Cancels that came for a half that had ended."
         self.ended = False
-        "The peer has failed or canceled all of it, and can send nothing more."
+        "The peer has failed or canceled the whole stream, and can send nothing more."
         self.endless = False
         "A subscription: it does not complete."
         self.first_paid = verb != "channel" or role.requester
-        "The first item of a channel was paid for out of the application's demand (D-8)."
+        "The application's demand has been reduced by the first item of a channel (D-8)."
 
     def state_of(self) -> list[Any]:
-        """What ``of_state`` takes."""
+        """The state that ``of_state`` reads."""
         return [self.id, self.verb, self.requester, int(self.state), *(getattr(self, name) for name in _COUNTED)]
 
     @classmethod
     def of_state(cls, state: list[Any], member: Member) -> Stream:
-        """The stream that was in this state; ``rate`` it."""
+        """Restore a stream from its state; ``rate`` must follow."""
         id, verb, requester, standing, *counted = state
         stream = cls(id, verb, member.requester if requester else member.responder)
         stream.state = StreamState(standing)
@@ -85,7 +85,7 @@ class Stream:
         return stream
 
     def rate(self, reassembling: bool) -> None:
-        """Set ``hot`` and ``answering`` by the state."""
+        """Compute ``hot`` and ``answering`` from the state."""
         ready = self.owed > 0 and not reassembling and self.state in _RECEIVING
         self.hot = self.role.takes if ready and self.verb != "request" else 0
         self.answering = ready and self.verb == "request"

@@ -1,10 +1,11 @@
-"""Keep the table of one connection's streams: which are live, what they may still bring, and what was delivered.
+"""Manage the table of one connection's streams: the live ones, their credit, and the delivered payloads.
 
 Theory of operation. A frame (arrivals.py) or a call of the application (verbs.py) is first classified as one input of
 a stream's table; ``step`` looks up the next state and the action, which is a function of steps.py. Only three paths
 bypass the tables, all in inbound.py: an item within credit, a whole request, and its one answer.
 
-Credit. ``owed`` is what the peer may still send, ``allowed`` what this side may; both are exact (R-26, R-27).
+Credit. ``owed`` counts the items that the peer may still send, ``allowed`` those of this side; both are exact (R-26,
+R-27).
 """
 
 from __future__ import annotations
@@ -30,33 +31,33 @@ from afflux.protocols.family.stream import Stream
 __all__ = ["ASKS", "ASKS_LAST", "CLOSED", "SERVES", "SERVES_LAST", "Handlers", "Streams"]
 
 _COUNTS = ("newest", "credit_frames", "opened", "items_sent", "delivered", "objects")
-"The numbers of a state."
-# Members of an enum are slow to look up: those of the short paths are looked up once.
+"The counters of a state."
+# Enum members are slow to look up: those of the short paths are looked up once.
 _IN_DONE, CLOSED = StreamState.IN_DONE, StreamState.CLOSED
 ASKS, ASKS_LAST = StreamState.OPEN, StreamState.OUT_DONE
 SERVES, SERVES_LAST = StreamState.OPEN, StreamState.IN_DONE
-"The first states: this side asks or serves, and has more to send or receive, or not."
+"The first states of a stream, with and without more items to send or receive."
 
 
 class Handlers:
-    """The handlers that the peer's requests occupy, and how many there may be (DR-2)."""
+    """The handlers that the peer's requests occupy, and their maximum number (DR-2)."""
 
     __slots__ = ("begun", "fires", "many", "most", "running", "turned_away")
 
     def __init__(self, streams: int, pending: int) -> None:
         self.running: set[int] = set()
-        "Streams the peer opened whose handler has not returned, or not begun."
+        "Streams that the peer opened and whose handler has not returned, or not started."
         self.begun: set[int] = set()
-        "Those of them whose handler is at work."
+        "Of those, the streams whose handler has started."
         self.fires: set[int] = set()
-        "Those of fire: they need not have begun. Their bytes bound them, not their number (FL-03)."
+        "Of those, the fire requests, started or not. Their bytes are bounded, not their number (FL-03)."
         self.most = streams and streams + pending
         self.many = self.most - pending * 3 // 8 if pending else SATURATED
-        "With more ``running`` no more is read; the rest of those that may wait is for what one read may bring."
+        "With more ``running`` reading pauses; the rest of ``pending`` is for the requests of one read."
         self.turned_away = 0
 
     def release(self, id: int) -> None:
-        """A handler has returned, or will never begin."""
+        """Record that a handler has returned, or will never start."""
         self.running.discard(id)
         self.begun.discard(id)
         self.fires.discard(id)
@@ -99,36 +100,36 @@ class Streams:
         self.handlers = self.work.running
         self.reassembly = Reassembly(limits, member.rules.order, place)
         self.delivered = 0
-        "Bytes of payloads handed over and not yet consumed."
+        "Bytes of delivered payloads that are not consumed yet."
         self.objects = 0
-        "How many payloads they are."
+        "Number of those payloads."
         self.accepting = False
         "The connection is open: requests are served."
         self.leases: Leases | None = None
-        "Counts requests; None when the two sides have not agreed on leases."
+        "Counts requests; None unless both sides have agreed on leases."
         odd = client == bool(member.client_parity)
         self._ids = StreamIds(1 if odd else 2)
         self.peer_parity = 0 if odd else 1
-        "Whether the peer's ids are odd."
+        "1 if the peer's ids are odd, else 0."
         self.newest = 0
-        "The highest id of the peer's streams so far: one above it can have no past."
+        "The highest id of the peer's streams so far: a higher one has no past."
         self._late = LateFrames(limits)
         self.credit_frames = 0
         self.opened = 0
         self.items_sent = 0
         self.untold: dict[int, Event] = {}
-        "What a call of the application has done to the inbound half of a stream: events of the next pass."
+        "How calls of the application changed the inbound halves of streams: events of the next pass."
 
     # -- the short paths -------------------------------------------------------------------------------------
 
     def startable(self) -> int:
-        """How many whole requests may be taken by the short path now."""
+        """The number of whole requests that the short path may take now."""
         if not self.accepting or self.leases is not None:
             return 0
         return self.work.most - len(self.handlers)
 
     def asked(self, ids: list[int], payloads: list[Payload], size: int) -> None:
-        """Count and report whole REQUEST_RESPONSE frames that bypassed the tables, by the step IDLE/APP_OPEN_LAST."""
+        """Count and report whole REQUEST_RESPONSE frames that bypassed the tables (the step IDLE/APP_OPEN_LAST)."""
         self.newest = ids[-1]
         self.handlers.update(ids)
         self.opened += len(ids)
@@ -140,7 +141,7 @@ class Streams:
             self.now.events.append(Requests(ids, payloads, size))
 
     def answered(self, ids: list[int], payloads: list[Payload], size: int) -> None:
-        """Count and report whole answers that bypassed the tables, by the step ITEM_LAST/COMPLETE_IN."""
+        """Count and report whole answers that bypassed the tables (the step ITEM_LAST/COMPLETE_IN)."""
         self.delivered += size
         if len(ids) == 1:
             self.now.events.append(Items(ids[0], payloads, True))
@@ -166,7 +167,7 @@ class Streams:
         self.settle(stream)
 
     def settle(self, stream: Stream) -> None:
-        """Forget a stream that is over, and keep ``hot`` true to the state."""
+        """Delete a stream that has ended; otherwise update ``hot``."""
         id, partials = stream.id, self.reassembly.partials
         if stream.state is not CLOSED:
             if stream.state is _IN_DONE and id in partials:
@@ -186,14 +187,14 @@ class Streams:
             self._late.answered(1)
 
     def give_up(self, stream: Stream) -> None:
-        """This side ends the stream, or its inbound half: what the peer had credit for may be in flight."""
+        """End a stream, or its inbound half, from this side: items within the peer's credit may be in flight."""
         partial = stream.id in self.reassembly.partials
         in_flight = self.limits.fragments if partial else self.limits.cancel_race_frames
         stream.late = max(stream.late, stream.owed, in_flight)
         self._late.expect_parts()
 
     def end_both(self, stream: Stream) -> None:
-        """This side's completion ends the inbound half as well; the next pass reports it."""
+        """End the inbound half because this side completes; the next pass reports it."""
         self.give_up(stream)
         text = "the channel ended with this side's completion"
         self.untold[stream.id] = Failed(stream.id, Canceled(text, stream=stream.id, rule=self.member.rules.halves))
@@ -203,7 +204,7 @@ class Streams:
         self.out.frame(id, self.member.quirks.error(id, code, text.encode()))
 
     def allocate(self) -> int:
-        """The id of a stream that this side opens.
+        """Return an unused id for a stream that this side opens.
 
         Raises:
             LimitExceeded: all ids are in use.
@@ -215,18 +216,18 @@ class Streams:
 
     @property
     def late(self) -> LateFrames:
-        """The endings of streams."""
+        """The records of streams that have ended."""
         return self._late
 
     # -- the whole connection ---------------------------------------------------------------------------------
 
     def held(self) -> int:
-        """Bytes that have arrived: delivered and not consumed, or not whole yet."""
+        """Bytes received that are delivered and not consumed, or incomplete."""
         held = self.reassembly.size + self.delivered
         return held + self.objects * self.limits.object_overhead_bytes if self.objects else held
 
     def fail_all(self, error: Error) -> None:
-        """The connection is over: each live stream gets its one error."""
+        """Fail each live stream once: the connection has ended."""
         for id in list(self.live):
             self.now.events.append(Failed(id, error.about(id)))
         self.live.clear()
@@ -234,8 +235,8 @@ class Streams:
         self.out.clear()
 
     def fail_sent(self, ids: set[int], error: Error) -> None:
-        """The session is over and another begins: fail the streams of which something was sent, and forget what they
-        have queued. Streams of which nothing was sent go to the new session."""
+        """Fail the streams that have sent anything, and drop their queues: the session has ended and another begins.
+        The other streams move to the new session."""
         for id in sorted(ids):
             self.out.discard(id)
             if self.live.pop(id, None) is not None:
@@ -244,8 +245,8 @@ class Streams:
     # -- a snapshot -------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What ``restore`` takes: the live streams and every count. What is queued and what has come in part have
-        states of their own."""
+        """The state that ``restore`` reads: the live streams and every counter. Queued data and incomplete payloads
+        have their own states."""
         return {
             "live": [stream.state_of() for stream in self.live.values()],
             "handlers": sorted(self.handlers),
@@ -257,7 +258,7 @@ class Streams:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state. The unfinished payloads have been restored."""
+        """Continue from a state. Incomplete payloads must be restored first."""
         for values in state["live"]:
             stream = Stream.of_state(values, self.member)
             self.live[stream.id] = stream

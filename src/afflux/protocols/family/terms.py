@@ -1,4 +1,4 @@
-"""Turn the terms that all protocols share into the SETUP of a member of the family."""
+"""Convert the terms that all protocols share to the SETUP of a member of the family."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ S = TypeVar("S")
 
 
 def proposal(kind: Callable[..., S], terms: Terms, **own: Any) -> S:
-    """What a client proposes. ``own`` has the fields that only one member has.
+    """Return a client's SETUP. ``own`` has the fields of a single member.
 
     Raises:
-        LocalProtocolError: a setup that can not be.
+        LocalProtocolError: the setup is invalid.
     """
     payload = terms.payload
     try:

@@ -1,6 +1,6 @@
 """Apply the application's calls to the streams of one connection: open, ask, answer, send, grant, end.
 
-core/engine.py has the contract of each. A call for a stream that is over is a no-op.
+core/engine.py defines each call. A call for a stream that has ended is a no-op.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from afflux.protocols.family.streams import ASKS, ASKS_LAST, CLOSED, SERVES_LAST
 __all__ = ["MAX_N", "answer", "ask", "cancel", "complete", "fail", "open_stream", "request", "send"]
 
 MAX_N = 0x7FFFFFFF
-"The most that one frame can grant."
-# Members of an enum are slow to look up: those of the short paths are looked up once.
+"The maximum that one frame can grant."
+# Enum members are slow to look up: those of the short paths are looked up once.
 _APP_ITEM, _APP_COMPLETE = StreamInput.APP_ITEM, StreamInput.APP_COMPLETE
 _SEND, _SEND_COMPLETE_BOTH = StreamAction.SEND, StreamAction.SEND_COMPLETE_BOTH
 _RECEIVING = (StreamState.OPEN, StreamState.OUT_DONE)
@@ -29,7 +29,7 @@ def open_stream(streams: Streams, verb: str, payload: PayloadLike, credit: int, 
     member, leases = streams.member, streams.leases
     opening = member.openings.get(verb)
     if opening is None:
-        text = f"unknown verb {verb!r}: there is {', '.join(member.openings)}"
+        text = f"unknown verb {verb!r}: this protocol has {', '.join(member.openings)}"
         raise LocalProtocolError(text, rule=member.rules.verb)
     if opening.credited and not 0 < credit <= MAX_N:
         text = f"the first credit of a {verb} is 1 to {MAX_N}, not {credit}"
@@ -38,7 +38,7 @@ def open_stream(streams: Streams, verb: str, payload: PayloadLike, credit: int, 
     if not opening.cut:
         _check_size(streams, value)
     if leases is not None and not leases.held.take(streams.now.now):
-        raise LeaseExpired("no lease is left to send a request under", rule=member.rules.lease)
+        raise LeaseExpired("no valid lease: none granted, used up or expired", rule=member.rules.lease)
     id = streams.allocate()
     channel = opening.verb == "channel"
     extra = credit.to_bytes(4, "big") if opening.credited else b""
@@ -57,7 +57,7 @@ def open_stream(streams: Streams, verb: str, payload: PayloadLike, credit: int, 
 
 
 def ask(streams: Streams, payloads: Sequence[Payload]) -> list[int]:
-    """Open a request for each payload, as far as there are ids."""
+    """Open a request for each payload while there are ids."""
     opening, role, live = streams.member.openings["request"], streams.member.requester, streams.live
     if not opening.cut:
         for payload in payloads:
@@ -85,12 +85,12 @@ def ask(streams: Streams, payloads: Sequence[Payload]) -> list[int]:
 
 
 def _check_size(streams: Streams, payload: Payload) -> None:
-    """A request that cannot be cut has to fit what a peer takes."""
+    """Raise LimitExceeded for a request that cannot be split and exceeds a frame."""
     layout = streams.member.layout
     size = layout.size + 4 + len(payload) + (0 if payload.metadata is None else layout.metadata_size)
     if size > streams.limits.frame_bytes:
         raise LimitExceeded(
-            f"a request of {size} bytes can not be cut: a peer takes {streams.limits.frame_bytes}",
+            f"a request of {size} bytes cannot be split: a peer accepts {streams.limits.frame_bytes}",
             rule="frame-too-large",
         )
 
@@ -116,7 +116,7 @@ def answer(streams: Streams, ids: Sequence[int], payloads: Sequence[Payload]) ->
 
 
 def send(streams: Streams, id: int, payloads: Sequence[PayloadLike], last: bool) -> None:
-    """Send items; ``last``: they complete this half."""
+    """Send items; ``last``: the final one completes this half."""
     stream = streams.live.get(id)
     if stream is None or stream.role.steps[stream.state][_APP_ITEM].action is not _SEND:
         return
@@ -148,14 +148,14 @@ def send(streams: Streams, id: int, payloads: Sequence[PayloadLike], last: bool)
 
 
 def _completes_alone(streams: Streams, stream: Stream, item: PayloadLike) -> bool:
-    """Whether the completion needs a frame of its own behind the last item."""
+    """Whether the completion needs a frame of its own after the last item."""
     if stream.verb == "request":
         return False
     if stream.endless and not stream.requester:
         return True
     if not streams.member.bare_ends:
         return False
-    payload = payload_of(item)  # an item without content, together with the end, would be the end alone
+    payload = payload_of(item)  # an item without content, sent with the completion, would be the completion alone
     return not payload.data and payload.metadata is None
 
 
@@ -175,7 +175,7 @@ def fail(streams: Streams, id: int, error: BaseException) -> None:
 
 
 def cancel(streams: Streams, id: int) -> None:
-    """Take no more from the peer."""
+    """Accept no more items from the peer."""
     streams.untold.pop(id, None)
     stream = streams.live.get(id)
     if stream is not None:
