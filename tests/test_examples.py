@@ -30,7 +30,8 @@ PRINTS = {
     "authentication": "hello Ann\nrefused: not authenticated\n",
     "resumption": "1000 numbers, in order, without duplicates: True\n",
     "leases": (
-        "request 0\nrequest 1\nrequest 2: no valid lease: none granted, used up or expired\nwaiting for leases: 0 1 2 3 4\n"
+        "request 0\nrequest 1\nrequest 2: no valid lease: none granted, used up or expired\n"
+        "waiting for leases: 0 1 2 3 4\n"
     ),
     "unix_socket": "0 1 4 9 16\n",
     "websocket": "tick 0\ntick 1\ntick 2\n",

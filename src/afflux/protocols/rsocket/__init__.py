@@ -1,4 +1,4 @@
-"""RSocket 1.0: frames, codes, tables and a sans-IO engine. Sockets and clocks belong to the drivers."""
+"""Implement RSocket 1.0: frames, codes, tables and a sans-IO engine. Drivers provide sockets and clocks."""
 
 from afflux.protocols.rsocket.engine import Engine
 

@@ -1,6 +1,6 @@
-"""Error codes of RSocket 1.0: their names, which error an arriving one becomes, and which one an error sends.
+"""Map the error codes of RSocket 1.0: the error that a received code becomes, and the code that an error sends.
 
-Exit codes belong to the command line, the answer to each broken rule to ``states.py`` and ``engine.py``.
+The command line defines exit codes; ``states.py`` and the engine select the reaction to each violation.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ __all__ = [
 
 
 class Code(IntEnum):
-    """The codes that the specification names (2.4)."""
+    """The codes of the specification (2.4)."""
 
     INVALID_SETUP = 0x001
     "Stream 0: the SETUP breaks a rule, a version other than 1.0 included (D-2)."
     UNSUPPORTED_SETUP = 0x002
-    "Stream 0: the SETUP asks for something that this server does not do."
+    "Stream 0: the SETUP requests a feature that this server does not support."
     REJECTED_SETUP = 0x003
-    "Stream 0: the server does not want this client."
+    "Stream 0: the server refuses this client."
     REJECTED_RESUME = 0x004
-    "Stream 0: the session cannot be resumed; never try again."
+    "Stream 0: the session cannot be resumed; retries are useless."
     CONNECTION_ERROR = 0x101
-    "Stream 0: the connection is over, now."
+    "Stream 0: the connection ends immediately."
     CONNECTION_CLOSE = 0x102
-    "Stream 0: the connection ends when its live streams have (R-20)."
+    "Stream 0: the connection ends after its live streams (R-20)."
     APPLICATION_ERROR = 0x201
     "A stream: the application failed."
     REJECTED = 0x202
@@ -46,7 +46,7 @@ class Code(IntEnum):
     CANCELED = 0x203
     "A stream: canceled after processing may have begun."
     INVALID = 0x204
-    "A stream: the request could not be understood."
+    "A stream: the request is invalid."
 
 
 FIRST_APPLICATION_CODE = 0x301
@@ -54,12 +54,12 @@ LAST_APPLICATION_CODE = 0xFFFFFFFE
 
 
 def is_application(code: int) -> bool:
-    """True for codes that an application may send on a stream: 0x201 and its own range."""
+    """Whether an application may send the code on a stream: 0x201 and its own range."""
     return code == Code.APPLICATION_ERROR or FIRST_APPLICATION_CODE <= code <= LAST_APPLICATION_CODE
 
 
 _CODES = Codes(Code, range(Code.INVALID_SETUP, Code.REJECTED_RESUME + 1), is_application)
-"A setup may be refused for whichever reason (I-1)."
+"A setup may be refused for any reason (I-1)."
 
 name_of = _CODES.name_of
 error_for = _CODES.error_for

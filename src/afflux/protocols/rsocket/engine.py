@@ -1,4 +1,4 @@
-"""Make an engine of RSocket 1.0: the family's engine with RSocket's layout, tables and codes, and resumption."""
+"""Build an engine of RSocket 1.0: the family's engine with RSocket's layout, tables and codes, and resumption."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Engine(FamilyEngine):
 
     Args:
         role: "client" (it sends the first frame, SETUP) or "server".
-        setup: what a client asks for; the default is 20 s between keepalives, a lifetime of 90 s, composite metadata
-            and octet-stream data. Its ``lease`` and ``token`` ask for leases and for resumption.
+        setup: the client's proposal; the default is 20 s between keepalives, a lifetime of 90 s, composite metadata
+            and octet-stream data. Its ``lease`` and ``token`` request leases and resumption.
         limits: the bounds; ``Limits.server()`` if None.
-        decide: a server waits for ``accept`` or ``refuse`` after Established instead of accepting at once.
+        decide: a server waits for ``accept`` or ``refuse`` after Established instead of accepting immediately.
         now: the time at which the connection begins, in monotonic seconds: the handshake's time starts here.
-        mtu: bytes a frame may have, with its prefix, before its payload is cut; 64 or more.
-        lease: what this side grants. A server without it refuses leases; a client that asks for leases grants as many
-            requests as the server likes.
-        sessions: where a server keeps what can be resumed; without it resumption is refused.
-        extensions: the extended types of EXT that the application knows: they become events.
-        place: places the buffer of a large payload in memory (Terms.place).
+        mtu: bytes a frame may have, with its prefix, before its payload is split; 64 or more.
+        lease: the policy of this side. A server without one refuses leases; a client without one that requests leases
+                does not limit the server's requests.
+        sessions: the table of a server's resumable sessions; without it resumption is refused.
+        extensions: the extended types of EXT that the application supports: they become events.
+        place: places the buffer of a large payload in memory (``Terms.place``).
     """
 
     __slots__ = ()

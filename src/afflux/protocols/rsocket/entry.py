@@ -1,4 +1,4 @@
-"""Declare RSocket 1.0: its row in the table of protocols, and how to make an engine."""
+"""Declare RSocket 1.0: its entry in the table of protocols, and its engine factory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ENTRY", "make", "refusal"]
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
-    """An engine for one connection.
+    """Build an engine for one connection.
 
     Raises:
         LocalProtocolError: the setup is invalid.
@@ -38,7 +38,7 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
 
 
 def refusal(reason: str) -> bytes:
-    """The bytes that refuse a connection before its SETUP has arrived: ERROR[REJECTED_SETUP]."""
+    """Return the bytes that refuse a connection before its SETUP arrives: ERROR[REJECTED_SETUP]."""
     return ErrorFrame(stream=0, code=Code.REJECTED_SETUP, data=reason.encode()).encode(prefixed=True)
 
 

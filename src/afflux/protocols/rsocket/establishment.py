@@ -1,4 +1,4 @@
-"""Judge a SETUP: what a client proposes, and what a server accepts (sections 3.1 and 3.2)."""
+"""Check a SETUP: the proposal of a client, and its acceptance by a server (sections 3.1 and 3.2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["proposal", "refusal_of"]
 
 
 def proposal(setup: Setup | None, limits: Limits) -> Setup:
-    """The SETUP that a client sends; composite metadata and octet-stream data unless it says otherwise.
+    """Return the SETUP that a client sends; by default with composite metadata and octet-stream data.
 
     Raises:
         LocalProtocolError: a time of 0 (R-17), or a token that could be guessed (R-53).
@@ -41,9 +41,9 @@ def proposal(setup: Setup | None, limits: Limits) -> Setup:
 def refusal_of(
     setup: Setup, limits: Limits, *, leases: bool = False, sessions: Sessions | None = None
 ) -> Violation | None:
-    """Why a server can not accept ``setup``, with the code that says so, or None.
+    """Return why a server cannot accept ``setup``, with the code of the refusal, or None.
 
-    ``leases`` is whether it grants leases, ``sessions`` where it keeps what can be resumed.
+    ``leases`` is whether the server grants leases, ``sessions`` its table of resumable sessions.
     """
     if setup.stream:
         return Violation("SETUP belongs on stream 0", rule="HS-03", code=Code.INVALID_SETUP)
@@ -64,7 +64,7 @@ def refusal_of(
 
 
 def _token_refusal(token: bytes, limits: Limits, sessions: Sessions | None) -> Violation | None:
-    """Why no session can be kept under ``token``, or None."""
+    """Return why no session can be stored under ``token``, or None."""
     reason, rule = "", "R-53"
     if not 0 < len(token) <= limits.resume_token_bytes[1]:
         reason = "bad-token"

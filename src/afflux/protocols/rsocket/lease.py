@@ -1,4 +1,4 @@
-"""Give the leases of RSocket their public home: policies and values. family/lease.py defines them."""
+"""Export the lease policies and values of RSocket. family/lease.py defines them."""
 
 from afflux.protocols.family.lease import (
     UNMETERED,

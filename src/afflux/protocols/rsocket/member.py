@@ -79,7 +79,7 @@ class _Quirks(Quirks):
         return _I.ERROR_CLOSE if frame.code == Code.CONNECTION_CLOSE else _I.ERROR_OTHER
 
     def malformed(self, connection: Connection, block: bytes, start: int, violation: Violation) -> None:
-        """A frame that is cut short, or whose lengths are wrong (R-7, FG-14)."""
+        """Charge or raise a frame that is truncated, or whose lengths are wrong (R-7, FG-14)."""
         if connection._state == ConnectionState.WAIT_FIRST:
             resume = LAYOUT.type_of(block, start - LAYOUT.prefix) == frames.Resume.TYPE
             code = Code.REJECTED_RESUME if resume else Code.INVALID_SETUP
@@ -122,7 +122,7 @@ class _Quirks(Quirks):
 
 
 def _on_payload(streams: Streams, frame: Any) -> None:
-    """PAYLOAD: N tells whether it has an item (R-30)."""
+    """Apply PAYLOAD: its N flag marks an item (R-30)."""
     arrivals.on_item(streams, frame, frame.next)
 
 

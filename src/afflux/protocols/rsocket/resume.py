@@ -1,12 +1,12 @@
-"""Resumption: what was sent and may have to be sent again, and which sessions wait for their client.
+"""Retain sent frames for resumption, and list the sessions that wait for their client.
 
 Theory of operation. A *session* outlives its transports. Each direction has an implied position: the bytes of all
 REQUEST_*, REQUEST_N, CANCEL, ERROR and PAYLOAD frames of streams so far, without length prefixes (R-44). The sender
-retains those frames until the peer has said how far it got; on a new transport both sides say so, and the sender
-repeats the rest, in order, before anything else (R-50). Frames of stream 0 are not counted: they belong to a
-transport. So do EXT frames.
+retains those frames until the peer has reported its position. On a new transport both sides report theirs, and the
+sender repeats the rest, in order, before anything else (R-50). Frames of stream 0 are not counted, because they belong
+to a transport, and neither are EXT frames.
 
-Nothing here knows a transport, a table or time.
+Transports, tables and time are elsewhere.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _TRACKED = frozenset(
 )
 "Frame types that have a position (R-44)."
 _REPORTS = 8
-"Positions are reported so many times while the peer's store could fill, if it is as large as this side's."
+"The number of position reports while the peer's store could fill, if it is as large as this side's."
 _REPORT_ALWAYS = 0x20000
-"And behind so many bytes at the latest: its store may be that of a server, 1 MiB, where this side's is larger."
+"Bytes after which a report is always due: a server's store may be 1 MiB where this side's is larger."
 _JOIN_BELOW = 0x1000
 
 
@@ -73,8 +73,8 @@ def counted(block: bytes, start: int, end: int) -> int:
 class Retained:
     """The frames of streams that this side has sent, from ``first`` to ``sent``.
 
-    They are kept in blocks, as they left. A block is freed as a whole; of the first one only what stands behind
-    ``first`` counts. So a position costs a walk over the frames it frees, however often it is said.
+    They are stored in blocks, as they left. A block is freed as a whole; of the first one, only the bytes from
+    ``first`` on count. So a position costs a walk over the frames it frees, however often it is reported.
     """
 
     __slots__ = ("_blocks", "_lengths", "_offset", "_told", "first", "limit", "received", "reported", "sent")
@@ -86,20 +86,20 @@ class Retained:
         self._lengths: deque[int] = deque()
         "The bytes of the frames in each block, without their prefixes; of the first from ``first`` on."
         self._offset = 0
-        "Where ``first`` stands in the first block."
+        "The offset of ``first`` in the first block."
         self.first = 0
-        "The position of the first byte that is retained."
+        "The position of the first retained byte."
         self.sent = 0
-        "The position behind the last byte that was sent."
+        "The position after the last sent byte."
         self.received = 0
-        "The position of the other direction: how far this side has received."
+        "The position of the other direction: the bytes that this side has received."
         self.reported = 0
-        "The last position that this side has told the peer."
+        "The last position that this side has reported to the peer."
         self._told = 0
 
     @property
     def size(self) -> int:
-        """Bytes retained, length prefixes not counted."""
+        """Bytes retained, without length prefixes."""
         return self.sent - self.first
 
     @property
@@ -108,33 +108,33 @@ class Retained:
         return self.limit - self.size
 
     def count(self, block: bytes, start: int, end: int) -> None:
-        """The whole frames in ``block[start:end]`` were received (R-44)."""
+        """Count the whole frames in ``block[start:end]`` as received (R-44)."""
         self.received += counted(block, start, end)
 
     @property
     def report_due(self) -> bool:
-        """So much has come since the peer was told that it should be told again."""
+        """Whether enough has arrived since the last report for a new one."""
         return self.received - self.reported >= max(1, min(self.limit // _REPORTS, _REPORT_ALWAYS))
 
     def add(self, block: bytes) -> None:
-        """Frames of streams are being sent: whole ones, with their prefixes."""
+        """Retain whole frames of streams, with their prefixes, that are being sent."""
         if not block:
             return
         length = _length(block)
         self.sent += length
         if self._blocks and len(self._blocks[-1]) < _JOIN_BELOW:
-            self._blocks[-1] += block  # many small objects would cost more than they hold
+            self._blocks[-1] += block  # many small objects would cost more than their contents
             self._lengths[-1] += length
         else:
             self._blocks.append(block)
             self._lengths.append(length)
 
     def told(self, position: int) -> bool:
-        """The peer says how far it got (R-51). False when it said before that it was further: then this is ignored.
-        0 is what a peer says that does not count (D-5).
+        """Apply the position that the peer reports (R-51). False when it goes backwards: then it is ignored. A peer
+        that does not count reports 0 (D-5).
 
         Raises:
-            Violation: that is beyond what was sent.
+            Violation: the position is beyond the sent bytes.
         """
         if position > self.sent:
             raise Violation(f"position {position} of {self.sent}: it was not sent yet", rule="R-51")
@@ -145,7 +145,7 @@ class Retained:
         return True
 
     def trim(self, position: int) -> None:
-        """Forget the whole frames below ``position``."""
+        """Drop the whole frames below ``position``."""
         while self._blocks and self.first < position:
             if self.first + self._lengths[0] > position:
                 self._offset, first = _cut(self._blocks[0], self._offset, self.first, position)
@@ -168,7 +168,7 @@ class Retained:
         return True
 
     def after(self, position: int) -> bytes:
-        """Everything retained from ``position`` on, where a frame begins."""
+        """Return everything retained from ``position`` on, where a frame begins."""
         parts: list[bytes] = []
         at, number = self.sent, len(self._blocks)
         while at > position and number:
@@ -181,15 +181,15 @@ class Retained:
         return b"".join(reversed(parts))
 
     def state(self) -> list[int]:
-        """The positions: what ``restore`` takes, beside the frames."""
+        """The positions, which ``restore`` reads together with the frames."""
         return [self.first, self.sent, self.received, self.reported, self._told]
 
     def restore(self, state: list[int], blocks: Iterable[tuple[int, bytes]]) -> None:
-        """Go on from a state, with the frames that are retained: (position, frames), in order. They may begin before
-        the first that is wanted.
+        """Continue from a state, with the retained frames: (position, frames), in order. They may begin before the
+        first retained one.
 
         Raises:
-            ValueError: these are not the frames.
+            ValueError: the frames do not match the state.
         """
         first, sent, self.received, self.reported, self._told = state
         for position, frames in blocks:
@@ -215,7 +215,7 @@ class Retained:
         return found
 
     def blocks(self) -> Iterator[bytes]:
-        """Everything retained, in order."""
+        """All retained frames, in order."""
         offset = self._offset
         for block in self._blocks:
             yield block[offset:]
@@ -232,8 +232,8 @@ def _length(block: bytes) -> int:
 
 
 def _cut(block: bytes, at: int, first: int, position: int) -> tuple[int, int]:
-    """Where in the block, at ``at`` or behind, the frame stands that reaches beyond ``position``; and that frame's
-    position. The frame at ``at`` has the position ``first``."""
+    """Return where in the block the first frame that reaches beyond ``position`` starts, and its position. The search
+    starts at the frame at ``at``, whose position is ``first``."""
     while True:
         length = int.from_bytes(block[at : at + 3], "big")
         if first + length > position:
@@ -243,32 +243,32 @@ def _cut(block: bytes, at: int, first: int, position: int) -> tuple[int, int]:
 
 
 class Sessions:
-    """The resumable sessions of one server, by token. Nothing is kept that could tell a token (RE-13).
+    """The resumable sessions of one server, by token. Nothing stored reveals a token (RE-13).
 
-    Nothing here walks over all of them: a thousand that lose their transport at once cost a thousand steps.
+    No method iterates over all sessions: a thousand simultaneous losses of transports cost a thousand steps.
     """
 
     def __init__(self, limits: Limits, *, asks: bool = False) -> None:
         self._limits = limits
         self.asks = asks
-        """Who wants a session that is not there is an event as well, Resuming without a session, for the driver to
-        refuse it in its own time (RE-13)."""
+        """A request for a missing session is an event as well: Resuming without a session, for the driver to refuse it
+        after a delay of its own (RE-13)."""
         self._sessions: dict[bytes, Connection] = {}
         self._away: OrderedDict[bytes, Connection] = OrderedDict()
-        "Those that have lost their transport, the longest away first; some may have come back since."
+        "Sessions that have lost their transport, the longest away first; some may have been resumed since."
         self._size = 0
-        "What all of them held when they were last weighed."
+        "The total size of all sessions when they were last weighed."
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     @property
     def full(self) -> bool:
-        """Whether there is no place for one more: as many as may be, and none of them is away."""
+        """Whether the number of sessions is at its limit, and none of them is away."""
         return len(self._sessions) >= self._limits.resume_sessions and self._longest_away() is None
 
     def find(self, token: bytes) -> Connection | None:
-        """The session of a token. How long it takes tells nothing of the token: digests are compared."""
+        """Return the session of a token. The duration reveals nothing of the token: digests are compared."""
         wanted = sha256(token).digest()
         session = self._sessions.get(wanted)
         if session is None or not compare_digest(wanted, _digest(session)):
@@ -276,12 +276,12 @@ class Sessions:
         return session
 
     def add(self, session: Connection) -> None:
-        """Keep a session. Call crowd_out soon."""
+        """Add a session. Call ``crowd_out`` soon after."""
         self._sessions[_digest(session)] = session
         _part(session).weight = 0
 
     def remove(self, session: Connection) -> None:
-        """The session is over."""
+        """Remove a session that has ended."""
         part = _part(session)
         if part.weight is not None:
             self._size -= part.weight
@@ -290,13 +290,14 @@ class Sessions:
             self._away.pop(_digest(session), None)
 
     def away(self, session: Connection) -> None:
-        """The session has lost its transport: of all that are away it will be the last to go. Call crowd_out soon."""
+        """Record that the session has lost its transport, now the last of all that are away. Call ``crowd_out``
+        soon."""
         if _part(session).weight is not None:
             self._away[_digest(session)] = session
             self._away.move_to_end(_digest(session))
 
     def weigh(self, session: Connection) -> None:
-        """A session may hold more than before, or less."""
+        """Update the total after the size of a session has changed."""
         part = _part(session)
         if part.weight is not None:
             size = part.size + session._out.size + session._streams.reassembly.size
@@ -304,8 +305,8 @@ class Sessions:
             part.weight = size
 
     def crowd_out(self) -> list[Connection]:
-        """Take out the disconnected sessions beyond ``resume_sessions`` and ``resume_process_bytes``, those that have
-        been away for longest first (RE-18). The caller ends them."""
+        """Remove the disconnected sessions beyond ``resume_sessions`` and ``resume_process_bytes``, the longest away
+        first (RE-18). The caller ends them."""
         limits = self._limits
         gone: list[Connection] = []
         while len(self._sessions) > limits.resume_sessions or self._size > limits.resume_process_bytes:
@@ -330,5 +331,5 @@ def _part(session: Connection) -> Resumption:
 
 
 def _digest(session: Connection) -> bytes:
-    """What a session is known by: no one learns its token from it."""
+    """Return the key of a session, which does not reveal its token."""
     return sha256(session.setup.token or b"").digest()

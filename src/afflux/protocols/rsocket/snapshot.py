@@ -1,9 +1,10 @@
-"""An engine as plain values, and back: what a session needs to go on in another process. No files live here.
+"""Convert an engine to plain values and back, so that its session can continue in another process.
 
-A snapshot is made of numbers, texts, bytes, lists and dicts, so that it can be written down in any way. It holds
-everything but the frames that are retained, which are many and change at their ends only: a store keeps them
-beside it (``Retained.blocks`` and ``after``). What belongs to a transport is not in it: the frames of stream 0,
-leases, the frame that has come in part. Nor are the buckets: whoever restarts is no peer that could gain by it.
+A snapshot consists of numbers, texts, bytes, lists and dicts, so that any format can store it. It contains everything
+except the retained frames, which are many and change at their ends only: a store writes them separately
+(``Retained.blocks`` and ``after``). State of a transport is not included: the frames of stream 0, leases, the
+incomplete frame. The token buckets are not included either: the peer did not cause the restart, so it gains nothing by
+it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = ["lasting", "restore", "retained", "snapshot"]
 
 
 def lasting(engine: Engine) -> bool:
-    """Whether there is a session to be kept: it can be resumed, or waits for it."""
+    """Whether the engine has a session to store: it is resumable, or suspended."""
     session = engine.resumption
     return (
         engine._resuming is not None
@@ -39,12 +40,12 @@ def lasting(engine: Engine) -> bool:
 
 
 def retained(engine: Engine) -> Retained:
-    """The frames that a lasting session keeps for its peer."""
+    """Return the frames that a lasting session retains for its peer."""
     return cast("Retained", part_of(engine).retained)
 
 
 def snapshot(engine: Engine) -> dict[str, Any]:
-    """The state of a lasting session, in parts: between two snapshots many of them are equal."""
+    """Return the state of a lasting session, in parts: between two snapshots many of them are equal."""
     setup = cast("Setup", engine.setup)
     farewell = engine._farewell
     return {
@@ -70,20 +71,19 @@ def restore(
     extensions: Container[int] = (),
     place: Place | None = None,
 ) -> Engine:
-    """An engine that goes on from a snapshot: suspended, until it has a transport.
+    """Build an engine that continues from a snapshot: suspended, until it has a transport.
 
     Args:
-        state: what ``snapshot`` gave.
-        blocks: the frames that were retained: (position, frames), in order.
+        state: the result of ``snapshot``.
+        blocks: the retained frames: (position, frames), in order.
         limits: the bounds from now on.
         now: the time, in monotonic seconds.
-        away: for how many seconds there has been no transport.
-        unconsumed: bytes and items that the application still has to take; None for as many as when the snapshot was
-            made.
-        lease: as for the engine; so are ``sessions``, ``extensions`` and ``place``.
+        away: seconds since the transport was lost.
+        unconsumed: bytes and items that the application has not consumed; None for the numbers of the snapshot.
+        lease: as for the engine, like ``sessions``, ``extensions`` and ``place``.
 
     Raises:
-        ValueError: the frames are not those of the snapshot.
+        ValueError: the frames do not match the snapshot.
     """
     client, encoded, mtu = state["setup"]
     setup = cast("Setup", decode(encoded))

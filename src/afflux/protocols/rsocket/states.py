@@ -1,11 +1,11 @@
-"""The transition tables of RSocket 1.0: connections (client, server) and streams (requester, responder).
+"""Declare the transition tables of RSocket 1.0: connections (client, server), streams (requester, responder).
 
 The engine acts on these tables, the tests visit every cell, and the reference page draws them. States, inputs and
 actions are those of family/states.py.
 
-A stream that only answers (request, stream) is half closed from its start: its requester begins in OUT_DONE and
-its responder in IN_DONE. So one pair of tables serves all interactions, and a channel is the general case.
-Request/response differs in classification alone: its first item is also its last (R-23).
+A stream with items in one direction (request, stream) is half closed from its start: its requester begins in OUT_DONE
+and its responder in IN_DONE. So one pair of tables serves all interactions, and a channel is the general case.
+Request/response differs only in classification: its first item is also its last (R-23).
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ CLIENT = Table(
         Row(_S.SETUP_SENT, _I.LAST_STREAM_ENDED, _A.NOTHING, same, "R-20"),
         Row(_S.SETUP_SENT, _I.SILENT, _A.EXPIRE, _S.CLOSED, "R-22"),
         Row(_S.SETUP_SENT, _I.LOST, _A.LOSE, _S.CLOSED, "3.1"),
-        # Beyond section 3.1, which gives up here: the server may have accepted, and only RESUME can tell.
+        # Beyond section 3.1, which ends here: the server may have accepted, and only RESUME can determine it.
         Row(_S.SETUP_SENT, _I.SUSPEND, _A.SUSPEND, _S.SUSPENDED, "R-50"),
         Row(_S.SUSPENDED, _I.APP_RESUME, _A.SEND_RESUME, _S.RESUME_SENT, "R-45"),
         Row(_S.RESUME_SENT, _I.RESUME_OK, _A.RESUMED, _S.OPEN, "R-50"),
         Row(_S.RESUME_SENT, _I.ERROR_RESUME, _A.SETUP_FAILED, _S.CLOSED, "RE-24"),
-        # Beyond section 3.1 as well: SETUP may not have arrived. The session that is over is not asked for again.
+        # Beyond section 3.1 as well: SETUP may not have arrived. The client does not ask again for the ended session.
         Row(_S.RESUME_SENT, _I.ERROR_UNHEARD, _A.FORGET_SESSION, _S.SUSPENDED, "RE-24"),
         Row(_S.SUSPENDED, _I.APP_ANEW, _A.SEND_SETUP, _S.SETUP_SENT, "R-11"),
         Row(_S.RESUME_SENT, (_I.ERROR_SETUP, _I.ERROR_CLOSE, _I.ERROR_OTHER), _A.SUSPEND, _S.SUSPENDED, "3.1"),
@@ -149,7 +149,7 @@ SERVER = Table(
     ],
     otherwise=(_A.IGNORE, "R-32"),
 )
-"Section 3.2 of the specification. DECIDING and RESUMING are the application's moments."
+"Section 3.2 of the specification. In DECIDING and RESUMING the application decides."
 
 _T, _N, _D = StreamState, StreamInput, StreamAction
 _ANY = (_T.OPEN, _T.OUT_DONE, _T.IN_DONE)
