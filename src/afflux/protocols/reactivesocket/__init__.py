@@ -1,4 +1,4 @@
-"""ReactiveSocket of 2015: frames, codes, tables and a sans-IO engine. Sockets and clocks belong to the drivers."""
+"""Implement ReactiveSocket of 2015: frames, codes, tables and a sans-IO engine. Drivers provide sockets and clocks."""
 
 from afflux.protocols.reactivesocket.dialect import Dialect
 from afflux.protocols.reactivesocket.engine import Engine

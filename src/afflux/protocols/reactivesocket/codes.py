@@ -1,6 +1,6 @@
-"""Error codes of ReactiveSocket: which error an arriving one becomes, and which one an error sends.
+"""Map the error codes of ReactiveSocket: the error that a received code becomes, and the code that an error sends.
 
-What the numbers are on the wire depends on the dialect: later texts of the 0.1 line have others (``on_wire``).
+The numbers on the wire depend on the dialect: later texts of the 0.1 line have others (``on_wire``).
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ __all__ = ["LAST_SETUP_CODE", "Code", "code_for", "error_for", "name_of", "of_wi
 
 
 class Code(IntEnum):
-    """The codes that the specification names (2.4)."""
+    """The codes of the specification (2.4)."""
 
     INVALID_SETUP = 0x01
     "Stream 0: the SETUP breaks a rule, a version other than 0 included (R-19, D-4)."
     UNSUPPORTED_SETUP = 0x02
-    "Stream 0: the SETUP asks for something that this server does not do."
+    "Stream 0: the SETUP requests a feature that this server does not support."
     REJECTED_SETUP = 0x03
-    "Stream 0: the server does not want this client."
+    "Stream 0: the server refuses this client."
     CONNECTION_ERROR = 0x11
-    "Stream 0: the connection is over, now."
+    "Stream 0: the connection ends immediately."
     APPLICATION_ERROR = 0x21
     "A stream: the application failed."
     REJECTED = 0x22
     "A stream: refused before it was processed; the lease is used up (R-47, D-10)."
     CANCELED = 0x23
-    "A stream: given up after processing may have begun."
+    "A stream: canceled after processing may have begun."
     INVALID = 0x24
-    "A stream: the request could not be understood."
+    "A stream: the request is invalid."
 
 
 LAST_SETUP_CODE = 0x0F
 "Codes up to here are answers to SETUP."
 _LAST_APPLICATION_CODE = 0x2F
 _ITS_OWN = (Code.REJECTED, Code.CANCELED, Code.INVALID)
-"Codes within the application's range that say something else."
+"Codes within the application's range that have a meaning of their own."
 
 _LATER: dict[int, int] = {
     Code.CONNECTION_ERROR: 0x101,
@@ -53,12 +53,12 @@ _EARLIER = {later: code for code, later in _LATER.items()}
 
 
 def on_wire(code: int, later: bool) -> int:
-    """The number to write: that of 2015, or of ``later`` 0.1 texts."""
+    """Return the number to write: that of 2015, or of ``later`` 0.1 texts."""
     return _LATER.get(code, code) if later else int(code)
 
 
 def of_wire(code: int, later: bool) -> int:
-    """The code that a number stands for."""
+    """Return the code for a number."""
     return _EARLIER.get(code, code) if later else code
 
 
@@ -67,17 +67,17 @@ def _is_application(code: int) -> bool:
 
 
 def text_of(frame: ErrorFrame) -> bytes:
-    """The text of an ERROR frame: its data, or else its metadata, without one NUL at the end (R-49, D-11)."""
+    """Return the text of an ERROR frame: its data, or else its metadata, without one NUL at the end (R-49, D-11)."""
     return (frame.data or frame.metadata or b"").removesuffix(b"\0")
 
 
 _CODES = Codes(Code, range(1, LAST_SETUP_CODE + 1), _is_application)
 
 name_of = _CODES.name_of
-error_for = _CODES.error_for  # a code that is not known stays a number (R-50)
+error_for = _CODES.error_for  # an unknown code stays a number (R-50)
 
 
 def code_for(error: BaseException, limits: Limits) -> tuple[int, str]:
-    """See core.codes.Codes; the text holds no NUL (R-49)."""
+    """Call core.codes.Codes; the text contains no NUL (R-49)."""
     code, text = _CODES.code_for(error, limits)
     return code, text.replace("\0", "")

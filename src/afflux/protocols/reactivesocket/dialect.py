@@ -1,4 +1,4 @@
-"""Apply the differences of peers from the text of 2015 to frames (section 6 of the specification)."""
+"""Convert frames for peers that differ from the text of 2015 (section 6 of the specification)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EARLY_LEASE, _EARLY_STRICT = 0x20, 0x10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect(Switches):
-    """What to expect of a peer that is not by the text of 2015. Both ends need the same."""
+    """The differences of a peer from the text of 2015. Both ends need the same dialect."""
 
     WORDS: ClassVar[Words] = {
         "java": ("java_compat", True),
@@ -47,19 +47,19 @@ class Dialect(Switches):
     error_codes: Literal["2015", "0.1"] = "2015"
     "The numbers of the error codes on the wire (I-5)."
     fragment_requests: bool = False
-    "Every request may be fragmented, not only channels (I-6)."
+    "Every request may be fragmented, not only those of channels (I-6)."
     sub_complete: Literal["error", "pass"] = "error"
-    "What becomes of a subscription that the application completes: ERROR[APPLICATION_ERROR], or a completion (I-10)."
+    "How a subscription ends that the application completes: ERROR[APPLICATION_ERROR], or a completion (I-10)."
     channel_half_close: bool = False
-    "The two directions of a channel end each on its own (I-11)."
+    "Each direction of a channel ends on its own (I-11)."
 
     @property
     def later_codes(self) -> bool:
-        """The error codes are those of later 0.1 texts."""
+        """Whether the error codes are those of later 0.1 texts."""
         return self.error_codes != "2015"
 
     def decode(self, buffer: bytes, start: int, end: int) -> ReactiveSocketFrame:
-        """Read a frame as this peer means it. Raises as ``frames.decode`` does."""
+        """Decode a frame as this peer encodes it. Raises like ``frames.decode``."""
         frame = decode(buffer, start, end)
         if isinstance(frame, _PLAIN):
             if frame.follows and not self.fragment_requests:
@@ -82,14 +82,14 @@ class Dialect(Switches):
         return changed(frame, follows=False) if frame.follows else frame  # R-44
 
     def encode_setup(self, setup: Setup) -> bytes:
-        """SETUP with its length; for Java with the early flags as well."""
+        """Encode SETUP with its length; for Java with the early flags as well."""
         data = bytearray(setup.encode(prefixed=True))
         if self.java_compat:
             data[7] |= _EARLY_LEASE * setup.lease | _EARLY_STRICT * setup.strict
         return bytes(data)
 
     def complete_channel(self, stream: int) -> bytes:
-        """The end of a channel's outbound half, its length included; for Java with an N of 0."""
+        """Encode the end of a channel's outbound half, its length included; for Java with an N of 0."""
         first = 0 if self.java_compat else None
         return RequestChannel(stream=stream, initial_n=first, complete=True).encode(prefixed=True)
 

@@ -1,4 +1,4 @@
-"""From bytes to frame records, for ``afflux decode``: frames behind their lengths (R-2)."""
+"""Split bytes into frame records, for ``afflux decode``: each frame follows its length (R-2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["dissector"]
 
 
 def dissector(client: bool, payload: PayloadForm = "none") -> Dissector:
-    """For the bytes of one side; see core.dissector."""
+    """Return a dissector for the bytes of one side; see core.dissector."""
     return Prefixed(
         ReactiveSocketFrame.PROTOCOL, ReactiveSocketFrame.PREFIX, "R-2", record, client=client, payload=payload
     )

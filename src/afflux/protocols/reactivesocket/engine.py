@@ -1,4 +1,4 @@
-"""Make an engine of ReactiveSocket: the family's engine with the layout, tables, codes and quirks of 2015."""
+"""Build an engine of ReactiveSocket: the family's engine with the layout, tables, codes and quirks of 2015."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Engine(FamilyEngine):
 
     Args:
         role: "client" (it sends the first frame, SETUP) or "server".
-        setup: what a client asks for; the default is 500 ms between keepalives (R-24) and a lifetime of 90 s.
+        setup: the client's proposal; the default is 500 ms between keepalives (R-24) and a lifetime of 90 s.
         limits: the bounds; ``Limits.server()`` if None.
-        decide: a server waits for ``accept`` or ``refuse`` after Established instead of accepting at once. Without it a
-            strict SETUP is accepted only if it has no payload and asks for the usual MIME types (R-20).
+        decide: a server waits for ``accept`` or ``refuse`` after Established instead of accepting immediately. Without
+                it a strict SETUP is accepted only if it has no payload and requests the usual MIME types (R-20).
         now: the time at which the connection begins, in monotonic seconds.
-        mtu: bytes a frame may have, with its length, before its payload is cut; 64 or more.
-        lease: what this side grants. A server without it refuses leases.
-        extensions: the extended types of EXT that the application knows: they become events.
-        place: places the buffer of a large payload in memory (Terms.place).
-        dialect: in which ways the peer differs from the text of 2015.
+        mtu: bytes a frame may have, with its length, before its payload is split; 64 or more.
+        lease: the policy of this side. A server without one refuses leases.
+        extensions: the extended types of EXT that the application supports: they become events.
+        place: places the buffer of a large payload in memory (``Terms.place``).
+        dialect: the differences of the peer from the text of 2015.
     """
 
     __slots__ = ()

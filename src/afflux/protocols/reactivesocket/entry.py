@@ -1,4 +1,4 @@
-"""Declare ReactiveSocket of 2015: its row in the table of protocols, and how to make an engine."""
+"""Declare ReactiveSocket of 2015: its entry in the table of protocols, and its engine factory."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["ENTRY", "make", "refusal"]
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
-    """An engine for one connection.
+    """Build an engine for one connection.
 
     Raises:
-        LocalProtocolError: a setup that can not be.
+        LocalProtocolError: the setup is invalid.
     """
     return Engine(
         role,
@@ -39,7 +39,7 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
 
 
 def refusal(reason: str) -> bytes:
-    """What a listener sends to a connection that it does not take: ERROR[REJECTED_SETUP], before SETUP has come."""
+    """Return the bytes that refuse a connection before its SETUP arrives: ERROR[REJECTED_SETUP]."""
     return ErrorFrame(stream=0, code=Code.REJECTED_SETUP, data=reason.encode()).encode(prefixed=True)
 
 

@@ -1,7 +1,7 @@
-"""The frames of ReactiveSocket of 2015, declared once each, in the order of the specification.
+"""Declare the frames of ReactiveSocket of 2015, in the order of the specification.
 
-``decode`` reads one frame and dispatches on its type. Names that RSocket has too are the same: the engine of RSocket
-makes its frames by them (dialect.py). Which frame is legal when belongs to ``states.py``, error codes to ``codes.py``.
+``decode`` reads one frame and dispatches on its type. Frames that RSocket has too have the same names there, because
+both protocols share one engine. ``states.py`` defines which frame is legal when, ``codes.py`` the error codes.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ __all__ = [
 ]
 
 PREFIX: Final = LengthPrefix(4, inclusive=True, reserved=0x80000000)
-"The length of a frame counts its own four bytes (R-2). A transport that keeps messages apart has none (R-3)."
+"The length of a frame counts its own four bytes (R-2). Transports that delimit messages omit it (R-3)."
 HEADER_SIZE: Final = 8
 "Bytes of the header without the length: type, flags, stream id (2.1)."
 LARGEST_FRAME: Final = 0x7FFFFFFF - 4
-"The most bytes of a frame, without its length."
+"The maximum bytes of a frame, without its length."
 CONNECTION_ERROR: Final = 0x11
-"What a peer is told whose frame ends the connection (R-9, R-10)."
+"The code sent to a peer whose frame ends the connection (R-9, R-10)."
 
 FLAG_IGNORE: Final = 0x8000
 FLAG_METADATA: Final = 0x4000
@@ -80,7 +80,7 @@ Metadata = Annotated[bytes | None, Sized(32, flag=_M, inclusive=True, column="me
 
 
 class ReactiveSocketFrame(Frame):
-    """The header (2.1): type and flags in one word; what follows is the stream id, but for EXT (R-8)."""
+    """The header (2.1): type and flags in one word, then the stream id, except in EXT (R-8)."""
 
     __slots__ = ()
 
@@ -93,12 +93,12 @@ class ReactiveSocketFrame(Frame):
 
     @classmethod
     def malformed(cls, reason: str, buffer: bytes, start: int, end: int) -> Malformed:
-        """R-6, D-3: the whole frame is ignored, whatever its I flag says."""
+        """Return the error of a malformed frame: it is ignored whole, whatever its I flag (R-6, D-3)."""
         return Malformed(reason, rule="R-6", stream=_stream_of(buffer, start, end), ignorable=True)
 
 
 class ConnectionFrame(ReactiveSocketFrame):
-    """A frame that belongs on stream 0. One on another stream still decodes: it is ignored."""
+    """A frame that belongs on stream 0. On another stream it is decoded and ignored."""
 
     __slots__ = ()
 
@@ -107,7 +107,7 @@ class ConnectionFrame(ReactiveSocketFrame):
 
 
 class StreamFrame(ReactiveSocketFrame):
-    """A frame that belongs to a stream: its sender names it."""
+    """A frame that belongs to a stream, whose id its sender must give."""
 
     __slots__ = ()
 
@@ -117,16 +117,16 @@ class StreamFrame(ReactiveSocketFrame):
 
 @frame(0x0001)
 class Setup(ConnectionFrame):
-    """The client's first frame: how the connection is to be (R-14)."""
+    """The client's first frame: the terms of the connection (R-14)."""
 
-    token = None  # there is no resumption
+    token = None  # this protocol has no resumption
 
     version: U32 = 0
-    "Version of the protocol; there is only 0 (R-19)."
+    "Version of the protocol; only 0 exists (R-19)."
     keepalive_ms: U32 = 500
     "Milliseconds between the client's KEEPALIVE frames (R-24)."
     lifetime_ms: U32 = 90_000
-    "Milliseconds of silence after which the client gives up; 0: it never does (R-27)."
+    "Milliseconds of silence after which the client closes; 0: it never does (R-27)."
     metadata_mime: Text8 = "application/octet-stream"
     "MIME type of all metadata; it is not interpreted (R-21)."
     data_mime: Text8 = "application/octet-stream"
@@ -134,23 +134,23 @@ class Setup(ConnectionFrame):
     lease: WantsLease = False
     "Both requesters wait for leases (R-16)."
     strict: Strict = False
-    "The server has to understand the MIME types and the payload, or to refuse (R-20)."
+    "The server must support the MIME types and the payload, or refuse (R-20)."
     metadata: Metadata = None
-    "Metadata for the server, such as credentials; None when there is none."
+    "Metadata for the server, such as credentials; None without any."
     data: Data = b""
     "Data for the server."
 
 
 @frame(0x0002)
 class Lease(ConnectionFrame):
-    """The sender allows the receiver some requests for some time. A newer one replaces it."""
+    """The sender permits the receiver some requests for some time. A newer lease replaces it."""
 
     ttl_ms: U32
-    "Milliseconds that the lease is good for; 0 stops the receiver (R-48)."
+    "Milliseconds that the lease is valid; 0 stops the receiver (R-48)."
     requests: U32
-    "How many requests; 0 stops the receiver (R-48)."
+    "Number of requests; 0 stops the receiver (R-48)."
     metadata: Metadata = None
-    "Metadata of the lease; None when there is none."
+    "Metadata of the lease; None without any."
 
 
 @frame(0x0003)
@@ -158,59 +158,59 @@ class Keepalive(ConnectionFrame):
     """A sign of life, or the answer to one (R-24, R-25)."""
 
     respond: Respond = False
-    "An answer is wanted."
+    "An answer is requested."
     data: Data = b""
     "Bytes that the answer repeats."
 
 
 @frame(0x0004)
 class RequestResponse(StreamFrame):
-    """Ask for one item."""
+    """Request one item."""
 
     follows: Follows = False
     "More fragments follow; only later 0.1 texts have it (I-6)."
     metadata: Metadata = None
-    "Metadata of the request; None when there is none."
+    "Metadata of the request; None without any."
     data: Data = b""
     "Data of the request."
 
 
 @frame(0x0005)
 class RequestFnf(StreamFrame):
-    """Fire and forget: no answer."""
+    """Request without an answer (fire and forget)."""
 
     follows: Follows = False
     "More fragments follow; only later 0.1 texts have it (I-6)."
     metadata: Metadata = None
-    "Metadata of the request; None when there is none."
+    "Metadata of the request; None without any."
     data: Data = b""
     "Data of the request."
 
 
 @frame(0x0006)
 class RequestStream(StreamFrame):
-    """Ask for a stream of items."""
+    """Request a stream of items."""
 
     initial_n: Demand
-    "Items granted at once, with no flag that says so (I-2); 0 is refused (FC-12)."
+    "First credit, in a field without a flag (I-2); 0 is refused (FC-12)."
     follows: Follows = False
     "More fragments follow; only later 0.1 texts have it (I-6)."
     metadata: Metadata = None
-    "Metadata of the request; None when there is none."
+    "Metadata of the request; None without any."
     data: Data = b""
     "Data of the request."
 
 
 @frame(0x0007)
 class RequestSub(StreamFrame):
-    """Ask for a stream that never completes (R-35, D-9)."""
+    """Request a stream that never completes (R-35, D-9)."""
 
     initial_n: Demand
-    "Items granted at once; 0 is refused (FC-12)."
+    "First credit; 0 is refused (FC-12)."
     follows: Follows = False
     "More fragments follow; only later 0.1 texts have it (I-6)."
     metadata: Metadata = None
-    "Metadata of the request; None when there is none."
+    "Metadata of the request; None without any."
     data: Data = b""
     "Data of the request."
 
@@ -220,13 +220,13 @@ class RequestChannel(StreamFrame):
     """Open a stream of items in both directions, and every further item of the requester (R-31)."""
 
     initial_n: InitialN = None
-    "Items granted at once: the frame opens the channel. None: a later one."
+    "First credit, in the frame that opens the channel; None in a later frame."
     follows: Follows = False
     "More fragments follow."
     complete: Complete = False
     "The requester sends no further items."
     metadata: Metadata = None
-    "Metadata of the item; None when there is none."
+    "Metadata of the item; None without any."
     data: Data = b""
     "Data of the item."
 
@@ -236,15 +236,15 @@ class RequestN(StreamFrame):
     """Grant the peer more items on one stream (R-38)."""
 
     n: Demand
-    "How many more; 0 is ignored (R-37, I-7)."
+    "Additional items; 0 is ignored (R-37, I-7)."
 
 
 @frame(0x000A)
 class Cancel(StreamFrame):
-    """Take nothing more from the stream."""
+    """End a stream: its items are no longer wanted."""
 
     metadata: Metadata = None
-    "Metadata of the cancel; None when there is none."
+    "Metadata of the cancel; None without any."
 
 
 @frame(0x000B)
@@ -256,7 +256,7 @@ class Response(StreamFrame):
     complete: Complete = False
     "The responder sends no further items."
     metadata: Metadata = None
-    "Metadata of the item; None when there is none."
+    "Metadata of the item; None without any."
     data: Data = b""
     "Data of the item."
 
@@ -268,7 +268,7 @@ class ErrorFrame(StreamFrame):
     code: ErrorCode
     "The error code (``codes.py``); 0 and 0xFFFFFFFF are reserved."
     metadata: Metadata = None
-    "Metadata of the error; where there is no data, the text (R-49)."
+    "Metadata of the error; it has the text if there is no data (R-49)."
     data: Data = b""
     "UTF-8 text for people."
 
@@ -283,16 +283,16 @@ class MetadataPush(ConnectionFrame):
 
 @frame(0xFFFF)
 class Ext(ReactiveSocketFrame):
-    """A frame of an extension. Its type stands where other frames have the stream id (R-8)."""
+    """A frame of an extension. Its type is at the offset of the stream id in other frames (R-8)."""
 
     stream = 0
 
     ignore: Ignore = False
-    "Whoever does not understand this frame may skip it (R-9)."
+    "A receiver that does not support this frame may skip it (R-9)."
     extended_type: U32
-    "Which extension."
+    "The extension's type."
     metadata: Metadata = None
-    "Metadata of the extension; None when there is none."
+    "Metadata of the extension; None without any."
     body: Data = b""
     "The extension's own bytes."
 
@@ -316,17 +316,17 @@ FRAMES: dict[int, type[ReactiveSocketFrame]] = {
         Ext,
     )
 }
-"Every frame by its type."
+"Every frame by type."
 
 _HEADER = Struct(">HHI")
 "Numbers are big endian (R-1, D-1)."
 
 
 def decode(buffer: bytes, start: int = 0, end: int | None = None) -> ReactiveSocketFrame:
-    """Read the frame at ``buffer[start:end]``, its length not included.
+    """Decode the frame at ``buffer[start:end]``, its length not included.
 
-    Raises UnknownFrame for a type that is not declared (R-9) and Malformed for what cannot be read (R-6); both say
-    whether the frame is ``ignorable``. Values that are readable but forbidden, such as an N of 0, are returned.
+    Raises UnknownFrame for an undeclared type (R-9) and Malformed for an invalid frame (R-6); both have ``ignorable``,
+    which is whether the frame may be ignored. Readable but forbidden values, such as an N of 0, are returned.
     """
     if end is None:
         end = len(buffer)
@@ -344,16 +344,16 @@ def decode(buffer: bytes, start: int = 0, end: int | None = None) -> ReactiveSoc
 def record(
     source: bytes | ReactiveSocketFrame, *, payload: dissect.PayloadForm = "none", **where: Any
 ) -> dict[str, Any]:
-    """The frame record of a frame, or of its bytes without the length.
+    """Return the frame record of a frame, or of its bytes without the length.
 
     ``where`` may give ``ts``, ``conn``, ``dir``, ``offset`` and ``length``. Bytes that are not a frame do not raise:
-    they give a record with ``error``.
+    their record has ``error``.
     """
     return dissect.record_of(source, decode, _glimpse, protocol=ReactiveSocketFrame.PROTOCOL, payload=payload, **where)
 
 
 def _glimpse(source: bytes) -> tuple[str | None, int | None]:
-    """What a frame is called that begins so, and its flags."""
+    """Return the name of the frame that begins with these bytes, and its flags."""
     if len(source) < HEADER_SIZE:
         return None, None
     kind, flags, _ = _HEADER.unpack_from(source)
@@ -361,6 +361,6 @@ def _glimpse(source: bytes) -> tuple[str | None, int | None]:
 
 
 def _stream_of(buffer: bytes, start: int, end: int) -> int:
-    """The stream id of a frame that has a header; 0 for EXT, which has none (R-8)."""
+    """Return the stream id of a frame that has a header; 0 for EXT, which has none (R-8)."""
     kind, _, stream = _HEADER.unpack_from(buffer, start)
     return 0 if kind == Ext.TYPE else stream

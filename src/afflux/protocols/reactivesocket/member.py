@@ -2,14 +2,14 @@
 
 1. Items of a channel's requester are REQUEST_CHANNEL frames, those of a responder RESPONSE; neither has a flag that
    marks an item: a completion with content is both, one without is only the end (R-28 to R-30).
-2. By the text of 2015 the responder's end is the end of a channel, in both directions (R-34, D-16).
+2. By the text of 2015 the responder's completion ends both directions of a channel (R-34, D-16).
 3. A subscription is a stream that does not complete (R-35).
-4. There is no resumption, and no frame announces an end: a side that drains sends CONNECTION_ERROR when its last stream
-   has ended.
+4. The protocol has no resumption and no frame that announces an end: a side that drains sends CONNECTION_ERROR when its
+   last stream has ended.
 
-The family's parts also keep these: the peer's ids come in any order (R-12), own ids are used again only after they have
-wrapped (R-13), the first item of a channel needs no credit (R-32), no stream has a timeout (R-41), and a connection
-that is silent for its lifetime is closed (D-12).
+The family's parts implement these rules as well: the peer's ids come in any order (R-12), own ids are used again only
+after they have wrapped (R-13), the first item of a channel needs no credit (R-32), no stream has a timeout (R-41), and
+a connection that is silent for its lifetime is closed (D-12).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _UNDERSTOOD: Final = frozenset(
         "text/plain",
     )
 )
-"MIME types that a server without an application's decision understands (R-20): afflux has codecs for them."
+"MIME types that a server accepts without a decision of the application (R-20): afflux has codecs for them."
 
 
 class _Quirks(Quirks):
@@ -110,8 +110,8 @@ class _Quirks(Quirks):
         return _I.ERROR_SETUP if 0 < frame.code <= LAST_SETUP_CODE else _I.ERROR_OTHER
 
     def _opens(self, streams: Streams, frame: frames.RequestChannel) -> bool:
-        """Whether a REQUEST_CHANNEL opens a channel: it has an N (R-31), which Java's later ones have too, also those
-        that cross the end of their channel."""
+        """Whether a REQUEST_CHANNEL opens a channel: it has an N (R-31). Java's later frames of a channel have an N
+        too, even those that cross the end of their channel."""
         id = frame.stream
         if frame.initial_n is None or not self._dialect.java_compat:
             return frame.initial_n is not None
@@ -141,7 +141,7 @@ class _Quirks(Quirks):
         return frames.Keepalive(respond=respond, data=data).encode(prefixed=True)
 
     def proposal(self, setup: Any, limits: Limits) -> Any:
-        # without leases, requests may follow SETUP at once (R-17, D-14)
+        # without leases, requests may follow SETUP immediately (R-17, D-14)
         if setup is None:
             return frames.Setup()
         if not setup.keepalive_ms:
@@ -187,7 +187,7 @@ class _Quirks(Quirks):
             return True
         if not streams.late.swallow(frame.stream, not frame.follows):
             return False
-        # FG-01: the rest of a request that was refused; each of its frames would be a request of its own
+        # FG-01: the rest of a refused request; each of its frames would be a request of its own
         if frame.follows and LAYOUT.prefix + frame.encoded_size < streams.limits.fragment_min_bytes:
             arrivals.unknown(streams, frame.stream, frame.NAME, True)
         else:
@@ -196,23 +196,23 @@ class _Quirks(Quirks):
 
 
 def _understood(setup: Any) -> bool:
-    """Whether a server on which no application decides understands a SETUP: nothing there reads its payload."""
+    """Whether a server supports a SETUP without a decision of the application: then its payload is not read."""
     bare = not setup.metadata and not setup.data
     return bare and setup.metadata_mime in _UNDERSTOOD and setup.data_mime in _UNDERSTOOD
 
 
 def _on_response(streams: Streams, frame: Any) -> None:
-    """RESPONSE: an item or the end of what this side asked for."""
+    """Apply RESPONSE: an item or the end of a stream that this side requested."""
     arrivals.on_item(streams, frame, _is_item(frame), frame.stream & 1 != streams.peer_parity)
 
 
 def _on_channel(streams: Streams, frame: Any) -> None:
-    """A REQUEST_CHANNEL that does not open a channel: an item or the end of what the peer sends."""
+    """Apply a REQUEST_CHANNEL that does not open a channel: an item or the end of the peer's half."""
     arrivals.on_item(streams, frame, _is_item(frame), frame.stream & 1 == streams.peer_parity)
 
 
 def _is_item(frame: Any) -> bool:
-    # R-29, R-30; D-8: the answer of a request is an item in any case, see ``bare_ends``
+    # R-29, R-30; D-8: the answer of a request is always an item, see ``bare_ends``
     return bool(frame.data) or frame.metadata is not None or not frame.complete
 
 
@@ -252,7 +252,7 @@ def _openings(dialect: Dialect, channel: tuple[int, bytes]) -> dict[str, Opening
 
 @lru_cache(maxsize=64)
 def member_of(dialect: Dialect) -> Member:
-    """ReactiveSocket, for peers of one dialect."""
+    """Describe ReactiveSocket, for peers of one dialect."""
     roles = _roles(dialect)
     return Member(
         LAYOUT,

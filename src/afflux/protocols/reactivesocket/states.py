@@ -1,8 +1,8 @@
-"""The transition tables of ReactiveSocket: connections (client, server) and streams (requester, responder).
+"""Declare the transition tables of ReactiveSocket: connections (client, server), streams (requester, responder).
 
-States, inputs and actions are those of family/states.py. A stream that only answers is half closed from its start. In a
-channel, by the text of 2015, the responder's completion ends both directions (D-16), and the requester has no frame to
-report a failure (D-13). With ``channel_half_close`` each direction of a channel ends on its own.
+States, inputs and actions are those of family/states.py. A stream with items in one direction is half closed from its
+start. In a channel, by the text of 2015, the responder's completion ends both directions (D-16), and the requester has
+no frame to report a failure (D-13). With ``channel_half_close`` each direction of a channel ends on its own.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ CLIENT = Table(
     ],
     otherwise=(_A.IGNORE, "R-36"),
 )
-"Section 3.1 of the specification; R-22 and R-23 where it leaves something open."
+"Section 3.1 of the specification; R-22 and R-23 where it is silent."
 
 SERVER = Table(
     "connection, server",
@@ -101,8 +101,8 @@ SERVER = Table(
     ],
     otherwise=(_A.IGNORE, "R-36"),
 )
-"""Section 3.2 of the specification. DECIDING is the application's moment; nothing is answered before
-it is over (R-18), and before SETUP nothing is kept (D-14)."""
+"""Section 3.2 of the specification. In DECIDING the application decides; nothing is answered before it has decided
+(R-18), and nothing is buffered before SETUP (D-14)."""
 
 _T, _N, _D = StreamState, StreamInput, StreamAction
 _LAST = (_N.ITEM_LAST, _N.COMPLETE)
@@ -110,12 +110,12 @@ _CREDIT = (_N.REQUEST_N, _N.REQUEST_N_ZERO)
 
 
 def _late(*wishes: StreamInput) -> Row[StreamState, StreamInput, StreamAction]:
-    """What the application wants of a stream that is over."""
+    """Return the row of application calls for a stream that has ended."""
     return Row(_T.CLOSED, wishes, _D.NOTHING, same, "R-36")
 
 
 def _receiving(states: tuple[StreamState, ...], any: tuple[StreamState, ...]) -> list[Row]:  # type: ignore[type-arg]
-    """What comes for a side that receives in ``states``; it is alive in ``any``."""
+    """Return the rows of a side that receives in ``states``; its stream is live in ``any``."""
     return [
         Row(states, _N.ITEM, _D.DELIVER, same, "3.3"),
         Row(states, _N.ITEM_EXCESS, _D.EXCESS, _T.CLOSED, "R-39"),

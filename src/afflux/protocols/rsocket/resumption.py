@@ -1,6 +1,6 @@
-"""Resume a session on a new transport: suspend, ask, judge positions, repeat (sections 3.1, 3.2, R-43 to R-53).
+"""Resume a session on a new transport: suspend, ask, check positions, repeat (sections 3.1, 3.2, R-43 to R-53).
 
-What was sent and may have to be repeated is in resume.py, with the table of a server's sessions.
+resume.py retains sent frames and has the table of a server's sessions.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 __all__ = ["ACTIONS", "Ability", "Resumption", "classify", "part_of", "sessions_of"]
 
 _PROGRESS = 0x400
-"""Bytes that a position has to advance for its keepalive to cost nothing: a peer whose store fills reports how far it
-got much more often than it reports that it is alive (R-51)."""
+"""Bytes that a position must advance for its keepalive to be free: a peer whose store fills reports its position
+much more often than it sends signs of life (R-51)."""
 
 _S, _I, _A = ConnectionState, ConnectionInput, ConnectionAction
 _LOSABLE = (_S.SETUP_SENT, _S.OPEN, _S.DRAINING, _S.RESUME_SENT)
-"A session in one of these outlives its transport."
+"The states in which a session outlives its transport."
 
 
 class Resumption:
@@ -63,35 +63,35 @@ class Resumption:
 
     def __init__(self, sessions: Sessions | None) -> None:
         self.sessions = sessions
-        "Where a server keeps its sessions."
+        "The table of a server's sessions."
         self.retained: Retained | None = None
-        "What was sent and may have to be sent again; None when the session can not be resumed."
+        "The sent frames that may have to be repeated; None when the session cannot be resumed."
         self.counted: Retained | None = None
-        "Where the received position is counted; it stays when ``retained`` is given up."
+        "Counts the received position; it stays when ``retained`` is discarded."
         self.store_full: float | None = None
-        "Since when nothing more can be retained, by the clock of tick."
+        "When the store became full, by the clock of tick."
         self.weight: int | None = None
-        "What the sessions' books have counted for it; None when it is not in them."
+        "The size that the table of sessions has counted for this one; None when it is not in the table."
         self.away: float | None = None
-        "Since when there is no transport, or none that has been resumed."
+        "When the transport was lost, until one is resumed; None while connected."
         self.asked = 0.0
         "When RESUME was sent."
         self.begins_anew = True
-        """A client whose server does not know the session, and that has heard nothing from it, begins anew. False for a
-        session that is kept in a file."""
+        """A client that has received nothing starts a new session if its server does not have this one. False for a
+        session that is stored in a file."""
         self.anew = False
-        "It does so on the next transport."
+        "The next transport starts a new session."
         self.returns = False
-        "It has done so, and nothing was heard of it yet."
+        "The current transport started a new session, which is not established yet."
         self.rate: Bucket | None = None
-        "How often the session may be resumed."
+        "The rate limit of resumptions."
         self.last: float | None = None
         self.noted = 0
-        "The last position of the peer's that came alone, in a keepalive without an answer."
+        "The last position that the peer reported in a free keepalive."
 
     @property
     def retains(self) -> bool:
-        """Whether what is sent is retained."""
+        """Whether sent frames are retained."""
         return self.retained is not None
 
     @property
@@ -100,11 +100,11 @@ class Resumption:
         return 0 if self.retained is None else self.retained.size
 
     def ability(self, connection: Connection) -> contract.Resumption:
-        """What a driver calls."""
+        """Return the object that a driver calls."""
         return Ability(connection, self)
 
     def agree(self, connection: Connection, setup: Setup) -> None:
-        """Retain what is sent, if SETUP has a token (R-44)."""
+        """Start to retain frames, if SETUP has a token (R-44)."""
         if setup.token is None:
             return
         retained = self.retained = self.counted = Retained(connection.limits)
@@ -113,7 +113,7 @@ class Resumption:
             self.sessions.add(connection)
 
     def established(self, connection: Connection) -> None:
-        """A client that began anew is heard."""
+        """Report that the session is a new one, if it is."""
         if self.returns:
             self.returns = False
             connection._pass.events.append(Resumed())
@@ -123,49 +123,49 @@ class Resumption:
         return self.retained is not None and connection._state in _LOSABLE
 
     def broken(self, connection: Connection, violation: Violation) -> bool:
-        """Something else than an answer to RESUME: report it, and try once more."""
+        """Report any frame other than the answer to RESUME, and try once more."""
         if connection._state is not _S.RESUME_SENT:
             return False
         _resume_broken(connection, violation)
         return True
 
     def over(self, connection: Connection) -> None:
-        """The connection is over for good."""
+        """Forget the session: the connection has ended for good."""
         if self.sessions is not None:
             self.sessions.remove(connection)
 
     def weigh(self, connection: Connection) -> None:
-        """The books of the sessions follow what this one holds."""
+        """Update the size of this session in the server's table."""
         if self.sessions is not None:
             self.sessions.weigh(connection)
 
     def weigh_away(self, connection: Connection) -> None:
-        """The same while there is no transport, when no pass counts it."""
+        """Update that size while there is no transport, when no pass does."""
         if self.away is not None:
             self.weigh(connection)
 
     def report(self, connection: Connection) -> None:
-        """Report how far this side got, when the peer would have to stop otherwise (R-51)."""
+        """Report the received position, if the peer would have to stop otherwise (R-51)."""
         if self.counted is not None and self.counted.report_due and connection.is_open:
             liveness.send_keepalive(connection, respond=False)
 
     def reported(self) -> int:
-        """The received position, which is being reported now (R-51)."""
+        """Return the received position, for a frame that reports it now (R-51)."""
         if self.counted is None:
             return 0
         self.counted.reported = self.counted.received
         return self.counted.received
 
     def progress(self, position: int) -> bool:
-        """Whether a reported position is far enough beyond the last for its keepalive to cost nothing."""
+        """Whether a reported position is far enough beyond the last for its keepalive to be free."""
         return self.counted is not None and position >= self.noted + _PROGRESS
 
     def note(self, position: int) -> None:
-        """A keepalive cost nothing because of its position."""
+        """Record that a keepalive was free because of its position."""
         self.noted = position
 
     def acknowledged(self, position: int) -> bool:
-        """The peer reports how far it got, while ``retains``. False when it goes backwards."""
+        """Apply the position that the peer reports, while ``retains``. False when it goes backwards."""
         retained = cast("Retained", self.retained)
         if not retained.told(position):
             return False
@@ -174,13 +174,13 @@ class Resumption:
         return True
 
     def due(self, connection: Connection) -> float:
-        """When ``tick_away`` is wanted."""
+        """When ``tick_away`` is due."""
         limits = connection.limits
         over = (self.away or 0.0) + limits.resume_s
         return over if connection._state is _S.SUSPENDED else min(over, self.asked + limits.handshake_s)
 
     def tick_away(self, connection: Connection) -> None:
-        """Time passed without a transport."""
+        """Act on elapsed time while there is no transport."""
         now, limits = connection._pass.now, connection.limits
         if now >= (self.away or 0.0) + limits.resume_s:
             connection.step(_I.SESSION_OVER, None)
@@ -188,15 +188,15 @@ class Resumption:
             connection.step(_I.SILENT, None)
 
     def store_due(self, connection: Connection) -> float | None:
-        """When ``watch_store`` is wanted; None while there is room."""
+        """When ``watch_store`` is due; None while there is room."""
         if self.retained is None or self.retained.room > 0:
             return None
         full = self.store_full
         return connection._pass.now if full is None else full + connection.limits.write_stall_s
 
     def watch_store(self, connection: Connection) -> None:
-        """Give up a store that stays full for too long: the session can not be resumed any more, the connection goes on
-        (RE-17). The peer still hears how far this side gets, or its own store would fill."""
+        """Discard a store that stays full for too long: the session can no longer be resumed, the connection continues
+        (RE-17). This side still reports its position, or the peer's store would fill."""
         retained, now = self.retained, connection._pass.now
         if retained is None or retained.room > 0:
             self.store_full = None
@@ -209,14 +209,15 @@ class Resumption:
                 self.sessions.remove(connection)
 
     def unheard(self, connection: Connection) -> bool:
-        """Nothing was ever heard from the server, so SETUP may not have arrived; and there is time to begin anew."""
+        """Whether nothing was received from the server, so that SETUP may be lost, and there is time for a new
+        session."""
         hello = connection._handshake
         early = connection._pass.now < hello.born + connection.limits.resume_s
         return self.begins_anew and early and not hello.accepted and connection._farewell is None
 
 
 class Ability:
-    """The session of an engine, as core.engine.Resumption: what a driver calls."""
+    """The session of an engine, as core.engine.Resumption: the calls of a driver."""
 
     __slots__ = ("_connection", "part")
 
@@ -226,7 +227,7 @@ class Ability:
 
     @property
     def begins_anew(self) -> bool:
-        """A client that was never answered begins a new session when its server does not know this one."""
+        """Whether a client that received no answer starts a new session when its server does not have this one."""
         return self.part.begins_anew
 
     @begins_anew.setter
@@ -245,42 +246,43 @@ class Ability:
 
     @property
     def away(self) -> float | None:
-        """Since when there has been no transport, or none that was resumed."""
+        """When the transport was lost, until one is resumed; None while connected."""
         return self.part.away
 
     def resume(self, request: Any, now: float) -> list[Event]:
-        """A server's session gets a new transport: ``request`` is the RESUME that came on it.
+        """Move a server's session to the new transport on which the RESUME ``request`` arrived.
 
         Raises:
-            Rejected: the positions do not fit, or it comes too often; the session is as it was (RE-05, RE-07).
+            Rejected: the positions do not fit, or resumptions are too frequent; the session is unchanged (RE-05,
+                RE-07).
         """
         connection = self._connection
         connection._pass.now = now
         refusal = _refusal_of(connection, self.part, request)
         if refusal:
             raise Rejected(refusal, code=Code.REJECTED_RESUME, stream=0, rule="R-46")
-        # RE-14: the newer transport wins, and the older one is dropped
+        # RE-14: the newer transport replaces the older one, which is dropped
         events = [] if self.suspended else connection.run(connection.step, _I.SUSPEND, None)
         return events + connection.run(connection.step, _I.APP_RESUME, request)
 
     def reconnect(self, now: float) -> list[Event]:
-        """A suspended client has a new transport: the next ``outgoing`` is RESUME, and nothing else (R-45); or SETUP,
-        when its server does not know the session and this client has never heard from it.
+        """Give a suspended client a new transport. The next ``outgoing`` is only RESUME (R-45), or SETUP when the
+        server does not have the session and this client has never received anything from it.
 
         Raises:
-            LocalProtocolError: it is not suspended.
+            LocalProtocolError: the client is not suspended.
         """
         connection = self._connection
         if not (self.suspended and connection._client):
-            raise LocalProtocolError("only a client that is suspended can ask to go on", rule="3.1")
+            raise LocalProtocolError("only a suspended client can resume", rule="3.1")
         connection._pass.now = connection._liveness.heard = now
         return connection.run(connection.step, _I.APP_ANEW if self.part.anew else _I.APP_RESUME, None)
 
     def hand_over(self) -> bytes:
-        """A newcomer's transport goes to the session that it asked for: what came after RESUME. This engine is over.
+        """Return the bytes after RESUME, for the session that takes over this transport. This engine ends.
 
         Raises:
-            LocalProtocolError: it did not ask for one.
+            LocalProtocolError: the peer did not ask for a session.
         """
         connection = self._connection
         if connection._state is not _S.RESUMING:
@@ -290,7 +292,7 @@ class Ability:
 
     @property
     def handlers(self) -> Collection[int]:
-        """The streams that the peer opened and whose handler has not returned, or not begun."""
+        """The streams that the peer opened and whose handler has not returned, or not started."""
         streams = self._connection._streams
         return streams.handlers | streams.work.fires
 
@@ -300,8 +302,8 @@ class Ability:
         return [stream.id for stream in self._connection._streams.live.values() if stream.requester]
 
     def stream_counters(self, stream: int) -> tuple[int, int, int] | None:
-        """How many items this side has sent on a stream, 0 where it can send no more; how many it may send now; how
-        many may still come. None for a stream that is over."""
+        """The items that this side has sent on a stream, 0 if it can send no more; the items that it may send now; the
+        items that may still arrive. None for a stream that has ended."""
         live = self._connection._streams.live.get(stream)
         if live is None:
             return None
@@ -310,18 +312,18 @@ class Ability:
 
 
 def part_of(connection: Connection) -> Resumption:
-    """The part of a connection that has one."""
+    """Return the resumption part of a connection that has one."""
     return cast("Resumption", connection._resuming)
 
 
 def sessions_of(connection: Connection) -> Sessions | None:
-    """Where a connection keeps its session, or finds another's; None without resumption."""
+    """Return the table of sessions that a connection uses; None without resumption."""
     part = cast("Resumption | None", connection._resuming)
     return None if part is None else part.sessions
 
 
 def classify(connection: Connection) -> ConnectionInput:
-    """What ERROR[REJECTED_RESUME] is to the connection."""
+    """Return the input for ERROR[REJECTED_RESUME]."""
     part = cast("Resumption | None", connection._resuming)
     unheard = part is not None and connection._state is _S.RESUME_SENT and part.unheard(connection)
     return _I.ERROR_UNHEARD if unheard else _I.ERROR_RESUME
@@ -347,12 +349,12 @@ def _suspend(connection: Connection, frame: ErrorFrame | None) -> None:
 
 
 def _send_resume(connection: Connection, argument: Any) -> None:
-    # Only a client that has sent a token, and still retains what it sends, is ever suspended.
+    # Only a client that sent a token and still retains its frames can be suspended.
     part = part_of(connection)
     retained = cast("Retained", part.retained)
     part.asked = connection._pass.now
     connection._in.over = False
-    connection._out.suspend()  # the last frames for the old transport, if nothing took them
+    connection._out.suspend()  # drops the last frames for the old transport, if they were not taken
     frame = Resume(
         stream=0,
         token=connection.setup.token or b"",
@@ -363,8 +365,8 @@ def _send_resume(connection: Connection, argument: Any) -> None:
 
 
 def _forget_session(connection: Connection, frame: ErrorFrame) -> None:
-    """The server has no such session. It is not known whether it never had one or has forgotten it: what was sent
-    fails, because it may have been processed, and is not repeated. What was not sent yet goes to a new session."""
+    """Prepare a new session: the server does not have this one, and may have lost it. Streams that have sent anything
+    fail, because it may have been processed, and are not repeated. The other streams move to the new session."""
     part = part_of(connection)
     text = "the server does not know the session, and it never answered: it may have processed the request"
     error = ConnectionClosed(text, code=frame.code, rule="RE-24")
@@ -377,7 +379,7 @@ def _forget_session(connection: Connection, frame: ErrorFrame) -> None:
 
 
 def _send_setup(connection: Connection, argument: Any) -> None:
-    """Begin anew: a session that nothing was heard of is over, and this is another one (R-11)."""
+    """Start a new session (R-11): the previous one, which never received anything, has ended."""
     part, live = part_of(connection), connection._liveness
     part.away = part.store_full = None
     part.anew, part.returns = False, True
@@ -393,7 +395,7 @@ def _resumed(connection: Connection, frame: ResumeOk) -> None:
 
 
 def _resume_broken(connection: Connection, cause: Any) -> None:
-    """Something else than an answer to RESUME: report it, and try once more."""
+    """Report any frame other than the answer to RESUME, and try once more."""
     connection._state = _S.SUSPENDED
     _suspend(connection, None)
     text = cause.reason if isinstance(cause, Violation) else "only RESUME_OK may come now"
@@ -401,7 +403,7 @@ def _resume_broken(connection: Connection, cause: Any) -> None:
 
 
 def _judge_resume(connection: Connection, frame: Resume) -> None:
-    """A newcomer's first frame; the owner of its session decides about the positions (R-46)."""
+    """Check the RESUME of a new connection; the engine of its session checks the positions (R-46)."""
     sessions = sessions_of(connection)
     if frame.stream:
         raise Violation("RESUME belongs on stream 0", rule="HS-03", code=Code.INVALID_SETUP)
@@ -421,11 +423,11 @@ def _refuse_resume(connection: Connection, violation: Violation) -> None:
 
 
 def _hand_over(connection: Connection, argument: Any) -> None:
-    """The transport, and what came on it, belong to the session from now on."""
+    """End this engine: the transport and the bytes after RESUME belong to the session."""
 
 
 def _refusal_of(connection: Connection, part: Resumption, request: Resume) -> str:
-    """Why the session can not go on from what a newcomer reports; "" when it can."""
+    """Return why the session cannot continue from the positions in RESUME; "" if it can."""
     retained, now = part.retained, connection._pass.now
     if retained is None or connection._client or not (connection.is_open or connection._state is _S.SUSPENDED):
         return "there is no such session"
@@ -433,7 +435,7 @@ def _refusal_of(connection: Connection, part: Resumption, request: Resume) -> st
         return f"position {request.last_received_server_position} is not retained here"  # RE-05
     if request.first_available_client_position > retained.received:
         return f"only {retained.received} bytes were received here"  # RE-07
-    # Last: what is refused for its positions does not make the owner's own attempt one too many.
+    # Last: a request that is refused for its positions does not count against the rate limit of the owner's.
     most, gap = connection.limits.resume_rate
     if part.rate is None:
         part.rate = Bucket(most, most / 60)
@@ -451,7 +453,7 @@ def _send_resume_ok(connection: Connection, request: Resume) -> None:
 
 
 def _go_on(connection: Connection, position: int) -> None:
-    """The peer has received up to ``position``: repeat the rest (R-50), and go on."""
+    """Continue: the peer has received everything up to ``position``, so repeat the rest (R-50)."""
     part, live, hello = part_of(connection), connection._liveness, connection._handshake
     retained, streams = part.retained, connection._streams
     if retained is None or not retained.holds(position):
@@ -461,7 +463,7 @@ def _go_on(connection: Connection, position: int) -> None:
     part.away = part.store_full = None
     part.returns = False
     if streams.leases is not None:
-        # R-43: leasing begins anew, so the first LEASE is none too many, however often it has begun
+        # R-43: leases start again, so the first LEASE is always within the rate limit
         streams.leases.frames = None
     liveness.hold(connection, connection._pass.now)
     connection._in.over = False
@@ -492,4 +494,4 @@ ACTIONS: Final[dict[ConnectionAction, Callable[[Connection, Any], None]]] = {
     _A.SEND_RESUME_OK: _send_resume_ok,
     _A.HAND_OVER: _hand_over,
 }
-"The functions for the actions that only RSocket's tables have."
+"The functions of the actions that only RSocket's tables have."
