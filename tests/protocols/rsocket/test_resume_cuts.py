@@ -392,7 +392,7 @@ def never_heard_of(session: Session) -> None:
     session.run()
     assert not session.client.closed
     assert session.asked.resumption.suspended
-    text = "the server does not know the session, and it never answered: it may have processed the request"
+    text = "the server has no such session, and it never answered: it may have processed the request"
     assert {name: log for name, log in session.client.log.items() if log} == {
         name: [(ConnectionClosed, 0x004, text)] for name in streams if name not in fires
     }

@@ -46,7 +46,6 @@ class Resumption:
     """The session of one connection, as the other parts use it (family/resuming.py)."""
 
     __slots__ = (
-        "anew",
         "asked",
         "away",
         "begins_anew",
@@ -54,8 +53,9 @@ class Resumption:
         "last",
         "noted",
         "rate",
+        "renewed",
+        "renews",
         "retained",
-        "returns",
         "sessions",
         "store_full",
         "weight",
@@ -79,9 +79,9 @@ class Resumption:
         self.begins_anew = True
         """A client that has received nothing starts a new session if its server does not have this one. False for a
         session that is stored in a file."""
-        self.anew = False
+        self.renews = False
         "The next transport starts a new session."
-        self.returns = False
+        self.renewed = False
         "The current transport started a new session, which is not established yet."
         self.rate: Bucket | None = None
         "The rate limit of resumptions."
@@ -113,9 +113,9 @@ class Resumption:
             self.sessions.add(connection)
 
     def established(self, connection: Connection) -> None:
-        """Report that the session is a new one, if it is."""
-        if self.returns:
-            self.returns = False
+        """Report Resumed for a client that started a new session."""
+        if self.renewed:
+            self.renewed = False
             connection._pass.events.append(Resumed())
 
     def resumable(self, connection: Connection) -> bool:
@@ -276,7 +276,7 @@ class Ability:
         if not (self.suspended and connection._client):
             raise LocalProtocolError("only a suspended client can resume", rule="3.1")
         connection._pass.now = connection._liveness.heard = now
-        return connection.run(connection.step, _I.APP_ANEW if self.part.anew else _I.APP_RESUME, None)
+        return connection.run(connection.step, _I.APP_ANEW if self.part.renews else _I.APP_RESUME, None)
 
     def hand_over(self) -> bytes:
         """Return the bytes after RESUME, for the session that takes over this transport. This engine ends.
@@ -368,13 +368,13 @@ def _forget_session(connection: Connection, frame: ErrorFrame) -> None:
     """Prepare a new session: the server does not have this one, and may have lost it. Streams that have sent anything
     fail, because it may have been processed, and are not repeated. The other streams move to the new session."""
     part = part_of(connection)
-    text = "the server does not know the session, and it never answered: it may have processed the request"
+    text = "the server has no such session, and it never answered: it may have processed the request"
     error = ConnectionClosed(text, code=frame.code, rule="RE-24")
     connection._streams.fail_sent(cast("Retained", part.retained).streams(), error)
     setup = connection.setup = copy(connection.setup)
     setup.token = sha256(b"anew" + (setup.token or b"")).digest()  # as hard to guess as the one before
     agree(connection, setup)
-    part.anew = True
+    part.renews = True
     _suspend(connection, frame)
 
 
@@ -382,7 +382,7 @@ def _send_setup(connection: Connection, argument: Any) -> None:
     """Start a new session (R-11): the previous one, which never received anything, has ended."""
     part, live = part_of(connection), connection._liveness
     part.away = part.store_full = None
-    part.anew, part.returns = False, True
+    part.renews, part.renewed = False, True
     connection._in.over = False
     connection._out.suspend()
     connection._out.control(connection.member.quirks.encode_setup(connection.setup))
@@ -461,7 +461,7 @@ def _go_on(connection: Connection, position: int) -> None:
     retained.told(position)
     part.reported()
     part.away = part.store_full = None
-    part.returns = False
+    part.renewed = False
     if streams.leases is not None:
         # R-43: leases start again, so the first LEASE is always within the rate limit
         streams.leases.frames = None
