@@ -58,7 +58,7 @@ def test_the_page_of_rsocket_is_complete() -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        "| 0x003 | REJECTED_SETUP | Stream 0: the server does not want this client. | `SetupRefused` | 70 |",
+        "| 0x003 | REJECTED_SETUP | Stream 0: the server refuses this client. | `SetupRefused` | 70 |",
         "| 0x202 | REJECTED | A stream: refused before it was processed. | `Rejected` | 65 |",
         "| 0x301 to 0xFFFFFFFE |  | The application's own codes. | `ApplicationError` | 79 |",
     ],
