@@ -690,7 +690,7 @@ def test_no_lease_outlives_its_transport(mode: Mode) -> None:
         lambda: play.engine.open("request", b"q", now=0.0),
         lambda: play.engine.leases.grant(Lease(1, 1), 0.0),
     ):
-        with pytest.raises(Error, match="no (valid )?lease"):
+        with pytest.raises(Error, match=r"no (valid )?lease"):
             verb()
     assert play.engine.deadline == 120.0
     play.now = 7.0
