@@ -45,7 +45,7 @@ def test_FC_18_when_memory_is_tight_nobody_is_taken_on() -> None:
         assert not [event for event in play.events if not isinstance(event, ev.Ignored)]
         play.events.clear()
         rations = play.engine._sessions.rations
-        assert rations.spent <= rations.purse
+        assert rations.shared_used <= rations.shared_limit
     held = sum(session.unread for session in play.engine._sessions.by_stream.values())
     assert held <= TINY.connection_bytes
 

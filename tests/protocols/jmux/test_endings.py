@@ -63,7 +63,7 @@ def test_a_response_is_not_lost_with_its_acknowledgment() -> None:
     assert play.engine.byte_sessions.session_id(1) is None
     assert play.engine.byte_sessions.read(1) == b"swer"
     assert not play.engine.streams()
-    assert play.engine._sessions.rations.spent == 0
+    assert play.engine._sessions.rations.shared_used == 0
 
 
 def test_a_complete_response_survives_an_abort() -> None:

@@ -110,13 +110,13 @@ class Pair:
 @given(st.lists(WISH, max_size=120), st.data())
 def test_two_engines_never_break_a_rule(wishes: list[tuple[int, int, int]], draw: st.DataObject) -> None:
     """Whatever the applications do and however late the bytes come, neither side violates what the other knows; each
-    session fails at most once; memory stays within its purse; and in the end every id is free again."""
+    session fails at most once; memory stays within its limit; and in the end every id is free again."""
     pair = Pair(draw)
     for wish in wishes:
         pair.act(*wish)
         for engine in (pair.near, pair.far):
             rations = engine._sessions.rations
-            assert 0 <= rations.spent <= rations.purse + 4 * 256
+            assert 0 <= rations.shared_used <= rations.shared_limit + 4 * 256
             assert engine._out.pending >= 0 <= engine._out.ready
     for _ in range(400):
         for engine in (pair.near, pair.far):
@@ -136,7 +136,7 @@ def test_two_engines_never_break_a_rule(wishes: list[tuple[int, int, int]], draw
         pair.move(pair.far, 1 << 16)
     assert pair.near.byte_sessions.ids_in_use == 0
     assert pair.far.byte_sessions.ids_in_use == 0
-    assert pair.near._sessions.rations.spent == 0
+    assert pair.near._sessions.rations.shared_used == 0
     assert all(
         session is None or session.state in (SessionState.CLOSED, SessionState.ABORTED_FIN)
         for session in pair.far._sessions.by_id

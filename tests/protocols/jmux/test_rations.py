@@ -87,10 +87,10 @@ def test_the_ration_grows_for_who_keeps_up() -> None:
         seen.append(owed)
         play.forget()
     assert seen == [65_536, 131_072, 262_144, 262_144, 262_144, 262_144, 262_144, 262_144]
-    assert play.engine._sessions.rations.spent == 262_144 - 32_768
+    assert play.engine._sessions.rations.shared_used == 262_144 - 32_768
     play >> data(eof=True)
     play.forget().on(lambda s: s.abort(1)).forget()
-    assert play.engine._sessions.rations.spent == 0
+    assert play.engine._sessions.rations.shared_used == 0
 
 
 def test_growth_stops_when_memory_is_tight() -> None:
@@ -103,7 +103,7 @@ def test_growth_stops_when_memory_is_tight() -> None:
             owed -= min(owed, 60_000)
         play.forget().engine.byte_sessions.read(1)
         play.forget()
-    assert play.engine._sessions.rations.spent <= play.engine._sessions.rations.purse
+    assert play.engine._sessions.rations.shared_used <= play.engine._sessions.rations.shared_limit
     assert 65_536 <= play.engine.streams()[0].outstanding <= limits.connection_bytes
 
 
@@ -128,7 +128,7 @@ def test_payloads_that_wait_count() -> None:
     """FC-18: what was handed over and not consumed is paid for, and while too much is, no session is taken on."""
     limits = Limits.tiny(ration_bytes=16_384, ration_max_bytes=16_384, sessions=8)
     play = server(limits=limits, sessions=False)
-    assert play.engine._sessions.rations.purse == 2**18 - 8 * 16_384
+    assert play.engine._sessions.rations.shared_limit == 2**18 - 8 * 16_384
     count = 0
     while not play.engine._sessions.rations.overdrawn:
         play.forget() >> opening(b"x" * 16_384, eof=True) << ev.Opened
@@ -138,7 +138,7 @@ def test_payloads_that_wait_count() -> None:
     assert count == 9
     play >> opening(b"x", eof=True) << ignored(1, "REJECTED") << abort(0, False, "buffer-full")
     play.do(lambda engine: engine.consumed(1 << 30))
-    assert play.engine._sessions.rations.spent == 0
+    assert play.engine._sessions.rations.shared_used == 0
 
 
 def test_responses_that_were_not_read_count() -> None:
@@ -154,7 +154,7 @@ def test_responses_that_were_not_read_count() -> None:
     for stream in streams:
         assert len(play.engine.byte_sessions.read(stream, 384)) == 384
         assert len(play.engine.byte_sessions.read(stream)) == 16_000
-    assert play.engine._sessions.rations.spent == 0
+    assert play.engine._sessions.rations.shared_used == 0
 
 
 def test_payloads_for_which_there_is_no_memory_wait() -> None:
@@ -171,7 +171,7 @@ def test_payloads_for_which_there_is_no_memory_wait() -> None:
                 refused |= {(said.session, said.detail) for said in play.sent if isinstance(said, Abort)}
                 play.forget()
         rations = play.engine._sessions.rations
-        assert rations.spent <= rations.purse
+        assert rations.shared_used <= rations.shared_limit
     assert refused == {(id, b"payload-too-large") for id in range(4)}
     assert not play.engine.closed
 

@@ -46,7 +46,7 @@ def test_a_request_and_its_response(mode: str) -> None:
     play.do(lambda engine: engine.release(1)).do(lambda engine: engine.consumed(8))
     assert not play.engine.streams()
     assert not handlers(play)
-    assert not play.engine._sessions.rations.spent
+    assert not play.engine._sessions.rations.shared_used
     play >> opening(b"again", eof=True) << ev.Opened(2, "request", Payload(b"again"), 1, True)
 
 

@@ -1,18 +1,18 @@
 """Compute rations: how much the peer may still send on each session, when it gets more, and the memory bound on all.
 
 Accounts. Each id has a reservation, the initial ration, which every new session can use. Three quantities are charged
-to ``spent``: what a session has been granted beyond its reservation (``extra``), what is still unread after its id is
-free, and payloads that were delivered and not consumed. ``spent`` is bounded by ``purse``, which is C minus the
-reservations, so the total stays within ``connection_bytes`` (FC-18). A granted ration cannot be revoked, so growth is
-bounded (D-16):
+to ``shared_used``: what a session has been granted beyond its reservation (``extra``), what is still unread after its
+id is free, and payloads that were delivered and not consumed. ``shared_used`` is bounded by ``shared_limit``, which is
+C minus the reservations, so the total stays within ``connection_bytes`` (FC-18). A granted ration cannot be revoked, so
+growth is bounded (D-16):
 
 1. Sessions of bytes grow while their reader keeps up, and shrink as they are read when memory is short.
 2. A session that is delivered whole requests more when half of its ration is used, and needs it when all is used. A
    session that cannot get more waits, in FIFO order, and so does its peer. No session is ended for lack of memory.
 3. A grant must be safe: afterwards the session with the largest ration can still grow to a payload of the greatest size
-   (``largest``) with the unassigned memory. So all other sessions together hold at most the ``slack``: the purse minus
-   one such payload. The largest session can always continue; it ends, its memory is free, and the next one continues.
-   This excludes deadlock for every size and order (the banker's algorithm, with one claim for all).
+   (``largest``) with the unassigned memory. So all other sessions together hold at most the ``slack``: the shared limit
+   minus one such payload. The largest session can always continue; it ends, its memory is free, and the next one
+   continues. This excludes deadlock for every size and order (the banker's algorithm, with one claim for all).
 4. A session that has ration and sends nothing while others wait is stalled: after ``PATIENCE_S`` it is passed over. Its
    memory is excluded until it continues; where the rest is too small for the greatest payload, one session at a time
    may take all of it, and the others get a little, up to half of it together.
@@ -40,9 +40,9 @@ MOST_OFFERED = 0xFFFF00
 PATIENCE_S = 1.0
 "Seconds that others wait for a session that has ration and sends nothing."
 _STEP = 256
-_COMFORTS = 32
+_RESERVE = 32
 "Reserved bytes for each session: see 6."
-_WORTH_IT = 1024
+_MIN_GRANT = 1024
 "A smaller grant is not worth a message, if more is requested."
 
 
@@ -50,41 +50,41 @@ class Rations:
     """Compute the inbound rations of one connection. ``assembles``: some of its sessions are delivered whole."""
 
     __slots__ = (
-        "_comforts",
         "_goal",
         "_growing",
         "_most",
-        "_passed",
+        "_reserved",
+        "_stalled",
         "assembles",
         "changed",
         "delivered",
         "initial",
         "largest",
-        "purse",
-        "spent",
+        "shared_limit",
+        "shared_used",
         "waiting",
     )
 
     def __init__(self, limits: Limits, sessions: int, assembles: bool) -> None:
-        self._comforts = sessions * _COMFORTS
-        beside = limits.connection_bytes - limits.payload_bytes - _STEP - self._comforts
-        fitting = beside // max(1, sessions - 1) // _STEP * _STEP
+        self._reserved = sessions * _RESERVE
+        unreserved = limits.connection_bytes - limits.payload_bytes - _STEP - self._reserved
+        fitting = unreserved // max(1, sessions - 1) // _STEP * _STEP
         self.initial = max(_STEP, min(limits.ration_bytes, MOST_OFFERED, fitting))
         "Initial ration of a session: a multiple of 256, never 0 (R-5, D-2); small enough for ``largest``."
         self._most = max(limits.ration_max_bytes, self.initial)
-        self.purse = max(0, limits.connection_bytes - sessions * self.initial)
-        self.largest = min(limits.payload_bytes + _STEP, self.initial + max(0, self.purse - self._comforts))
+        self.shared_limit = max(0, limits.connection_bytes - sessions * self.initial)
+        self.largest = min(limits.payload_bytes + _STEP, self.initial + max(0, self.shared_limit - self._reserved))
         "Bound on a session that is delivered whole: slightly above a payload, so that an oversized one is detected."
         self._goal = self.largest - self.initial
         self.assembles = assembles
-        self.spent = 0
+        self.shared_used = 0
         self.delivered = 0
-        "Bytes of payloads that were delivered and not consumed; part of ``spent``."
+        "Bytes of payloads that were delivered and not consumed; part of ``shared_used``."
         self.changed = False
         "True when ``grants`` may find more than at the last call."
         self._growing: dict[Session, None] = {}
         "Sessions delivered whole that have more than the initial ration."
-        self._passed: set[Session] = set()
+        self._stalled: set[Session] = set()
         "Those of them that are stalled; the others no longer wait for them."
         self.waiting: dict[Session, None] = {}
         "Sessions that requested more and have not got it, in FIFO order."
@@ -92,7 +92,7 @@ class Rations:
     @property
     def overdrawn(self) -> bool:
         """Whether new sessions must be refused."""
-        return self.spent > self.purse
+        return self.shared_used > self.shared_limit
 
     # -- sessions of bytes ------------------------------------------------------------------------------------
 
@@ -104,12 +104,12 @@ class Rations:
         target = self.initial if account is None else account.target
         if 2 * have > target:
             return 0
-        allowance = self.purse - self._comforts - self._goal if self.assembles else self.purse
-        if self.blocked or self.spent > allowance:
+        allowance = self.shared_limit - self._reserved - self._goal if self.assembles else self.shared_limit
+        if self.blocked or self.shared_used > allowance:
             target = self.initial
         elif not session.unread:
             larger = min(2 * target, max(self._most, target))
-            if self.spent + larger - target <= allowance:
+            if self.shared_used + larger - target <= allowance:
                 target = larger
         more = max(0, target - have)
         extra = max(0, have + more - self.initial)
@@ -127,7 +127,7 @@ class Rations:
         account, ration = self._account(session), session.to_receive
         if moved is not None:
             account.moved = moved
-        self._passed.discard(session)
+        self._stalled.discard(session)
         if 2 * ration.available <= account.target and ration.available + session.unread < self.largest:
             self.waiting[session] = None
             self.changed = True
@@ -142,7 +142,7 @@ class Rations:
         self.changed = False
         given: list[tuple[Session, int]] = []
         blocked = False
-        top = max((session for session in self._growing if session not in self._passed), key=_extra, default=None)
+        top = max((session for session in self._growing if session not in self._stalled), key=_extra, default=None)
         for session in list(self.waiting):
             if blocked and session is not top:
                 continue
@@ -160,39 +160,39 @@ class Rations:
         account.extra += more
         account.moved = SOON
         session.to_receive.add(more)
-        self.spent += more
+        self.shared_used += more
         self._growing[session] = None
 
     def _fitting(self, session: Session, account: Account) -> int:
         """Return how much of its request a session can get; 0 if that is too little to be useful."""
-        active = passed = top = 0
+        active = stalled = top = 0
         for other in self._growing:
             extra = _extra(other)
-            if other in self._passed:
-                passed += extra
+            if other in self._stalled:
+                stalled += extra
             elif other is not session:
                 active += extra
                 top = max(top, extra)
         own, ration = account.extra, session.to_receive.available
-        purse = self.purse - self._comforts
-        rest = purse - passed - (self.spent - self.delivered - passed - active - own)
+        usable = self.shared_limit - self._reserved
+        rest = usable - stalled - (self.shared_used - self.delivered - stalled - active - own)
         tight = rest < self._goal
         slack = max(0, rest) // 2 if tight else rest - self._goal
         leads = active <= (0 if tight else slack) or own >= top
-        if ration and not (own and leads) and (active or passed or own):
+        if ration and not (own and leads) and (active or stalled or own):
             return 0  # it can wait until it needs more
         target = min(2 * account.target, max(self._most, account.target))
         if not own:
-            target = min(target, max(ration + _WORTH_IT, ration + slack))
+            target = min(target, max(ration + _MIN_GRANT, ration + slack))
         wanted = min(target - ration, self.largest - ration - session.unread)
-        if passed:  # more of them may stall: begin with little
+        if stalled:  # more of them may stall: begin with little
             wanted = min(wanted, max(self.initial // 4, own))
-        more = min(wanted, purse - self.spent)
+        more = min(wanted, usable - self.shared_used)
         if not leads:
             more = min(more, slack - (active + own - top))
             if tight:
                 more = min(more, self.initial // 2 - own)
-        if more < min(wanted, _WORTH_IT):
+        if more < min(wanted, _MIN_GRANT):
             return 0
         account.target = max(account.target, target)
         return more
@@ -202,10 +202,10 @@ class Rations:
         found = [
             session
             for session in self._growing
-            if session.to_receive.available and session not in self._passed and self._still(session, now, PATIENCE_S)
+            if session.to_receive.available and session not in self._stalled and self._idle(session, now, PATIENCE_S)
         ]
         for session in found:
-            self._passed.add(session)
+            self._stalled.add(session)
             self.changed = True
             self.waiting.pop(session, None)
         return bool(found)
@@ -216,9 +216,9 @@ class Rations:
         found = [
             session
             for session in self.waiting
-            if not session.to_receive.available and self._still(session, now, seconds)
+            if not session.to_receive.available and self._idle(session, now, seconds)
         ]
-        found = found[: max(0, self.purse - self.spent)]
+        found = found[: max(0, self.shared_limit - self.shared_used)]
         for session in found:
             self._give(session, 1)
             self._account(session).moved = now
@@ -227,12 +227,12 @@ class Rations:
     def stuck(self) -> list[tuple[Session, str]]:
         """Return the session to end when nothing moves any more, and the reason: the largest stalled session, else the
         newest waiting one."""
-        standing = sorted((session for session in self._growing if session in self._passed), key=_extra)
-        if standing:
-            return [(standing[-1], "session-stall")]
+        stalled = sorted((session for session in self._growing if session in self._stalled), key=_extra)
+        if stalled:
+            return [(stalled[-1], "session-stall")]
         return [(session, "buffer-full") for session in sorted(self.waiting, key=_number)[-1:]]
 
-    def _still(self, session: Session, now: float, seconds: float) -> bool:
+    def _idle(self, session: Session, now: float, seconds: float) -> bool:
         return now >= self._account(session).moved + seconds
 
     def _account(self, session: Session) -> Account:
@@ -245,13 +245,13 @@ class Rations:
         """Account for a whole payload that was delivered."""
         self.release(session)
         self.delivered += size
-        self.spent += size
+        self.shared_used += size
 
     def consumed(self, size: int) -> None:
         """Account for payloads that the application has consumed."""
         size = min(size, self.delivered)
         self.delivered -= size
-        self.spent -= size
+        self.shared_used -= size
         self.changed = self.changed or bool(self.waiting)
 
     # -- endings ------------------------------------------------------------------------------------------------
@@ -272,19 +272,19 @@ class Rations:
             self._hold(session, 0)
             self.waiting.pop(session, None)
             self._growing.pop(session, None)
-            self._passed.discard(session)
+            self._stalled.discard(session)
 
     def let_go(self) -> None:
         """Drop all accounts: the connection is over."""
         self.waiting.clear()
         self._growing.clear()
-        self._passed.clear()
+        self._stalled.clear()
 
     def _hold(self, session: Session, extra: int) -> None:
         """Record the ration of a session beyond its initial one; a session without an account has none."""
         account = self._account(session)
         self.changed = True
-        self.spent += extra - account.extra
+        self.shared_used += extra - account.extra
         account.extra = extra
 
 

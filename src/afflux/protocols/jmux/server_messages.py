@@ -93,7 +93,7 @@ class ServerMessages:
             return "too-many-streams"
         if sessions.live > sessions.most:
             return "too-many-sessions"
-        if rations.overdrawn and rations.spent > rations.purse + self._idle_rations(session):
+        if rations.overdrawn and rations.shared_used > rations.shared_limit + self._idle_rations(session):
             return "buffer-full"
         return ""
 

@@ -30,4 +30,4 @@ class Dialect(Switches):
     def extensions(self) -> tuple[Extension, ...]:
         """The extensions in the order of hello."""
         known = {Extension.SPLIT_MESSAGES: self.split_messages, Extension.GOODBYE_ACK: self.goodbye_ack}
-        return tuple(extension for extension, said in known.items() if said)
+        return tuple(extension for extension, listed in known.items() if listed)

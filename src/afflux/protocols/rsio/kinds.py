@@ -34,7 +34,7 @@ _LARGEST = (1 << 64) - 1
 
 
 class NotYet(Exception):  # noqa: N818 -- not an error: the rest has not arrived
-    """Signals an incomplete field, with the block size that is needed to continue."""
+    """Report an incomplete field, with the block size that is needed to continue."""
 
     def __init__(self, need: int) -> None:
         super().__init__(need)

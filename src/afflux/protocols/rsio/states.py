@@ -117,7 +117,7 @@ class ConnectionAction(IntEnum):
 
 _S, _I, _A = ConnectionState, ConnectionInput, ConnectionAction
 _USED = (_S.OPEN, _S.DRAINING)
-_SAID = (_S.CLOSING, _S.FINISHING)
+_GOODBYE_SENT = (_S.CLOSING, _S.FINISHING)
 "This side has sent goodbye."
 
 _COMMON = [
@@ -140,16 +140,16 @@ _COMMON = [
     Row(_S.DRAINING, _I.LAST_ENDED, _A.FINISH, _S.FINISHING, "3.1"),
     Row(_USED, _I.APP_CLOSE, _A.CLOSE, _S.CLOSING, "3.1"),
     Row(
-        _SAID,
+        _GOODBYE_SENT,
         (_I.HELLO, _I.HELLO_OTHER, _I.HELLO_WRONG, _I.SIGNAL),
         _A.DROP,
         same,
         "3.1",
     ),
-    Row(_SAID, _I.BROKEN, _A.DEAFEN, same, "3.4"),
-    Row(_SAID, (_I.GOODBYE, _I.GOODBYE_ACK), _A.ACKNOWLEDGED, _S.CLOSED, "R-43"),
-    Row(_SAID, _I.REPLY_LATE, _A.EXPIRE, _S.CLOSED, "3.1"),
-    Row(_SAID, _I.LOST, _A.EXPIRE, _S.CLOSED, "3.1"),
+    Row(_GOODBYE_SENT, _I.BROKEN, _A.DEAFEN, same, "3.4"),
+    Row(_GOODBYE_SENT, (_I.GOODBYE, _I.GOODBYE_ACK), _A.ACKNOWLEDGED, _S.CLOSED, "R-43"),
+    Row(_GOODBYE_SENT, _I.REPLY_LATE, _A.EXPIRE, _S.CLOSED, "3.1"),
+    Row(_GOODBYE_SENT, _I.LOST, _A.EXPIRE, _S.CLOSED, "3.1"),
     Row((_S.START, _S.WAIT, *_USED), _I.LOST, _A.LOSE, _S.CLOSED, "R-45"),
 ]
 
