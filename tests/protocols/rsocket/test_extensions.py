@@ -118,7 +118,7 @@ def test_bodies_at_and_above_the_limit() -> None:
     limits = Limits.tiny()
     play = requester(limits=limits)
     most = limits.frame_bytes - 10
-    with pytest.raises(LimitExceeded, match=f"{most + 1} bytes of an extension: a peer takes {most}") as refused:
+    with pytest.raises(LimitExceeded, match=f"{most + 1} bytes of an extension: a peer accepts {most}") as refused:
         play.engine.extensions.extend(1, bytes(most + 1))
     assert refused.value.rule == "frame-too-large"
     play.do(lambda engine: engine.extensions.extend(1, bytes(most))) << ext(1, bytes(most))

@@ -112,10 +112,10 @@ def test_all_streams_share_what_fragments_may_be_under_way(late: LateFrames) -> 
 def test_an_id_that_is_used_again_has_no_past(late: LateFrames) -> None:
     late.given_up(1, 9)
     late.ended(3, may_fail=True)
-    assert [late.knows(id) for id in (1, 3, 5)] == [True, True, False]
+    assert [late.remembers(id) for id in (1, 3, 5)] == [True, True, False]
     for id in (1, 3, 5):
         late.forget(id)
-    assert [late.knows(id) for id in (1, 3, 5)] == [False, False, False]
+    assert [late.remembers(id) for id in (1, 3, 5)] == [False, False, False]
     assert [late.price(id, frame) for id in (1, 3) for frame in FRAMES] == [1] * 8
 
 

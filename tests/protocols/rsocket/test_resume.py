@@ -167,27 +167,27 @@ def test_a_position_frees_blocks_and_copies_none() -> None:
     block = b"\0\0\6abcdef" * 10_000
     store.add(block)
     for number in range(1, 10_000):
-        assert store.told(6 * number)
+        assert store.acknowledge(6 * number)
         assert store._blocks[0] is block
         assert store.size == 60_000 - 6 * number
     assert kept(store) == b"\0\0\6abcdef"
-    assert store.told(60_000)
+    assert store.acknowledge(60_000)
     assert not store._blocks
 
 
 def test_the_peer_says_how_far_it_got() -> None:
     """R-51: whole frames below go, a smaller value says nothing, one beyond is a broken rule."""
     store = retained(6, 10, 7)
-    assert store.told(8)
+    assert store.acknowledge(8)
     assert store.first == 6
-    assert not store.told(7)
-    assert store.told(0)  # D-5: a peer that does not count
+    assert not store.acknowledge(7)
+    assert store.acknowledge(0)  # D-5: a peer that does not count
     assert store.first == 6
-    assert store.told(8)
-    assert store.told(23)
+    assert store.acknowledge(8)
+    assert store.acknowledge(23)
     assert store.size == 0
     with pytest.raises(Violation, match="position 24 of 23"):
-        store.told(24)
+        store.acknowledge(24)
 
 
 @pytest.mark.parametrize(

@@ -326,5 +326,5 @@ class Connection:
         """Raise LimitExceeded for more metadata than a peer accepts: the same limits apply to both sides."""
         most = self.limits.connection_metadata_bytes
         if len(metadata) > most:
-            text = f"{len(metadata)} bytes of metadata: a peer takes {most}"
+            text = f"{len(metadata)} bytes of metadata: a peer accepts {most}"
             raise LimitExceeded(text, stream=0, rule="metadata-too-large")

@@ -48,6 +48,6 @@ class Extending:
         frame = connection.member.quirks.extension(type, body, stream, ignore)
         most = connection.limits.frame_bytes - (frame.encoded_size - len(body))
         if len(body) > most:
-            text = f"{len(body)} bytes of an extension: a peer takes {most}"
+            text = f"{len(body)} bytes of an extension: a peer accepts {most}"
             raise LimitExceeded(text, stream=stream, rule="frame-too-large")
         connection._out.control(frame.encode(prefixed=True))

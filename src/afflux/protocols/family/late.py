@@ -120,7 +120,7 @@ class LateFrames:
         self._ended.discard(id)
         self._tails.discard(id)
 
-    def knows(self, id: int) -> bool:
+    def remembers(self, id: int) -> bool:
         """Whether a stream of this id has ended recently, other than by an answer."""
         return id in self._given_up or id in self._ended
 
@@ -150,7 +150,7 @@ class LateFrames:
     def price(self, id: int, frame: LateFrame, part: bool = False) -> int:
         """Return the glitch tokens that a frame for a stream that is not live costs; 0 for a legal race. ``part``: it
         is a fragment that others follow."""
-        if frame == "REQUEST_N" and self.knows(id):
+        if frame == "REQUEST_N" and self.remembers(id):
             return 0
         if (part and id in self._given_up and self.take_part()) or self._given_up.spend(id):
             return 0

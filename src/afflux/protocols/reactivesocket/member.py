@@ -115,7 +115,7 @@ class _Quirks(Quirks):
         id = frame.stream
         if frame.initial_n is None or not self._dialect.java_compat:
             return frame.initial_n is not None
-        past = streams.late.knows(id) or (id <= streams.newest and not frame.initial_n)
+        past = streams.late.remembers(id) or (id <= streams.newest and not frame.initial_n)
         return not (past or id in streams.live or id in streams.reassembly.partials)
 
     def malformed(self, connection: Connection, block: bytes, start: int, violation: Violation) -> None:

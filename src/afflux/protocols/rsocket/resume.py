@@ -129,7 +129,7 @@ class Retained:
             self._blocks.append(block)
             self._lengths.append(length)
 
-    def told(self, position: int) -> bool:
+    def acknowledge(self, position: int) -> bool:
         """Apply the position that the peer reports (R-51). False when it goes backwards: then it is ignored. A peer
         that does not count reports 0 (D-5).
 

@@ -167,7 +167,7 @@ class Resumption:
     def acknowledged(self, position: int) -> bool:
         """Apply the position that the peer reports, while ``retains``. False when it goes backwards."""
         retained = cast("Retained", self.retained)
-        if not retained.told(position):
+        if not retained.acknowledge(position):
             return False
         if retained.room > 0:
             self.store_full = None
@@ -458,7 +458,7 @@ def _go_on(connection: Connection, position: int) -> None:
     retained, streams = part.retained, connection._streams
     if retained is None or not retained.holds(position):
         raise Violation(f"position {position} is not retained here", rule="RE-23")
-    retained.told(position)
+    retained.acknowledge(position)
     part.reported()
     part.away = part.store_full = None
     part.renewed = False
