@@ -38,7 +38,7 @@ def test_a_crash_halfway_loses_and_doubles_nothing(tmp_path: Path) -> None:
 async def test_a_directory_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(FileExistsError, match="contains other files"):
-        await job.run(tmp_path, rows=1, batch=1, tell=ignore)
+        await job.run(tmp_path, rows=1, batch=1, report=ignore)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
@@ -49,7 +49,7 @@ async def test_an_earlier_run_is_cleared_and_nothing_beside_it(tmp_path: Path, m
     (tmp_path / "flights" / "part").write_text("old")
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(job.JobFailed, match=r"did not start: no output \(see .*server\.log\)"):
-        await job.run(tmp_path, rows=1, batch=1, tell=ignore)
+        await job.run(tmp_path, rows=1, batch=1, report=ignore)
     assert not (tmp_path / "flights").exists()
     assert (tmp_path / "notes").read_text() == "mine"
 

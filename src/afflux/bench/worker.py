@@ -12,7 +12,7 @@ from typing import Any
 
 from afflux.bench.load import Progress, run
 from afflux.bench.plan import Plan
-from afflux.bench.workers import GO, PREFIX, Said, packed
+from afflux.bench.workers import GO, PREFIX, Message, packed
 from afflux.core.errors import Error
 
 __all__ = ["fast_loop", "main"]
@@ -29,7 +29,7 @@ def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _send(what: str, value: Any = None) -> None:
-    sys.stdout.buffer.write(packed(Said(what, value)))
+    sys.stdout.buffer.write(packed(Message(what, value)))
     sys.stdout.buffer.flush()
 
 

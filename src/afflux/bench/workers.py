@@ -21,7 +21,7 @@ from afflux.bench.plan import Plan
 from afflux.bench.result import Result
 from afflux.core.errors import Error
 
-__all__ = ["GO", "PREFIX", "STOP", "Said", "packed", "run_workers"]
+__all__ = ["GO", "PREFIX", "STOP", "Message", "packed", "run_workers"]
 
 PREFIX = 4
 "Bytes of the length prefix of each message."
@@ -36,7 +36,7 @@ _EXIT_S = 10.0
 "Seconds that a worker may take to exit."
 
 
-class Said(NamedTuple):
+class Message(NamedTuple):
     """A message of a worker."""
 
     what: str
@@ -113,15 +113,15 @@ class _Worker:
             if not future.done():
                 future.set_exception(Error(f"a worker ended early, with exit code {await self._process.wait()}"))
 
-    def _received(self, said: Said) -> None:
-        if said.what == "progress":
-            self.progress = said.value
-        elif said.what == "error":
+    def _received(self, message: Message) -> None:
+        if message.what == "progress":
+            self.progress = message.value
+        elif message.what == "error":
             for future in (self.ready, self.result):
                 if not future.done():
-                    future.set_exception(said.value)
-        elif not (future := self.ready if said.what == "ready" else self.result).done():
-            future.set_result(said.value)
+                    future.set_exception(message.value)
+        elif not (future := self.ready if message.what == "ready" else self.result).done():
+            future.set_result(message.value)
 
     async def end(self) -> None:
         """Stop the process; kill it if necessary."""

@@ -38,7 +38,7 @@ def demo(
     console = Console(stderr=True, highlight=False)
     batch = min(batch, max(1, rows // 4))
     view = _View(console, rows, batch)
-    result = asyncio.run(run(out, rows=rows, batch=batch, crash=crash, tell=view.tell))
+    result = asyncio.run(run(out, rows=rows, batch=batch, crash=crash, report=view.report))
     view.end(result)
     typer.echo(json.dumps(result.line()))
     if not result.verdict.exact:
@@ -56,7 +56,7 @@ class _View:
         self._used = 0
         self._start = time.monotonic()
 
-    def tell(self, event: str, facts: dict[str, Any]) -> None:
+    def report(self, event: str, facts: dict[str, Any]) -> None:
         """Show one event of the job."""
         show = getattr(self, f"_{event}", None)
         if show is not None:

@@ -213,19 +213,19 @@ class _Crew:
         line = self._alive[process]
         ended = asyncio.ensure_future(process.wait())
         # Wait for both, because a process forked by a handler may keep the socket open after the worker has exited.
-        said = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(line, _HEARD))
+        received = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(line, _HEARD))
         try:
-            await asyncio.wait((said, ended), return_when=asyncio.FIRST_COMPLETED)
-            listened = monotonic() if said.done() and said.result() else None
+            await asyncio.wait((received, ended), return_when=asyncio.FIRST_COMPLETED)
+            listened = monotonic() if received.done() and received.result() else None
             if listened is not None:
                 self._ready.add(process)
             if listened is not None and not counted:
-                self._uri = said.result().decode()
+                self._uri = received.result().decode()
                 self._listening += 1
                 self._changed.set()
             code = await ended
         finally:
-            said.cancel()
+            received.cancel()
             ended.cancel()
         self._alive.pop(process).close()
         self._ready.discard(process)

@@ -24,9 +24,9 @@ from afflux.core.errors import Error
 from afflux.demo.flights import TOTAL, archive
 from afflux.demo.verify import Verdict, verify
 
-__all__ = ["JobFailed", "Result", "Tell", "run"]
+__all__ = ["JobFailed", "Result", "Report", "run"]
 
-Tell = Callable[[str, dict[str, Any]], None]
+Report = Callable[[str, dict[str, Any]], None]
 "Called with an event's name and its facts."
 
 MARK = "afflux-demo.json"
@@ -75,7 +75,7 @@ class Result:
         }
 
 
-async def run(out: Path, *, rows: int = TOTAL, batch: int, crash: bool = True, tell: Tell) -> Result:
+async def run(out: Path, *, rows: int = TOTAL, batch: int, crash: bool = True, report: Report) -> Result:
     """Run the job in ``out``.
 
     Raises:
@@ -88,13 +88,13 @@ async def run(out: Path, *, rows: int = TOTAL, batch: int, crash: bool = True, t
     out = out.absolute()
     _clear(out)
     async with _server(out) as uri:
-        tell("serving", {"uri": uri})
-        crashes = int(crash and await _query(uri, out, rows, batch, tell, kill_at=rows // 2))
+        report("serving", {"uri": uri})
+        crashes = int(crash and await _query(uri, out, rows, batch, report, kill_at=rows // 2))
         if crashes:
-            tell("restarted", {})
+            report("restarted", {})
         if crashes or not crash:
-            await _query(uri, out, rows, batch, tell)
-    tell("checking", {})
+            await _query(uri, out, rows, batch, report)
+    report("checking", {})
     verdict = await asyncio.to_thread(verify, out, rows)
     return Result(expected=rows, seconds=time.monotonic() - started, crashes=crashes, verdict=verdict, out=out)
 
@@ -154,7 +154,7 @@ async def _server(out: Path) -> AsyncIterator[str]:
         yield uri
 
 
-async def _query(uri: str, out: Path, rows: int, batch: int, tell: Tell, kill_at: int | None = None) -> bool:
+async def _query(uri: str, out: Path, rows: int, batch: int, report: Report, kill_at: int | None = None) -> bool:
     """Run the query to its end, or kill it within the batch that reaches ``kill_at`` and return True."""
     log = out / "query.log"
     options = ("--uri", uri, "--out", str(out), "--rows", str(rows), "--batch", str(batch))
@@ -162,12 +162,12 @@ async def _query(uri: str, out: Path, rows: int, batch: int, tell: Tell, kill_at
         while line := await _line(process, log):
             facts = json.loads(line)
             event = facts.pop("event")
-            tell(event, facts)
+            report(event, facts)
             if event == "done":
                 return False
             if event == "written" and kill_at is not None and facts["end"] >= kill_at:
                 _end(process, signal.SIGKILL)
-                tell("killed", {"batch": facts["batch"]})
+                report("killed", {"batch": facts["batch"]})
                 return True
         raise JobFailed(f"the query ended too early: {_last(log)}")
 

@@ -41,11 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     started = time.monotonic()
     spark = _session()
-    _tell("session", seconds=round(time.monotonic() - started, 3))
+    _report("session", seconds=round(time.monotonic() - started, 3))
     try:
         _watch(_start(spark, asked.uri, asked.out, asked.rows, asked.batch), asked.rows)
         _add_up(spark, asked.out)
-        _tell("done")
+        _report("done")
     finally:
         spark.stop()
 
@@ -97,9 +97,9 @@ class _Writer:
             )
             delays.persist()
             delays.coalesce(1).write.mode("overwrite").parquet(str(self._out / "delays" / f"batch={number}"))
-            told = delays.agg(f.sum("flights"), f.max("last")).collect()[0]
+            totals = delays.agg(f.sum("flights"), f.max("last")).collect()[0]
             delays.unpersist()
-            _tell("written", batch=number, rows=told[0] or 0, end=-1 if told[1] is None else told[1] + 1)
+            _report("written", batch=number, rows=totals[0] or 0, end=-1 if totals[1] is None else totals[1] + 1)
         finally:
             table.unpersist()
 
@@ -115,7 +115,7 @@ def _watch(query: StreamingQuery, rows: int) -> None:
                 continue
             seen = number
             seconds = progress["durationMs"]["triggerExecution"] / 1000
-            _tell("finished", batch=number, rows=end - begin, end=end, seconds=seconds)
+            _report("finished", batch=number, rows=end - begin, end=end, seconds=seconds)
             if end >= rows:
                 query.stop()
                 return
@@ -145,7 +145,7 @@ def _add_up(spark: SparkSession, out: Path) -> None:
         )
 
 
-def _tell(event: str, **facts: Any) -> None:
+def _report(event: str, **facts: Any) -> None:
     sys.stdout.write(json.dumps({"event": event, **facts}) + "\n")
     sys.stdout.flush()
 
