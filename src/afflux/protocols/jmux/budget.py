@@ -13,7 +13,7 @@ growth is bounded (D-16):
    (``largest``) with the unassigned memory. So all other sessions together hold at most the ``slack``: the shared limit
    minus one such payload. The largest session can always continue; it ends, its memory is free, and the next one
    continues. This excludes deadlock for every size and order (the banker's algorithm, with one claim for all).
-4. A session that has ration and sends nothing while others wait is stalled: after ``PATIENCE_S`` it is passed over. Its
+4. A session that has ration and sends nothing while others wait is stalled: after ``STALLED_S`` it is passed over. Its
    memory is excluded until it continues; where the rest is too small for the greatest payload, one session at a time
    may take all of it, and the others get a little, up to half of it together.
 5. Rule 4 alone can deadlock: if stalled sessions continue, two that exceed the rest may wait for each other. When
@@ -31,13 +31,13 @@ from __future__ import annotations
 from afflux.core.limits import Limits
 from afflux.protocols.jmux.session import SOON, Account, Session
 
-__all__ = ["LARGEST_RATION", "MOST_OFFERED", "PATIENCE_S", "Rations"]
+__all__ = ["LARGEST_RATION", "MOST_OFFERED", "STALLED_S", "Rations"]
 
 LARGEST_RATION = 0x7FFFFFFF
 "Greatest ration that a session may have (R-35)."
 MOST_OFFERED = 0xFFFF00
 "Greatest ration that a header can offer (R-5)."
-PATIENCE_S = 1.0
+STALLED_S = 1.0
 "Seconds that others wait for a session that has ration and sends nothing."
 _STEP = 256
 _RESERVE = 32
@@ -202,7 +202,7 @@ class Rations:
         found = [
             session
             for session in self._growing
-            if session.to_receive.available and session not in self._stalled and self._idle(session, now, PATIENCE_S)
+            if session.to_receive.available and session not in self._stalled and self._idle(session, now, STALLED_S)
         ]
         for session in found:
             self._stalled.add(session)
@@ -210,7 +210,7 @@ class Rations:
             self.waiting.pop(session, None)
         return bool(found)
 
-    def comfort(self, now: float, seconds: float) -> list[Session]:
+    def sustain(self, now: float, seconds: float) -> list[Session]:
         """Return each session that has waited for ``seconds``: a grant of one byte prevents its peer from aborting
         it."""
         found = [

@@ -69,7 +69,7 @@ class Connection:
         """Do one piece of work and return its events; a violation ends the connection (never raises)."""
         shared, sessions = self._shared, self.role.sessions
         events = shared.events = []
-        sessions.inboxes.start_patience(shared.now)
+        sessions.inboxes.start_timer(shared.now)
         shared.at(shared.now)
         busy = sessions.live
         try:
@@ -78,7 +78,7 @@ class Connection:
             self._break_off(broken)
         if shared.state in ENDING and self.role.idle:
             self._step(_I.SESSIONS_ENDED, 0, b"")
-        sessions.inboxes.start_patience(shared.now)
+        sessions.inboxes.start_timer(shared.now)
         shared.at(shared.now)  # what began in this pass is timed from now
         if busy or sessions.live:
             self.liveness.idle_since = shared.now
@@ -210,7 +210,7 @@ class Connection:
         if liveness.silent(late):
             self._step(_I.SILENT, 0, b"ping-timeout")
             return
-        for session, reason in self.role.sessions.inboxes.lose_patience():
+        for session, reason in self.role.sessions.inboxes.pass_over_stalled():
             self.role.refuse(session, reason, "connection_bytes")
         if now >= self._shared.alarm:
             self._shared.alarm = min((self.role.due(session) for session in self.role.timed()), default=inf)

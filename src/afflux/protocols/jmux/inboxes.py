@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 
 from afflux.core.events import Readable
-from afflux.protocols.jmux.budget import PATIENCE_S, Rations
+from afflux.protocols.jmux.budget import STALLED_S, Rations
 from afflux.protocols.jmux.frames import increments
 from afflux.protocols.jmux.halves import InboundInput, InboundState
 from afflux.protocols.jmux.outbound import Outbound
@@ -27,7 +27,7 @@ _OPEN, _LAST = InboundState.OPEN, InboundInput.LAST
 class Inboxes:
     """Buffer the unread bytes of the sessions of one connection."""
 
-    __slots__ = ("_fed", "_out", "_patience", "_shared", "rations", "unread")
+    __slots__ = ("_check_at", "_fed", "_out", "_shared", "rations", "unread")
 
     def __init__(self, shared: Shared, out: Outbound, rations: Rations) -> None:
         self._shared = shared
@@ -35,7 +35,7 @@ class Inboxes:
         self.rations = rations
         self.unread = 0
         "Bytes in the inboxes of all sessions."
-        self._patience = inf
+        self._check_at = inf
         "When to check whether sessions that wait for ration wait for a stalled one."
         self._fed = 0.0
         "When a session that is delivered whole last received bytes."
@@ -131,35 +131,35 @@ class Inboxes:
         for session, more in self.rations.grants():
             self._out.control(increments(session.id, more))
             self._fed = self._shared.now
-            self._shared.soon(session, PATIENCE_S)
+            self._shared.soon(session, STALLED_S)
         if not self.rations.blocked:
-            self._patience = inf
-        elif self._patience == inf:
-            self._patience = SOON
+            self._check_at = inf
+        elif self._check_at == inf:
+            self._check_at = SOON
 
-    def start_patience(self, now: float) -> None:
+    def start_timer(self, now: float) -> None:
         """Start the timeout of sessions that have waited for ration since the last pass."""
-        if self._patience == SOON:
-            self._patience = now + PATIENCE_S
+        if self._check_at == SOON:
+            self._check_at = now + STALLED_S
 
     @property
     def fresh(self) -> bool:
         """Whether a session has begun to wait since the last pass."""
-        return self._patience == SOON
+        return self._check_at == SOON
 
     @property
     def due_at(self) -> float:
-        """When ``lose_patience`` is next needed; sessions that are fresh do not count."""
-        return inf if self._patience == SOON else self._patience
+        """When ``pass_over_stalled`` is next needed; sessions that are fresh do not count."""
+        return inf if self._check_at == SOON else self._check_at
 
-    def lose_patience(self) -> list[tuple[Session, str]]:
+    def pass_over_stalled(self) -> list[tuple[Session, str]]:
         """Exclude stalled sessions, so that no other waits for them. Return those to end, and why."""
         shared = self._shared
-        if shared.now < self._patience:
+        if shared.now < self._check_at:
             return []
         stall = shared.limits.session_stall_s
-        self._patience = shared.now + PATIENCE_S
-        for session in self.rations.comfort(shared.now, stall / 4):
+        self._check_at = shared.now + STALLED_S
+        for session in self.rations.sustain(shared.now, stall / 4):
             self._out.control(increments(session.id, 1))
         if self.rations.pass_over(shared.now) or shared.now < self._fed + stall:
             return []
@@ -168,5 +168,5 @@ class Inboxes:
 
     def let_go(self) -> None:
         """End the connection's accounts. What has arrived stays readable."""
-        self._patience = inf
+        self._check_at = inf
         self.rations.let_go()

@@ -282,7 +282,7 @@ def _over(connection: Connection, argument: Any) -> None:
     connection._end(connection.farewell.error)
 
 
-def _deafen(connection: Connection, argument: Any) -> None:
+def _stop_reading(connection: Connection, argument: Any) -> None:
     connection.inbound.close()
 
 
@@ -308,7 +308,7 @@ _ACTIONS: dict[ConnectionAction, Callable[[Connection, Any], None]] = {
     _D.REPLY: Connection._reply,
     _D.ACKNOWLEDGED: _over,
     _D.DROP: Connection._drop,
-    _D.DEAFEN: _deafen,
+    _D.STOP_READING: _stop_reading,
     _D.REFUSE: Connection._refuse,
     _D.DRAIN: Connection._drain,
     _D.CLOSE: Connection._close,

@@ -99,7 +99,7 @@ class ConnectionAction(IntEnum):
     ACKNOWLEDGED = 7
     DROP = 8
     "Parse it, because the next message cannot be found otherwise, without effect."
-    DEAFEN = 9
+    STOP_READING = 9
     "Stop parsing: the input cannot be parsed."
     REFUSE = 10
     DRAIN = 11
@@ -146,7 +146,7 @@ _COMMON = [
         same,
         "3.1",
     ),
-    Row(_GOODBYE_SENT, _I.BROKEN, _A.DEAFEN, same, "3.4"),
+    Row(_GOODBYE_SENT, _I.BROKEN, _A.STOP_READING, same, "3.4"),
     Row(_GOODBYE_SENT, (_I.GOODBYE, _I.GOODBYE_ACK), _A.ACKNOWLEDGED, _S.CLOSED, "R-43"),
     Row(_GOODBYE_SENT, _I.REPLY_LATE, _A.EXPIRE, _S.CLOSED, "3.1"),
     Row(_GOODBYE_SENT, _I.LOST, _A.EXPIRE, _S.CLOSED, "3.1"),
