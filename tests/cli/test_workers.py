@@ -254,7 +254,7 @@ def test_where_ports_can_not_be_shared_it_is_told() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "afflux: this system has no SO_REUSEPORT: one process listens at a port, and no other\n"
+    assert ran.stderr == "afflux: this system has no SO_REUSEPORT: only one process can listen at a port\n"
 
 
 async def test_three_hundred_connections_from_one_address() -> None:
