@@ -191,7 +191,7 @@ class ClientSessions:
 
     def fail_all(self, error: Error, *, safe: bool = False) -> None:
         """End the connection (3.5): complete responses are retained, all other sessions fail, retry-safe if the server
-        has said so, or if nothing of them was written."""
+        reported that, or if nothing of them was written."""
         for session in list(self.sessions.by_stream.values()):
             if session.inbound is _ENDED:
                 session.acknowledge(AckInput.VOID)

@@ -94,7 +94,7 @@ class Session:
         self.waiting = 0
         "Bytes in ``chunks`` that have not left."
         self.ready = 0
-        "Bytes of them within the ration, as of outbound.py's last count."
+        "Bytes of them within the ration, as last counted by outbound.py."
         self.inbound = _WANTED
         self.to_receive = Credit(inbound)
         "The inbound ration."

@@ -76,7 +76,7 @@ class Shared:
         self._empty += size
         if self._empty >= 0x1000:
             price, self._empty = divmod(self._empty, 0x1000)
-            self.charge(price, 0, "R-12", "bytes that say nothing")
+            self.charge(price, 0, "R-12", "bytes without effect")
 
     def count_cancel(self) -> None:
         """Count a request that the client has canceled, or made this side cancel (FL-07).

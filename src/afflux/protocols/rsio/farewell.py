@@ -40,10 +40,10 @@ class Farewell:
         self.part(error)
         self._goodbye(reason)
 
-    def await_reply(self, reason: str, error: Error, told: Error | None) -> None:
-        """Send goodbye, and wait for the answer; Closed will carry ``told``."""
+    def await_reply(self, reason: str, error: Error, final: Error | None) -> None:
+        """Send goodbye, and wait for the answer; Closed will carry ``final``."""
         self.say(reason, error)
-        self.error = told
+        self.error = final
         self.wait()
 
     def finish(self) -> None:
