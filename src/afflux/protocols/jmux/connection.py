@@ -23,6 +23,7 @@ from afflux.protocols.jmux.liveness import Liveness
 from afflux.protocols.jmux.outbound import INFINITE
 from afflux.protocols.jmux.server import ServerSessions
 from afflux.protocols.jmux.server_messages import ServerMessages
+from afflux.protocols.jmux.session import SOON
 from afflux.protocols.jmux.shared import Shared
 from afflux.protocols.jmux.states import CLIENT, SERVER, ConnectionAction, ConnectionInput, ConnectionState
 
@@ -69,8 +70,9 @@ class Connection:
         """Do one piece of work and return its events; a violation ends the connection (never raises)."""
         shared, sessions = self._shared, self.role.sessions
         events = shared.events = []
-        sessions.inboxes.start_timer(shared.now)
-        shared.at(shared.now)
+        inboxes = sessions.inboxes
+        if shared.fresh or inboxes.check_at == SOON:
+            inboxes.start_timers()
         busy = sessions.live
         try:
             work(*arguments)
@@ -78,8 +80,8 @@ class Connection:
             self._break_off(broken)
         if shared.state in ENDING and self.role.idle:
             self._step(_I.SESSIONS_ENDED, 0, b"")
-        sessions.inboxes.start_timer(shared.now)
-        shared.at(shared.now)  # what began in this pass is timed from now
+        if shared.fresh or inboxes.check_at == SOON:
+            inboxes.start_timers()  # what began in this pass is timed from now
         if busy or sessions.live:
             self.liveness.idle_since = shared.now
         shared.events = []  # delivered events are not retained

@@ -23,6 +23,7 @@ from afflux.protocols.jmux.client import ClientSessions
 from afflux.protocols.jmux.connection import ENDING, Connection
 from afflux.protocols.jmux.frames import ConnectionHeader
 from afflux.protocols.jmux.server import ServerSessions
+from afflux.protocols.jmux.session import SOON
 from afflux.protocols.jmux.shared import Shared
 from afflux.protocols.jmux.states import CLIENT, SERVER, ConnectionState
 
@@ -139,7 +140,7 @@ class Engine(Defaults):
             return None
         if shared.state in ENDING and self._role.idle:
             return shared.now  # the last response has left: tick returns Closed
-        if shared.fresh or self._sessions.inboxes.fresh:
+        if shared.fresh or self._sessions.inboxes.check_at == SOON:
             return shared.now  # verbs have no clock: what they have begun is timed from the next tick
         due = self._connection.due_at
         return None if due == inf else due

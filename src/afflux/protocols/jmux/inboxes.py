@@ -27,7 +27,7 @@ _OPEN, _LAST = InboundState.OPEN, InboundInput.LAST
 class Inboxes:
     """Buffer the unread bytes of the sessions of one connection."""
 
-    __slots__ = ("_check_at", "_fed", "_out", "_shared", "rations", "unread")
+    __slots__ = ("_fed", "_out", "_shared", "check_at", "rations", "unread")
 
     def __init__(self, shared: Shared, out: Outbound, rations: Rations) -> None:
         self._shared = shared
@@ -35,8 +35,8 @@ class Inboxes:
         self.rations = rations
         self.unread = 0
         "Bytes in the inboxes of all sessions."
-        self._check_at = inf
-        "When to check whether sessions that wait for ration wait for a stalled one."
+        self.check_at = inf
+        "When to check whether sessions that wait for ration wait for a stalled one; SOON: the next pass sets it."
         self._fed = 0.0
         "When a session that is delivered whole last received bytes."
 
@@ -133,32 +133,28 @@ class Inboxes:
             self._fed = self._shared.now
             self._shared.soon(session, STALLED_S)
         if not self.rations.blocked:
-            self._check_at = inf
-        elif self._check_at == inf:
-            self._check_at = SOON
+            self.check_at = inf
+        elif self.check_at == inf:
+            self.check_at = SOON
 
-    def start_timer(self, now: float) -> None:
-        """Start the timeout of sessions that have waited for ration since the last pass."""
-        if self._check_at == SOON:
-            self._check_at = now + STALLED_S
-
-    @property
-    def fresh(self) -> bool:
-        """Whether a session has begun to wait since the last pass."""
-        return self._check_at == SOON
+    def start_timers(self) -> None:
+        """Start the timers that were set to SOON since the last pass."""
+        self._shared.at(self._shared.now)
+        if self.check_at == SOON:
+            self.check_at = self._shared.now + STALLED_S
 
     @property
     def due_at(self) -> float:
-        """When ``pass_over_stalled`` is next needed; sessions that are fresh do not count."""
-        return inf if self._check_at == SOON else self._check_at
+        """When ``pass_over_stalled`` is next needed; a timer that is set to SOON does not count."""
+        return inf if self.check_at == SOON else self.check_at
 
     def pass_over_stalled(self) -> list[tuple[Session, str]]:
         """Exclude stalled sessions, so that no other waits for them. Return those to end, and why."""
         shared = self._shared
-        if shared.now < self._check_at:
+        if shared.now < self.check_at:
             return []
         stall = shared.limits.session_stall_s
-        self._check_at = shared.now + STALLED_S
+        self.check_at = shared.now + STALLED_S
         for session in self.rations.sustain(shared.now, stall / 4):
             self._out.control(increments(session.id, 1))
         if self.rations.pass_over(shared.now) or shared.now < self._fed + stall:
@@ -168,5 +164,5 @@ class Inboxes:
 
     def let_go(self) -> None:
         """End the connection's accounts. What has arrived stays readable."""
-        self._check_at = inf
+        self.check_at = inf
         self.rations.let_go()

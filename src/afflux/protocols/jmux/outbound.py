@@ -148,7 +148,8 @@ class Outbound:
             at = len(chunks)
             chunks.append(b"")
             session.take(size, chunks)
-            self._left(session, size)
+            self.ready -= size
+            self.pending -= size
             id = session.id
             # The step may end the session, and give its id to another.
             chunks[at] = data_head(self.flags(session, last), id, size)
@@ -173,15 +174,6 @@ class Outbound:
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         head = data_head(0, session.id, fragment)
         chunks.append(head.join([b"", *[data[at : at + fragment] for at in range(0, size, fragment)]]))
-        self._left(session, size)
-        return size + 4 * count
-
-    def _left(self, session: Session, size: int) -> None:
-        """Account for bytes of a session that have left."""
-        session.ready -= size
         self.ready -= size
         self.pending -= size
-        credit = session.to_send
-        if credit.available != INFINITE:
-            credit.available -= size
-        credit.used += size
+        return size + 4 * count

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from afflux.core.credit import Credit
+from afflux.core.credit import SATURATED, Credit
 from afflux.protocols.jmux.halves import (
     ACKNOWLEDGEMENT,
     HANDLER,
@@ -145,9 +145,13 @@ class Session:
             self.account.moved = now
 
     def take(self, size: int, into: list[bytes | memoryview]) -> None:
-        """Move the next ``size`` bytes, which must be queued, to the end of ``into``."""
-        chunks = self.chunks
+        """Move the next ``size`` bytes, queued and within the ration, to the end of ``into``: they leave."""
+        chunks, credit = self.chunks, self.to_send
         self.waiting -= size
+        self.ready -= size
+        if credit.available != SATURATED:
+            credit.available -= size
+        credit.used += size
         while size:
             first = chunks[0]  # type: ignore[index]  # there are ``size`` bytes
             left = len(first) - self.offset

@@ -17,7 +17,7 @@ __all__ = ["Shared"]
 class Shared:
     """State shared by the parts of one end. Buckets are full at first, so each is created at its first use."""
 
-    __slots__ = ("_cancels", "_empty", "_fresh", "_glitches", "alarm", "events", "limits", "now", "state")
+    __slots__ = ("_cancels", "_empty", "_glitches", "alarm", "events", "fresh", "limits", "now", "state")
 
     def __init__(self, limits: Limits, state: ConnectionState, now: float) -> None:
         self.limits = limits
@@ -27,7 +27,8 @@ class Shared:
         self.events: list[Any] = []  # those of core.events
         self.alarm = inf
         "Earliest time at which a session has to be checked; it may be too early."
-        self._fresh: list[Session] = []
+        self.fresh: list[Session] = []
+        "Sessions with a timer that was set to SOON since the last pass."
         self._glitches: Bucket | None = None
         self._cancels: Bucket | None = None
         self._empty = 0
@@ -36,21 +37,15 @@ class Shared:
 
     def soon(self, session: Session, seconds: float) -> None:
         """Start a timer that was set to SOON: it starts at the next pass, and is due ``seconds`` later."""
-        self._fresh.append(session)
+        self.fresh.append(session)
         self.alarm = min(self.alarm, self.now + seconds)
-
-    @property
-    def fresh(self) -> bool:
-        """Whether a timer was set to SOON since the last pass."""
-        return bool(self._fresh)
 
     def at(self, now: float) -> None:
         """Set the time; timers that were set to SOON start now."""
         self.now = now
-        if self._fresh:
-            for session in self._fresh:
-                session.start_clocks(now)
-            self._fresh.clear()
+        for session in self.fresh:
+            session.start_clocks(now)
+        self.fresh.clear()
 
     def late(self, since: float | None, seconds: float | None) -> tuple[bool, float]:
         """Return whether ``seconds`` have passed since ``since``, and otherwise when they will have."""
@@ -88,5 +83,5 @@ class Shared:
 
     def let_go(self) -> None:
         """Stop all timers: the connection is over."""
-        self._fresh.clear()
+        self.fresh.clear()
         self.alarm = inf

@@ -34,7 +34,7 @@ from afflux.protocols.rsio.frames import ClientHello, Goodbye, GoodbyeAck, Hello
 from afflux.protocols.rsio.inbound import Inbound, Reading
 from afflux.protocols.rsio.publications import Publications
 from afflux.protocols.rsio.shared import Shared
-from afflux.protocols.rsio.signals import Signals
+from afflux.protocols.rsio.signals import SIGNALS, Signals
 from afflux.protocols.rsio.states import CLIENT, SERVER, ConnectionAction, ConnectionInput, ConnectionState
 from afflux.protocols.rsio.subscriptions import Subscriptions
 
@@ -218,16 +218,16 @@ class Connection:
 
     # -- messages -------------------------------------------------------------------------------------------
 
-    def _signal(self, message: Message) -> None:
-        if isinstance(message, frames.Subscribe):
+    def _signal(self, message: Any) -> None:
+        if (signal := SIGNALS.get(type(message))) is not None:
+            signal(self._signals, message)
+        elif isinstance(message, frames.Subscribe):
             refusal = "the connection is closing" if self._shared.state is _DRAINING else ""
             self._publications.on_subscribe(message, refusal)
         elif isinstance(message, frames.Request):
             self._publications.on_request(message)
-        elif isinstance(message, frames.Cancel):
-            self._publications.on_cancel(message)
         else:
-            self._signals.on(message)
+            self._publications.on_cancel(message)
 
     def _drop(self, message: Message) -> None:
         self._signals.note(message)

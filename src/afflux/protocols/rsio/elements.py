@@ -13,6 +13,7 @@ from array import array
 from afflux.core.alike import MANY, alike
 from afflux.core.events import Block, Items
 from afflux.core.payload import Payload, Run
+from afflux.protocols.rsio.codes import UNBOUNDED
 from afflux.protocols.rsio.frames import OnNext, OnNextPacked
 from afflux.protocols.rsio.kinds import Cursor
 from afflux.protocols.rsio.shared import Shared
@@ -74,11 +75,13 @@ class Elements:
         if stop > end:
             self._need = stop
             return 0
-        head, stride, count = at - position, stop - position, 1
-        most = min(subscription.to_receive.available, (end - position) // stride)
+        head, stride, count, credit = at - position, stop - position, 1, subscription.to_receive
+        most = min(credit.available, (end - position) // stride)
         if most >= MANY:
             count = alike(block, position, end, stride, most, head) or 1
-        subscription.to_receive.spend(count)
+        if credit.available != UNBOUNDED:
+            credit.available -= count
+        credit.used += count
         self.emit(subscription, block, position, head, size, count)
         return position + count * stride
 

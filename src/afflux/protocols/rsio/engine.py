@@ -139,7 +139,7 @@ class Engine(Defaults):
     @property
     def held_bytes(self) -> int:
         """Bytes that this end buffers."""
-        shared, pending = self._shared, self.connection.inbound.pending
+        shared, pending = self._shared, len(self.connection.inbound.buffer.held)
         held = self._out.size + pending + self._subscriptions.parts.size + shared.delivered
         return held + shared.objects * self.limits.object_overhead_bytes
 

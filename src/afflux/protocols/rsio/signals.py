@@ -22,7 +22,7 @@ from afflux.protocols.rsio.states import SubscriberInput, SubscriberState
 from afflux.protocols.rsio.subscription import Subscription
 from afflux.protocols.rsio.subscriptions import Subscriptions, refused
 
-__all__ = ["Signals"]
+__all__ = ["SIGNALS", "Signals"]
 
 _I = SubscriberInput
 _ACTIVE = SubscriberState.ACTIVE
@@ -38,10 +38,6 @@ class Signals:
         self._shared = subscriptions.shared
         self._records = subscriptions.ids.records
         self._parts = subscriptions.parts
-
-    def on(self, message: Message) -> None:
-        """Apply one message of a publisher."""
-        _SIGNALS[type(message)](self, message)
 
     def _unknown(self, id: int, name: str) -> None:
         """Charge a message for an id in FREE: SI-29."""
@@ -140,7 +136,7 @@ class Signals:
             subscription.answered(message.element_size, False)
 
 
-_SIGNALS: dict[type[Message], Callable[[Signals, Any], None]] = {
+SIGNALS: dict[type[Message], Callable[[Signals, Any], None]] = {
     Subscribed: Signals._on_subscribed,
     OnNext: Signals._on_next,
     OnNextPacked: Signals._on_packed,
@@ -149,3 +145,4 @@ _SIGNALS: dict[type[Message], Callable[[Signals, Any], None]] = {
     OnComplete: Signals._on_complete,
     OnError: Signals._on_error,
 }
+"What each message of a publisher does."

@@ -23,6 +23,7 @@ __all__ = ["Subscription"]
 _FREE = SubscriberState.FREE
 _I = SubscriberInput
 _SILENT, _ANSWERED, _ENDED = AnswerState.SILENT, AnswerInput.ANSWERED, AnswerInput.ENDED
+_FORGET_SIZE = AnswerAction.FORGET_SIZE
 
 
 class Subscription:
@@ -72,20 +73,17 @@ class Subscription:
     def answered(self, size: int, too_big: bool) -> SubscriberInput:
         """Classify subscribed: return whether it answers the newest subscribe."""
         self.size = size
-        self._answer(_ANSWERED)
+        self.answer = ANSWERED.steps[self.answer][_ANSWERED].next
         if self.awaiting > 1:
             self.awaiting -= 1
             return _I.SUBSCRIBED_OLD
         self.awaiting = 0
         return _I.SUBSCRIBED_BIG if too_big else _I.SUBSCRIBED
 
-    def _answer(self, input: AnswerInput) -> AnswerAction:
-        self.answer, action, _ = ANSWERED.steps[self.answer][input]
-        return action
-
     def ended(self, input: SubscriberInput) -> SubscriberInput:
         """Classify onComplete or onError, given as ``input``: return whether it ends an older subscription."""
-        if self._answer(_ENDED) is AnswerAction.FORGET_SIZE:
+        self.answer, action, _ = ANSWERED.steps[self.answer][_ENDED]
+        if action is _FORGET_SIZE:
             self.size = 0
         elif input is _I.ERROR:
             self.awaiting -= 1  # R-22: a refusal without subscribed
