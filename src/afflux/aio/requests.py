@@ -84,9 +84,10 @@ class Requests:
             self._working = True
             self._slots.driver.tasks.spawn(self._work())
 
-    def release(self) -> None:
-        """A condition that handlers wait for may have changed."""
+    def release(self) -> bool:
+        """A condition that handlers wait for may have changed. Return whether a request or a fire waits."""
         self._held = False
+        return bool(self.queue.items or self._fires)
 
     async def fired(self) -> None:
         """Wait until all received fires have been handled: the peer cannot repeat them."""

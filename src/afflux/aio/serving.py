@@ -107,8 +107,8 @@ class Serving(Owner):
 
     def on_free_slot(self) -> None:
         """A condition that handlers wait for may have changed."""
-        self._requests.release()
-        self.begin()
+        if self._requests.release() or self._producers.queue.items:
+            self.begin()
 
     def begin(self) -> None:
         """Begin the handlers that may begin."""

@@ -128,7 +128,7 @@ def send(streams: Streams, id: int, payloads: Sequence[PayloadLike], last: bool)
         if last:
             streams.step(stream, _APP_COMPLETE)
         return
-    alone = last and _completes_alone(streams, stream, payloads[-1])
+    alone = last and stream.verb != "request" and _completes_alone(streams, stream, payloads[-1])
     ends = (last and not alone) or stream.verb == "request"
     if count == 1:
         streams.out.item(id, stream.role, payload_of(payloads[0]), ends)
@@ -149,8 +149,6 @@ def send(streams: Streams, id: int, payloads: Sequence[PayloadLike], last: bool)
 
 def _completes_alone(streams: Streams, stream: Stream, item: PayloadLike) -> bool:
     """Whether the completion needs a frame of its own after the last item."""
-    if stream.verb == "request":
-        return False
     if stream.endless and not stream.requester:
         return True
     if not streams.member.bare_ends:
