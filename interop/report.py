@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
+from afflux.core.dissect import line
 from afflux.protocols.rsocket import frames as f
 from interop import known
 from interop.cases import CASES, Case, by_name
@@ -194,7 +195,7 @@ def _named(results: Results, entry: Entry) -> list[str]:
 
 def shown_bytes(words: str) -> list[str]:
     """Return frames in hexadecimal with their decoded form."""
-    return [f"{word}  {f.log_line(bytes.fromhex(word), payload='text')}" for word in words.split()]
+    return [f"{word}  {line(f.record(bytes.fromhex(word), payload='text'))}" for word in words.split()]
 
 
 def _absences(results: Results) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
+from afflux.core.dissect import line
 from afflux.protocols.rsocket import frames as f
 from interop import known
 from interop.audit import Finding, audit
@@ -180,7 +181,7 @@ async def one(process: Process, peer: Peer, role: str, transport: str, case: Cas
 
 
 def _line(seen: Seen) -> str:
-    return f.log_line(seen.frame, payload="text" if len(seen.frame) < 100 else "none", dir=seen.direction)
+    return line(f.record(seen.frame, payload="text" if len(seen.frame) < 100 else "none", dir=seen.direction))
 
 
 async def _hold(case: Case, conversation: Conversation, seen: list[Seen]) -> None:

@@ -15,7 +15,7 @@ import pytest
 import afflux
 from afflux.bench import Plan, Progress, run
 from afflux.bench import worker as process
-from afflux.bench.workers import PREFIX, Said, packed
+from afflux.bench.workers import PREFIX, Message, packed
 
 
 class Echo:
@@ -142,4 +142,4 @@ def test_an_error_that_does_not_survive_the_pipe_is_told_as_text() -> None:
     assert process._portable(refused) is refused
     told: Any = process._portable(Odd(1, 2))
     assert (type(told), str(told)) == (afflux.Error, "1 and 2")
-    assert packed(Said("error", told))
+    assert packed(Message("error", told))

@@ -50,6 +50,16 @@ def test_without_address_space_for_the_largest_it_is_whole_as_well(monkeypatch: 
     assert ended(collecting, b"end").data == b"".join(pieces) + b"end"
 
 
+@pytest.mark.parametrize(("count", "calls"), [(7, 0), (9, 1), (20, 1)])
+def test_the_buffer_of_a_large_payload_is_placed_before_it_is_filled(count: int, calls: int) -> None:
+    placed: list[bytes] = []
+    collecting = Reassembly(LIMITS, "R-34", lambda buffer: placed.append(buffer.getvalue()[:8]))
+    collecting.begin(1, None, 0.0)
+    for data in numbered(count):
+        collecting.add(1, piece(data), False, LIMITS.connection_bytes)
+    assert placed == [bytes(8)] * calls
+
+
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 20, 72])
 def test_a_payload_is_whole_whatever_its_size(count: int) -> None:
     """Joined below 4 MiB, in place from there; 72 of half a MiB are more than the space of the beginning."""
