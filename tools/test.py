@@ -1,4 +1,4 @@
-"""Run the parts of ``make test``, four at a time: ``python -m tools.test [PART…]``.
+"""Run the parts of ``make test``, three at a time: ``python -m tools.test [PART…]``.
 
 Without arguments all ``PARTS`` run; ``tests`` means those with tests. The output of a part is shown in one piece when
 the part ends, and the result of each part at the end. The exit code is 1 when a part has failed. ``ROUNDS`` repeat
@@ -15,8 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test"
-AT_ONCE = 4
-"Parts that start processes mostly wait: with two more than there are cores, no core is idle."
+AT_ONCE = 3
+"Parts that start processes mostly wait: with one more than there are cores, none is idle."
 
 FOLDERS = {
     "spark": ["tests/spark", "tests/demo"],
