@@ -97,6 +97,11 @@ class Inbound:
         if complete:
             self.ended = True
         self.wake()
+        window = self.window
+        if self._granted * 2 <= (0 if window is None else window.target):
+            # Consuming these items will grant credit. A flush that is due after the consumer's task writes the grant in
+            # the same turn; otherwise it leaves a turn later, after the next poll of the sockets.
+            self.driver.output.flush_soon()
 
     def finish(self, error: BaseException | None) -> None:
         """No more items will arrive. The first reason counts."""
