@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,15 +53,27 @@ def deaf(uri: str) -> Iterator[None]:
         yield
 
 
-async def reported(server: Server, lines: int) -> list[list[str]]:
-    """The words of each line that the server prints at SIGUSR1."""
+async def line_of(server: Server) -> list[str]:
+    """The words of the next line on the server's stderr."""
     errors = server.process.stderr
     assert errors is not None
+    return (await asyncio.wait_for(asyncio.to_thread(errors.readline), 30)).split()
+
+
+async def reported(server: Server) -> tuple[str, list[list[str]]]:
+    """The counts of a report at SIGUSR1, and the words of each stream's row."""
     server.process.send_signal(signal.SIGUSR1)
-    return [(await asyncio.wait_for(asyncio.to_thread(errors.readline), 30)).split() for _ in range(lines)]
+    head = " ".join((await line_of(server))[-5:])
+    rows = []
+    for _ in range(int(head.split()[0])):
+        if count := int((await line_of(server))[1]):
+            await line_of(server)  # the names of the columns
+            rows += [await line_of(server) for _ in range(count)]
+    return head, rows
 
 
 async def test_what_each_stream_waits_for() -> None:
+    reasons = {"local": 1, "peer": 1, "transport": 1, "producer": SLOTS + 1}
     with Server("--handler", "stands:Stands") as server, deaf(server.uri):
         async with afflux.connect(server.uri, limits=Limits.server(streams=SLOTS + 10)) as peer:
             silent, starved = peer.stream(b"silent"), peer.stream(b"endless", credit=0)
@@ -68,27 +81,31 @@ async def test_what_each_stream_waits_for() -> None:
             starved.request(5)
             assert len([await anext(starved) for _ in range(5)]) == 5
             requests = [asyncio.ensure_future(peer.request(b"")) for _ in range(SLOTS + 1)]
-            await asyncio.sleep(0.5)
+            async with asyncio.timeout(60):
+                head, rows = await reported(server)
+                while (
+                    Counter(words[-1] for words in rows) != reasons
+                ):  # requests are on their way, or the socket has room
+                    head, rows = await reported(server)
             assert {one.reason for one in peer.streams()} == {"producer", "application"}
-            head, *lines = await reported(server, 1 + 2 + 2 + 3 + SLOTS + 1)
             for request in requests:
                 request.cancel()
             starved.cancel()
             silent.cancel()
-    assert " ".join(head[-5:]) == f"2 connections, {SLOTS + 4} live streams"
-    streams = [words for words in lines if words[0].isdigit()]
-    assert len(streams) == SLOTS + 4
-    reasons = ("local", "peer", "transport", "producer")
-    waiting = {reason: [words[1] for words in streams if words[-1] == reason] for reason in reasons}
-    assert [words[4] for words in streams if words[-1] == "peer"] == ["5/5"]
-    assert waiting["local"] == ["request"]
-    assert waiting["peer"] == ["stream"]
-    assert waiting["transport"] == ["stream"]
-    assert sorted(waiting["producer"]) == ["request"] * SLOTS + ["stream"]
+    assert head == f"2 connections, {SLOTS + 4} live streams"
+    assert [words[4] for words in rows if words[-1] == "peer"] == ["5/5"]
+    verbs = {reason: {words[1] for words in rows if words[-1] == reason} for reason in reasons}
+    assert verbs == {
+        "local": {"request"},
+        "peer": {"stream"},
+        "transport": {"stream"},
+        "producer": {"request", "stream"},
+    }
 
 
 async def test_every_worker_reports() -> None:
     with Server("--handler", "stands:Stands", "--workers", "2") as server:
-        report = await reported(server, 2)
+        server.process.send_signal(signal.SIGUSR1)
+        report = [await line_of(server), await line_of(server)]
     assert [" ".join(words[-5:]) for words in report] == ["0 connections, 0 live streams"] * 2
     assert len({words[2] for words in report}) == 2

@@ -280,7 +280,7 @@ def test_R_51_what_has_arrived_is_dropped_and_less_is_ignored() -> None:
     play.quiet()
 
 
-def test_R_51_what_was_not_sent_can_not_have_arrived() -> None:
+def test_R_51_what_was_not_sent_cannot_have_arrived() -> None:
     play = client().do(lambda engine: engine.open("request", b"1234")) << frames.RequestResponse
     play >> frames.Keepalive(position=10)
     play >> frames.Keepalive(position=11) << failed(1, RemoteProtocolError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["Call", "Middleware", "Next", "NextItems", "Routed", "checked", "layers_of"]
 
 
-class Routed:
+class Routed(ABC):
     """A handler with routes, such as a router."""
 
+    @abstractmethod
     def pattern(self, verb: str, route: str | None) -> str | None:
         """Return the registered route that answers a request; "" for the fallback, None without a match."""
-        raise NotImplementedError
 
 
 @dataclass(slots=True, kw_only=True)

@@ -279,7 +279,7 @@ def test_a_tag_that_does_not_fit_is_refused(tag: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("tag", ["é" * 128, "\ud800"])
-def test_a_route_that_does_not_fit_can_not_be_made(tag: str) -> None:
+def test_a_route_that_does_not_fit_cannot_be_made(tag: str) -> None:
     with pytest.raises(LocalProtocolError, match="a routing tag") as caught:
         Route("first", tag)
     assert caught.value.rule == "R-56"

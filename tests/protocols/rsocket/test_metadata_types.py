@@ -63,7 +63,7 @@ def test_garbage_is_read_or_a_violation(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("mime", ["", "x" * 129, "é"])
-def test_what_does_not_fit_can_not_be_made(mime: str) -> None:
+def test_what_does_not_fit_cannot_be_made(mime: str) -> None:
     for make in (lambda: MimeType(mime), lambda: Accept(["text/plain", mime])):
         with pytest.raises(LocalProtocolError, match="1 to 128 ASCII characters") as caught:
             make()

@@ -60,6 +60,17 @@ def test_streams_share_by_bytes() -> None:
     assert abs(sizes[0] - sizes[1]) <= turns.SHARE + MTU
 
 
+def test_a_dropped_payload_takes_later_items_with_it_but_not_credit() -> None:
+    """R-38: one half of the stream has ended; the credit belongs to the other half."""
+    out = Outbound(LAYOUT, Limits.server(), MTU)
+    put(out, 1, 100)
+    put(out, 1, 2 * MTU)
+    put(out, 1, 200)
+    out.frame(1, grant(5))
+    out.drop(1, credit=True)
+    assert drained(out) == {1: 100 + 9 + len(grant(5))}
+
+
 def test_only_so_many_bytes_of_large_payloads_are_begun() -> None:
     """What the peer has to hold in part is bounded: else it refuses what everybody may send."""
     out = Outbound(LAYOUT, Limits.server(), MTU)
