@@ -38,7 +38,6 @@ INTERPRETED = {
     "core/limits": "generated from its rows at import, in a way that mypyc does not support",
     "core/machine": "generic data classes, which mypyc does not support",
     "core/payload": "applications put bytearrays and memoryviews into it, which mypyc refuses as bytes",
-    "core/reference": "formats text",
     "core/terms": "data only, created once per connection",
     "*/codes": "used only for errors",
     "*/dissector": "formats text",

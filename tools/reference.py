@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from tools.frame_pages import field_docs, frame_page, reference_page
 from tools.specs import linked, owner_of
 
 import afflux
@@ -26,7 +27,6 @@ from afflux.core import limits
 from afflux.core.errors import RemoteProtocolError
 from afflux.core.frame import Frame
 from afflux.core.machine import Table
-from afflux.core.reference import field_docs, frame_page, reference_page
 from afflux.protocols.jmux import errors as jmux_errors
 from afflux.protocols.jmux import frames as jmux_frames
 from afflux.protocols.jmux import states as jmux_states

@@ -227,7 +227,9 @@ def test_a_wrong_byte_of_jmux(client: bool, text: str, rule: str, reason: str) -
 
 def test_the_rations_of_jmux() -> None:
     """D-14: an increment of 1, shifted by 2·3; the header's in steps of 256; 0 is without end."""
-    header, more = fed(made("jmux"), [HELLO, jmux.IncrementRation.of(5, 1, 3).encode()])
+    header, more = fed(
+        made("jmux"), [HELLO, jmux.IncrementRation(session=5, increment=1, shift_1=True, shift_2=True).encode()]
+    )
     assert (header["type"], header["fields"]["ration"]) == ("ClientConnectionHeader", 0x8000)
     assert (more["stream"], more["n"], more["flags"], more["fields"]) == (5, 1, ["2", "1"], {"ration": 64})
     (endless,) = fed(made("jmux", False), [bytes.fromhex("4a6d757801000000")])

@@ -1,6 +1,6 @@
 """Convert a frame to a record, a log line and an Arrow schema, from its declaration.
 
-The command line, Spark and the tests use the same records. ``core/reference.py`` writes the reference page.
+The command line, Spark and the tests use the same records.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ protocol, or this connection, does not have it.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from afflux.core.credit import StreamStatus
 from afflux.core.errors import LimitExceeded, LocalProtocolError, Unsupported
@@ -183,9 +183,16 @@ class Engine(Protocol):
 
 
 class Defaults:
-    """Default implementations of verbs by other verbs."""
+    """Default implementations: no abilities, and verbs that use other verbs."""
 
     __slots__ = ()
+
+    scheduler: ClassVar[None] = None
+    resumption: ClassVar[None] = None
+    leases: ClassVar[None] = None
+    extensions: ClassVar[None] = None
+    byte_sessions: ByteSessions | None = None
+    setup: ClassVar[None] = None
 
     def accept(self, now: float) -> list[Event]:
         """Raise LocalProtocolError, because the protocol accepts every peer."""

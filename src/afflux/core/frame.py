@@ -13,7 +13,7 @@ The decorator generates a *codec*, a class with the fields and with ``__init__``
 ``encoded_size``, ``__eq__`` and ``__hash__``, as source (``RequestN.__source__``), compiles it once as
 ``dataclasses`` does, and makes it a base class of the frame. A compiled build generates the codecs in advance
 (``codecs_module``) as ``_codecs.py`` in the package of the declarations; a codec whose fingerprint matches the source
-is used as it is. ``core/fields.py`` defines the fields, ``core/dissect.py`` and ``core/reference.py`` show frames.
+is used as it is. ``core/fields.py`` defines the fields, ``core/dissect.py`` shows frames.
 
 Blame: ``__init__`` runs on this side and enforces every bound; ``decode`` reads the peer's bytes and refuses only
 what cannot be read, so that the engine can answer a zero or a wrong version with the code that the rules require.

@@ -190,7 +190,7 @@ class Limits:
         if changes or cls is not Limits:
             return cls._made("server", {}, changes)
         if not _DEFAULT:
-            _DEFAULT.append(Limits._made("server", {}, {}))
+            _DEFAULT.append(cls._made("server", {}, {}))
         return cast("Self", _DEFAULT[0])
 
     @classmethod

@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-__all__ = ["Row", "Same", "Step", "Table", "same"]
+__all__ = ["Row", "Same", "Step", "Table", "functions", "members", "same"]
 
 S = TypeVar("S", bound=IntEnum)
 I = TypeVar("I", bound=IntEnum)  # noqa: E741 -- states, inputs, actions: S, I, A
 A = TypeVar("A", bound=Enum | str)
+M = TypeVar("M", bound=IntEnum)
 
 
 class Same(Enum):
@@ -46,6 +47,11 @@ class Row(Generic[S, I, A]):
     next: S | Same
     rule: str
     "Citation: a rule (such as R-27), a section of the specification, or a hostile case (FC-02)."
+
+
+def members(named: M | tuple[M, ...]) -> tuple[M, ...]:
+    """Return the states or the inputs of a row as a tuple."""
+    return named if isinstance(named, tuple) else (named,)
 
 
 class Step(NamedTuple, Generic[S, A]):
@@ -167,8 +173,7 @@ class Table(Generic[S, I, A]):
         filled: dict[tuple[S, I], Step[S, A]] = {}
         for row in rows:
             targets = () if isinstance(row.next, Same) else (row.next,)
-            states = row.states if isinstance(row.states, tuple) else (row.states,)
-            inputs = row.inputs if isinstance(row.inputs, tuple) else (row.inputs,)
+            states, inputs = members(row.states), members(row.inputs)
             for state in (*states, *targets):
                 if not _among(state, self.states):
                     raise ValueError(f"{self.name}: {state!r} is not a state of this table")
@@ -201,3 +206,9 @@ def _among(member: IntEnum, members: Iterable[IntEnum]) -> bool:
 
 def _label(action: Enum | str) -> str:
     return action.name if isinstance(action, Enum) else action
+
+
+def functions(actions: type[Enum], owner: type) -> list[Any]:
+    """Return the function of each action, indexed by its number: the one of ``owner`` whose name is the action's in
+    lower case, or None if the owner does not implement the action."""
+    return [getattr(owner, action.name.lower(), None) for action in actions]

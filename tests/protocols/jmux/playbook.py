@@ -139,7 +139,8 @@ def abort(id: int = 0, partial: bool = False, detail: str = "") -> Abort:
 
 
 def more(size: int, id: int = 0, shift: int = 0) -> IncrementRation:
-    return IncrementRation.of(id, size, shift)
+    one, two, four = (bool(shift & bit) for bit in (1, 2, 4))
+    return IncrementRation(session=id, increment=size, shift_1=one, shift_2=two, shift_4=four)
 
 
 def bye(detail: str = "") -> Shutdown:

@@ -11,6 +11,7 @@ from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.budget import MOST_OFFERED
+from afflux.protocols.jmux.dialect import Dialect
 from afflux.protocols.jmux.entry import refusal
 from afflux.protocols.jmux.errors import SessionAborted, SessionLost, SessionRejected
 from afflux.protocols.jmux.frames import (
@@ -139,7 +140,7 @@ def test_own_NoOperation() -> None:
     play = client().on(lambda s: s.no_operation()) << NoOperation()
     with pytest.raises(LocalProtocolError, match="noop_data"):
         play.engine.byte_sessions.no_operation(b"x")
-    client(noop_data=True).on(lambda s: s.no_operation(b"x")) << NoOperation(data=b"x")
+    client(dialect=Dialect(noop_data=True)).on(lambda s: s.no_operation(b"x")) << NoOperation(data=b"x")
     with pytest.raises(ConnectionClosed):
         Engine("server").byte_sessions.no_operation()
 
@@ -428,7 +429,7 @@ def test_bad_messages(bad: str, rule: str, mode: str) -> None:
 
 def test_ids_up_to_255() -> None:
     """I-14: JGDMS."""
-    play = server(max_session_id=255) >> opening(id=255)
+    play = server(dialect=Dialect(max_session_id=255)) >> opening(id=255)
     assert not play.engine.closed
     assert play.engine.byte_sessions.session_id(1) == 255
 

@@ -56,7 +56,7 @@ def test_R_37_a_reader_gets_more(mode: str) -> None:
     play >> data(b"x" * (play.engine.streams()[0].outstanding))
     play.forget()
     assert len(play.engine.byte_sessions.read(1)) == 255
-    play.do(lambda engine: None) << IncrementRation.of(0, 256)
+    play.do(lambda engine: None) << more(256)
 
 
 def test_R_38_not_before_half_is_used() -> None:
@@ -71,7 +71,7 @@ def test_an_unread_session_gets_nothing() -> None:
     play.quiet()
     assert play.engine.streams()[0].outstanding == 0
     assert play.engine.byte_sessions.read(1, 100) and play.engine.byte_sessions.read(1, 20_000)
-    play.do(lambda engine: None) << IncrementRation.of(0, 20_100)
+    play.do(lambda engine: None) << more(20_100)
 
 
 def test_the_ration_grows_for_who_keeps_up() -> None:
@@ -271,7 +271,7 @@ def test_what_limits_a_session() -> None:
     play.on(lambda s: s.takes(stream)) << opening(b"x" * 256)
     [status] = play.engine.streams()
     assert (status.credit, status.sent, status.queued, status.reason) == (0, 256, 44, "peer")
-    play >> IncrementRation.of(0, 256) << data(b"x" * 44)
+    play >> more(256) << data(b"x" * 44)
     play.forget().on(lambda s: s.finish(stream)) << data(eof=True)
     [status] = play.engine.streams()
     assert (status.state, status.outstanding, status.reason) == ("OUT_FIN", status.granted, "producer")

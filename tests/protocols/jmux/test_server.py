@@ -9,6 +9,7 @@ from afflux.core.errors import ApplicationError, Canceled, RemoteProtocolError
 from afflux.core.events import Acknowledged, Readable, SessionOpened
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
+from afflux.protocols.jmux.dialect import Dialect
 from afflux.protocols.jmux.errors import SessionAborted
 from afflux.protocols.jmux.frames import Abort, ErrorMessage
 from afflux.protocols.jmux.server import ServerSessions
@@ -291,7 +292,7 @@ def test_violations_of_a_client(said: Abort, rule: str, mode: str) -> None:
 
 def test_lenient_partial() -> None:
     """I-11: the Java original."""
-    talking(lenient_partial=True) >> abort(partial=True) << ev.Failed << abort(partial=True)
+    talking(dialect=Dialect(lenient_partial=True)) >> abort(partial=True) << ev.Failed << abort(partial=True)
 
 
 # -- time -----------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from afflux.core import events as ev
 from afflux.core.limits import Limits
 from afflux.protocols.jmux import Engine
+from afflux.protocols.jmux.dialect import Dialect
 from afflux.protocols.jmux.errors import SessionAborted
 from afflux.testing.world import End, World
 
@@ -35,8 +36,9 @@ class Calls:
         self.done: list[int] = []
         self.failures: list[ev.Failed] = []
         self.sizes: dict[int, tuple[int, int]] = {}
-        self.near = Engine("client", limits=limits, max_wait_for_id=1e6, max_session_id=last, ping_interval=0)  # type: ignore[arg-type] # 127 or 255
-        self.far = Engine("server", limits=limits, max_session_id=last, ping_interval=0)  # type: ignore[arg-type] # as above
+        dialect = Dialect(max_session_id=last)  # type: ignore[arg-type] # 127 or 255
+        self.near = Engine("client", limits=limits, max_wait_for_id=1e6, dialect=dialect, ping_interval=0)
+        self.far = Engine("server", limits=limits, dialect=dialect, ping_interval=0)
         self.link = self.world.join(self.near, self.far, on_client=self.heard, on_server=self.asked, **link)  # type: ignore[arg-type] # options of a link
         self.open: dict[int, int] = {}
 

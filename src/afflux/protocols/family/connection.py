@@ -27,6 +27,7 @@ from afflux.core.errors import LimitExceeded, LocalProtocolError, Violation
 from afflux.core.events import Event
 from afflux.core.frame import UnknownFrame, trailing
 from afflux.core.limits import Limits
+from afflux.core.passes import Pass
 from afflux.core.terms import Place
 from afflux.protocols.family import endings, liveness
 from afflux.protocols.family.extensions import Extending
@@ -37,7 +38,6 @@ from afflux.protocols.family.leases import Leasing
 from afflux.protocols.family.liveness import Liveness
 from afflux.protocols.family.member import Member
 from afflux.protocols.family.outbound import Outbound
-from afflux.protocols.family.passes import Pass
 from afflux.protocols.family.resuming import Resuming
 from afflux.protocols.family.states import ConnectionAction, ConnectionInput, ConnectionState
 from afflux.protocols.family.streams import Streams

@@ -16,13 +16,13 @@ from afflux.core.credit import SATURATED
 from afflux.core.errors import Canceled, Error
 from afflux.core.events import Answers, Event, Failed, Items, Opened, Requests
 from afflux.core.ids import StreamIds
+from afflux.core.passes import Pass
 from afflux.core.payload import Payload
 from afflux.core.terms import Place
 from afflux.protocols.family.late import LateFrames
 from afflux.protocols.family.leases import Leases
 from afflux.protocols.family.member import Member
 from afflux.protocols.family.outbound import Outbound
-from afflux.protocols.family.passes import Pass
 from afflux.protocols.family.reassembly import Reassembly
 from afflux.protocols.family.states import StreamInput, StreamState
 from afflux.protocols.family.steps import ACTIONS

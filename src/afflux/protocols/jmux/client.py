@@ -1,24 +1,24 @@
-"""Open and end the client's sessions: apply the application's calls and the timeouts (3.3).
-
-client_messages.py applies the server's messages.
-"""
+"""Open and end the client's sessions: apply the application's calls, the timeouts and the server's messages (3.3)."""
 
 from __future__ import annotations
 
 from math import inf
 
 from afflux.core.errors import Error, LocalProtocolError
-from afflux.core.events import Canceled, Failed
-from afflux.protocols.jmux.errors import SessionAborted, SessionLost, SessionRejected, violation
-from afflux.protocols.jmux.frames import EOF, OPEN, Acknowledgment
+from afflux.core.events import Canceled, Failed, Items
+from afflux.core.machine import functions
+from afflux.core.payload import Payload
+from afflux.protocols.jmux.errors import SessionAborted, SessionLost, SessionRejected, detail_of, violation
+from afflux.protocols.jmux.frames import ACK_REQUIRED, EOF, OPEN, Acknowledgment
 from afflux.protocols.jmux.halves import OWED, UNWRITTEN, AckInput, AckState, InboundState, OutboundInput, OutboundState
 from afflux.protocols.jmux.ids import Ids
+from afflux.protocols.jmux.inboxes import EMPTY
 from afflux.protocols.jmux.session import SOON, Session
-from afflux.protocols.jmux.sessions import Sessions
+from afflux.protocols.jmux.sessions import Sessions, SessionStep
 from afflux.protocols.jmux.shared import Shared
 from afflux.protocols.jmux.states import CLIENT_SESSION, SessionAction, SessionInput, SessionState
 
-__all__ = ["ClientSessions"]
+__all__ = ["ClientMessages", "ClientSessions"]
 
 _I, _A, _S = SessionInput, SessionAction, SessionState
 _DONE, _ENDED = OutboundState.DONE, InboundState.DONE
@@ -74,7 +74,7 @@ class ClientSessions:
             session.blocked = None
             self.settle(session)
             if session.ack is AckState.DECLINED:
-                self._decline(session)
+                self.decline(session)
         return flags
 
     def finish(self, session: Session, ack: bool, drop: bool) -> None:
@@ -143,12 +143,9 @@ class ClientSessions:
         """Release a session without acknowledging; a server that waits for it is notified immediately (D-17)."""
         if session.inbound is _ENDED and session.ack in OWED:
             session.acknowledge(AckInput.DECLINE)
-            self._decline(session)
-
-    def _decline(self, session: Session) -> None:
-        if session.outbound is _DONE:
-            self._withdraw(session, "")
-            self.settle(session)
+            if session.outbound is _DONE:
+                self._withdraw(session, "")
+                self.settle(session)
 
     def begin(self, stream: int) -> None:
         """No-op: a client has no handlers."""
@@ -244,3 +241,106 @@ class ClientSessions:
             self.silence(session)
         else:
             self.refuse(session, "session-stall", "session_stall_s")
+
+
+class ClientMessages:
+    """Apply the server's messages to the client's sessions."""
+
+    __slots__ = ("_client", "_sessions", "alike")
+
+    def __init__(self, client: ClientSessions) -> None:
+        self._client = client
+        self._sessions = client.sessions
+        self.alike = client.sessions.alike
+
+    def judge(self, input: SessionInput, id: int, first: int, value: int) -> SessionStep:
+        """Return the step of a message; see ``Sessions.judge``. Close is another input while an Acknowledgment is
+        owed."""
+        if input is _I.CLOSE:
+            session = self._sessions.by_id[id]
+            if session is not None and session.ack in OWED:
+                input = _I.CLOSE_ACK
+        return self._sessions.judge(input, id, first, value)
+
+    def act(self, step: SessionStep, id: int, first: int, value: int, data: bytes) -> None:
+        """Perform a step that was judged."""
+        session: Session = self._sessions.by_id[id]  # type: ignore[assignment]  # without one it was a violation
+        session.state = step.next
+        _ACTS[step.action](self, session, first, value, data)
+
+    def _arrive(self, session: Session, data: bytes, last: bool) -> None:
+        outcome = self._sessions.inboxes.arrive(session, data, last)
+        if outcome is None:
+            return
+        if isinstance(outcome, str):
+            self._client.refuse(session, outcome, "payload_bytes")
+        else:
+            self._client.shared.events.append(Items(session.stream, [Payload(outcome)], True))
+
+    def deliver(self, session: Session, first: int, value: int, data: bytes) -> None:
+        self._arrive(session, data, False)
+
+    def deliver_last(self, session: Session, first: int, value: int, data: bytes) -> None:
+        """Deliver the end of the response; with close, as if Close followed (R-24)."""
+        if first & ACK_REQUIRED:
+            session.acknowledge(AckInput.ASK)
+        self._arrive(session, data, True)
+        self.nothing(session, first, value, data)
+
+    def nothing(self, session: Session, first: int, value: int, data: bytes) -> None:
+        """Complete the response of a session that the server may also have ended, or that this side has ended because
+        the response cannot be stored."""
+        if session.state is _S.FREE and self._sessions.holds_id(session):
+            self._client.ids.free(session)
+        elif session.state is _S.ACK_DUE:
+            session.ack_since = SOON
+            self._client.shared.soon(session, self._client.limits.ack_s)
+        self._client.emptied(session)
+
+    def deliver_early(self, session: Session, first: int, value: int, data: bytes) -> None:
+        """Deliver a complete response; the server does not want the rest of the request (R-27)."""
+        self._arrive(session, data, True)
+        self.stop(session, first, value, data)
+
+    def stop(self, session: Session, first: int, value: int, data: bytes) -> None:
+        """Answer Close with Abort; deliver the response, discard further output without an error (R-27, D-8)."""
+        session.acknowledge(AckInput.VOID)  # the Abort is a negative acknowledgement
+        self._sessions.send_abort(session, "")
+        self._client.ids.free(session)
+        self._client.silence(session)
+
+    def free(self, session: Session, first: int, value: int, data: bytes) -> None:
+        self._client.ids.free(session)
+        self._client.settle(session)
+
+    def increase(self, session: Session, first: int, value: int, data: bytes) -> None:
+        self._sessions.increase(session, value << (first & 0x0E))
+
+    def ignore(self, session: Session, first: int, value: int, data: bytes) -> None:
+        """Ignore a late, legal message (D-9)."""
+        self._client.shared.waste(EMPTY)
+
+    def abort_back(self, session: Session, first: int, value: int, data: bytes) -> None:
+        """Answer Abort with Abort (R-28), and report whether the request is safe to retry (JA-04)."""
+        client = self._client
+        self._sessions.send_abort(session, "")
+        session.acknowledge(AckInput.VOID)
+        client.ids.free(session)
+        ended = session.inbound is InboundState.DONE
+        if ended and (session.whole or session.outbound is OutboundState.DONE):
+            self._sessions.silence(session)  # the response is complete, and no acknowledgement is outstanding
+            client.settle(session)
+            return
+        text = detail_of(data, client.limits) or "the server has aborted the session"
+        kind: type[Error] = SessionAborted if first & 0x02 else SessionRejected
+        client.fail(session, kind(text, stream=session.stream, rule="R-28"))
+
+    def discard(self, session: Session, first: int, value: int, data: bytes) -> None:
+        self._sessions.inboxes.discard(session, data)
+
+    def ended(self, session: Session, first: int, value: int, data: bytes) -> None:
+        """Record that the server has answered this side's Abort, or ended the session concurrently (R-29)."""
+        self._client.ids.free(session)
+
+
+_ACTS = functions(SessionAction, ClientMessages)

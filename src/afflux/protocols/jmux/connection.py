@@ -15,14 +15,12 @@ from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError, Vio
 from afflux.core.events import Closed, Draining, Established, Event
 from afflux.core.limits import explained
 from afflux.protocols.jmux import frames
-from afflux.protocols.jmux.client import ClientSessions
-from afflux.protocols.jmux.client_messages import ClientMessages
+from afflux.protocols.jmux.client import ClientMessages, ClientSessions
 from afflux.protocols.jmux.errors import detail_of, encoded, violation
 from afflux.protocols.jmux.inbound import Inbound
 from afflux.protocols.jmux.liveness import Liveness
 from afflux.protocols.jmux.outbound import INFINITE
-from afflux.protocols.jmux.server import ServerSessions
-from afflux.protocols.jmux.server_messages import ServerMessages
+from afflux.protocols.jmux.server import ServerMessages, ServerSessions
 from afflux.protocols.jmux.session import SOON
 from afflux.protocols.jmux.shared import Shared
 from afflux.protocols.jmux.states import CLIENT, SERVER, ConnectionAction, ConnectionInput, ConnectionState
@@ -45,9 +43,8 @@ class Connection:
         shared: Shared,
         role: ClientSessions | ServerSessions,
         largest_id: int,
-        *,
-        ping_interval: float | None = None,
-        lenient_partial: bool = False,
+        ping_interval: float | None,
+        lenient_partial: bool,
     ) -> None:
         self._client = isinstance(role, ClientSessions)
         self._table = CLIENT if self._client else SERVER
@@ -55,14 +52,14 @@ class Connection:
         self.role = role
         messages = ClientMessages(role) if isinstance(role, ClientSessions) else ServerMessages(role)
         self._out = role.sessions.out
-        self.inbound = Inbound(shared, messages, self._step, largest_id, lenient_partial)
+        self.inbound = Inbound(shared, messages, self.step, largest_id, lenient_partial)
         self.liveness = Liveness(shared, ping_interval)
         self._born = shared.now
         self._reason = ""
         self.header: frames.ConnectionHeader | None = None
         "The peer's header, or None before it has arrived."
         if self._client:
-            self._step(_I.APP_START, 0, b"")
+            self.step(_I.APP_START, 0, b"")
 
     # -- one pass -------------------------------------------------------------------------------------------
 
@@ -77,9 +74,9 @@ class Connection:
         try:
             work(*arguments)
         except Violation as broken:
-            self._break_off(broken)
+            self._report(broken)
         if shared.state in ENDING and self.role.idle:
-            self._step(_I.SESSIONS_ENDED, 0, b"")
+            self.step(_I.SESSIONS_ENDED, 0, b"")
         if shared.fresh or inboxes.check_at == SOON:
             inboxes.start_timers()  # what began in this pass is timed from now
         if busy or sessions.live:
@@ -90,67 +87,64 @@ class Connection:
     def close(self, drain: bool, reason: str) -> list[Event]:
         """Close for the application, immediately or when the sessions have ended."""
         self._reason = reason or "closed"
-        return self.run(self._step, _I.APP_DRAIN if drain else _I.APP_CLOSE, 0, b"")
+        return self.run(self.step, _I.APP_DRAIN if drain else _I.APP_CLOSE, 0, b"")
 
-    def lost(self) -> list[Event]:
-        """Handle the end of the peer's half, or of the transport."""
-        return self.run(self._step, _I.EOF, 0, b"the connection was lost")
-
-    def _step(self, input: ConnectionInput, value: int, data: bytes) -> None:
+    def step(self, input: ConnectionInput, value: int, data: bytes) -> None:
+        """Apply a step of the table."""
         step = self._table.steps[self._shared.state][input]
         self._shared.state = step.next
         _ACTIONS[step.action](self, value, data)
 
     # -- establishment --------------------------------------------------------------------------------------
 
-    def _send_header(self, value: int, data: bytes) -> None:
+    def send_header(self, value: int, data: bytes) -> None:
         """Send the header, with the ration (R-1, R-2, R-5)."""
         kind = frames.ClientConnectionHeader if self._client else frames.ServerConnectionHeader
         ration = self.role.sessions.rations.initial // frames.STEPS_256
         self._out.control(kind(initial_ration=ration).encode())
 
-    def _establish(self, value: int, data: bytes) -> None:
+    def establish(self, value: int, data: bytes) -> None:
         """Apply the peer's header, which has the ration of this side; 0 is unlimited (R-4, HS-22)."""
         self.header = frames.decode_header(data, client=not self._client)
         self.liveness.idle_since = self._shared.now
         self._shared.events.append(Established(self.header))
         self.role.establish(value or INFINITE)
 
-    def _answer_header(self, value: int, data: bytes) -> None:
-        self._send_header(0, b"")
-        self._establish(value, data)
+    def answer_header(self, value: int, data: bytes) -> None:
+        self.send_header(0, b"")
+        self.establish(value, data)
 
-    def _bad_header(self, value: int, data: bytes) -> None:
+    def bad_header(self, value: int, data: bytes) -> None:
         """Report what is wrong; a server sends its own header first (R-3, HS-19, HS-20)."""
         if not self._client:
-            self._send_header(0, b"")
+            self.send_header(0, b"")
         raise violation(data.decode(), "R-3")
 
     # -- messages -------------------------------------------------------------------------------------------
 
-    def _skip(self, value: int, data: bytes) -> None:
+    def skip(self, value: int, data: bytes) -> None:
         self._shared.waste(4 + len(data))
 
-    def _answer_ping(self, value: int, data: bytes) -> None:
+    def answer_ping(self, value: int, data: bytes) -> None:
         self._out.control(self.liveness.answer(value))
 
-    def _peer_alive(self, value: int, data: bytes) -> None:
+    def peer_alive(self, value: int, data: bytes) -> None:
         self.liveness.answered(value)
 
-    def _peer_shut_down(self, value: int, data: bytes) -> None:
+    def peer_shut_down(self, value: int, data: bytes) -> None:
         """Fail the unfinished sessions, none of which was processed (3.5, JA-01)."""
         text = detail_of(data, self._shared.limits) or "the server has shut down"
         self._shared.events.append(Draining(text))
         self._end(ConnectionClosed(text, stream=0, rule="3.5"), safe=True)
 
-    def _peer_failed(self, value: int, data: bytes) -> None:
+    def peer_failed(self, value: int, data: bytes) -> None:
         """End the connection: the peer reports that this side has broken a rule (3.5, JA-02)."""
         text = detail_of(data, self._shared.limits) or "the peer has found a protocol violation"
         self._end(ConnectionClosed(text, stream=0, rule="R-7"))
 
     # -- endings --------------------------------------------------------------------------------------------
 
-    def _shut_down(self, value: int, data: bytes) -> None:
+    def shut_down(self, value: int, data: bytes) -> None:
         """Close a server. Shutdown is only sent when it is true (JA-07)."""
         error = ConnectionClosed(self._reason, stream=0, rule="3.1")
         server: ServerSessions = self.role  # type: ignore[assignment]  # only its table leads here
@@ -160,30 +154,35 @@ class Connection:
             self._say_shutdown()
         self._end(error)
 
-    def _close(self, value: int, data: bytes) -> None:
+    def close_now(self, value: int, data: bytes) -> None:
+        """Close without a message: the application closes, and the peer needs no reason."""
         self._end(ConnectionClosed(self._reason, stream=0, rule="3.1"))
 
-    def _finish(self, value: int, data: bytes) -> None:
+    def finish(self, value: int, data: bytes) -> None:
         """Close: all sessions have ended normally, nothing was lost."""
         self._say_shutdown()
+        self._end(None)
+
+    def leave(self, value: int, data: bytes) -> None:
+        """Close without a message: all sessions have ended normally."""
         self._end(None)
 
     def _say_shutdown(self) -> None:
         text = encoded(self._reason, self._shared.limits.error_text_bytes[0])
         self._out.control(frames.Shutdown(detail=text).encode())
 
-    def _half_close(self, value: int, data: bytes) -> None:
+    def half_close(self, value: int, data: bytes) -> None:
         """Finish the responses: the client sends nothing more (SL-03)."""
         self.inbound.close()
         self.liveness.pinged = None
         server: ServerSessions = self.role  # type: ignore[assignment]  # only its table leads here
         server.half_close()
 
-    def _lose(self, value: int, data: bytes) -> None:
+    def lose(self, value: int, data: bytes) -> None:
         """Close without a message: end of file is not an error (I-3)."""
         self._end(ConnectionClosed(data.decode(), stream=0, rule="3.5"))
 
-    def _break_off(self, broken: Violation) -> None:
+    def _report(self, broken: Violation) -> None:
         """Report the peer's violation, and close."""
         self._shared.state = _S.CLOSED
         self._end(RemoteProtocolError(broken.reason, stream=0, rule=broken.rule))
@@ -205,12 +204,12 @@ class Connection:
         now, limits, liveness = self._shared.now, self._shared.limits, self.liveness
         if self._shared.state in _WAITING:
             if now >= self._born + limits.handshake_s:
-                self._step(_I.SILENT, 0, b"handshake-timeout")
+                self.step(_I.SILENT, 0, b"handshake-timeout")
             return
         if broken := self.inbound.late(now, limits.frame_s):
             raise broken
         if liveness.silent(late):
-            self._step(_I.SILENT, 0, b"ping-timeout")
+            self.step(_I.SILENT, 0, b"ping-timeout")
             return
         for session, reason in self.role.sessions.inboxes.pass_over_stalled():
             self.role.refuse(session, reason, "connection_bytes")
@@ -219,7 +218,7 @@ class Connection:
         self._out.control(liveness.ping())
         if self._idle_at() <= now:
             self._reason = "idle"
-            self._step(_I.IDLE, 0, b"")
+            self.step(_I.IDLE, 0, b"")
 
     def _idle_at(self) -> float:
         """When a server closes a connection without sessions."""
@@ -246,28 +245,24 @@ def _violation(connection: Connection, value: int, data: bytes) -> None:
     raise violation("Shutdown from a client", "R-31")
 
 
-def _leave(connection: Connection, value: int, data: bytes) -> None:
-    connection._end(None)
-
-
 _D = ConnectionAction
 _ACTIONS: dict[ConnectionAction, Callable[[Connection, int, bytes], None]] = {
     _D.VIOLATION: _violation,
     _D.NOTHING: _nothing,
-    _D.SEND_HEADER: Connection._send_header,
-    _D.ESTABLISH: Connection._establish,
-    _D.ANSWER_HEADER: Connection._answer_header,
-    _D.BREAK_OFF: Connection._bad_header,
-    _D.SKIP: Connection._skip,
-    _D.ANSWER_PING: Connection._answer_ping,
-    _D.PEER_ALIVE: Connection._peer_alive,
-    _D.PEER_SHUT_DOWN: Connection._peer_shut_down,
-    _D.PEER_FAILED: Connection._peer_failed,
+    _D.SEND_HEADER: Connection.send_header,
+    _D.ESTABLISH: Connection.establish,
+    _D.ANSWER_HEADER: Connection.answer_header,
+    _D.BREAK_OFF: Connection.bad_header,
+    _D.SKIP: Connection.skip,
+    _D.ANSWER_PING: Connection.answer_ping,
+    _D.PEER_ALIVE: Connection.peer_alive,
+    _D.PEER_SHUT_DOWN: Connection.peer_shut_down,
+    _D.PEER_FAILED: Connection.peer_failed,
     _D.DRAIN: _nothing,
-    _D.SHUT_DOWN: Connection._shut_down,
-    _D.CLOSE: Connection._close,
-    _D.FINISH: Connection._finish,
-    _D.LEAVE: _leave,
-    _D.HALF_CLOSE: Connection._half_close,
-    _D.LOSE: Connection._lose,
+    _D.SHUT_DOWN: Connection.shut_down,
+    _D.CLOSE: Connection.close_now,
+    _D.FINISH: Connection.finish,
+    _D.LEAVE: Connection.leave,
+    _D.HALF_CLOSE: Connection.half_close,
+    _D.LOSE: Connection.lose,
 }

@@ -21,8 +21,8 @@ class Dialect(Switches):
     }
 
     noop_data: bool = False
-    "NoOperation may carry data; the Java original rejects it."
+    "NoOperation may carry data; the Java original rejects it (I-10)."
     lenient_partial: bool = False
-    "A client may send partial, as the Java original permits (D-12)."
+    "A client may send partial, as the Java original permits (D-12, I-11)."
     max_session_id: Literal[127, 255] = 127
-    "The last session id: JGDMS uses 0 to 255 with the same version."
+    "The last session id: JGDMS uses 0 to 255 with the same version (I-14)."

@@ -21,11 +21,12 @@ from afflux.core.texts import public_text
 from afflux.protocols.jmux.byte_sessions import ByteSessions
 from afflux.protocols.jmux.client import ClientSessions
 from afflux.protocols.jmux.connection import ENDING, Connection
+from afflux.protocols.jmux.dialect import Dialect
 from afflux.protocols.jmux.frames import ConnectionHeader
 from afflux.protocols.jmux.server import ServerSessions
 from afflux.protocols.jmux.session import SOON
 from afflux.protocols.jmux.shared import Shared
-from afflux.protocols.jmux.states import CLIENT, SERVER, ConnectionState
+from afflux.protocols.jmux.states import CLIENT, SERVER, ConnectionInput, ConnectionState
 
 __all__ = ["DEFAULT_FRAGMENT", "Engine"]
 
@@ -50,18 +51,12 @@ class Engine(Defaults):
         auto_ack: a client acknowledges a response that was read to its end, and that of a request when it is delivered.
             Otherwise ``acknowledge`` has to be called.
         ping_interval: seconds of silence before a Ping; ``limits.keepalive_s`` if None, 0 for never (I-5).
-        noop_data: NoOperation may carry data. The Java original rejects it (I-10).
-        lenient_partial: a client may send partial, as the Java original permits (D-12, I-11).
-        max_session_id: 255 for peers that use twice as many ids (I-14).
+        dialect: the deviations of the peer; none if None.
     """
 
     __slots__ = ("_connection", "_full", "_out", "_role", "_sessions", "_shared", "byte_sessions", "limits")
 
-    scheduler: ClassVar[None] = None
-    resumption: ClassVar[None] = None
-    leases: ClassVar[None] = None
-    extensions: ClassVar[None] = None
-    setup: ClassVar[None] = None
+    byte_sessions: ByteSessions
     most_credit: ClassVar[int] = 0x7FFFFFFF
 
     def __init__(
@@ -75,16 +70,14 @@ class Engine(Defaults):
         max_wait_for_id: float = 0.0,
         auto_ack: bool = True,
         ping_interval: float | None = None,
-        noop_data: bool = False,
-        lenient_partial: bool = False,
-        max_session_id: Literal[127, 255] = 127,
+        dialect: Dialect | None = None,
     ) -> None:
         if not 0 < fragment <= _LARGEST_FRAGMENT:
             raise LocalProtocolError(f"a fragment is 1 to {_LARGEST_FRAGMENT} bytes, not {fragment}", rule="R-41")
         self.limits = limits or Limits.server()
-        largest = 255 if max_session_id == 255 else 127
-        table = CLIENT if role == "client" else SERVER
-        self._shared = shared = Shared(self.limits, table.start, now)
+        dialect = dialect or Dialect()
+        largest = dialect.max_session_id
+        self._shared = shared = Shared(self.limits, (CLIENT if role == "client" else SERVER).start, now)
         self._role: ClientSessions | ServerSessions
         if role == "client":
             self._role = ClientSessions(shared, largest, fragment, max_wait_for_id, auto_ack)
@@ -92,10 +85,8 @@ class Engine(Defaults):
             self._role = ServerSessions(shared, largest, fragment, not sessions)
         self._sessions = self._role.sessions
         self._out = self._sessions.out
-        self._connection = Connection(
-            shared, self._role, largest, ping_interval=ping_interval, lenient_partial=lenient_partial
-        )
-        self.byte_sessions = ByteSessions(self._role, noop_data)
+        self._connection = Connection(shared, self._role, largest, ping_interval, dialect.lenient_partial)
+        self.byte_sessions = ByteSessions(self._role, dialect.noop_data)
         self._full = False
         "This side could take no more input at the last check: the peer's timeout is suspended meanwhile."
 
@@ -117,7 +108,7 @@ class Engine(Defaults):
         """Report the end of the peer's half. A server finishes its responses, and then returns Closed; the second call
         reports that the transport is closed in both directions."""
         self._shared.now = now
-        return self._connection.lost()
+        return self._connection.run(self._connection.step, ConnectionInput.EOF, 0, b"the connection was lost")
 
     def tick(self, now: float) -> list[Event]:
         """Apply the passing of time: send a Ping, end what takes too long."""

@@ -24,7 +24,6 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
     """
     if decide or terms.payload is not None or terms.metadata_mime or terms.data_mime:
         raise Unsupported("a jmux connection has no setup: there is nothing to send with it, and nothing to decide by")
-    switches = terms.dialect or Dialect()
     return Engine(
         role,
         limits=limits,
@@ -33,9 +32,7 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
         fragment=terms.mtu or DEFAULT_FRAGMENT,
         max_wait_for_id=terms.own.get("max_wait_for_id", limits.abort_answer_s),
         ping_interval=terms.keepalive,
-        noop_data=switches.noop_data,
-        lenient_partial=switches.lenient_partial,
-        max_session_id=switches.max_session_id,
+        dialect=terms.dialect,
     )
 
 

@@ -8,44 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 from afflux.core import dissect
 from afflux.core.fields import U16, Flag, Sized, TypeWord, UInt
 from afflux.core.frame import Frame, Malformed, frame
-
-__all__ = [
-    "ACK_REQUIRED",
-    "CLOSE",
-    "EOF",
-    "FRAMES",
-    "HEADER_BYTES",
-    "MAGIC",
-    "OPEN",
-    "STEPS_256",
-    "UNPACK",
-    "Abort",
-    "Acknowledgment",
-    "ClientConnectionHeader",
-    "Close",
-    "ConnectionHeader",
-    "Data",
-    "ErrorMessage",
-    "IncrementRation",
-    "JmuxFrame",
-    "NoOperation",
-    "Ping",
-    "PingAck",
-    "ServerConnectionHeader",
-    "Shutdown",
-    "data_head",
-    "decode",
-    "decode_header",
-    "increments",
-    "kind_of",
-    "record",
-    "size_at",
-]
 
 MAGIC = b"Jmux"
 "First four bytes of both sides."
@@ -110,57 +77,52 @@ class ServerConnectionHeader(ConnectionHeader):
 # -- messages about the connection ----------------------------------------------------------------------------
 
 
-@frame(0x00, "NoOperation")
-class NoOperation(JmuxFrame):
-    """Padding that the receiver skips (R-12)."""
+class ConnectionMessage(JmuxFrame):
+    """Common base of the messages about the connection."""
+
+    __slots__ = ()
 
     kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
     reserved: Reserved8 = 0
     "0."
+
+
+@frame(0x00, "NoOperation")
+class NoOperation(ConnectionMessage):
+    """Padding that the receiver skips (R-12)."""
+
     data: Bytes = b""
     "Bytes to skip."
 
 
 @frame(0x02, "Shutdown")
-class Shutdown(JmuxFrame):
+class Shutdown(ConnectionMessage):
     """Last message of a server: nothing of the unfinished sessions was processed (R-7, R-30)."""
 
-    kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
-    reserved: Reserved8 = 0
-    "0."
     detail: Detail = b""
     "UTF-8 text for people."
 
 
 @frame(0x04, "Ping")
-class Ping(JmuxFrame):
+class Ping(ConnectionMessage):
     """Request for a PingAck."""
 
-    kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
-    reserved: Reserved8 = 0
-    "0."
     cookie: Value
     "Value that the answer repeats."
 
 
 @frame(0x06, "PingAck")
-class PingAck(JmuxFrame):
+class PingAck(ConnectionMessage):
     """Answer to a Ping (R-13, R-14)."""
 
-    kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
-    reserved: Reserved8 = 0
-    "0."
     cookie: Value
     "The cookie of the Ping."
 
 
 @frame(0x08, "Error")
-class ErrorMessage(JmuxFrame):
+class ErrorMessage(ConnectionMessage):
     """Last message of a sender whose peer has broken a rule (R-7)."""
 
-    kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
-    reserved: Reserved8 = 0
-    "0."
     detail: Detail = b""
     "UTF-8 text for people."
 
@@ -183,12 +145,6 @@ class IncrementRation(JmuxFrame):
     "The session."
     increment: Value
     "Size of the grant, before it is shifted."
-
-    @classmethod
-    def of(cls, session: int, increment: int, shift: int = 0) -> Self:
-        """Return a message with a shift of 0 to 7."""
-        one, two, four = (bool(shift & bit) for bit in (1, 2, 4))
-        return cls(session=session, increment=increment, shift_1=one, shift_2=two, shift_4=four)
 
     @property
     def shift(self) -> int:
@@ -214,26 +170,26 @@ class Abort(JmuxFrame):
     "UTF-8 text for people; it may be missing (I-8)."
 
 
-@frame(0x30, "Close")
-class Close(JmuxFrame):
-    """Announce that the server is done with a session that it has finished (R-26)."""
+class SessionMessage(JmuxFrame):
+    """Common base of the messages that have only a session."""
+
+    __slots__ = ()
 
     kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
     session: SessionId
     "The session."
     reserved: Reserved16 = 0
     "0."
+
+
+@frame(0x30, "Close")
+class Close(SessionMessage):
+    """Announce that the server is done with a session that it has finished (R-26)."""
 
 
 @frame(0x40, "Acknowledgment")
-class Acknowledgment(JmuxFrame):
+class Acknowledgment(SessionMessage):
     """Announce that the client has processed the whole response (R-42, R-43)."""
-
-    kind: ClassVar[Annotated[int, TypeWord(8, shift=0)]]
-    session: SessionId
-    "The session."
-    reserved: Reserved16 = 0
-    "0."
 
 
 @frame(0x04, "Data")
@@ -257,22 +213,12 @@ class Data(JmuxFrame):
 
 FRAMES: dict[int, type[JmuxFrame]] = {
     kind.TYPE << kind.WORD.shift: kind
-    for kind in (
-        NoOperation,
-        Shutdown,
-        Ping,
-        PingAck,
-        ErrorMessage,
-        IncrementRation,
-        Abort,
-        Close,
-        Acknowledgment,
-        Data,
-    )
+    for kind in tuple(globals().values())
+    if isinstance(kind, type) and issubclass(kind, JmuxFrame) and kind.LAYOUT and not issubclass(kind, ConnectionHeader)
 }
-"Every message by its first byte with all flags clear."
+"Every message declared above, by its first byte with all flags clear."
 
-_SIZED = (NoOperation, Shutdown, ErrorMessage, Abort, Data)
+_SIZED = frozenset(kind for kind in FRAMES.values() if any(isinstance(field.kind, Sized) for field in kind.FIELDS))
 "Messages whose last two header bytes are a length."
 
 

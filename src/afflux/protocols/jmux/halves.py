@@ -11,35 +11,19 @@ from enum import IntEnum
 
 from afflux.core.machine import Row, Table
 
-__all__ = [
-    "ACKNOWLEDGEMENT",
-    "FINISHED",
-    "HANDLER",
-    "INBOUND",
-    "OUTBOUND",
-    "OWED",
-    "UNWRITTEN",
-    "AckAction",
-    "AckInput",
-    "AckState",
-    "HalfAction",
-    "HandlerInput",
-    "HandlerState",
-    "InboundInput",
-    "InboundState",
-    "OutboundInput",
-    "OutboundState",
-]
 
-
-class HalfAction(IntEnum):
-    """What the engine does for a step of a half or a handler."""
+class PartAction(IntEnum):
+    """What the engine does for a step of a part."""
 
     NOTHING = 0
     STEP = 1
     "Only the state changes."
     OPEN = 2
     "The first Data leaves: it opens the session."
+    AWAIT = 3
+    "Start the timeout for the Acknowledgment."
+    REPORT_GIVEN = 4
+    REPORT_MISSING = 5
 
 
 class OutboundState(IntEnum):
@@ -73,7 +57,7 @@ class OutboundInput(IntEnum):
     UNWANTED = 5
 
 
-_O, _P, _A = OutboundState, OutboundInput, HalfAction
+_O, _P, _A = OutboundState, OutboundInput, PartAction
 UNWRITTEN = (_O.NEW, _O.NEW_FINISHED, _O.NEW_HUNGRY)
 "Nothing of the session has been sent."
 FINISHED = (_O.FINISHING, _O.NEW_FINISHED)
@@ -167,18 +151,7 @@ class AckInput(IntEnum):
     "The session was aborted or closed."
 
 
-class AckAction(IntEnum):
-    """What the engine does for a step of an acknowledgement."""
-
-    NOTHING = 0
-    STEP = 1
-    AWAIT = 2
-    "Start the timeout for the Acknowledgment."
-    REPORT_GIVEN = 3
-    REPORT_MISSING = 4
-
-
-_K, _J, _B = AckState, AckInput, AckAction
+_K, _J = AckState, AckInput
 OWED = (_K.ASKED, _K.OVERDUE, _K.DECLINED)
 "An Acknowledgment was asked for and has not been given."
 
@@ -188,16 +161,16 @@ ACKNOWLEDGEMENT = Table(
     inputs=AckInput,
     start=_K.NONE,
     rows=[
-        Row(_K.NONE, _J.WANT, _B.STEP, _K.WANTED, "R-42"),
-        Row(_K.NONE, _J.ASK, _B.STEP, _K.ASKED, "R-42"),
-        Row(_K.WANTED, _J.ASK, _B.AWAIT, _K.ASKED, "R-42"),
-        Row(_K.ASKED, _J.GIVE, _B.REPORT_GIVEN, _K.GIVEN, "R-43"),
-        Row((_K.OVERDUE, _K.DECLINED), _J.GIVE, _B.STEP, _K.GIVEN, "R-44"),
-        Row(_K.ASKED, _J.MISS, _B.REPORT_MISSING, _K.OVERDUE, "R-45"),
-        Row(_K.ASKED, _J.DECLINE, _B.STEP, _K.DECLINED, "D-17"),
-        Row(tuple(state for state in _K if state is not _K.NONE), _J.VOID, _B.STEP, _K.NONE, "R-27"),
+        Row(_K.NONE, _J.WANT, _A.STEP, _K.WANTED, "R-42"),
+        Row(_K.NONE, _J.ASK, _A.STEP, _K.ASKED, "R-42"),
+        Row(_K.WANTED, _J.ASK, _A.AWAIT, _K.ASKED, "R-42"),
+        Row(_K.ASKED, _J.GIVE, _A.REPORT_GIVEN, _K.GIVEN, "R-43"),
+        Row((_K.OVERDUE, _K.DECLINED), _J.GIVE, _A.STEP, _K.GIVEN, "R-44"),
+        Row(_K.ASKED, _J.MISS, _A.REPORT_MISSING, _K.OVERDUE, "R-45"),
+        Row(_K.ASKED, _J.DECLINE, _A.STEP, _K.DECLINED, "D-17"),
+        Row(tuple(state for state in _K if state is not _K.NONE), _J.VOID, _A.STEP, _K.NONE, "R-27"),
     ],
-    otherwise=(_B.NOTHING, "R-42"),
+    otherwise=(_A.NOTHING, "R-42"),
 )
 "Steps of the acknowledgement of a response, at both ends."
 

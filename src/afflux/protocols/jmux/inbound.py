@@ -12,9 +12,9 @@ from afflux.core.alike import MANY, alike
 from afflux.core.buffer import ReceiveBuffer
 from afflux.core.errors import Violation
 from afflux.protocols.jmux import frames
-from afflux.protocols.jmux.client_messages import ClientMessages
+from afflux.protocols.jmux.client import ClientMessages
 from afflux.protocols.jmux.errors import violation
-from afflux.protocols.jmux.server_messages import ServerMessages
+from afflux.protocols.jmux.server import ServerMessages
 from afflux.protocols.jmux.shared import Shared
 from afflux.protocols.jmux.states import ConnectionInput, ConnectionState, SessionInput, inputs_from
 
@@ -60,16 +60,7 @@ class Inbound:
     ``treat(input, value, data)`` is the connection's: it gets the header and messages about no session.
     """
 
-    __slots__ = (
-        "_from_client",
-        "_inputs",
-        "_last_id",
-        "_messages",
-        "_shared",
-        "_treat",
-        "buffer",
-        "incomplete_since",
-    )
+    __slots__ = ("_from_client", "_inputs", "_last_id", "_messages", "_shared", "_treat", "buffer", "incomplete_since")
 
     def __init__(
         self,

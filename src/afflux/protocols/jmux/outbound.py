@@ -43,15 +43,7 @@ def _nothing(*arguments: Any) -> Any:
 class Outbound:
     """Queue and schedule the output of one connection."""
 
-    __slots__ = (
-        "_control",
-        "_ring",
-        "_stuck",
-        "flags",
-        "fragment",
-        "pending",
-        "ready",
-    )
+    __slots__ = ("_control", "_ring", "_stuck", "flags", "fragment", "pending", "ready")
 
     def __init__(self, fragment: int, flags: Flags, stuck: Stuck) -> None:
         self.fragment = fragment

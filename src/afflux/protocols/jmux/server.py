@@ -1,6 +1,6 @@
-"""Serve the sessions that the client opens: apply the handlers' calls and the timeouts (3.4).
+"""Serve the sessions that the client opens: apply the handlers' calls, the timeouts and the client's messages (3.4).
 
-server_messages.py applies the client's messages. A closed session is remembered until its id is opened again, so that
+A closed session is remembered until its id is opened again, so that
 late messages are legal (D-8). An Abort reports "nothing was processed" only for a session that the application never
 received, or for which it asserts that itself (R-30, JA-06).
 """
@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from math import inf
 
-from afflux.core.errors import Error
-from afflux.core.events import Acknowledged
-from afflux.protocols.jmux.errors import SessionAborted, violation
+from afflux.core.errors import Canceled, Error
+from afflux.core.events import Acknowledged, Opened, SessionOpened
+from afflux.core.machine import functions
+from afflux.core.payload import Payload
+from afflux.protocols.jmux.errors import SessionAborted, detail_of, violation
 from afflux.protocols.jmux.frames import ACK_REQUIRED, CLOSE, EOF, Close
 from afflux.protocols.jmux.halves import (
     FINISHED,
-    AckAction,
+    OWED,
     AckInput,
     AckState,
     HandlerInput,
@@ -24,18 +26,20 @@ from afflux.protocols.jmux.halves import (
     InboundState,
     OutboundInput,
     OutboundState,
+    PartAction,
 )
+from afflux.protocols.jmux.inboxes import EMPTY
 from afflux.protocols.jmux.session import SOON, Session
-from afflux.protocols.jmux.sessions import Sessions
+from afflux.protocols.jmux.sessions import Sessions, SessionStep
 from afflux.protocols.jmux.shared import Shared
 from afflux.protocols.jmux.states import SERVER_SESSION, ConnectionState, SessionAction, SessionInput, SessionState
 
-__all__ = ["ServerSessions"]
+__all__ = ["ServerMessages", "ServerSessions"]
 
 _I, _A, _S = SessionInput, SessionAction, SessionState
 _LIVE = (_S.OPEN, _S.OUT_FIN, _S.IN_FIN)
 _WAITING_FOR_CLIENT = (_S.OPEN, _S.OUT_FIN)
-UNANSWERED = (_S.CLOSED_EARLY, _S.ABORTED)
+_UNANSWERED = (_S.CLOSED_EARLY, _S.ABORTED)
 "This side has ended the session, and the client has not."
 _UNKNOWN = HandlerState.UNKNOWN
 _FINISHED = (*FINISHED, OutboundState.DONE)
@@ -72,7 +76,7 @@ class ServerSessions:
         session.out(OutboundInput.LAST_LEFT)
         session.blocked = None
         flags = EOF
-        if session.ack is AckState.WANTED and session.acknowledge(AckInput.ASK) is AckAction.AWAIT:
+        if session.ack is AckState.WANTED and session.acknowledge(AckInput.ASK) is PartAction.AWAIT:
             flags |= ACK_REQUIRED
             session.ack_since = SOON
             self.shared.soon(session, self.limits.ack_s)
@@ -151,7 +155,7 @@ class ServerSessions:
         self.sessions.live -= 1
         session.since = None
         self.sessions.rations.left_over(session)
-        if session.state in UNANSWERED:
+        if session.state in _UNANSWERED:
             session.since = SOON
             self.shared.soon(session, self.limits.abort_answer_s)
 
@@ -162,8 +166,8 @@ class ServerSessions:
         """Report the outcome of an Acknowledgment, once."""
         session.ack_since = None
         action = session.acknowledge(input)
-        if action is AckAction.REPORT_GIVEN or action is AckAction.REPORT_MISSING:
-            self.shared.events.append(Acknowledged(session.stream, action is AckAction.REPORT_GIVEN))
+        if action is PartAction.REPORT_GIVEN or action is PartAction.REPORT_MISSING:
+            self.shared.events.append(Acknowledged(session.stream, action is PartAction.REPORT_GIVEN))
 
     def end_unheard(self, session: Session, reason: str) -> None:
         """Abort a session that the application has never received: retry is safe."""
@@ -231,7 +235,7 @@ class ServerSessions:
         if over:
             self.report_ack(session, AckInput.MISS)
             ack_due = inf
-        if session.state in UNANSWERED:
+        if session.state in _UNANSWERED:
             over, answer_due = late(session.since, limits.abort_answer_s)
             if over:
                 raise violation("abort-unanswered", "abort_answer_s")
@@ -262,3 +266,148 @@ class ServerSessions:
             self.sessions.fail(session, SessionAborted(reason, stream=session.stream, rule=rule))
         else:
             self.handlers.discard(session.stream)
+
+
+class ServerMessages:
+    """Apply the client's messages to the server's sessions."""
+
+    __slots__ = ("_server", "_sessions", "_shared", "alike")
+
+    def __init__(self, server: ServerSessions) -> None:
+        self._server = server
+        self._sessions = server.sessions
+        self._shared = server.shared
+        self.alike = server.sessions.alike
+
+    def judge(self, input: SessionInput, id: int, first: int, value: int) -> SessionStep:
+        """Return the step of a message; see ``Sessions.judge``. An Acknowledgment must have been requested, and comes
+        once (R-42)."""
+        step = self._sessions.judge(input, id, first, value)
+        if step.action is _A.ACKNOWLEDGED:
+            session = self._sessions.by_id[id]
+            if session is not None and session.ack not in OWED:
+                raise violation(f"unsolicited Acknowledgment of session {id}", "R-42")
+        return step
+
+    def act(self, step: SessionStep, id: int, first: int, value: int, data: bytes) -> None:
+        """Perform a step that was judged."""
+        session = self._sessions.by_id[id]
+        if session is None or step.action is _A.OPEN:
+            session = self._opened(id, session)
+        session.state = step.next
+        _ACTS[step.action](self, session, first, value, data)
+
+    def _opened(self, id: int, before: Session | None) -> Session:
+        """Open a session with an id that may have been used: the one before can no longer be acknowledged (R-45)."""
+        if before is not None:
+            self._server.report_ack(before, AckInput.MISS)
+        sessions = self._sessions
+        session = sessions.by_id[id] = sessions.new(self._server.whole)
+        session.id = id
+        session.outbound = OutboundState.OPEN
+        sessions.live += 1
+        return session
+
+    def open(self, session: Session, first: int, value: int, data: bytes) -> None:
+        last = first & EOF != 0
+        if refusal := self._refusal(session):
+            session.to_receive.spend(len(data))
+            if last:
+                session.receive(InboundInput.LAST)
+            self._server.end_unheard(session, refusal)
+            self._shared.charge(1, session.stream, "REJECTED", refusal)
+            return
+        self._server.handlers.add(session.stream)
+        idle = self._server.limits.session_idle_s
+        if not last and idle is not None:
+            session.since = self._shared.now
+            self._shared.alarm = min(self._shared.alarm, self._shared.now + idle)
+        if not session.whole:
+            session.handle(HandlerInput.TELL)
+            self._shared.events.append(SessionOpened(session.stream))
+        if data or last:
+            self._arrive(session, data, last)
+
+    def _refusal(self, session: Session) -> str:
+        """Return why another session must be refused; "" if it is admitted. Nothing was done for it yet."""
+        server, sessions, rations = self._server, self._sessions, self._sessions.rations
+        if self._shared.state is not ConnectionState.OPEN:
+            return "the server is closing"
+        if len(server.handlers) >= server.most_handlers:
+            return "too-many-streams"
+        if sessions.live > sessions.most:
+            return "too-many-sessions"
+        if rations.overdrawn and rations.shared_used > rations.shared_limit + self._idle_rations(session):
+            return "buffer-full"
+        return ""
+
+    def _idle_rations(self, new: Session) -> int:
+        """Bytes that no client may send: reservations of sessions whose request is whole, and whose id is not free."""
+        return self._sessions.rations.initial * sum(
+            session.state is _S.IN_FIN and session is not new for session in self._sessions.timed()
+        )
+
+    def _arrive(self, session: Session, data: bytes, last: bool) -> None:
+        outcome = self._sessions.inboxes.arrive(session, data, last)
+        if outcome is None:
+            return
+        if isinstance(outcome, str):
+            self._server.refuse(session, outcome, "payload_bytes")
+        else:
+            session.handle(HandlerInput.TELL)
+            self._shared.events.append(Opened(session.stream, "request", Payload(outcome), 1, True))
+
+    def deliver(self, session: Session, first: int, value: int, data: bytes) -> None:
+        self._arrive(session, data, False)
+
+    def deliver_last(self, session: Session, first: int, value: int, data: bytes) -> None:
+        session.since = None
+        self._arrive(session, data, True)
+        self._sessions.settle(session)
+
+    def close_back(self, session: Session, first: int, value: int, data: bytes) -> None:
+        """Answer the end of a request that came after the response (R-25)."""
+        self.deliver_last(session, first, value, data)
+        self._sessions.out.control(Close(session=session.id).encode())
+        self._server.terminated(session)
+
+    def increase(self, session: Session, first: int, value: int, data: bytes) -> None:
+        self._sessions.increase(session, value << (first & 0x0E))
+
+    def ignore(self, session: Session, first: int, value: int, data: bytes) -> None:
+        """Ignore a late, legal message (D-9)."""
+        self._shared.waste(EMPTY)
+
+    def abort_back(self, session: Session, first: int, value: int, data: bytes) -> None:
+        """Answer the client's Abort (R-28)."""
+        server, handler = self._server, session.handler
+        known = handler is not _UNKNOWN
+        self._sessions.send_abort(session, "", known)
+        server.terminated(session)
+        self._sessions.by_id[session.id] = None
+        server.report_ack(session, AckInput.MISS)
+        if known:
+            text = detail_of(data, server.limits) or "the client has aborted the session"
+            self._sessions.fail(session, Canceled(text, stream=session.stream, rule="R-28"))
+        else:
+            self._sessions.give_up(session)
+            server.handlers.discard(session.stream)
+        if handler is HandlerState.BEGUN:
+            self._shared.count_cancel()
+
+    def ended(self, session: Session, first: int, value: int, data: bytes) -> None:
+        """Record that the client has answered, or has aborted a session that was closed already (R-29, R-45)."""
+        session.since = None
+        self._sessions.by_id[session.id] = None
+        self._server.report_ack(session, AckInput.MISS)
+
+    def discard(self, session: Session, first: int, value: int, data: bytes) -> None:
+        self._sessions.inboxes.discard(session, data)
+        if session.state not in _UNANSWERED:
+            session.since = None
+
+    def acknowledged(self, session: Session, first: int, value: int, data: bytes) -> None:
+        self._server.report_ack(session, AckInput.GIVE)
+
+
+_ACTS = functions(SessionAction, ServerMessages)

@@ -8,22 +8,8 @@ from __future__ import annotations
 from collections import deque
 
 from afflux.core.credit import SATURATED, Credit
-from afflux.protocols.jmux.halves import (
-    ACKNOWLEDGEMENT,
-    HANDLER,
-    INBOUND,
-    OUTBOUND,
-    AckAction,
-    AckInput,
-    AckState,
-    HalfAction,
-    HandlerInput,
-    HandlerState,
-    InboundInput,
-    InboundState,
-    OutboundInput,
-    OutboundState,
-)
+from afflux.protocols.jmux import halves
+from afflux.protocols.jmux.halves import ACKNOWLEDGEMENT, HANDLER, INBOUND, OUTBOUND
 from afflux.protocols.jmux.states import SessionState
 
 __all__ = ["SOON", "Account", "Session"]
@@ -32,7 +18,7 @@ SOON = -1.0
 "A time that is not set yet: verbs have no clock, so the engine's next pass sets it."
 
 _FREE = SessionState.FREE
-_NEW, _WANTED, _NO_ACK, _UNKNOWN = OutboundState.NEW, InboundState.OPEN, AckState.NONE, HandlerState.UNKNOWN
+_NEW, _WANTED, _NO_ACK, _UNKNOWN = OUTBOUND.start, INBOUND.start, ACKNOWLEDGEMENT.start, HANDLER.start
 
 
 class Account:
@@ -115,21 +101,20 @@ class Session:
         """Bytes in the inbox."""
         return len(self.inbox) if self.inbox else 0
 
-    def out(self, input: OutboundInput) -> HalfAction:
+    def out(self, input: halves.OutboundInput) -> None:
         """Apply a step of the outbound half."""
-        self.outbound, action, _ = OUTBOUND.steps[self.outbound][input]
-        return action
+        self.outbound = OUTBOUND.steps[self.outbound][input].next
 
-    def receive(self, input: InboundInput) -> None:
+    def receive(self, input: halves.InboundInput) -> None:
         """Apply a step of the inbound half."""
         self.inbound = INBOUND.steps[self.inbound][input].next
 
-    def acknowledge(self, input: AckInput) -> AckAction:
+    def acknowledge(self, input: halves.AckInput) -> halves.PartAction:
         """Apply a step of the acknowledgement."""
         self.ack, action, _ = ACKNOWLEDGEMENT.steps[self.ack][input]
         return action
 
-    def handle(self, input: HandlerInput) -> None:
+    def handle(self, input: halves.HandlerInput) -> None:
         """Apply a step of the handler."""
         self.handler = HANDLER.steps[self.handler][input].next
 

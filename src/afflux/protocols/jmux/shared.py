@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
 
-from afflux.core.bucket import Bucket, spend
-from afflux.core.events import Ignored
 from afflux.core.limits import Limits
+from afflux.core.passes import Pass
 from afflux.protocols.jmux.session import SOON, Session
 from afflux.protocols.jmux.states import ConnectionState
 
 __all__ = ["Shared"]
 
 
-class Shared:
-    """State shared by the parts of one end. Buckets are full at first, so each is created at its first use."""
+class Shared(Pass):
+    """State shared by the parts of one end."""
 
-    __slots__ = ("_cancels", "_empty", "_glitches", "alarm", "events", "fresh", "limits", "now", "state")
+    __slots__ = ("_empty", "alarm", "fresh", "state")
 
     def __init__(self, limits: Limits, state: ConnectionState, now: float) -> None:
-        self.limits = limits
+        super().__init__(limits, now)
         self.state = state
         "The state of the connection."
-        self.now = now
-        self.events: list[Any] = []  # those of core.events
         self.alarm = inf
         "Earliest time at which a session has to be checked; it may be too early."
         self.fresh: list[Session] = []
         "Sessions with a timer that was set to SOON since the last pass."
-        self._glitches: Bucket | None = None
-        self._cancels: Bucket | None = None
         self._empty = 0
 
     # -- time -----------------------------------------------------------------------------------------------
@@ -55,31 +49,12 @@ class Shared:
             since = self.now
         return self.now >= since + seconds, since + seconds
 
-    # -- prices ---------------------------------------------------------------------------------------------
-
-    def charge(self, price: int, stream: int, rule: str, reason: str) -> None:
-        """Charge the price of something that was dropped.
-
-        Raises:
-            Violation: the bucket is empty.
-        """
-        self.events.append(Ignored(stream, rule, reason, price))
-        self._glitches = spend(self._glitches, self.limits, "glitch_bucket", price, self.now)
-
     def waste(self, size: int) -> None:
         """Charge ``size`` bytes without effect: each 4 Ki of them cost a token."""
         self._empty += size
         if self._empty >= 0x1000:
             price, self._empty = divmod(self._empty, 0x1000)
             self.charge(price, 0, "R-12", "bytes without effect")
-
-    def count_cancel(self) -> None:
-        """Count a request that the client has canceled, or made this side cancel (FL-07).
-
-        Raises:
-            Violation: cancellations are too frequent.
-        """
-        self._cancels = spend(self._cancels, self.limits, "cancel_bucket", 1, self.now)
 
     def let_go(self) -> None:
         """Stop all timers: the connection is over."""

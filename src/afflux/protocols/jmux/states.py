@@ -12,21 +12,9 @@ from __future__ import annotations
 from enum import IntEnum
 from functools import cache
 
-from afflux.core.machine import Row, Table, same
-
-__all__ = [
-    "CLIENT",
-    "CLIENT_SESSION",
-    "SERVER",
-    "SERVER_SESSION",
-    "ConnectionAction",
-    "ConnectionInput",
-    "ConnectionState",
-    "SessionAction",
-    "SessionInput",
-    "SessionState",
-    "inputs_from",
-]
+from afflux.core.machine import Row, Table, members, same
+from afflux.protocols.jmux import frames
+from afflux.protocols.jmux.frames import ACK_REQUIRED, CLOSE, EOF, OPEN
 
 
 class ConnectionState(IntEnum):
@@ -254,39 +242,32 @@ class SessionAction(IntEnum):
 
 
 _T, _N, _D = SessionState, SessionInput, SessionAction
+_Row = Row[SessionState, SessionInput, SessionAction]
+_SessionTable = Table[SessionState, SessionInput, SessionAction]
 _OPENS = (_N.DATA_OPEN, _N.DATA_OPEN_EOF)
 _PLAIN = (_N.DATA, _N.DATA_EOF)
 _CLOSING = (_N.DATA_EOF_CLOSE, _N.DATA_EOF_CLOSE_ACK)
 _CLOSES = (_N.CLOSE, _N.CLOSE_ACK)
-_APP = (
-    _N.APP_OPEN,
-    _N.APP_OPEN_EOF,
-    _N.APP_DATA,
-    _N.APP_EOF,
-    _N.APP_EOF_DROP,
-    _N.APP_DROP,
-    _N.APP_ABORT,
-    _N.APP_ACK,
-)
+_APP = tuple(input for input in _N if input.name.startswith("APP_"))
 _C = (_T.FREE, _T.OPEN, _T.OUT_FIN, _T.IN_FIN, _T.BOTH_FIN, _T.ABORTED, _T.ACK_DUE)
 _LIVE = (_T.OPEN, _T.OUT_FIN, _T.IN_FIN, _T.BOTH_FIN)
 
 
-def _late(states: tuple[SessionState, ...], acted: dict[SessionInput, tuple[SessionState, ...]]) -> list[Row]:  # type: ignore[type-arg]
-    """No-op rows: the application's calls that come too late, or have no meaning: all that ``acted`` leaves open."""
-    return [
-        Row(idle, wish, _D.NOTHING, same, "3")
-        for wish in _APP
-        if (idle := tuple(state for state in states if state not in acted.get(wish, ())))
-    ]
+def _session_table(name: str, states: tuple[SessionState, ...], rows: list[_Row], rule: str) -> _SessionTable:
+    """Return a table. The application's calls for which ``rows`` has no row come too late, or have no meaning: no-op
+    rows."""
+    acted = {(state, input) for row in rows for state in members(row.states) for input in members(row.inputs)}
+    for wish in _APP:
+        if idle := tuple(state for state in states if (state, wish) not in acted):
+            rows.append(Row(idle, wish, _D.NOTHING, same, "3"))
+    start, otherwise = _T.FREE, (_D.VIOLATION, rule)
+    return Table(name, states=states, inputs=SessionInput, start=start, rows=rows, otherwise=otherwise)
 
 
-CLIENT_SESSION = Table(
+CLIENT_SESSION = _session_table(
     "session, client",
-    states=_C,
-    inputs=SessionInput,
-    start=_T.FREE,
-    rows=[
+    _C,
+    [
         Row(_T.FREE, _N.APP_OPEN, _D.SEND, _T.OPEN, "3.3"),
         Row(_T.FREE, _N.APP_OPEN_EOF, _D.SEND, _T.OUT_FIN, "3.3"),
         Row((_T.OPEN, _T.IN_FIN), _N.APP_DATA, _D.SEND, same, "R-33"),
@@ -315,32 +296,20 @@ CLIENT_SESSION = Table(
         Row((_T.FREE, _T.IN_FIN, _T.BOTH_FIN, _T.ACK_DUE), (*_PLAIN, *_CLOSING), _D.VIOLATION, same, "R-20"),
         Row((_T.FREE, _T.OPEN, _T.OUT_FIN, _T.ACK_DUE), _CLOSES, _D.VIOLATION, same, "R-26"),
         Row((_T.FREE, _T.ACK_DUE), _N.INCREMENT, _D.VIOLATION, same, "R-39"),
-        *_late(
-            _C,
-            {
-                _N.APP_OPEN: (_T.FREE,),
-                _N.APP_OPEN_EOF: (_T.FREE,),
-                _N.APP_DATA: (_T.OPEN, _T.IN_FIN),
-                _N.APP_EOF: (_T.OPEN, _T.IN_FIN),
-                _N.APP_ABORT: (*_LIVE, _T.ACK_DUE),
-                _N.APP_ACK: (_T.IN_FIN, _T.BOTH_FIN, _T.ACK_DUE),
-            },
-        ),
     ],
-    otherwise=(_D.VIOLATION, "3.3"),
+    "3.3",
 )
 "Rows of section 3.3."
 
 _E = (_T.FREE, _T.OPEN, _T.OUT_FIN, _T.IN_FIN, _T.CLOSED, _T.CLOSED_EARLY, _T.ABORTED, _T.ABORTED_FIN)
 _REUSABLE = (_T.FREE, _T.CLOSED, _T.ABORTED_FIN)
-_TERMINATED = (_T.CLOSED, _T.CLOSED_EARLY, _T.ABORTED, _T.ABORTED_FIN)
+_ABORTED = (_T.ABORTED, _T.ABORTED_FIN)
+_TERMINATED = (_T.CLOSED, _T.CLOSED_EARLY, *_ABORTED)
 
-SERVER_SESSION = Table(
+SERVER_SESSION = _session_table(
     "session, server",
-    states=_E,
-    inputs=SessionInput,
-    start=_T.FREE,
-    rows=[
+    _E,
+    [
         Row(_REUSABLE, _N.DATA_OPEN, _D.OPEN, _T.OPEN, "R-45"),
         Row(_REUSABLE, _N.DATA_OPEN_EOF, _D.OPEN, _T.IN_FIN, "R-45"),
         Row((_T.OPEN, _T.OUT_FIN), _N.DATA, _D.DELIVER, same, "R-34"),
@@ -368,25 +337,9 @@ SERVER_SESSION = Table(
         Row(_E, _CLOSING, _D.VIOLATION, same, "R-17"),
         Row(_E, _CLOSES, _D.VIOLATION, same, "R-17"),
         Row(_T.FREE, _N.INCREMENT, _D.VIOLATION, same, "R-39"),
-        Row(
-            (_T.FREE, _T.OPEN, _T.IN_FIN, _T.ABORTED, _T.ABORTED_FIN),
-            _N.ACKNOWLEDGMENT,
-            _D.VIOLATION,
-            same,
-            "R-42",
-        ),
-        *_late(
-            _E,
-            {
-                _N.APP_DATA: (_T.OPEN, _T.IN_FIN),
-                _N.APP_EOF: (_T.OPEN, _T.IN_FIN),
-                _N.APP_EOF_DROP: (_T.OPEN, _T.IN_FIN),
-                _N.APP_DROP: (_T.OUT_FIN,),
-                _N.APP_ABORT: (_T.OPEN, _T.OUT_FIN, _T.IN_FIN),
-            },
-        ),
+        Row((_T.FREE, _T.OPEN, _T.IN_FIN, *_ABORTED), _N.ACKNOWLEDGMENT, _D.VIOLATION, same, "R-42"),
     ],
-    otherwise=(_D.VIOLATION, "3.4"),
+    "3.4",
 )
 "Rows of section 3.4. FREE is NONE there, ABORTED_FIN is ABORTED(f)."
 
@@ -396,14 +349,18 @@ SERVER_SESSION = Table(
 _Meaning = ConnectionInput | SessionInput | tuple[str, str]
 "What a first byte begins; or the rule that it breaks, and how."
 
-_CONNECTION_BYTES = {
-    0x00: _I.NO_OPERATION,
-    0x02: _I.SHUTDOWN,
-    0x04: _I.PING,
-    0x06: _I.PING_ACK,
-    0x08: _I.ERROR,
+_INPUTS: dict[type[frames.JmuxFrame] | None, _Meaning] = {
+    frames.NoOperation: _I.NO_OPERATION,
+    frames.Shutdown: _I.SHUTDOWN,
+    frames.Ping: _I.PING,
+    frames.PingAck: _I.PING_ACK,
+    frames.ErrorMessage: _I.ERROR,
+    frames.IncrementRation: _N.INCREMENT,
+    frames.Abort: _N.ABORT,
+    frames.Close: _N.CLOSE,
+    frames.Acknowledgment: _N.ACKNOWLEDGMENT,
 }
-_O, _CL, _EOF, _ACK = 0x10, 0x08, 0x04, 0x02
+"The input of each message but Data."
 
 
 @cache  # 30 KiB, mostly text: one for all connections
@@ -416,32 +373,23 @@ def inputs_from(client: bool, lenient_partial: bool = False) -> tuple[_Meaning, 
 
 
 def _meaning(first: int, client: bool, lenient_partial: bool) -> _Meaning:
-    if first in _CONNECTION_BYTES:
-        return _CONNECTION_BYTES[first]
-    if first & 0xF1 == 0x10:
-        return _N.INCREMENT
-    if first & 0xFD == 0x20:
-        if first & 0x02 and client and not lenient_partial:
-            return "D-12", "only the server sends partial"
-        return _N.ABORT
-    if first == 0x30:
-        return _N.CLOSE
-    if first == 0x40:
-        return _N.ACKNOWLEDGMENT
-    if first & 0xE1 == 0x80:
+    kind = frames.kind_of(first)
+    if kind is frames.Data:
         return _data(first, client)
-    return "R-9", f"no message begins with 0x{first:02X}"
+    if kind is frames.Abort and first & 0x02 and client and not lenient_partial:
+        return "D-12", "only the server sends partial"
+    return _INPUTS.get(kind, ("R-9", f"no message begins with 0x{first:02X}"))
 
 
 def _data(first: int, client: bool) -> _Meaning:
-    if client and first & (_CL | _ACK):
+    if client and first & (CLOSE | ACK_REQUIRED):
         return "R-17", "only the server sets close and ackRequired"
-    if not client and first & _O:
+    if not client and first & OPEN:
         return "R-17", "only the client opens sessions"
-    if first & (_CL | _ACK) and not first & _EOF:
+    if first & (CLOSE | ACK_REQUIRED) and not first & EOF:
         return "R-18", "close and ackRequired need eof"
-    if first & _O:
-        return _N.DATA_OPEN_EOF if first & _EOF else _N.DATA_OPEN
-    if first & _CL:
-        return _N.DATA_EOF_CLOSE_ACK if first & _ACK else _N.DATA_EOF_CLOSE
-    return _N.DATA_EOF if first & _EOF else _N.DATA
+    if first & OPEN:
+        return _N.DATA_OPEN_EOF if first & EOF else _N.DATA_OPEN
+    if first & CLOSE:
+        return _N.DATA_EOF_CLOSE_ACK if first & ACK_REQUIRED else _N.DATA_EOF_CLOSE
+    return _N.DATA_EOF if first & EOF else _N.DATA

@@ -34,9 +34,8 @@ from afflux.protocols.rsio.frames import ClientHello, Goodbye, GoodbyeAck, Hello
 from afflux.protocols.rsio.inbound import Inbound, Reading
 from afflux.protocols.rsio.publications import Publications
 from afflux.protocols.rsio.shared import Shared
-from afflux.protocols.rsio.signals import SIGNALS, Signals
 from afflux.protocols.rsio.states import CLIENT, SERVER, ConnectionAction, ConnectionInput, ConnectionState
-from afflux.protocols.rsio.subscriptions import Subscriptions
+from afflux.protocols.rsio.subscriptions import SIGNALS, Signals, Subscriptions
 
 __all__ = ["Connection"]
 
@@ -172,7 +171,7 @@ class Connection:
 
     # -- establishment --------------------------------------------------------------------------------------
 
-    def _say_hello(self, argument: Any) -> None:
+    def say_hello(self, argument: Any) -> None:
         """Send hello: a client immediately, a server may (R-10, D-5), unless its hello depends on the client."""
         if not self._decide:
             self._greet()
@@ -181,7 +180,7 @@ class Connection:
         kind = ClientHello if self.client else ServerHello
         self._shared.out.control(kind(version=VERSION, extensions=self._offered).encode())
 
-    def _judge(self, hello: ClientHello) -> None:
+    def judge(self, hello: ClientHello) -> None:
         self._shared.events.append(Established(hello))
         self.hello = hello
         if self._decide:
@@ -189,7 +188,7 @@ class Connection:
         else:
             self.step(_I.APP_ACCEPT, hello)
 
-    def _establish(self, hello: Hello) -> None:
+    def establish(self, hello: Hello) -> None:
         if self._decide:
             self._greet()
         self.hello = hello
@@ -201,24 +200,24 @@ class Connection:
         if self.client:
             self._shared.events.append(Established(None))
 
-    def _other_version(self, hello: Hello) -> None:
+    def other_version(self, hello: Hello) -> None:
         text = f"version {hello.version}: this side supports version {VERSION} only"
         error: Error = RemoteProtocolError(text, rule="R-12")
         if self.client:
             error = SetupRefused(text, rule="R-12")
         # R-13: what was sent before the hello was discarded, so retry is safe (HS-25)
         self.farewell.say(text, Rejected(text, rule="R-13"))
-        self._end(error)
+        self.end(error)
 
-    def _refuse(self, violation: Violation) -> None:
+    def refuse(self, violation: Violation) -> None:
         """Send goodbye without a hello, so that the client can conclude that nothing was processed."""
         error = ConnectionClosed(violation.reason, rule=violation.rule)
         self.farewell.say(violation.reason, error)
-        self._end(error)
+        self.end(error)
 
     # -- messages -------------------------------------------------------------------------------------------
 
-    def _signal(self, message: Any) -> None:
+    def signal(self, message: Any) -> None:
         if (signal := SIGNALS.get(type(message))) is not None:
             signal(self._signals, message)
         elif isinstance(message, frames.Subscribe):
@@ -229,19 +228,19 @@ class Connection:
         else:
             self._publications.on_cancel(message)
 
-    def _drop(self, message: Message) -> None:
+    def drop(self, message: Message) -> None:
         self._signals.note(message)
 
     # -- endings --------------------------------------------------------------------------------------------
 
-    def _fatal(self, cause: Violation | Message) -> None:
+    def fatal(self, cause: Violation | Message) -> None:
         """Report the peer's violation."""
         if isinstance(cause, Message):
             cause = Violation(f"{cause.NAME} is not legal here", rule="R-9")
         error = RemoteProtocolError(cause.reason, stream=0, rule=cause.rule)
         self.farewell.await_reply(cause.reason, error, error)
 
-    def _reply(self, goodbye: Goodbye) -> None:
+    def reply(self, goodbye: Goodbye) -> None:
         """Handle the peer's goodbye: end everything and answer once (R-42)."""
         reason = goodbye.reason
         refused = self.client and self.hello is None
@@ -250,36 +249,37 @@ class Connection:
         error.may_have_been_processed = not refused  # nothing is processed before the server's hello
         self.farewell.part(error)
         self.farewell.answer(Extension.GOODBYE_ACK in self.agreed)
-        self._end(error if reason or self.hello is None else None)
+        self.end(error if reason or self.hello is None else None)
 
-    def _close(self, violation: Violation) -> None:
+    def close(self, violation: Violation) -> None:
         error = ConnectionClosed("this side closed the connection")
         self.farewell.await_reply(violation.reason, error, None)
 
-    def _drain(self, violation: Violation) -> None:
+    def drain(self, violation: Violation) -> None:
         self.farewell.reason = violation.reason
 
-    def _finish(self, argument: Any) -> None:
+    def finish(self, argument: Any) -> None:
         self.farewell.finish()
 
-    def _give_up(self, argument: Any) -> None:
+    def give_up(self, argument: Any) -> None:
         self._break_off(ConnectionClosed(REASONS["handshake_s"], rule="handshake_s"))
 
-    def _lose(self, argument: Any) -> None:
+    def lose(self, argument: Any) -> None:
         self._break_off(ConnectionClosed("the peer closed the connection", rule="R-45"))
 
     def _break_off(self, error: Error) -> None:
         self.farewell.part(error)
-        self._end(error)
+        self.end(error)
 
-    def _end(self, error: Error | None) -> None:
+    def end(self, error: Error | None) -> None:
+        """Stop reading, and report Closed."""
         self.inbound.close()
         self._shared.events.append(Closed(error))
 
 
 def _over(connection: Connection, argument: Any) -> None:
     """Close: the answer to goodbye has arrived, or will not come."""
-    connection._end(connection.farewell.error)
+    connection.end(connection.farewell.error)
 
 
 def _stop_reading(connection: Connection, argument: Any) -> None:
@@ -299,22 +299,22 @@ _INPUTS: dict[type[Message], ConnectionInput] = {
 
 _D = ConnectionAction
 _ACTIONS: dict[ConnectionAction, Callable[[Connection, Any], None]] = {
-    _D.FATAL: Connection._fatal,
-    _D.SAY_HELLO: Connection._say_hello,
-    _D.JUDGE: Connection._judge,
-    _D.ESTABLISH: Connection._establish,
-    _D.OTHER_VERSION: Connection._other_version,
-    _D.SIGNAL: Connection._signal,
-    _D.REPLY: Connection._reply,
+    _D.FATAL: Connection.fatal,
+    _D.SAY_HELLO: Connection.say_hello,
+    _D.JUDGE: Connection.judge,
+    _D.ESTABLISH: Connection.establish,
+    _D.OTHER_VERSION: Connection.other_version,
+    _D.SIGNAL: Connection.signal,
+    _D.REPLY: Connection.reply,
     _D.ACKNOWLEDGED: _over,
-    _D.DROP: Connection._drop,
+    _D.DROP: Connection.drop,
     _D.STOP_READING: _stop_reading,
-    _D.REFUSE: Connection._refuse,
-    _D.DRAIN: Connection._drain,
-    _D.CLOSE: Connection._close,
-    _D.FINISH: Connection._finish,
+    _D.REFUSE: Connection.refuse,
+    _D.DRAIN: Connection.drain,
+    _D.CLOSE: Connection.close,
+    _D.FINISH: Connection.finish,
     _D.EXPIRE: _over,
-    _D.GIVE_UP: Connection._give_up,
-    _D.LOSE: Connection._lose,
+    _D.GIVE_UP: Connection.give_up,
+    _D.LOSE: Connection.lose,
     _D.NOTHING: _nothing,
 }

@@ -53,12 +53,6 @@ class Engine(Defaults):
 
     __slots__ = ("_full", "_out", "_publications", "_shared", "_subscriptions", "connection", "limits")
 
-    scheduler: ClassVar[None] = None
-    resumption: ClassVar[None] = None
-    leases: ClassVar[None] = None
-    extensions: ClassVar[None] = None
-    byte_sessions: ClassVar[None] = None
-    setup: ClassVar[None] = None
     most_credit: ClassVar[int] = SATURATED
     "Greatest demand of one request (R-24)."
 

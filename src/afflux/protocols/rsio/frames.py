@@ -28,26 +28,6 @@ from afflux.protocols.rsio.kinds import (
     varint,
 )
 
-__all__ = [
-    "FRAMES",
-    "Cancel",
-    "ClientHello",
-    "Goodbye",
-    "GoodbyeAck",
-    "Hello",
-    "Message",
-    "OnComplete",
-    "OnError",
-    "OnNext",
-    "OnNextLastPart",
-    "OnNextPacked",
-    "OnNextPart",
-    "Request",
-    "ServerHello",
-    "Subscribe",
-    "Subscribed",
-]
-
 
 class Message(Frame):
     """Common base of all messages."""

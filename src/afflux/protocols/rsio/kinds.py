@@ -14,22 +14,6 @@ from afflux.core.errors import Violation
 from afflux.core.fields import Kind
 from afflux.core.limits import REASONS, Limits
 
-__all__ = [
-    "Count",
-    "Cursor",
-    "Demand",
-    "Element",
-    "Elements",
-    "Id",
-    "Ids",
-    "NotYet",
-    "Octets",
-    "Text",
-    "Varint",
-    "WireKind",
-    "varint",
-]
-
 _LARGEST = (1 << 64) - 1
 
 

@@ -76,17 +76,7 @@ _Entry = bytes | _Fixed | _Parts
 class Outbound:
     """Queue and schedule the output of one connection."""
 
-    __slots__ = (
-        "_control",
-        "_debts",
-        "_last",
-        "_pack",
-        "_queues",
-        "_row",
-        "frames",
-        "part",
-        "size",
-    )
+    __slots__ = ("_control", "_debts", "_last", "_pack", "_queues", "_row", "frames", "part", "size")
 
     def __init__(self, part: int, pack: int = _PACK) -> None:
         self.part = part

@@ -237,7 +237,7 @@ class Publications:
         (R-30)."""
         self.shared.events.append(Ignored(id, "R-30", f"{name} for a subscription that is over", 0))
 
-    def _open(self, publication: Publication, message: Subscribe) -> None:
+    def open(self, publication: Publication, message: Subscribe) -> None:
         self._newest += 2
         self._opened += 1
         publication.stream = self._newest
@@ -250,24 +250,24 @@ class Publications:
         self.shared.objects += 1
         self.shared.events.append(Opened(publication.stream, "stream", name, message.initial_demand, False))
 
-    def _refuse(self, publication: Publication, reason: str) -> None:
+    def refuse(self, publication: Publication, reason: str) -> None:
         self.shared.charge(1, publication.id, "R-20", reason)
         self._ended += 1
         self._answer(publication.id, 0)
         self.shared.out.control(OnError(subscriber=publication.id, error=reason).encode())
 
-    def _grant(self, publication: Publication, n: int) -> None:
+    def grant(self, publication: Publication, n: int) -> None:
         publication.to_send.add(n)
         self.shared.events.append(Granted(publication.stream, n))
 
-    def _refuse_demand(self, publication: Publication, n: int) -> None:
+    def refuse_demand(self, publication: Publication, n: int) -> None:
         self.shared.out.drop(publication.id)
         self._end(publication, OnError(subscriber=publication.id, error=_RULE_3_9).encode())
         error = RemoteProtocolError(f"a demand of {n}", stream=publication.stream, rule="R-26")
         self.shared.events.append(Failed(publication.stream, error))
         self.shared.count_cancel()
 
-    def _canceled(self, publication: Publication, argument: Any) -> None:
+    def canceled(self, publication: Publication, argument: Any) -> None:
         self.shared.out.drop(publication.id)
         self.shared.events.append(Canceled(publication.stream, True))
         if publication.stream in self.begun:
@@ -277,7 +277,7 @@ class Publications:
         """Answer each subscribe once, before anything else (R-21), so that subscribers can count the answers (R-36)."""
         self.shared.out.control(Subscribed(subscriber=id, element_size=size).encode())
 
-    def _send(self, publication: Publication, elements: list[bytes]) -> None:
+    def send_elements(self, publication: Publication, elements: list[bytes]) -> None:
         publication.to_send.spend(len(elements))
         self.items_sent += len(elements)
         if publication.size:
@@ -289,11 +289,15 @@ class Publications:
                 shared.out, publication.id, publication.head, elements, split, publication.parts
             )
 
-    def _complete(self, publication: Publication, argument: Any) -> None:
+    def complete(self, publication: Publication, argument: Any) -> None:
         self._end(publication, OnComplete(subscriber=publication.id).encode())
 
-    def _fail(self, publication: Publication, error: BaseException) -> None:
+    def fail_with(self, publication: Publication, error: BaseException) -> None:
         text = text_for(error, self.shared.limits)
+        self._end(publication, OnError(subscriber=publication.id, error=text).encode())
+
+    def wrong_size(self, publication: Publication, text: str) -> None:
+        """End a subscription whose elements do not have the size that was announced."""
         self._end(publication, OnError(subscriber=publication.id, error=text).encode())
 
     def _end(self, publication: Publication, message: bytes) -> None:
@@ -313,20 +317,16 @@ def _fatal(publications: Publications, publication: Publication, argument: Any) 
     raise Violation(f"subscribe with id {publication.id}, which is in use", rule="SI-29")
 
 
-def _wrong_size(publications: Publications, publication: Publication, text: str) -> None:
-    publications._end(publication, OnError(subscriber=publication.id, error=text).encode())
-
-
 _A = PublisherAction
 _ACTIONS: dict[PublisherAction, Callable[[Publications, Publication, Any], None]] = {
     _A.FATAL: _fatal,
-    _A.OPEN: Publications._open,
-    _A.REFUSE: Publications._refuse,
-    _A.GRANT: Publications._grant,
-    _A.REFUSE_DEMAND: Publications._refuse_demand,
-    _A.CANCELED: Publications._canceled,
-    _A.SEND: Publications._send,
-    _A.WRONG_SIZE: _wrong_size,
-    _A.COMPLETE: Publications._complete,
-    _A.FAIL: Publications._fail,
+    _A.OPEN: Publications.open,
+    _A.REFUSE: Publications.refuse,
+    _A.GRANT: Publications.grant,
+    _A.REFUSE_DEMAND: Publications.refuse_demand,
+    _A.CANCELED: Publications.canceled,
+    _A.SEND: Publications.send_elements,
+    _A.WRONG_SIZE: Publications.wrong_size,
+    _A.COMPLETE: Publications.complete,
+    _A.FAIL: Publications.fail_with,
 }

@@ -12,26 +12,6 @@ from enum import IntEnum
 
 from afflux.core.machine import Row, Table, same
 
-__all__ = [
-    "ANSWERED",
-    "CLIENT",
-    "PUBLISHER",
-    "SERVER",
-    "SUBSCRIBER",
-    "AnswerAction",
-    "AnswerInput",
-    "AnswerState",
-    "ConnectionAction",
-    "ConnectionInput",
-    "ConnectionState",
-    "PublisherAction",
-    "PublisherInput",
-    "PublisherState",
-    "SubscriberAction",
-    "SubscriberInput",
-    "SubscriberState",
-]
-
 
 class ConnectionState(IntEnum):
     """State of a connection."""

@@ -1,8 +1,7 @@
-"""Open and end the subscriptions of this side: apply the application's calls and the steps of the table.
+"""Open and end the subscriptions of this side: apply the publishers' messages and the application's calls.
 
 A message or a call is first classified as one input of the table SUBSCRIBER in states.py; the table gives the next
-state and the action; the action is a method here. signals.py classifies the publishers' messages. Only elements within
-the demand bypass the table, in elements.py.
+state and the action; the action is a method here. Only elements within the demand bypass the table, in elements.py.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from afflux.core.credit import StreamStatus
 from afflux.core.errors import Error, LimitExceeded, LocalProtocolError, RemoteProtocolError, Violation
 from afflux.core.events import Completed, Event, Failed, Ignored
 from afflux.core.limits import REASONS
-from afflux.protocols.rsio.codes import UNBOUNDED
+from afflux.protocols.rsio import frames
+from afflux.protocols.rsio.codes import UNBOUNDED, error_for
 from afflux.protocols.rsio.elements import Elements
-from afflux.protocols.rsio.frames import Cancel, Request, Subscribe
 from afflux.protocols.rsio.ids import Ids
 from afflux.protocols.rsio.parts import Parts
 from afflux.protocols.rsio.shared import Shared
 from afflux.protocols.rsio.states import SUBSCRIBER, SubscriberAction, SubscriberInput, SubscriberState
 from afflux.protocols.rsio.subscription import Subscription
 
-__all__ = ["Subscriptions", "refused"]
+__all__ = ["SIGNALS", "Signals", "Subscriptions"]
 
 _I = SubscriberInput
-_FREE, _CANCELLED = SubscriberState.FREE, SubscriberState.CANCELLED
+_FREE, _ACTIVE, _CANCELLED = SubscriberState.FREE, SubscriberState.ACTIVE, SubscriberState.CANCELLED
 
 
 class Subscriptions:
@@ -46,7 +45,7 @@ class Subscriptions:
     def expire(self, now: float) -> None:
         """End the subscriptions whose unfinished element has timed out."""
         while (oldest := self.parts.oldest()) and oldest[1] + self.shared.limits.reassembly_s <= now:
-            self.step(self.ids.records[oldest[0]], _I.NEXT_BIG, refused(REASONS["reassembly_s"]))
+            self.step(self.ids.records[oldest[0]], _I.NEXT_BIG, _refused(REASONS["reassembly_s"]))
 
     # -- calls of the application ---------------------------------------------------------------------------
 
@@ -67,7 +66,7 @@ class Subscriptions:
         subscription = self.ids.allocate()
         subscription.begin(self._newest, demand, columnar)
         self.live[self._newest] = subscription
-        message = Subscribe(publisher=publisher, subscriber=subscription.id, initial_demand=demand)
+        message = frames.Subscribe(publisher=publisher, subscriber=subscription.id, initial_demand=demand)
         self.step(subscription, _I.APP_SUBSCRIBE, message)
         return self._newest
 
@@ -120,11 +119,11 @@ class Subscriptions:
             self.live.pop(subscription.stream, None)
             self.parts.drop(id)
 
-    def _fatal(self, subscription: Subscription, argument: Any) -> None:
+    def fatal(self, subscription: Subscription, argument: Any) -> None:
         state = subscription.state.name
         raise Violation(f"a message for id {subscription.id} that is not legal in {state}", rule="R-21")
 
-    def _drop(self, subscription: Subscription, argument: Any) -> None:
+    def drop(self, subscription: Subscription, argument: Any) -> None:
         """Drop a message that was in flight when this side canceled. The bytes of all queues bound their number."""
         limits = self.shared.limits
         size = argument if isinstance(argument, int) else len(argument[0]) if isinstance(argument, tuple) else 0
@@ -135,42 +134,42 @@ class Subscriptions:
         else:
             self.shared.charge(1, subscription.id, "cancel_race_frames", "more messages than can be in flight")
 
-    def _subscribe(self, subscription: Subscription, message: Subscribe) -> None:
+    def send_subscribe(self, subscription: Subscription, message: frames.Subscribe) -> None:
         self.shared.out.control(message.encode())
 
-    def _refuse_size(self, subscription: Subscription, size: int) -> None:
-        self._abandon(subscription, refused(REASONS["payload_bytes"]))
+    def refuse_size(self, subscription: Subscription, size: int) -> None:
+        self.abandon(subscription, _refused(REASONS["payload_bytes"]))
 
-    def _deliver(self, subscription: Subscription, elements: tuple[bytes, int, int]) -> None:
+    def deliver(self, subscription: Subscription, elements: tuple[bytes, int, int]) -> None:
         data, size, count = elements
         subscription.to_receive.spend(count)
         self.elements.emit(subscription, data, 0, 0, size, count)
 
-    def _excess(self, subscription: Subscription, argument: Any) -> None:
+    def excess(self, subscription: Subscription, argument: Any) -> None:
         reason = "more elements than were demanded"
         self.shared.charge(50, subscription.id, "R-27", reason)  # first: when it ends the connection, that is the end
-        self._abandon(subscription, RemoteProtocolError(reason, rule="R-27"))
+        self.abandon(subscription, RemoteProtocolError(reason, rule="R-27"))
 
-    def _complete(self, subscription: Subscription, argument: Any) -> None:
+    def complete(self, subscription: Subscription, argument: Any) -> None:
         self._say(Completed(subscription.stream))
 
-    def _fail(self, subscription: Subscription, error: Error) -> None:
+    def fail(self, subscription: Subscription, error: Error) -> None:
         self._say(Failed(subscription.stream, error))
 
-    def _request(self, subscription: Subscription, n: int) -> None:
+    def send_request(self, subscription: Subscription, n: int) -> None:
         subscription.to_receive.add(n)
-        self.shared.out.control(Request(subscriber=subscription.id, demand=min(n, UNBOUNDED)).encode())
+        self.shared.out.control(frames.Request(subscriber=subscription.id, demand=min(n, UNBOUNDED)).encode())
 
-    def _stop(self, subscription: Subscription, n: int) -> None:
+    def stop(self, subscription: Subscription, n: int) -> None:
         text = f"a demand is 1 or more, not {n} (Reactive Streams 3.9)"
-        self._abandon(subscription, LocalProtocolError(text, rule="D-12"))
+        self.abandon(subscription, LocalProtocolError(text, rule="D-12"))
 
-    def _cancel(self, subscription: Subscription, argument: Any) -> None:
-        self.shared.out.control(Cancel(subscriber=subscription.id).encode())
+    def send_cancel(self, subscription: Subscription, argument: Any) -> None:
+        self.shared.out.control(frames.Cancel(subscriber=subscription.id).encode())
 
-    def _abandon(self, subscription: Subscription, error: Error) -> None:
+    def abandon(self, subscription: Subscription, error: Error) -> None:
         """Cancel towards the publisher, for which the wire has no error (D-9)."""
-        self._cancel(subscription, None)
+        self.send_cancel(subscription, None)
         error.stream = subscription.stream
         self._say(Failed(subscription.stream, error))
 
@@ -187,24 +186,145 @@ _HEAD = 4
 
 _A = SubscriberAction
 _ACTIONS: dict[SubscriberAction, Callable[[Subscriptions, Subscription, Any], None]] = {
-    _A.FATAL: Subscriptions._fatal,
-    _A.DROP: Subscriptions._drop,
-    _A.SUBSCRIBE: Subscriptions._subscribe,
+    _A.FATAL: Subscriptions.fatal,
+    _A.DROP: Subscriptions.drop,
+    _A.SUBSCRIBE: Subscriptions.send_subscribe,
     _A.ACTIVATE: _nothing,
-    _A.REFUSE_SIZE: Subscriptions._refuse_size,
+    _A.REFUSE_SIZE: Subscriptions.refuse_size,
     _A.REMEMBER: _nothing,
-    _A.DELIVER: Subscriptions._deliver,
-    _A.EXCESS: Subscriptions._excess,
-    _A.REFUSE_ITEM: Subscriptions._abandon,
-    _A.COMPLETE: Subscriptions._complete,
-    _A.FAIL: Subscriptions._fail,
+    _A.DELIVER: Subscriptions.deliver,
+    _A.EXCESS: Subscriptions.excess,
+    _A.REFUSE_ITEM: Subscriptions.abandon,
+    _A.COMPLETE: Subscriptions.complete,
+    _A.FAIL: Subscriptions.fail,
     _A.FORGET: _nothing,
-    _A.REQUEST: Subscriptions._request,
-    _A.STOP: Subscriptions._stop,
-    _A.CANCEL: Subscriptions._cancel,
+    _A.REQUEST: Subscriptions.send_request,
+    _A.STOP: Subscriptions.stop,
+    _A.CANCEL: Subscriptions.send_cancel,
 }
 
 
-def refused(reason: str) -> LimitExceeded:
+def _refused(reason: str) -> LimitExceeded:
     """The error of a subscription that a limit ends."""
     return LimitExceeded(f"{reason}: the subscription is canceled", rule=reason)
+
+
+class Signals:
+    """Apply the publishers' messages to the subscriptions of this side."""
+
+    __slots__ = ("_parts", "_records", "_shared", "_subscriptions")
+
+    def __init__(self, subscriptions: Subscriptions) -> None:
+        self._subscriptions = subscriptions
+        self._shared = subscriptions.shared
+        self._records = subscriptions.ids.records
+        self._parts = subscriptions.parts
+
+    def _unknown(self, id: int, name: str) -> None:
+        """Charge a message for an id in FREE: SI-29."""
+        self._shared.charge(1, id, "SI-29", f"{name} for an unknown id")
+
+    def on_subscribed(self, message: frames.Subscribed) -> None:
+        """Apply subscribed: the publisher has answered."""
+        subscription = self._records.get(message.subscriber)
+        if subscription is None:
+            self._unknown(message.subscriber, "subscribed")
+            return
+        size = message.element_size
+        input = _I.SUBSCRIBED
+        if subscription.state is not _ACTIVE:
+            input = subscription.answered(size, size > self._shared.limits.payload_bytes)
+        self._subscriptions.step(subscription, input, size)
+
+    def on_next(self, message: frames.OnNext) -> None:
+        """Apply an element outside the fast path."""
+        subscription = self._records.get(message.subscriber)
+        if subscription is None:
+            self._unknown(message.subscriber, "onNext")
+        elif not subscription.to_receive.available:
+            self._subscriptions.step(subscription, _I.NEXT_EXCESS, len(message.element or b""))
+        elif message.element is None:
+            self._subscriptions.step(subscription, _I.NEXT_BIG, _refused(REASONS["payload_bytes"]))
+        else:
+            self._subscriptions.step(subscription, _I.NEXT, (message.element, len(message.element), 1))
+
+    def on_packed(self, message: frames.OnNextPacked) -> None:
+        """Apply several elements outside the fast path. Those of an unknown id cannot be read at all."""
+        subscription, count, size = self._records[message.subscriber], message.count, message.element_size
+        if not count:
+            # R-40: a no-op, and free for its sender (FC-23)
+            self._shared.charge(1, subscription.id, "R-40", "onNextPacked without elements")
+        elif count > subscription.to_receive.available:
+            self._subscriptions.step(subscription, _I.NEXT_EXCESS, len(message.elements or b""))
+        elif message.elements is None:
+            self._subscriptions.step(subscription, _I.NEXT_BIG, _refused(REASONS["payload_bytes"]))
+        else:
+            self._subscriptions.step(subscription, _I.NEXT, (message.elements, size, count))
+
+    def on_part(self, message: frames.OnNextPart | frames.OnNextLastPart) -> None:
+        """Apply a part of an element; the first one uses the demand."""
+        subscription = self._records.get(message.subscriber)
+        key = message.subscriber, message.element
+        if subscription is None:
+            self._unknown(message.subscriber, message.NAME)
+        elif subscription.state is not _ACTIVE:
+            self._subscriptions.step(subscription, _I.NEXT, (message.data, len(message.data), 1))
+        elif key not in self._parts and not subscription.to_receive.available:
+            self._subscriptions.step(subscription, _I.NEXT_EXCESS, len(message.data))
+        else:
+            self._join(subscription, key, message.data, isinstance(message, frames.OnNextLastPart))
+
+    def _join(self, subscription: Subscription, key: tuple[int, int], data: bytes, last: bool) -> None:
+        shared = self._shared
+        if key not in self._parts:
+            subscription.to_receive.spend(1)
+        queued = min(shared.out.size, shared.limits.outbound_high_bytes)
+        room = shared.limits.connection_bytes - shared.delivered - self._parts.size - queued
+        try:
+            element = self._parts.add(key, data, last, shared.now, room)
+        except Violation as violation:
+            self._subscriptions.step(subscription, _I.NEXT_BIG, _refused(violation.reason))
+            return
+        if element is None:
+            if self._parts.small(key, len(data)):
+                shared.charge(20, subscription.id, "fragment_min_bytes", REASONS["fragment_min_bytes"])
+        elif subscription.size and len(element) != subscription.size:
+            text = f"an element of {len(element)} bytes where each has {subscription.size}"
+            self._subscriptions.step(subscription, _I.NEXT_BIG, RemoteProtocolError(text, rule="R-38"))
+        else:
+            self._subscriptions.elements.emit(subscription, element, 0, 0, len(element), 1)
+
+    def on_complete(self, message: frames.OnComplete) -> None:
+        """Complete the subscription. That needs no demand (R-32)."""
+        subscription = self._records.get(message.subscriber)
+        if subscription is None:
+            self._unknown(message.subscriber, "onComplete")
+        else:
+            self._subscriptions.step(subscription, subscription.ended(_I.COMPLETE), 0)
+
+    def on_error(self, message: frames.OnError) -> None:
+        """End the subscription: the publisher has failed, or refuses."""
+        subscription = self._records.get(message.subscriber)
+        if subscription is None:
+            self._unknown(message.subscriber, "onError")
+        else:
+            input = subscription.ended(_I.ERROR)
+            self._subscriptions.step(subscription, input, error_for(message.error, subscription.stream))
+
+    def note(self, message: Any) -> None:
+        """Record what affects parsing, while this side waits for the answer to its goodbye."""
+        subscription = self._records.get(message.subscriber) if isinstance(message, frames.Subscribed) else None
+        if subscription is not None:
+            subscription.answered(message.element_size, False)
+
+
+SIGNALS: dict[type[frames.Message], Callable[[Signals, Any], None]] = {
+    frames.Subscribed: Signals.on_subscribed,
+    frames.OnNext: Signals.on_next,
+    frames.OnNextPacked: Signals.on_packed,
+    frames.OnNextPart: Signals.on_part,
+    frames.OnNextLastPart: Signals.on_part,
+    frames.OnComplete: Signals.on_complete,
+    frames.OnError: Signals.on_error,
+}
+"What each message of a publisher does."

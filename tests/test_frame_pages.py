@@ -1,18 +1,12 @@
-"""Reference page, frame record, log line and Arrow schema: what people and tables see of a declaration. Rule
-numbers are RSocket's."""
+"""Checks the pages of frames, which tools/frame_pages.py writes from their declarations. Rule numbers are RSocket's."""
 
 from __future__ import annotations
 
-import sys
-
 import pytest
+from tools.frame_pages import bit_diagram, field_docs, frame_page, reference_page
 
-from afflux.core.dissect import RECORD_KEYS, arrow_schema, escaped, line, record
-from afflux.core.errors import MissingExtra
-from afflux.core.reference import bit_diagram, field_docs, frame_page, reference_page
 from afflux.protocols.reactivesocket.frames import RequestChannel
 from afflux.protocols.rsocket.frames import FRAMES, Keepalive, Lease, PayloadFrame, RequestN, Setup
-from tests.core.test_frame import Nothing
 
 REQUEST_N = """\
  0                   1                   2                   3
@@ -90,35 +84,3 @@ def test_a_page_without_source_has_no_sentences(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("inspect.getsource", missing)
     assert field_docs(RequestN) == {}
-
-
-def test_a_frame_without_fields_has_a_record_and_a_line() -> None:
-    row = record(Nothing(), ts="now", conn="c", dir=">", offset=7)
-    assert tuple(row) == RECORD_KEYS
-    assert row["fields"] == {} and row["flags"] == []
-    assert line(row) == "> family stream=None NOTHING"
-
-
-def test_a_record_has_no_other_keys() -> None:
-    with pytest.raises(TypeError, match="a frame record has no colour"):
-        record(Nothing(), colour="red")
-
-
-def test_a_line_cannot_move_the_cursor() -> None:
-    assert escaped("plain é") == "plain é"
-    assert escaped("a\r\n\x1b[2J\u202e\ud800") == "a\\r\\n\\x1b[2J\\u202e\\ud800"
-
-
-def test_the_arrow_schema_says_what_may_be_missing() -> None:
-    pyarrow = pytest.importorskip("pyarrow", reason="the extra spark is not installed")
-    schema = arrow_schema(Setup)
-    assert schema.field("token") == pyarrow.field("token", pyarrow.binary(), nullable=True)
-    assert schema.field("major") == pyarrow.field("major", pyarrow.uint16(), nullable=False)
-    assert schema.field("data_mime") == pyarrow.field("data_mime", pyarrow.string(), nullable=False)
-    assert schema.names == [field.name for field in Setup.LAYOUT if field.kind.in_value]
-
-
-def test_the_arrow_schema_names_the_extra_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtra, match=r"afflux\[spark\]"):
-        arrow_schema(Setup)

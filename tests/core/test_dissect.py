@@ -1,0 +1,44 @@
+"""Checks the frame record, its line and the Arrow schema: what a person or a table gets of a declaration."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from afflux.core.dissect import RECORD_KEYS, arrow_schema, escaped, line, record
+from afflux.core.errors import MissingExtra
+from afflux.protocols.rsocket.frames import Setup
+from tests.core.test_frame import Nothing
+
+
+def test_a_frame_without_fields_has_a_record_and_a_line() -> None:
+    row = record(Nothing(), ts="now", conn="c", dir=">", offset=7)
+    assert tuple(row) == RECORD_KEYS
+    assert row["fields"] == {} and row["flags"] == []
+    assert line(row) == "> family stream=None NOTHING"
+
+
+def test_a_record_has_no_other_keys() -> None:
+    with pytest.raises(TypeError, match="a frame record has no colour"):
+        record(Nothing(), colour="red")
+
+
+def test_a_line_cannot_move_the_cursor() -> None:
+    assert escaped("plain é") == "plain é"
+    assert escaped("a\r\n\x1b[2J\u202e\ud800") == "a\\r\\n\\x1b[2J\\u202e\\ud800"
+
+
+def test_the_arrow_schema_says_what_may_be_missing() -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="the extra spark is not installed")
+    schema = arrow_schema(Setup)
+    assert schema.field("token") == pyarrow.field("token", pyarrow.binary(), nullable=True)
+    assert schema.field("major") == pyarrow.field("major", pyarrow.uint16(), nullable=False)
+    assert schema.field("data_mime") == pyarrow.field("data_mime", pyarrow.string(), nullable=False)
+    assert schema.names == [field.name for field in Setup.LAYOUT if field.kind.in_value]
+
+
+def test_the_arrow_schema_names_the_extra_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtra, match=r"afflux\[spark\]"):
+        arrow_schema(Setup)
