@@ -20,7 +20,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from afflux.aio.flow import DEFAULT_CREDIT
 from afflux.aio.server import OnSetup, Server, serve
@@ -30,6 +30,7 @@ from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
 from afflux.protocols.registry import PROTOCOLS, named
 from afflux.transports.address import Address
+from afflux.transports.stream import BufferedTransport
 from afflux.transports.ws_rules import (
     FOREIGN,
     MESSAGE_TOO_BIG,
@@ -205,39 +206,35 @@ def _uri(scope: Scope) -> str:
     return f"{scope.get('scheme', 'ws')}://{shown}{'' if port is None else f':{port}'}{scope['path']}"
 
 
-class _Bridge(asyncio.Transport):
+class _Bridge(BufferedTransport):
     """A WebSocket of the ASGI server as an asyncio transport."""
 
     def __init__(self, scope: Scope, send: Send, framing: LengthPrefix | None, limits: Limits) -> None:
-        super().__init__({"peername": scope.get("client"), "asgi.scope": scope})
+        extra = {"peername": scope.get("client"), "asgi.scope": scope}
+        super().__init__(high=limits.outbound_low_bytes, extra=extra)
         self._send = send
         self._framing = framing
         self._limits = limits
-        self._protocol: Receiver
         self._ended = asyncio.Event()
         self._error: Exception | None = None
         self._close = (NORMAL, "")
         self._finishing = False
         "True when no more frames are queued: the close follows them."
-        self._discarding = False
-        "True when further input is discarded."
         # outbound
         self._frames: deque[bytes] = deque()
-        self._size = 0
-        self._high, self._low = limits.outbound_low_bytes, limits.outbound_low_bytes // 4
-        self._paused = False
         self._outbound = asyncio.Event()
         # inbound
         self._messages: list[bytes] = []
         self._size_in = 0
         self._first = True
-        self._reading = asyncio.Event()
-        self._reading.set()
+        self._wanted = asyncio.Event()
+        self._wanted.set()
+        "Set while input is delivered."
         self._scheduled = False
 
     async def run(self, protocol: Receiver, receive: Receive, subprotocol: str | None) -> None:
         """Run as the transport of ``protocol`` until one side ends it."""
-        self._protocol = protocol
+        self.protocol = protocol
         protocol.connection_made(self)
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -246,12 +243,12 @@ class _Bridge(asyncio.Transport):
                 task.add_done_callback(self._task_done)
             await self._ended.wait()
         finally:
-            self._discarding = self._finishing = True
+            self.closing = self._finishing = True
             self._ended.set()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._protocol.connection_lost(self._error)
+            self.protocol.connection_lost(self._error)
 
     # -- asyncio.Transport, called by the driver ----------------------------------------------------------------
 
@@ -261,48 +258,20 @@ class _Bridge(asyncio.Transport):
             return
         frames = [bytes(data)] if self._framing is None else list(map(bytes, self._framing.split(bytes(data))))
         self._frames.extend(frames)
-        self._size += sum(map(len, frames))
+        self.unsent += sum(map(len, frames))
         self._outbound.set()
-        if self._size > self._high and not self._paused:
-            self._paused = True
-            self._protocol.pause_writing()
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Queue several pieces that form whole frames together."""
-        self.write(b"".join(list_of_data))
-
-    def unsent(self) -> int:
-        """Return the bytes that the ASGI server has not accepted."""
-        return self._size
-
-    get_write_buffer_size = unsent
-    "The name in asyncio."
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the marks at which writing is paused and resumed."""
-        self._high = self._limits.outbound_low_bytes if high is None else high
-        self._low = self._high // 4 if low is None else low
+        self.check_full()
 
     def pause_reading(self) -> None:
         """Pause receiving."""
-        self._reading.clear()
+        super().pause_reading()
+        self._wanted.clear()
 
     def resume_reading(self) -> None:
         """Resume receiving; buffered messages are delivered in a later turn of the loop."""
-        self._reading.set()
+        self.reading = True
+        self._wanted.set()
         self._deliver_soon()
-
-    def is_reading(self) -> bool:
-        """Whether messages are received."""
-        return self._reading.is_set() and not self._discarding
-
-    def is_closing(self) -> bool:
-        """Whether the transport is closed or closing."""
-        return self._discarding
-
-    def can_write_eof(self) -> bool:
-        """Return True: a close ends this side's frames."""
-        return True
 
     def write_eof(self) -> None:
         """Close after the queued frames. The ASGI server waits for the peer's close."""
@@ -311,18 +280,14 @@ class _Bridge(asyncio.Transport):
 
     def close(self) -> None:
         """Close after the queued frames, and discard further input."""
-        self._discarding = True
+        self.closing = True
         self.write_eof()
 
     def abort(self) -> None:
         """Drop the queued frames. The ASGI server closes."""
-        self._discarding = self._finishing = True
+        self.closing = self._finishing = True
         self._drop()
         self._ended.set()
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Replace the driver."""
-        self._protocol = cast("Receiver", protocol)
 
     # -- outbound -----------------------------------------------------------------------------------------------
 
@@ -340,16 +305,14 @@ class _Bridge(asyncio.Transport):
                 await self._outbound.wait()
             frame = self._frames.popleft()
             await self._send({"type": "websocket.send", "bytes": frame})
-            self._size -= len(frame)
-            if self._paused and self._size <= self._low:
-                self._paused = False
-                self._protocol.resume_writing()
+            self.unsent -= len(frame)
+            self.check_full()
             if count % self._limits.loop_frames == 0:
                 await asyncio.sleep(0)
 
     def _drop(self) -> None:
         self._frames.clear()
-        self._size = 0
+        self.unsent = 0
 
     # -- inbound ------------------------------------------------------------------------------------------------
 
@@ -357,7 +320,7 @@ class _Bridge(asyncio.Transport):
         """Receive while reading is not paused. The messages of one turn of the loop are delivered together."""
         limits = self._limits
         while True:
-            await self._reading.wait()
+            await self._wanted.wait()
             message = await receive()
             if message["type"] == "websocket.disconnect":
                 await self._disconnected(message)
@@ -391,21 +354,21 @@ class _Bridge(asyncio.Transport):
     def _deliver(self) -> None:
         """Pass the buffered messages to the driver."""
         self._scheduled = False
-        if self._messages and self._reading.is_set():
+        if self._messages and self.reading:
             data = b"".join(self._messages)
             self._messages.clear()
             self._size_in = 0
-            if not self._discarding:
-                self._protocol.data_received(data)
+            if not self.closing:
+                self.protocol.data_received(data)
 
     async def _disconnected(self, message: Message) -> None:
         """Process the client's close after its messages."""
         while self._messages:
-            await self._reading.wait()
+            await self._wanted.wait()
             self._deliver()
         self._error = closed_with(message.get("code") or 1005, message.get("reason") or "")
-        if self._error is None and not self._discarding:
-            self._protocol.eof_received()
+        if self._error is None and not self.closing:
+            self.protocol.eof_received()
         self._ended.set()
 
     def _fail(self, code: int, error: Error) -> None:
@@ -413,7 +376,7 @@ class _Bridge(asyncio.Transport):
         self._deliver()
         self._error = error
         self._close = (code, error.message)
-        self._discarding = self._finishing = True
+        self.closing = self._finishing = True
         self._drop()
         self._outbound.set()
 

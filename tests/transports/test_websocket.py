@@ -569,7 +569,7 @@ async def test_a_flood_of_pings_by_one_who_does_not_read() -> None:
         ping = b"\x89\xfd\x00\x00\x00\x00" + bytes(125)
         client.transport.pause_reading()
         client.transport.set_write_buffer_limits(1 << 20)
-        while client.transport.get_write_buffer_size() < 1 << 20 or transport._raw.is_reading():  # type: ignore
+        while client.transport.get_write_buffer_size() < 1 << 20 or transport._layer.raw.is_reading():  # type: ignore
             client.transport.write(ping * 100)
             await asyncio.sleep(0)
             assert transport.get_write_buffer_size() <= limits.outbound_low_bytes + (limits.keepalive_echoes + 1) * 127

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from random import Random
 from types import TracebackType
 from typing import Final, Literal, Self, cast
@@ -18,6 +18,7 @@ from afflux.testing.faults import FLAWLESS, Faults, Plan, Weather
 from afflux.transports import mem
 from afflux.transports.address import Address
 from afflux.transports.reading import GONE, Receiver
+from afflux.transports.stream import BufferedTransport
 
 __all__ = ["Link", "Network", "Side"]
 
@@ -140,8 +141,6 @@ class _Way:
         self._window = network.window
         self._loop = asyncio.get_running_loop()
         self._written: deque[bytes] = deque()
-        self.unsent = 0
-        "Bytes that the link has not accepted from their writer."
         self._ends = False
         self._travelling: deque[tuple[float, bytes]] = deque()
         self._carried = 0
@@ -181,7 +180,7 @@ class _Way:
     def write(self, data: bytes) -> None:
         """Accept bytes from the writer."""
         self._written.append(data)
-        self.unsent += len(data)
+        self.source.unsent += len(data)
         self.take()
 
     def end(self) -> None:
@@ -200,7 +199,7 @@ class _Way:
                 self.happened["sliced"] += 1
             else:
                 self._written.popleft()
-            self.unsent -= size
+            self.source.unsent -= size
             self._carried += size
             self._travelling.append((self.weather.due(size, self._loop.time()), head[:size]))
         if self._ends and not self._written and not self._broken:
@@ -213,7 +212,7 @@ class _Way:
         self._broken = True
         self._written.clear()
         self._travelling.clear()
-        self.unsent = self._carried = 0
+        self.source.unsent = self._carried = 0
         self.source.look()
 
     def reset(self) -> None:
@@ -255,84 +254,45 @@ class _Way:
         self.source.look()
 
 
-class _Transport(asyncio.Transport):
+class _Transport(BufferedTransport):
     """One end of a link."""
 
     def __init__(self, link: Link, protocol: Receiver, way: _Way) -> None:
-        super().__init__({"peername": ("mem", 0)})
+        super().__init__(protocol, high=_HIGH, extra={"peername": ("mem", 0)})
         self.link = link
         self._loop = asyncio.get_running_loop()
-        self._protocol = protocol
         self._way = way
-        self._high, self._low = _HIGH, _HIGH // 4
-        self._full = self._closing = self._lost = self._ended = self._unread = False
-        self._reading = True
+        self._lost = self._ended = self._unread = False
         self.gone = False
         "The protocol object has been notified that the link is gone."
 
     @property
     def wants(self) -> bool:
         """Whether bytes that arrive are accepted: read, or answered by a reset."""
-        return self._reading or self._closing
+        return self.reading or self.closing
 
     # Called by a protocol.
 
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Call another protocol object from now on."""
-        self._protocol = cast("Receiver", protocol)
-
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send bytes."""
-        if data and not (self._closing or self._ended):
+        if data and not (self.closing or self._ended):
             self._way.write(bytes(data))
             self.look()
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Send several pieces."""
-        self.write(b"".join(list_of_data))
 
     def write_eof(self) -> None:
         """End this half, after the bytes that were written."""
         self._ended = True
         self._way.end()
 
-    def can_write_eof(self) -> bool:
-        """Return True."""
-        return True
-
-    def unsent(self) -> int:
-        """Return the number of bytes that the link has not accepted."""
-        return self._way.unsent
-
-    get_write_buffer_size = unsent
-    "asyncio's name for it."
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the limits at which writing pauses and resumes."""
-        self._high = _HIGH if high is None else high
-        self._low = self._high // 4 if low is None else low
-
-    def pause_reading(self) -> None:
-        """Leave bytes that arrive on the link."""
-        self._reading = False
-
     def resume_reading(self) -> None:
         """Accept bytes that arrive."""
-        self._reading = True
+        self.reading = True
         self._other_way.deliver_soon()
-
-    def is_reading(self) -> bool:
-        """Whether bytes that arrive are accepted."""
-        return self._reading and not self._closing
-
-    def is_closing(self) -> bool:
-        """Whether the end is closed, or about to be."""
-        return self._closing
 
     def close(self) -> None:
         """Send the bytes that were written, then the end."""
-        if not self._closing:
-            self._closing = True
+        if not self.closing:
+            self.closing = True
             self._way.end()
             self._other_way.deliver_soon()
             self.look()
@@ -347,17 +307,16 @@ class _Transport(asyncio.Transport):
 
     def look(self) -> None:
         """Pause or resume the writer, and end when all bytes written before ``close`` have left."""
-        unsent = self._way.unsent
         if self._lost:
             return
-        if unsent > self._high and not self._full:
-            self._full = True
+        if self.unsent > self.high and not self.full:
+            self.full = True
             self._way.happened["full"] += 1
-            self._protocol.pause_writing()
-        elif self._full and unsent <= self._low:
-            self._full = False
+            self.protocol.pause_writing()
+        elif self.full and self.unsent <= self.low:
+            self.full = False
             self._loop.call_soon(self._resume_writing)
-        if self._closing and not unsent:
+        if self.closing and not self.unsent:
             if self._unread:
                 self._way.reset()
             self.lose(None)
@@ -366,9 +325,9 @@ class _Transport(asyncio.Transport):
         """Receive bytes. An end that is gone answers with a reset; one that closes does so after its last byte."""
         if self._lost:
             self._way.reset()
-        elif self._closing:
+        elif self.closing:
             self._unread = True
-        elif isinstance(protocol := cast("object", self._protocol), asyncio.BufferedProtocol):
+        elif isinstance(protocol := cast("object", self.protocol), asyncio.BufferedProtocol):
             memoryview(protocol.get_buffer(len(data)))[: len(data)] = data
             protocol.buffer_updated(len(data))
         else:
@@ -376,25 +335,25 @@ class _Transport(asyncio.Transport):
 
     def ended(self) -> None:
         """Receive the peer's end."""
-        if not self._closing and not self._protocol.eof_received():
+        if not self.closing and not self.protocol.eof_received():
             self.close()
 
     def lose(self, error: Exception | None) -> None:
         """The link is gone for this end."""
-        self._closing = True
+        self.closing = True
         if not self._lost:
             self._lost = True
             self._loop.call_soon(self._lose, error)
 
     def _lose(self, error: Exception | None) -> None:
-        protocol, self._protocol = self._protocol, GONE
+        protocol, self.protocol = self.protocol, GONE
         self.gone = True
         self.link.over = self._way.target.gone
         protocol.connection_lost(error)
 
     def _resume_writing(self) -> None:
-        if not (self._full or self._lost):
-            self._protocol.resume_writing()
+        if not (self.full or self._lost):
+            self.protocol.resume_writing()
 
     @property
     def _other_way(self) -> _Way:

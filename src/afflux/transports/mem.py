@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
@@ -16,6 +16,7 @@ from afflux.core.errors import BindFailed, ConnectFailed, Unsupported
 from afflux.transports.address import Address
 from afflux.transports.base import Admission, Factory, Link, Listener
 from afflux.transports.reading import GONE, Receiver
+from afflux.transports.stream import BufferedTransport
 
 if TYPE_CHECKING:
     from afflux.core.limits import Limits
@@ -105,121 +106,81 @@ def pair(one: Receiver, other: Receiver) -> tuple[MemTransport, MemTransport]:
     return left, right
 
 
-class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transport, and what delivers
+class MemTransport(BufferedTransport):
     """One end of a connection."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, protocol: Receiver) -> None:
-        super().__init__({"peername": ("mem", 0)})
+        super().__init__(protocol, high=_PIECE, extra={"peername": ("mem", 0)})
         self._loop = loop
-        self._protocol = protocol
         self.other: MemTransport
         self._sent: deque[bytes] = deque()
-        self._size = 0
-        self._high, self._low = _PIECE, _PIECE // 4
-        self._paused_upper = False
         self._ended = False
-        self._closing = False
-        self._lost = False
-        self._reading = True
+        self.lost = False
+        "The protocol object has been notified, or is about to be, that the link is gone."
         self._delivering = False
 
     # Called by a protocol.
 
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Deliver to another protocol object."""
-        self._protocol = cast("Receiver", protocol)
-
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Queue bytes for the other end."""
-        if self._closing or self._ended or not data:
+        if self.closing or self._ended or not data:
             return
         self._sent.append(bytes(data))
-        self._size += len(data)
-        if self._size > self._high and not self._paused_upper:
-            self._paused_upper = True
-            self._protocol.pause_writing()
-        self._deliver_soon()
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Queue several pieces."""
-        self.write(b"".join(list_of_data))
+        self.unsent += len(data)
+        self.check_full()
+        self.deliver_soon()
 
     def write_eof(self) -> None:
         """End this half."""
         self._ended = True
-        self._deliver_soon()
-
-    def can_write_eof(self) -> bool:
-        """Return True."""
-        return True
-
-    def unsent(self) -> int:
-        """Return the number of bytes that were not delivered."""
-        return self._size
-
-    get_write_buffer_size = unsent
-    "asyncio's name for it."
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the limits at which writing pauses and resumes."""
-        self._high = _PIECE if high is None else high
-        self._low = self._high // 4 if low is None else low
-
-    def pause_reading(self) -> None:
-        """Deliver nothing for now."""
-        self._reading = False
+        self.deliver_soon()
 
     def resume_reading(self) -> None:
         """Deliver again."""
-        self._reading = True
-        self.other._deliver_soon()
-
-    def is_reading(self) -> bool:
-        """Whether bytes that arrive are delivered."""
-        return self._reading and not self._closing
-
-    def is_closing(self) -> bool:
-        """Whether the end is closed, or about to be."""
-        return self._closing
+        self.reading = True
+        self.other.deliver_soon()
 
     def close(self) -> None:
         """Close when everything is delivered."""
-        if not self._closing:
-            self._closing = self._ended = True
-            self._deliver_soon()
+        if not self.closing:
+            self.closing = self._ended = True
+            self.deliver_soon()
 
     def abort(self) -> None:
         """Close now; undelivered bytes are lost."""
-        self._closing = self._ended = True
-        self._sent.clear()
-        self._size = 0
-        self._lose()
+        self._drop()
+        self.follow()
 
-    # Inside.
+    # Called by the other end.
 
-    def _deliver_soon(self) -> None:
+    def deliver_soon(self) -> None:
+        """Deliver in a later turn of the loop."""
         if not self._delivering:
             self._delivering = True
             self._loop.call_soon(self._deliver)
 
+    def follow(self) -> None:
+        """Follow the other end, which has closed."""
+        self.closing = self._ended = True
+        self._lose()
+
+    # Inside.
+
     def _deliver(self) -> None:
         """Deliver one read to the other end."""
         self._delivering = False
-        if self._lost:
+        if self.lost:
             return
         other = self.other
-        if other._closing or other._lost:
-            self._sent.clear()
-            self._size = 0
-        elif self._sent and other._reading:
-            other._protocol.data_received(self._take())
-        if self._paused_upper and self._size <= self._low:
-            self._paused_upper = False
-            self._protocol.resume_writing()
+        if other.closing or other.lost:
+            self._drop()
+        elif self._sent and other.reading:
+            other.protocol.data_received(self._take())
+        self.check_full()
         if self._sent:
-            if other._reading or other._closing:
-                self._deliver_soon()
-        elif self._ended and (other._reading or other._closing or other._lost):
+            if other.reading or other.closing:
+                self.deliver_soon()
+        elif self._ended and (other.reading or other.closing or other.lost):
             self._end()  # an end that does not read does not see the end, as with a socket
 
     def _take(self) -> bytes:
@@ -230,42 +191,48 @@ class MemTransport(asyncio.Transport):  # long: asyncio's contract for a transpo
             piece += head[:keep]
             if len(head) > keep:
                 self._sent.appendleft(head[keep:])
-        self._size -= len(piece)
+        self.unsent -= len(piece)
         return bytes(piece)
+
+    def _drop(self) -> None:
+        self._sent.clear()
+        self.unsent = 0
 
     def _end(self) -> None:
         """End the half after its last byte."""
         other = self.other
-        if not other._lost and not other._closing and not other._protocol.eof_received():
+        if not other.lost and not other.closing and not other.protocol.eof_received():
             other.close()
-        if self._closing:
+        if self.closing:
             self._lose()
 
     def _lose(self) -> None:
-        if not self._lost:
-            self._lost = True
+        if not self.lost:
+            self.lost = True
             self._loop.call_soon(self._report_loss)
-            if not self.other._closing:
-                self.other._loop.call_soon(self.other._lose_soon)
+            if not self.other.closing:
+                self._loop.call_soon(self.other.follow)
 
     def _report_loss(self) -> None:
         """Call ``connection_lost`` and drop the protocol object; the second of the two ends breaks the reference
         cycle."""
-        protocol, self._protocol = self._protocol, GONE
+        protocol, self.protocol = self.protocol, GONE
         self._sent.clear()
         other = self.other
-        if other._protocol is GONE:
+        if other.protocol is GONE:
             self.other = other.other = _NOWHERE
         protocol.connection_lost(None)
 
-    def _lose_soon(self) -> None:
-        """Follow the other end, which has closed."""
-        self._closing = self._ended = True
-        self._lose()
+
+class _Nowhere(MemTransport):
+    """Replaces the other end when both are over."""
+
+    def deliver_soon(self) -> None:
+        """No-op."""
 
 
-_NOWHERE = MemTransport(cast("Any", None), GONE)
-_NOWHERE._lost = _NOWHERE._closing = _NOWHERE._delivering = True
+_NOWHERE = _Nowhere(cast("Any", None), GONE)
+_NOWHERE.lost = _NOWHERE.closing = True
 
 TRANSPORT: Any = Mem()
 "The transport ``mem``."

@@ -11,122 +11,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any, cast
 
 from afflux.core.errors import ConnectionClosed
 from afflux.transports.reading import DISCARDED_BYTES, GONE, Receiver, end_half
+from afflux.transports.stream import Layer
 from afflux.transports.tls_session import Session
 
-__all__ = ["SecureLink", "SecureTransport"]
+__all__ = ["SecureLink"]
 
 _PIECE = 0x10000
 "Bytes that are decrypted or encrypted in one step, so that the buffers between stay small."
 
 
-class SecureTransport(asyncio.Transport):
-    """The transport that the driver writes to and pauses."""
-
-    def __init__(self, link: SecureLink) -> None:
-        super().__init__()
-        self._link = link
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send; before the end of the handshake the data waits."""
-        self._link.write(data)
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Send several pieces."""
-        self._link.write(b"".join(list_of_data))
-
-    def can_write_eof(self) -> bool:
-        """True, unlike asyncio's own TLS."""
-        return True
-
-    def write_eof(self) -> None:
-        """End this half; input of the peer is still read."""
-        self._link.write_eof()
-
-    def close(self) -> None:
-        """Close when everything is written."""
-        self._link.close()
-
-    def abort(self) -> None:
-        """Close now."""
-        self._link.abort()
-
-    def is_closing(self) -> bool:
-        """Whether the link is closed, or about to be."""
-        return self._link.closing
-
-    def pause_reading(self) -> None:
-        """Deliver nothing for now. A handshake continues."""
-        self._link.read(False)
-
-    def resume_reading(self) -> None:
-        """Deliver again; bytes that have arrived meanwhile are delivered in a later turn of the loop."""
-        self._link.read(True)
-
-    def is_reading(self) -> bool:
-        """Whether bytes that arrive are delivered."""
-        return self._link.reading and not self._link.closing
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Deliver to another driver."""
-        self._link.upper = cast("Receiver", protocol)
-
-    def unsent(self) -> int:
-        """Return the number of bytes that wait to be written, here and in the socket's buffer."""
-        return self._link.unsent
-
-    get_write_buffer_size = unsent
-    "asyncio's name for it."
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the limits at which writing pauses and resumes."""
-        self._link.set_limits(high, low)
-
-    def extra_info(self, name: str, default: Any = None) -> Any:
-        """Return ``peercert``, ``ssl_object``, or information of the socket's transport."""
-        link = self._link
-        if name == "ssl_object":
-            return link.session.tls
-        if name == "peercert":
-            return link.session.certificate
-        return default if link.raw is None else link.raw.get_extra_info(name, default)
-
-    get_extra_info = extra_info
-    "asyncio's name for it."
-
-
-class SecureLink(Receiver):
+class SecureLink(Layer):
     """One TLS connection, as the protocol object of its socket."""
 
     def __init__(
         self, session: Session, upper: Receiver, *, flush: float, ready: asyncio.Future[None] | None = None
     ) -> None:
         """``ready`` is a client's future: done when the handshake is over or has failed."""
-        self.upper = upper
-        "The driver."
-        self.reading = True
-        "The driver accepts input."
-        self.closing = False
-        "The link is closed, or about to be."
-        self._loop = asyncio.get_running_loop()
+        super().__init__(upper)
         self.session = session
         "The TLS of the connection."
         self._flush_s = flush
         self._ready = ready
-        self.raw: asyncio.Transport | None = None
-        "The socket's transport."
-        self._made = False
-        self._resuming = False
         self._full = False
         self._paused_upper = False
         self._reported_end = False
         self._ended = False
         self._cut = False
-        self._lost = False
+        self._connected = False
         self._high = _PIECE
         self._discarded = 0
         self._linger: asyncio.TimerHandle | None = None
@@ -136,8 +51,9 @@ class SecureLink(Receiver):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake on the socket."""
         self.raw = cast("asyncio.Transport", transport)
+        self._connected = True
         if self._ready is None:
-            self._make()
+            self.make()
         self._shake()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -183,9 +99,9 @@ class SecureLink(Receiver):
         error: Exception | None = session.failure or exc
         if error is None and (self._cut or not (self.closing or session.ended)):
             error = ConnectionClosed("the peer cut the connection without ending TLS first", rule="TR-05")
-        self.closing = self._lost = True
+        self.closing, self._connected = True, False
         upper, self.upper = self.upper, GONE
-        if self._made or self._ready is None:
+        if self.made or self._ready is None:
             upper.connection_lost(error)
         elif not self._ready.done():
             self._ready.set_exception(error or ConnectionClosed("the connection was closed during the handshake"))
@@ -200,7 +116,7 @@ class SecureLink(Receiver):
         self._full = False
         self._check_room()
 
-    # -- from above: SecureTransport ------------------------------------------------------------------------------
+    # -- from above: LayerTransport -------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send; before the end of the handshake the data waits."""
@@ -211,25 +127,25 @@ class SecureLink(Receiver):
                 self.session.write(view[start : start + _PIECE])
                 self._flush()
         self._check_room()
-        if self.session.failure is not None and self.raw is not None:
-            self._end_link(self.raw)
+        if self.session.failure is not None:
+            self._end_link()
 
     def write_eof(self) -> None:
         """End this half; input of the peer is still read."""
         if not self.session.ready:
             self.abort()
-        elif self.raw is not None and not self.closing and not self._ended:
+        elif not self.closing and not self._ended:
             self.session.end()
             self._flush()
             self._ended = True
             end_half(self.raw)
-            self._resume_soon()
+            self.pass_soon()
 
     def close(self) -> None:
         """Close when everything is written."""
         if not self.session.ready:
             self.abort()
-        elif self.raw is not None and not self.closing:
+        elif not self.closing:
             self.closing = True
             if not self._ended:
                 self.session.end()
@@ -239,61 +155,62 @@ class SecureLink(Receiver):
     def abort(self) -> None:
         """Close now."""
         self.closing = True
-        if self.raw is not None and not self._lost:
+        if self._connected:
             self.raw.abort()
 
     def read(self, wanted: bool) -> None:
         """Start or stop delivering input. A handshake continues meanwhile."""
-        raw = self.raw
-        if self.reading == wanted or raw is None or self.closing:
+        if self.reading == wanted or self.closing:
             return
         self.reading = wanted
         if wanted:
-            raw.resume_reading()
-            self._resume_soon()
+            self.raw.resume_reading()
+            self.pass_soon()
         elif self.session.ready:
-            raw.pause_reading()
+            self.raw.pause_reading()
 
     @property
     def unsent(self) -> int:
         """Bytes that wait to be written, here and in the socket's buffer."""
-        return self.session.unsent + (0 if self.raw is None else self.raw.get_write_buffer_size())
+        return self.session.unsent + super().unsent
 
     def set_limits(self, high: int | None, low: int | None) -> None:
         """Set the limits at which writing pauses and resumes."""
         self._high = _PIECE if high is None else high
-        if self.raw is not None:
-            self.raw.set_write_buffer_limits(high, low)
+        super().set_limits(high, low)
+
+    def info(self, name: str, default: Any) -> Any:
+        """Return ``peercert``, ``ssl_object``, or information of the socket's transport."""
+        if name == "ssl_object":
+            return self.session.tls
+        return self.session.certificate if name == "peercert" else super().info(name, default)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _make(self) -> None:
-        self._made = True
-        self.upper.connection_made(SecureTransport(self))
-
     def _shake(self) -> None:
         """Take a step of the handshake."""
-        session, raw = self.session, self.raw
-        if raw is None or self.closing:
+        session = self.session
+        if self.closing:
             return
         done = session.handshake()
         self._flush()
         if session.failure is not None:
-            self._end_link(raw)
+            self._end_link()
         elif done:
             if self._ready is not None and not self._ready.done():
-                self._make()
+                self.make()
                 self._ready.set_result(None)
             self._check_room()
             if not self.reading:
-                raw.pause_reading()
+                self.raw.pause_reading()
 
-    def _end_link(self, raw: asyncio.Transport) -> None:
+    def _end_link(self) -> None:
         """End the link: TLS has failed, and the peer was sent an alert."""
+        raw = self.raw
         if self._ready is not None or self.session.ready:
             raw.close()
         elif self._linger is None and not raw.is_closing():
-            self._linger = self._loop.call_later(self._flush_s, raw.abort)
+            self._linger = self.loop.call_later(self._flush_s, raw.abort)
             end_half(raw)
 
     @property
@@ -305,44 +222,39 @@ class SecureLink(Receiver):
     def _discard(self, size: int) -> None:
         """Discard input after the end; reading stops after DISCARDED_BYTES."""
         self._discarded += size
-        if self._discarded > DISCARDED_BYTES and self.raw is not None:
+        if self._discarded > DISCARDED_BYTES:
             self.raw.pause_reading()
 
     def _deliver(self) -> None:
         """Deliver decrypted bytes."""
-        session, raw = self.session, self.raw
+        session = self.session
         data = session.read()
         if data:
             self.upper.data_received(data)
-        if raw is None or self.closing:
+        if self.closing:
             return
         self._flush()
         self._check_room()
         if session.failure is not None:
-            self._end_link(raw)
+            self._end_link()
         elif session.ended and not self._reported_end:
             self._reported_end = True
             if not self.upper.eof_received():
                 self.close()
 
-    def _resume_soon(self) -> None:
-        if not self._resuming:
-            self._resuming = True
-            self._loop.call_soon(self._resume)
-
-    def _resume(self) -> None:
-        self._resuming = False
+    def next_pass(self) -> None:
+        """Deliver bytes that have arrived while the driver accepted none."""
         if self.session.ready and self.reading and not self.closing:
             self._deliver()
 
     def _flush(self) -> None:
         data = self.session.outgoing()
-        if data and self.raw is not None and not self._ended:
+        if data and not self._ended:
             self.raw.write(data)
 
     def _check_room(self) -> None:
         """Pause or resume the driver's writing, once."""
         full = self._full or self.session.unsent > self._high
-        if self._made and full != self._paused_upper:
+        if self.made and full != self._paused_upper:
             self._paused_upper = full
             (self.upper.pause_writing if full else self.upper.resume_writing)()

@@ -13,92 +13,21 @@ translates the bytes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, cast
+from typing import cast
 
 from afflux.core.errors import ConnectFailed, Error
 from afflux.core.limits import Limits
 from afflux.transports.clock import clock_of
 from afflux.transports.reading import DISCARDED_BYTES, GONE, Receiver, end_half
+from afflux.transports.stream import Layer
 from afflux.transports.ws_wire import Wire
 
-__all__ = ["WebSocketLink", "WebSocketTransport"]
+__all__ = ["WebSocketLink"]
 
 _PIECE = 0x4000
 "Bytes that are decoded between two checks of the clock."
-
-
-class WebSocketTransport(asyncio.Transport):
-    """The transport that the driver writes to and pauses."""
-
-    def __init__(self, link: WebSocketLink) -> None:
-        super().__init__()
-        self._link = link
-        self._raw = link.raw
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write frames with their lengths. At a server they wait for the end of the handshake."""
-        self._link.write(bytes(data))
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Write several pieces that are whole frames together."""
-        self._link.write(b"".join(list_of_data))
-
-    def unsent(self) -> int:
-        """Return the number of bytes in the socket's write buffer."""
-        return self._raw.get_write_buffer_size()
-
-    get_write_buffer_size = unsent
-    "asyncio's name for it."
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the limits at which writing pauses and resumes."""
-        self._raw.set_write_buffer_limits(high, low)
-
-    def pause_reading(self) -> None:
-        """Deliver nothing for now."""
-        self._link.read(False)
-
-    def resume_reading(self) -> None:
-        """Deliver again."""
-        self._link.read(True)
-
-    def is_reading(self) -> bool:
-        """Whether bytes that arrive are delivered."""
-        return self._link.reading and not self.is_closing()
-
-    def is_closing(self) -> bool:
-        """Whether the link is closed, or about to be. A link is open until its end was reported to the driver."""
-        return self._link.deaf
-
-    def can_write_eof(self) -> bool:
-        """True: a close ends this half."""
-        return True
-
-    def write_eof(self) -> None:
-        """Send the close and read until the peer answers it; before the handshake it is ``abort``."""
-        self._link.close()
-
-    def close(self) -> None:
-        """Send the close and wait at most ``flush_s`` for the peer's; before the handshake it is ``abort``."""
-        self._link.deaf = True
-        self._link.close()
-
-    def abort(self) -> None:
-        """Close the link immediately."""
-        self._link.abort()
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Deliver to another driver."""
-        self._link.upper = cast("Receiver", protocol)
-
-    def extra_info(self, name: str, default: Any = None) -> Any:
-        """Return information of the transport below."""
-        return self._raw.get_extra_info(name, default)
-
-    get_extra_info = extra_info
-    "asyncio's name for it."
 
 
 class End(IntEnum):
@@ -148,30 +77,22 @@ class MessageTimer:
             expired()
 
 
-class WebSocketLink(Receiver):
+class WebSocketLink(Layer):
     """The protocol object of the socket. At a client ``opened`` is done when the WebSocket is open or has failed; a
     server has none, and its driver gets the transport immediately."""
 
     def __init__(self, wire: Wire, upper: Receiver, limits: Limits, opened: asyncio.Future[None] | None = None) -> None:
-        self.raw: asyncio.Transport
-        "The transport below."
-        self.upper = upper
-        "The driver."
-        self.reading = True
-        "The driver accepts input."
-        self.deaf = False
-        "The driver needs no more input."
+        super().__init__(upper)
         self._wire = wire
         self._limits = limits
         self._opened = opened
-        self._made = False
         self._before: list[bytes] = []
         self._input = b""
         "Bytes that were read and not decoded."
-        self._stepping = False
         self._blocked = False
         self._paused = False
-        self._closing = False
+        self._closed = False
+        "The close was sent, or never will be."
         self._below = End.OPEN
         "The end that the socket has reported."
         self._above = End.OPEN
@@ -187,7 +108,7 @@ class WebSocketLink(Receiver):
         """Begin on the socket."""
         self.raw = cast("asyncio.Transport", transport)
         if self._opened is None:
-            self._make()
+            self.make()
         self._write_out()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -200,12 +121,12 @@ class WebSocketLink(Receiver):
 
     def data_received(self, data: bytes) -> None:
         """Process one read."""
-        if self._wire.over or self._closing:
+        if self._wire.over or self._closed:
             self._discarded += len(data)
             self._check_reading()
             if self._wire.over:
                 return
-        if self._input or not (self.reading or self.deaf):
+        if self._input or not (self.reading or self.closing):
             self._input += data
         else:
             self._take(data)
@@ -231,41 +152,41 @@ class WebSocketLink(Receiver):
     def pause_writing(self) -> None:
         """The socket's buffer is full."""
         self._blocked = True
-        if self._made:
+        if self.made:
             self.upper.pause_writing()
 
     def resume_writing(self) -> None:
         """The socket's buffer has room again; answers to pings have left."""
         self._blocked = False
-        if self._made:
+        if self.made:
             self.upper.resume_writing()
-        self._step_soon()
+        self.pass_soon()
 
-    # -- from above: WebSocketTransport -------------------------------------------------------------------------
+    # -- from above: LayerTransport -------------------------------------------------------------------------
 
-    def write(self, data: bytes) -> None:
-        """Send frames."""
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send whole frames with their lengths. At a server they wait for the end of the handshake."""
         if not self._wire.opened:
-            self._before.append(data)
-        elif not self._closing:
-            self._wire.send(data)
+            self._before.append(bytes(data))
+        elif not self._closed:
+            self._wire.send(bytes(data))
             self._write_out()
 
     def read(self, wanted: bool) -> None:
         """Start or stop delivering input."""
         self.reading = wanted
         if wanted:
-            self._step_soon()
+            self.pass_soon()
         else:
             self._message.cancel()
         self._check_reading()
 
-    def close(self) -> None:
-        """Send the close, once."""
-        if self._closing:
+    def write_eof(self) -> None:
+        """Send the close, once, and read until the peer answers it; before the handshake it is ``abort``."""
+        if self._closed:
             self._check_reading()
             return
-        self._closing = True
+        self._closed = True
         if not self._wire.opened:
             self.abort()
             return
@@ -273,19 +194,23 @@ class WebSocketLink(Receiver):
         self._write_out()
         self._wait_for_peer()
 
+    def close(self) -> None:
+        """Send the close and wait at most ``flush_s`` for the peer's; before the handshake it is ``abort``."""
+        self.closing = True
+        self.write_eof()
+
     def abort(self) -> None:
         """Close the link immediately; the driver gets ``connection_lost`` in a later turn."""
-        self._closing = self.deaf = self.reading = True
+        self._closed = self.closing = self.reading = True
         self._input = b""
         self.raw.abort()
-        self._step_soon()
+        self.pass_soon()
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _make(self) -> None:
+    def make(self) -> None:
         """Connect the driver to its transport."""
-        self._made = True
-        self.upper.connection_made(WebSocketTransport(self))
+        super().make()
         if self._blocked:
             self.upper.pause_writing()
 
@@ -293,7 +218,7 @@ class WebSocketLink(Receiver):
         """Decode input, for at most ``loop_ms``."""
         wire, at = self._wire, 0
         found: list[bytes] = []
-        now = clock_of(asyncio.get_running_loop())
+        now = clock_of(self.loop)
         until = now() + self._limits.loop_ms / 1000
         while not wire.over and (wire.stopped or at < len(data)):
             if self._echoing or (found and now() >= until):
@@ -303,10 +228,10 @@ class WebSocketLink(Receiver):
             found.append(wire.receive(piece))
             self._write_out()
         self._input = b"" if wire.over else data[at:]
-        if wire.opened and (not self._made or self._before):
+        if wire.opened and (not self.made or self._before):
             self._open()
         payload = b"".join(found)
-        if payload and not self.deaf:
+        if payload and not self.closing:
             self.upper.data_received(payload)
         self.upper.held_below(len(self._input) + wire.pending)
         midway = self._wire.midway and self.reading and self._below is not End.LOST
@@ -315,23 +240,17 @@ class WebSocketLink(Receiver):
 
     def _open(self) -> None:
         """Begin to deliver: the WebSocket is open."""
-        if self._opened is not None and not self._made:
+        if self._opened is not None and not self.made:
             if self._opened.done():
                 return
             self._opened.set_result(None)
-            self._make()
+            self.make()
         before, self._before = self._before, []
         for data in before:
             self.write(data)
 
-    def _step_soon(self) -> None:
-        if not self._stepping:
-            self._stepping = True
-            asyncio.get_running_loop().call_soon(self._next_pass)
-
-    def _next_pass(self) -> None:
+    def next_pass(self) -> None:
         """Decode buffered input, in a turn of its own."""
-        self._stepping = False
         if self._more:
             data, self._input = self._input, b""
             self._take(data)
@@ -341,12 +260,12 @@ class WebSocketLink(Receiver):
     def _step(self) -> None:
         """After any change: report the end when it is due, and pause or resume reading."""
         if self._more:
-            self._step_soon()
+            self.pass_soon()
         elif not self._input and not self._echoing:
             if self._below is not End.OPEN and not self._wire.over:
                 self._wire.receive_eof()
                 self._write_out()
-            if self.reading or self.deaf:
+            if self.reading or self.closing:
                 self._report_end()
         self._check_reading()
 
@@ -354,21 +273,21 @@ class WebSocketLink(Receiver):
         wire = self._wire
         if wire.over and self._above is End.OPEN:
             self._above = End.HALF
-            if self._made and wire.error is None and not self._exc and not self.deaf:
+            if self.made and wire.error is None and not self._exc and not self.closing:
                 self.upper.eof_received()
-                self._closing = self.deaf = True
+                self._closed = self.closing = True
             if self._below is not End.LOST:
                 self._wait_for_peer()
         if self._opened is not None and not self._opened.done() and (wire.over or self._below is End.LOST):
             self._opened.set_exception(_failure(self._exc, wire.error))
         if self._below is End.LOST and self._above is not End.LOST:
-            self._above, self.deaf = End.LOST, True
+            self._above, self.closing = End.LOST, True
             # The reason: afflux's error from below, else the error of the WebSocket.
             why = self._exc if isinstance(self._exc, Error) else wire.error or self._exc
             upper, self.upper = self.upper, GONE
             self._exc = None
             wire.forget()
-            if self._made:
+            if self.made:
                 upper.connection_lost(why)
 
     def _write_out(self) -> None:
@@ -387,14 +306,14 @@ class WebSocketLink(Receiver):
     def _wait_for_peer(self) -> None:
         """Wait at most ``flush_s`` until the peer has closed its side."""
         if self._linger is None and self._below is not End.LOST:
-            self._linger = asyncio.get_running_loop().call_later(self._limits.flush_s, self.raw.abort)
+            self._linger = self.loop.call_later(self._limits.flush_s, self.raw.abort)
         self._check_reading()
 
     @property
     def _more(self) -> bool:
         """True when buffered input may be decoded now."""
         some = bool(self._input) or (self._wire.stopped and not self._wire.over)
-        return some and (self.reading or self.deaf) and not self._echoing
+        return some and (self.reading or self.closing) and not self._echoing
 
     @property
     def _echoing(self) -> bool:
@@ -403,7 +322,7 @@ class WebSocketLink(Receiver):
 
     def _check_reading(self) -> None:
         """Pause or resume reading below."""
-        pause = bool(self._input) or not (self.reading or self.deaf or self._above is not End.OPEN) or self._echoing
+        pause = bool(self._input) or not (self.reading or self.closing or self._above is not End.OPEN) or self._echoing
         pause = pause or self._discarded > DISCARDED_BYTES
         if pause != self._paused and self._below is not End.LOST:
             self._paused = pause
