@@ -131,6 +131,4 @@ async def test_a_policy_that_fails_when_a_client_is_back() -> None:
             assert "secret" not in str(caught.value)
             while server.connections:
                 await asyncio.sleep(0)
-            assert (
-                not server._clients.gate.admitted and not server._clients.gate.hosts and not server._clients._by_engine
-            )
+            assert not server._clients.gate.admitted and not server._clients.gate.hosts and not server.connections

@@ -137,7 +137,7 @@ async def test_who_hangs_up_while_waiting_leaves_nothing_behind() -> None:
         writer.transport.abort()
         while server.connections:
             await asyncio.sleep(0)
-        assert not server._clients.gate.admitted and not server._clients._by_engine
+        assert not server._clients.gate.admitted and not server.connections
 
 
 async def test_positions_that_do_not_fit_are_no_guess() -> None:

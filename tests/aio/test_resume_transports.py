@@ -162,8 +162,8 @@ async def test_many_cuts_leave_nothing_behind(place: Place) -> None:
             assert server._clients.gate.admitted == 1
             assert sum(server._clients.gate.hosts.values()) == 1
             assert not server._clients.gate.handshakes
-            assert len(server._clients._by_engine) == 1
-    assert server._clients.gate.admitted == 0 and not server._clients.gate.hosts and not server._clients._by_engine
+            assert len(server.connections) == 1
+    assert server._clients.gate.admitted == 0 and not server._clients.gate.hosts and not server.connections
 
 
 async def test_a_blocking_client_goes_on(place: Place) -> None:
@@ -210,7 +210,5 @@ async def test_inside_a_web_framework() -> None:
             assert app.server._clients.gate.admitted == 1
         await app.close()
         assert (
-            not app.server._clients.gate.admitted
-            and not app.server._clients.gate.hosts
-            and not app.server._clients._by_engine
+            not app.server._clients.gate.admitted and not app.server._clients.gate.hosts and not app.server.connections
         )

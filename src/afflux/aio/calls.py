@@ -13,9 +13,9 @@ from typing import Any
 
 from afflux.aio.leases import LeaseQueue
 from afflux.aio.output import Output
-from afflux.aio.pacing import Cancels
 from afflux.aio.room import BATCH, Room, Waiters, wait_in
 from afflux.aio.state import State
+from afflux.aio.streams import Streams
 from afflux.core.errors import Error
 from afflux.core.payload import Payload
 
@@ -31,12 +31,12 @@ class Calls:
     """The requests of one connection."""
 
     __slots__ = (
-        "_cancels",
         "_leases",
         "_most",
         "_output",
         "_room",
         "_state",
+        "_streams",
         "_woken",
         "batch_budget",
         "batches",
@@ -46,11 +46,11 @@ class Calls:
         "waiting",
     )
 
-    def __init__(self, state: State, output: Output, room: Room, cancels: Cancels, leases: LeaseQueue) -> None:
+    def __init__(self, state: State, output: Output, room: Room, streams: Streams, leases: LeaseQueue) -> None:
         self._state = state
         self._output = output
         self._room = room
-        self._cancels = cancels
+        self._streams = streams
         self._leases = leases
         self._most = state.engine.limits.streams
         self.loop_bytes = room.loop_bytes
@@ -133,7 +133,7 @@ class Calls:
     def cancel(self, stream: int) -> None:
         """Cancel a request in flight, if it is one."""
         if self.replies.pop(stream, None) is not None:
-            self._cancels.cancel(stream)
+            self._streams.cancel_own(stream)
             self.wake()
 
     # -- requests that wait -------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Calls:
         lease."""
         if self._leases.agreed or len(self.replies) >= self._most or self.waiting or self._output.crowded:
             return True
-        return self._cancels.pause(len(self.replies)) > 0
+        return self._streams.pause(len(self.replies)) > 0
 
     async def ready(self, size: int) -> None:
         """Wait until a request of ``size`` bytes may be sent.
@@ -166,7 +166,7 @@ class Calls:
             Error: the connection is over.
         """
         await self._room.until_room(size)
-        while (pause := self._cancels.pause(len(self.replies))) and not self._state.over:
+        while (pause := self._streams.pause(len(self.replies))) and not self._state.over:
             await asyncio.sleep(pause)
             await self._room.until_room(size)
         await self._leases.wait()

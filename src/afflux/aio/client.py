@@ -122,14 +122,14 @@ class Connecting:
             store.close()
             raise
         peer.store = store
-        if self._plan.reconnect is None:
-            peer._driver.finished.add_done_callback(lambda _: store.close())
         return peer
 
     async def _connect(self) -> Peer:
         plan = self._plan
         handlers, driver = self._prepare(self._former())
         peer = Peer(driver, handlers, plan.address.entry, str(plan.address))
+        if (store := self._store) is not None and plan.reconnect is None:
+            driver.finished.add_done_callback(lambda _: store.close())
         if plan.resume is not None or plan.reconnect is not None:
 
             async def renew() -> Driver:

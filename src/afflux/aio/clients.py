@@ -32,62 +32,69 @@ class Clients:
         self.throttle = ResumeThrottle(limits)
         self.closing = False
         "The server accepts no more connections."
-        self.peers: set[Peer] = set()
-        self._by_engine: dict[object, ServerConnection] = {}
+        self.connections: dict[object, ServerConnection] = {}
         "The connection of each engine: the transport of a resumed session goes to it."
-        self._ending: OrderedDict[Peer, None] = OrderedDict()
+        self._ending: OrderedDict[ServerConnection, None] = OrderedDict()
         "Clients whose transport is gone and whose handlers still run."
 
     def add(self, connection: ServerConnection) -> None:
         """A client has connected, or its session was restored."""
         connection.clients = self
-        self.peers.add(connection.peer)
-        self._by_engine[connection.driver.engine] = connection
+        self.connections[connection.driver.engine] = connection
 
-    def established(self, peer: Peer) -> None:
+    @property
+    def peers(self) -> tuple[Peer, ...]:
+        """The clients."""
+        return tuple(connection.peer for connection in self.connections.values())
+
+    def established(self, connection: ServerConnection) -> None:
         """A client has sent its setup."""
-        self.gate.handshakes.pop(peer, None)
+        self.gate.handshakes.pop(connection, None)
         self.crowd_out()
 
-    def parted(self, peer: Peer) -> None:
+    def parted(self, connection: ServerConnection) -> None:
         """The transport of a client is gone while handlers may still run. Its address may connect again. Handlers of at
         most ``connections`` such clients continue; beyond that, those of the client that parted first are canceled."""
-        self.gate.handshakes.pop(peer, None)
-        self.gate.uncount(peer)
-        self._ending[peer] = None
+        self.gate.handshakes.pop(connection, None)
+        self.gate.uncount(connection)
+        self._ending[connection] = None
         if len(self._ending) > self._limits.connections:
             first, _ = self._ending.popitem(last=False)
-            first._serving.stop()
+            first.stop()
 
-    def left(self, peer: Peer) -> None:
+    def left(self, connection: ServerConnection) -> None:
         """All tasks of a client have ended."""
-        self.peers.discard(peer)
-        self._by_engine.pop(peer._driver.engine, None)
-        self.gate.handshakes.pop(peer, None)
-        self._ending.pop(peer, None)
-        self.gate.uncount(peer)
+        self.connections.pop(connection.driver.engine, None)
+        self.gate.handshakes.pop(connection, None)
+        self._ending.pop(connection, None)
+        self.gate.uncount(connection)
+
+    def forget_closed(self) -> None:
+        """Forget the clients whose connection is over, even if a handler ignores that it was canceled."""
+        self.connections = {engine: one for engine, one in self.connections.items() if not one.driver.state.over}
 
     # -- sessions that outlive their transport ----------------------------------------------------------------
 
-    def suspended(self, peer: Peer) -> None:
+    def suspended(self, connection: ServerConnection) -> None:
         """A session has lost its transport."""
-        self.gate.uncount(peer)
+        driver = connection.driver
+        self.gate.uncount(connection)
         if self.closing:  # the client cannot reconnect: the server does not listen any more
-            peer._driver.state.loop.call_soon(peer._driver.close)
+            driver.state.loop.call_soon(driver.close)
         if self._sessions is not None:
-            self._sessions.away(peer._driver.engine)
+            self._sessions.away(driver.engine)
             self.crowd_out()
 
     def crowd_out(self) -> None:
         """End the longest-suspended sessions while there are too many, or they use too much memory."""
         for engine in () if self._sessions is None else self._sessions.crowd_out():
-            driver = self._by_engine[engine].driver
+            driver = self.connections[engine].driver
             driver.abort(ConnectionClosed("another session took its place", rule="resume_sessions"))
 
     def bring_back(self, newcomer: ServerConnection, event: Resuming) -> None:
         """Give the transport of a new connection to the session that it asks for. A refusal leaves the session
         unchanged."""
-        owner = None if event.session is None else self._by_engine.get(event.session)
+        owner = None if event.session is None else self.connections.get(event.session)
         # RE-10: a token is valid only with the certificate that the session began with
         if owner is None or plain(owner.certificate) != plain(newcomer.peer.certificate):
             self.throttle.add(newcomer.peer.host)
@@ -106,15 +113,14 @@ class Clients:
         owner.driver.pump.part()  # RE-14: the session sends nothing more on its older transport
         owner.driver.dispatch(events)
         if transport is not None:
-            self.gate.uncount(owner.peer)
+            self.gate.uncount(owner)
             owner.peer.host = newcomer.peer.host
-            owner.peer.counted = True
+            owner.counted = True
             self.gate.count(owner.peer.host)
             owner.driver.pump.adopt(transport, rest)
 
     def leave_sessions(self) -> None:
         """Let the sessions stay in their file; their clients cannot reconnect for now."""
-        for peer in list(self.peers):
-            driver = peer._driver
+        for driver in [connection.driver for connection in self.connections.values()]:
             if (saving := driver.saving) is not None and saving.durable() and saving.record.kept:
                 driver.leave()

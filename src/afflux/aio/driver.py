@@ -8,8 +8,8 @@
         driver          the parts of one connection, and its end
           calls         requests and their answers          room      tasks that wait to send
           streams       live streams, by id                 leases    requests that wait for a lease
-          cancels       pacing of cancels                   tasks     tasks that were started
-          pump          asyncio's protocol object, of: input, output, timer, memory
+          tasks         tasks that were started
+          pump          asyncio's protocol object, of: input, output, memory
         engine          frames; no I/O
 """
 
@@ -23,7 +23,6 @@ from afflux.aio.calls import Calls
 from afflux.aio.dispatch import HANDLERS
 from afflux.aio.leases import LeaseQueue
 from afflux.aio.owner import NOBODY, Owner
-from afflux.aio.pacing import Cancels
 from afflux.aio.pump import Pump
 from afflux.aio.room import Room
 from afflux.aio.saving import Saving
@@ -48,7 +47,6 @@ class Driver:
         "_closed",
         "_finished",
         "calls",
-        "cancels",
         "draining",
         "engine",
         "flushes_each_pass",
@@ -80,8 +78,7 @@ class Driver:
         self.room = Room(state, self.output)
         self.leases = LeaseQueue(state)
         self.streams = Streams(state, self.input)
-        self.cancels = Cancels(state, self.output, self.streams)
-        self.calls = Calls(state, self.output, self.room, self.cancels, self.leases)
+        self.calls = Calls(state, self.output, self.room, self.streams, self.leases)
         self.saving: Saving | None = None
         "Writes the session to a file; None when it ends with the process."
         self.renew: Callable[[], Awaitable[Driver]] | None = None

@@ -20,7 +20,7 @@ from afflux.core.bucket import Bucket
 from afflux.core.limits import Limits, reached
 
 if TYPE_CHECKING:
-    from afflux.aio.peer import Peer
+    from afflux.aio.server_connection import ServerConnection
 
 __all__ = ["Gate"]
 
@@ -45,7 +45,7 @@ class Gate:
         "Connections that are in use."
         self.hosts: Counter[str] = Counter()
         "Connections in use by address; those without an address are under the empty name."
-        self.handshakes: OrderedDict[Peer, float] = OrderedDict()
+        self.handshakes: OrderedDict[ServerConnection, float] = OrderedDict()
         "Connections that have not finished their handshake, and the start of each."
         self.refused: Counter[str] = Counter()
         "Refused connections, by the name of the limit."
@@ -77,10 +77,10 @@ class Gate:
         self._arriving += 1
         return None
 
-    def begin(self, peer: Peer, now: float) -> Peer | None:
+    def begin(self, connection: ServerConnection, now: float) -> ServerConnection | None:
         """Begin the handshake of an admitted connection. Returns the one that has to make room for it, if any."""
         self._arriving -= 1
-        self.handshakes[peer] = now
+        self.handshakes[connection] = now
         if len(self.handshakes) > max(1, self._limits.half_handshakes):
             return self.handshakes.popitem(last=False)[0]
         return None
@@ -104,12 +104,12 @@ class Gate:
         self.admitted += 1
         self.hosts[host] += 1
 
-    def uncount(self, peer: Peer) -> None:
+    def uncount(self, connection: ServerConnection) -> None:
         """Count a connection no longer. No-op when it was not counted."""
-        if not peer.counted:
+        if not connection.counted:
             return
-        peer.counted = False
-        host = peer.host
+        connection.counted = False
+        host = connection.peer.host
         self.admitted -= 1
         self.hosts[host] -= 1
         if not self.hosts[host]:

@@ -13,7 +13,6 @@ import asyncio
 from afflux.aio.input import Input
 from afflux.aio.memory import MemoryUse
 from afflux.aio.state import State
-from afflux.aio.timer import EngineTimer
 from afflux.core.errors import ConnectionClosed
 from afflux.transports.reading import end_half
 
@@ -35,7 +34,6 @@ class Output:
         "_pacer",
         "_stall",
         "_state",
-        "_timer",
         "_written",
         "blocked",
         "flushing",
@@ -44,12 +42,11 @@ class Output:
         "plenty",
     )
 
-    def __init__(self, state: State, input: Input, memory: MemoryUse, timer: EngineTimer) -> None:
+    def __init__(self, state: State, input: Input, memory: MemoryUse) -> None:
         limits = state.engine.limits
         self._state = state
         self._input = input
         self._memory = memory
-        self._timer = timer
         self.low = limits.outbound_low_bytes
         self.plenty = limits.outbound_high_bytes - self.low
         "Bytes of room above which waiting producers continue."
@@ -112,7 +109,7 @@ class Output:
             if state.away:
                 if driver.saving is not None:
                     driver.saving.save_changes()
-                self._timer.arm()
+                state.arm_timer()
             self._memory.report()
             return
         scheduler = None if unpaced else state.scheduler
@@ -139,11 +136,11 @@ class Output:
     def settle(self, unsent: int = 0) -> None:
         """At the end of a flush, or of a pass that needs none: report memory, pause or resume reading, and arm the
         timer."""
-        memory, input = self._memory, self._input
-        if self._state.engine.held_bytes + unsent != memory.reported or input.held:
+        state, memory, input = self._state, self._memory, self._input
+        if state.engine.held_bytes + unsent != memory.reported or input.held:
             memory.report()
         input.check()
-        self._timer.arm()
+        state.arm_timer()
 
     def write_rest(self, transport: asyncio.Transport) -> None:
         """Write all that is queued, even if the transport is full."""

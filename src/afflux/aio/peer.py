@@ -8,11 +8,10 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from afflux.aio.channel import Channel
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT, ItemStream
 from afflux.aio.keeper import Keeper
-from afflux.aio.opening import cancel_stream, new_inbound, new_items
+from afflux.aio.opening import Channel, cancel_stream, new_inbound, new_items
 from afflux.aio.sender import Source
 from afflux.aio.serving import Serving
 from afflux.aio.session import Session
@@ -65,8 +64,6 @@ class Peer:
         "At a server, the host that the client connected from."
         self.principal: Any = None
         "At a server with ``afflux.auth.at_setup``, the client's identity as the check returned it; else None."
-        self.counted = True
-        "At a server: it counts as a connection of its host."
         self.keeper: Keeper | None = None
         "Restores a client's connection; None without ``resume`` and ``reconnect``."
         self.unfinished: tuple[Unfinished, ...] = ()

@@ -15,7 +15,6 @@ from afflux.aio.input import Input
 from afflux.aio.memory import MemoryUse
 from afflux.aio.output import Output
 from afflux.aio.state import State
-from afflux.aio.timer import EngineTimer
 from afflux.core.errors import Error, RemoteProtocolError
 from afflux.core.limits import Limits
 from afflux.transports.base import foreign
@@ -28,15 +27,14 @@ class Pump(Receiver):
     """One engine on one transport, as an asyncio protocol."""
 
     # Slots: a dictionary for each of 10,000 connections takes 16 MiB (docs/how-to/many.md).
-    __slots__ = ("_expects", "_linger", "_view", "answers", "input", "memory", "output", "state", "timer")
+    __slots__ = ("_expects", "_linger", "_view", "answers", "input", "memory", "output", "state")
 
     def __init__(self, state: State, expects: str | None) -> None:
         self._view = None
         self.state = state
         self.input = Input(state)
-        self.timer = EngineTimer(state)
         self.memory = MemoryUse(state, self.input)
-        self.output = Output(state, self.input, self.memory, self.timer)
+        self.output = Output(state, self.input, self.memory)
         self._expects = expects
         self.answers = False
         "This side is a server: it reports to a peer of another protocol the reason of the refusal."
@@ -179,7 +177,7 @@ class Pump(Receiver):
 
     def stop_timers(self) -> None:
         """Cancel all timers."""
-        self.timer.stop()
+        self.state.stop_timer()
         self.input.stop()
         self.output.stop()
         if self._linger is not None:

@@ -105,7 +105,7 @@ class Server:
     @property
     def connections(self) -> tuple[Peer, ...]:
         """The connected clients."""
-        return tuple(self._clients.peers)
+        return self._clients.peers
 
     @property
     def refused(self) -> dict[str, int]:
@@ -149,12 +149,10 @@ class Server:
         self._clients.gate.close(self._shown)
         if keep:
             self._clients.leave_sessions()
-        while self._clients.peers:
+        while self._clients.connections:
             # A suspended client cannot reconnect, because this server does not listen any more.
-            await asyncio.gather(
-                *(peer.close(drain=False if peer.suspended else drain) for peer in self._clients.peers)
-            )
-            self._clients.peers = {peer for peer in self._clients.peers if not peer.closed}
+            await asyncio.gather(*(peer.close(drain=not peer.suspended and drain) for peer in self._clients.peers))
+            self._clients.forget_closed()
         if self._store is not None:
             self._store.close()
         if self._stopped is not None and not self._stopped.done():
@@ -177,7 +175,7 @@ class Server:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<Server {self.uri}, {len(self._clients.peers)} connections>"
+        return f"<Server {self.uri}, {len(self._clients.connections)} connections>"
 
     # -- transports.base.Admission --------------------------------------------------------------------------
 
@@ -244,15 +242,15 @@ class Server:
             now=clock.now(),
         )
         connection = self._connection(engine, uri or self._shown)
-        driver, peer = connection.driver, connection.peer
+        driver = connection.driver
         if self._store is not None:
             from afflux.resume.record import Record
 
             resumable: Any = engine
             driver.keep(Record(self._store, resumable, kind="server", asks=False, replays=self._replays))
-        peer.host = host
-        if (oldest := self._clients.gate.begin(peer, clock.now())) is not None:
-            oldest._driver.abort(ConnectionClosed(reached(self.limits, "half_handshakes"), rule="half_handshakes"))
+        connection.peer.host = host
+        if (oldest := self._clients.gate.begin(connection, clock.now())) is not None:
+            oldest.driver.abort(ConnectionClosed(reached(self.limits, "half_handshakes"), rule="half_handshakes"))
         if self._clients.closing:
             driver.abort()  # it was accepted just before
         return driver.pump
@@ -300,10 +298,10 @@ class Server:
         """Restore a session of a former process; it waits for its client."""
         engine: Any = record.engine
         connection = self._connection(engine, self.uri)
-        driver, peer = connection.driver, connection.peer
+        driver = connection.driver
         driver.keep(record)
         driver.state.away = True
-        peer.setup, peer.counted = engine.setup, False
+        connection.peer.setup, connection.counted = engine.setup, False
         connection.certificate, connection.former = record.about, True
         connection.again = restart(record, "server")
         driver.output.flush_soon()

@@ -24,6 +24,8 @@ class ServerConnection(Serving):
 
     clients: Clients
     peer: Peer
+    counted: bool = True
+    "The gate counts the client's transport."
     deciding: asyncio.Task[None] | None = None
     certificate: object = None
     "The client's certificate when its session began."
@@ -38,18 +40,18 @@ class ServerConnection(Serving):
         self.certificate = self.peer.certificate
         if self.driver.saving is not None:
             self.driver.saving.record.about = plain(self.certificate)
-        self.clients.established(self.peer)
+        self.clients.established(self)
         if self.clients.on_setup is not None:
             self.deciding = self.driver.tasks.spawn(self._decide(event.setup), self.slots.context.copy())
 
     def suspended(self, event: Suspended) -> None:
         """The client's transport is gone; its session is suspended."""
-        self.clients.suspended(self.peer)
+        self.clients.suspended(self)
 
     def resuming(self, event: Resuming) -> None:
         """A new connection asks to resume a session: assign its transport to that, if the checks pass."""
         clients = self.clients
-        clients.gate.handshakes.pop(self.peer, None)
+        clients.gate.handshakes.pop(self, None)
         if clients.throttle.wait(self.peer.host):
             self.deciding = self.driver.tasks.spawn(self._wait_and_resume(event))
         else:
@@ -75,12 +77,12 @@ class ServerConnection(Serving):
 
     def parted(self) -> None:
         """The client's transport is gone: it no longer counts as a connection, even while its handlers run."""
-        self.clients.parted(self.peer)
+        self.clients.parted(self)
 
     def left(self) -> None:
         """All tasks of the client have ended."""
         super().left()
-        self.clients.left(self.peer)
+        self.clients.left(self)
         del self.peer  # it refers to this object
 
     def refuse(self, reason: str, code: int | None = None) -> None:

@@ -1,12 +1,13 @@
 """Start the handlers of one connection: route each event of the peer to the part that serves it.
 
 requests    requests and fires        slots       handlers at work, and requests that wait for a slot
-producers   streams and channels      in turn     push and extensions, one at a time
+producers   streams and channels      here: push, extensions and sessions
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import repeat
@@ -14,7 +15,6 @@ from typing import Any
 
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT
-from afflux.aio.in_turn import CallsInTurn
 from afflux.aio.owner import Owner
 from afflux.aio.producers import Producers
 from afflux.aio.requests import Requests, awaited
@@ -232,3 +232,44 @@ class Serving(Owner):
     def _call(self, call: Callable[[], Any]) -> None:
         self._in_turn = self._in_turn or CallsInTurn(self.slots)
         self._in_turn.add(call)
+
+
+class CallsInTurn:
+    """Calls that run one after another. Reading pauses while too many of them wait."""
+
+    __slots__ = ("_slots", "_task", "_waiting")
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._waiting: deque[Callable[[], Any]] | tuple[()] = ()
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, call: Callable[[], Any]) -> None:
+        """Queue one more call."""
+        driver = self._slots.driver
+        self._waiting = self._waiting or deque()
+        self._waiting.append(call)
+        if self._task is None:
+            self._task = driver.tasks.spawn(self._run(), self._slots.context.copy())
+        if len(self._waiting) >= driver.engine.limits.metadata_push_queue:
+            driver.input.on_hold = True
+
+    def stop(self) -> None:
+        """Drop the calls that wait."""
+        if self._waiting:
+            self._waiting.clear()
+
+    async def _run(self) -> None:
+        driver = self._slots.driver
+        try:
+            while self._waiting:
+                call = self._waiting.popleft()
+                try:
+                    await awaited(call())
+                except Exception as error:
+                    driver.state.log_failure("afflux: a handler of push or of an extension raised", error)
+                if driver.input.on_hold:
+                    driver.input.on_hold = False
+                    driver.input.check()
+        finally:
+            self._task = None

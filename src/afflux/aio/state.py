@@ -1,4 +1,4 @@
-"""Share the state of one connection among the parts of its driver: engine, transport, and how far it has ended.
+"""Share the state of one connection among the parts of its driver: engine and timer, transport, how far it has ended.
 
 Parts refer to each other inward only: a driver to its parts, the parts to this state. ``driver`` is the only reference
 that points outward. It is deleted when the connection has left, so that no garbage collector is needed.
@@ -29,7 +29,9 @@ class State:
     """The shared state of one connection."""
 
     __slots__ = (
+        "_due",
         "_logged",
+        "_timer",
         "away",
         "driver",
         "engine",
@@ -64,6 +66,8 @@ class State:
         self.away = False
         "The session has no transport for now."
         self._logged = -inf
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def resumable(self) -> bool:
@@ -95,6 +99,37 @@ class State:
     def run(self, verb: Callable[..., list[Event]], *arguments: Any, **keywords: Any) -> None:
         """Call a method of the engine that returns events, such as accept, refuse or close, and dispatch them."""
         self.driver.dispatch(verb(*arguments, **keywords))
+
+    # -- the engine's deadline ----------------------------------------------------------------------------------
+
+    def arm_timer(self) -> None:
+        """Make sure that the engine's ``tick`` is called at its deadline. A timer that fires early is armed again; one
+        that is due late is replaced."""
+        deadline = self.engine.deadline
+        if deadline is None or self.lost:
+            return
+        if self._timer is not None:
+            if self._due <= deadline:
+                return
+            self._timer.cancel()
+        self._due = deadline
+        self._timer = self.loop.call_later(max(0.0, deadline - self.now()), self._tick)
+
+    def stop_timer(self) -> None:
+        """Cancel the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tick(self) -> None:
+        self._timer = None
+        deadline, now = self.engine.deadline, self.now()
+        if deadline is not None and deadline <= now:
+            self.driver.dispatch(self.engine.tick(now))
+        else:
+            self.arm_timer()
+
+    # -- the log ------------------------------------------------------------------------------------------------
 
     def log_failure(self, text: str, error: BaseException | None = None) -> None:
         """Log a failure that is not an error on the wire; at most one line a second (DR-12)."""

@@ -1,4 +1,7 @@
-"""Track the live streams of one connection, and pass each event to the stream that it concerns."""
+"""Track the live streams of one connection, and pass each event to the stream that it concerns.
+
+Streams are canceled no faster than a peer with the same limits accepts (``cancel_bucket``).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from afflux.aio.input import Input
 from afflux.aio.state import State
+from afflux.core.bucket import Bucket
 from afflux.core.errors import Error, LimitExceeded
 from afflux.core.events import Acknowledged, Block, Canceled, Granted, Items, Readable
 from afflux.core.payload import Payload, size_of
@@ -22,7 +26,7 @@ __all__ = ["Streams"]
 class Streams:
     """The halves of streams, by stream id."""
 
-    __slots__ = ("_input", "_state", "inbounds", "senders", "sessions", "unopened")
+    __slots__ = ("_cancels", "_input", "_state", "inbounds", "senders", "sessions", "unopened")
 
     def __init__(self, state: State, input: Input) -> None:
         self._state = state
@@ -33,6 +37,8 @@ class Streams:
         "Sessions of bytes, in a protocol that has them."
         self.unopened: dict[Inbound, asyncio.Task[None] | None] = {}
         "Streams that are awaited and not open yet, with the task that produces their first item."
+        self._cancels: Bucket | None = None
+        "The cancels that the peer still accepts; None before the first one."
 
     def items(self, event: Items) -> None:
         """Items have arrived."""
@@ -105,6 +111,23 @@ class Streams:
         if self.inbounds.pop(stream, None) is not None:
             self._state.engine.cancel(stream)
             self._state.driver.output.flush_soon()
+
+    def cancel_own(self, stream: int) -> None:
+        """Cancel a request or stream that this side has opened, and count the cancel."""
+        state = self._state
+        if self._cancels is None:
+            self._cancels = Bucket(*state.engine.limits.cancel_bucket)
+        self._cancels.take(1, state.now())
+        state.engine.cancel(stream)
+        state.driver.output.flush_soon()
+
+    def pause(self, requests: int) -> float:
+        """Return the seconds to wait before one more stream is opened, so that the peer would accept the cancels of all
+        open streams, of which ``requests`` are requests."""
+        cancels = self._cancels
+        if cancels is None:
+            return 0.0
+        return cancels.wait(min(cancels.burst, requests + len(self.inbounds) + 1), self._state.now()) or 0.0
 
     @property
     def awaited(self) -> bool:

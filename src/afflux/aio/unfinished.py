@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from afflux.aio.channel import Channel
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream
+from afflux.aio.opening import Channel
 from afflux.aio.sender import Sender, Source
 from afflux.calls import metadata_mime_of, route_in
 from afflux.core.errors import LocalProtocolError
