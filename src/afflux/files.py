@@ -5,13 +5,16 @@ The sessions file (``resume``) and the journal are kinds of file, each with its 
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from afflux.core.errors import Error
+
+if TYPE_CHECKING:
+    import sqlite3
 
 __all__ = ["IN_USE", "FileError", "FileKind", "sqlite_code"]
 
@@ -68,6 +71,8 @@ class FileKind:
     @contextmanager
     def errors(self, path: Path) -> Iterator[None]:
         """Convert errors of SQLite and of the operating system to errors with a remedy."""
+        import sqlite3  # on use: every program imports the errors, few use a file
+
         try:
             yield
         except sqlite3.Error as error:

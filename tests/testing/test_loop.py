@@ -7,6 +7,7 @@ import random
 import socket
 import threading
 import time
+from collections.abc import AsyncIterator
 from math import inf
 
 import pytest
@@ -94,6 +95,19 @@ def test_a_deadlock_names_the_tasks_and_where_they_wait() -> None:
         run(main())
     assert "the one that waits waits in waits_for_ever (test_loop.py:" in str(caught.value)
     assert "waits in main (test_loop.py:" in str(caught.value)
+
+
+def test_a_deadlock_names_the_place_in_a_generator() -> None:
+    async def items() -> AsyncIterator[int]:
+        await asyncio.Event().wait()
+        yield 1
+
+    async def main() -> None:
+        async for _ in items():
+            pass
+
+    with pytest.raises(Deadlock, match=r"waits in main \(test_loop.py:\d+\) > items \(test_loop.py:\d+\) > wait \("):
+        run(main())
 
 
 def test_a_deadlock_can_be_caught_only_outside() -> None:

@@ -8,6 +8,7 @@ Sockets and child processes are unsupported: programs in virtual time use ``mem:
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import selectors
 from collections.abc import Callable, Coroutine, Iterator
@@ -16,7 +17,7 @@ from contextvars import Context
 from functools import partial
 from math import inf, nextafter
 from pathlib import Path
-from types import FrameType
+from types import AsyncGeneratorType, FrameType
 from typing import Any, TypeVar, TypeVarTuple
 
 __all__ = ["Deadlock", "Livelock", "VirtualLoop", "run"]
@@ -195,4 +196,6 @@ def _frames(awaited: Any) -> Iterator[FrameType]:
                 awaited = getattr(awaited, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
                 break
         else:
-            return
+            # The awaitable of ``anext`` and ``async for`` has no attribute for its generator, but refers to it.
+            referents = gc.get_referents(awaited)
+            awaited = next((one for one in referents if isinstance(one, AsyncGeneratorType)), None)

@@ -1,0 +1,116 @@
+"""Count the turns of the loop for one round trip: nothing waits a turn, and a poll of the sockets, without need.
+
+A round over ``mem://`` takes four turns: the bytes arrive, then the task that waits for them runs and its reply is
+written in the same turn, and the same at the other end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import afflux
+from afflux import Payload
+from afflux.testing import VirtualLoop
+
+ROUNDS = 50
+ROUND = 4
+"Turns of a round."
+BESIDE = 20
+"Turns at most for opening and ending a stream."
+
+
+class Handler:
+    """Yields one item for each grant, and repeats what it receives."""
+
+    async def request(self, payload: Payload) -> Payload:
+        """Return the request."""
+        return payload
+
+    async def stream(self, payload: Payload) -> AsyncIterator[bytes]:
+        """Yield items."""
+        for _ in range(ROUNDS):
+            yield b"item"
+
+    async def channel(self, items: AsyncIterator[Payload]) -> AsyncIterator[Payload]:
+        """Yield the items of the requester."""
+        async for item in items:
+            yield item
+
+
+class Repeats:
+    """Repeats the bytes of a session."""
+
+    async def session(self, session: Any) -> None:
+        """Write what was read."""
+        while data := await session.read():
+            await session.write(data)
+
+
+async def _requests(peer: afflux.Peer) -> None:
+    for _ in range(ROUNDS):
+        await peer.request(b"data")
+
+
+async def _stream(peer: afflux.Peer) -> None:
+    assert len([item async for item in peer.stream(credit=1)]) == ROUNDS
+
+
+async def _subscription(peer: afflux.Peer) -> None:
+    assert len([item async for item in peer.subscribe(b"name", credit=1)]) == ROUNDS
+
+
+async def _channel(peer: afflux.Peer) -> None:
+    async def source() -> AsyncIterator[bytes]:
+        for _ in range(ROUNDS):
+            yield b"item"
+
+    async with peer.channel(source(), credit=1) as items:
+        assert len([item async for item in items]) == ROUNDS
+
+
+async def _session(peer: afflux.Peer) -> None:
+    async with await peer.session() as session:
+        for _ in range(ROUNDS):
+            await session.write(b"data")
+            assert await session.read() == b"data"
+
+
+Verb = Callable[[afflux.Peer], Awaitable[None]]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "verb"),
+    [
+        ("rsocket", _requests),
+        ("rsocket", _stream),
+        ("rsocket", _channel),
+        ("reactivesocket", _requests),
+        ("reactivesocket", _stream),
+        ("reactivesocket", _channel),
+        ("rsio", _stream),
+        ("rsio", _subscription),
+        ("jmux", _session),
+    ],
+)
+def test_a_round_trip_takes_four_turns(protocol: str, verb: Verb) -> None:
+    """In particular, a grant is written in the turn in which the last items are consumed."""
+
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        handler = Repeats() if protocol == "jmux" else Handler()
+        async with (
+            afflux.serve(f"{protocol}+mem://turns", handler) as server,
+            afflux.connect(server.uri) as peer,
+        ):
+            before = loop.turns
+            await verb(peer)
+            return loop.turns - before
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        turns = runner.run(main())
+    assert ROUNDS * ROUND <= turns <= ROUNDS * ROUND + BESIDE
