@@ -180,7 +180,7 @@ class AsyncWork:
     def _partial(self) -> int:
         """Bytes of unfinished payloads: nothing public tells them."""
         engine: Any = self._peer._driver.engine
-        return int(engine._streams.reassembly.size)
+        return int(engine.stream_table.reassembly.size)
 
     async def share(self, n: int, streams: int, size: int, large: int) -> dict[str, float]:
         """``n`` bytes in streams of small items beside one of ``large`` ones: what the one got of an equal share."""

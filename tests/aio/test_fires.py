@@ -103,5 +103,5 @@ async def test_a_server_without_fire_frees_what_they_hold() -> None:
         driver = guest._driver
         assert driver is not None
         engine = driver.engine
-        streams = engine._streams  # type: ignore[attr-defined]  # nothing public tells it
+        streams = engine.stream_table  # type: ignore[attr-defined]  # nothing public tells it
         assert (streams.objects, len(streams.work.fires)) == (0, 0)

@@ -164,7 +164,7 @@ async def test_a_request_that_is_canceled_at_once_does_not_run(uri: str) -> None
         answers = await asyncio.gather(*requests, return_exceptions=True)
         assert isinstance(answers[2], asyncio.CancelledError)
         assert await peer.request(b"x") == Payload(b"x")
-        assert server.connections[0]._driver.engine._streams.handlers == set()  # type: ignore[attr-defined] # inside
+        assert server.connections[0]._driver.engine.stream_table.handlers == set()  # type: ignore[attr-defined] # inside
 
 
 async def test_a_stream_that_is_canceled_closes_its_generator(uri: str) -> None:

@@ -138,7 +138,7 @@ async def test_requests_of_a_turn_in_which_the_connection_ends(peer: afflux.Peer
 
 
 async def test_when_the_ids_run_out_the_first_ones_go(peer: afflux.Peer) -> None:
-    peer._driver.engine._streams._ids = StreamIds(1, 5)  # type: ignore[attr-defined]  # 2^30 requests are many
+    peer._driver.engine.stream_table.ids = StreamIds(1, 5)  # type: ignore[attr-defined]  # 2^30 requests are many
     asked = [asyncio.ensure_future(peer.request(b"wait")) for _ in range(3)]
     await asyncio.sleep(0)
     more = await asyncio.gather(*(peer.request(b"more") for _ in range(2)), return_exceptions=True)

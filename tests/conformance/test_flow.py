@@ -34,7 +34,7 @@ def served_channel(credit: int = 5, granted: int = 5) -> Playbook:
 
 def over(play: Playbook) -> None:
     """Stream 1 is over on this side: nothing that comes for it does anything, and nothing more is said."""
-    assert 1 not in play.engine._streams.live
+    assert 1 not in play.engine.stream_table.live
     play.do(lambda engine: engine.send(1, [b"late"])).do(lambda engine: engine.complete(1))
     for frame in (item(1), N(stream=1, n=1), END):
         play >> frame << ev.Ignored
@@ -92,7 +92,7 @@ def test_R_26_credit_adds_up() -> None:
 def test_R_26_the_largest_number_means_itself() -> None:
     """I-1: some say 2^31-1 for "without bound"; it is used up like any other."""
     play = serving(n=0x7FFFFFFF)
-    stream = play.engine._streams.live[1]
+    stream = play.engine.stream_table.live[1]
     stream.allowed -= 0x7FFFFFFF - 2
     play.do(lambda engine: engine.send(1, [b"a", b"b"])) << item(1, b"a") << item(1, b"b")
     with pytest.raises(LocalProtocolError, match="credit for 0"):
@@ -101,7 +101,7 @@ def test_R_26_the_largest_number_means_itself() -> None:
 
 def test_R_26_credit_ends_at_63_bits() -> None:
     play = serving()
-    play.engine._streams.live[1].allowed = 2**63 - 2
+    play.engine.stream_table.live[1].allowed = 2**63 - 2
     for _ in range(2):
         play >> N(stream=1, n=0x7FFFFFFF) << ev.Granted
         assert play.engine.credit(1) == 2**63 - 1
@@ -262,7 +262,7 @@ def test_R_31_what_comes_for_an_unknown_id_is_ignored(kind: type[frames.StreamFr
     for play in (requester(), responder()):
         play >> kind(id) << ignored(1, "R-31")  # type: ignore[call-arg]  # a function that makes one
         play.quiet()
-        assert not play.engine._streams.reassembly.partials
+        assert not play.engine.stream_table.reassembly.partials
 
 
 WRONG = {
@@ -281,7 +281,7 @@ def test_R_32_frames_of_the_connection_on_a_stream_are_ignored(name: str, live: 
     for play in (serving() if live else responder(), streaming(5) if live else requester()):
         play >> raw(WRONG[name]) << ignored(10, "R-32")
         play.quiet()
-        assert (1 in play.engine._streams.live) is live
+        assert (1 in play.engine.stream_table.live) is live
 
 
 @pytest.mark.parametrize("side", [requester, responder], ids=["client", "server"])

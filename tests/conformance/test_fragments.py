@@ -145,7 +145,7 @@ def test_R_37_f_means_nothing_beside_c(inside: bool) -> None:
         play >> part(1)
     end = P(stream=1, next=True, follows=True, complete=True, data=b"end")
     play >> end << ev.Items(1, [Payload((bytes(60) if inside else b"") + b"end")], True)
-    assert not play.engine._streams.reassembly.partials
+    assert not play.engine.stream_table.reassembly.partials
     play.quiet()
 
 
@@ -172,7 +172,7 @@ def test_R_38_a_half_sent_request_is_given_up(how: str) -> None:
     assert not engine.queued
     play = responder() >> begun >> rest
     play.quiet()
-    assert not play.engine._streams.reassembly.partials
+    assert not play.engine.stream_table.reassembly.partials
 
 
 def test_R_38_a_half_sent_item_of_a_channel_is_given_up() -> None:
@@ -193,7 +193,7 @@ def test_R_39_a_sequence_that_never_ends_is_ended(end: str, limit: str) -> None:
     if end == "responder":
         play.do(lambda engine: engine.request(1, 2)) << N
     size = {"payload_bytes": limits.payload_bytes // 10, "fragments": 60, "reassembly_s": 60}[limit]
-    reassembly = play.engine._streams.reassembly
+    reassembly = play.engine.stream_table.reassembly
     pieces = 0
     while not play.events:
         assert reassembly.size <= limits.connection_bytes

@@ -41,7 +41,7 @@ def test_R_9_after_the_last_id_they_wrap_and_skip_those_in_use(
     assert engine.open("fire", b"") == first
     assert engine.open("stream", b"", credit=1) == first + 2
     assert engine.open("stream", b"", credit=1) == first + 4
-    engine._streams._ids._next = last
+    engine.stream_table.ids._next = last
     assert [engine.open("fire", b"") for _ in range(4)] == [last, first, first + 6, first + 8]
 
 
@@ -61,5 +61,5 @@ def test_R_10_an_id_is_not_used_again(verb: str, end: str) -> None:
     engine = requester().engine
     assert engine.open(verb, b"", credit=verb == "stream") == 1  # type: ignore[arg-type]  # a verb
     ENDS[end](engine)
-    assert not engine._streams.live
+    assert not engine.stream_table.live
     assert [engine.open("fire", b"") for _ in range(100)] == [3 + 2 * n for n in range(100)]

@@ -253,7 +253,7 @@ def test_TM_03_a_process_that_was_stopped(wire: Wire, role: Role) -> None:
         events = engine.receive(line, 120.5)
         assert engine.tick(121.5) == events == []
         drained(engine)
-        assert engine.tick(engine._liveness.heard + engine._liveness.lifetime)  # and then it is given up as ever
+        assert engine.tick(engine.liveness.heard + engine.liveness.lifetime)  # and then it is given up as ever
     assert engine.closed is (wire is REACTIVESOCKET)
 
 

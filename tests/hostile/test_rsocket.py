@@ -254,7 +254,7 @@ def test_SI_03_an_id_with_its_top_bit_set_is_the_id_without_it() -> None:
 
 def test_SI_06_our_ids_wrap_and_skip_the_busy_ones() -> None:
     play = streaming(5)
-    ids = play.engine._streams._ids
+    ids = play.engine.stream_table.ids
     ids._next = 0x7FFFFFFD
     sent = [play.engine.open("request", b"") for _ in range(3)]
     assert sent == [0x7FFFFFFD, 0x7FFFFFFF, 3]
@@ -266,7 +266,7 @@ def test_SI_06_our_ids_wrap_and_skip_the_busy_ones() -> None:
 
 def test_SI_06_an_id_that_is_used_again_has_no_past() -> None:
     play = streaming(1).do(lambda engine: engine.cancel(1)) << frames.Cancel
-    play.engine._streams._ids._next = 0x7FFFFFFF
+    play.engine.stream_table.ids._next = 0x7FFFFFFF
     assert [play.engine.open("fire", b""), play.engine.open("stream", b"", credit=1)] == [0x7FFFFFFF, 1]
     play.collect([])
     play.sent.clear()
@@ -276,10 +276,10 @@ def test_SI_06_an_id_that_is_used_again_has_no_past() -> None:
 
 def test_SI_06_all_ids_busy() -> None:
     engine = requester().engine
-    engine._streams._ids._count = 2
+    engine.stream_table.ids._count = 2
     engine.open("request", b"")
     engine.open("request", b"")
-    engine._streams._ids._next = 1
+    engine.stream_table.ids._next = 1
     with pytest.raises(LimitExceeded, match="stream ids"):
         engine.open("request", b"")
 
@@ -377,8 +377,8 @@ def test_SI_07_tombstones_are_bounded() -> None:
         engine.cancel(engine.open("request", b""))
         while engine.outgoing():
             pass
-    streams = engine._streams
-    assert len(streams._late._given_up) == limits.tombstones
+    streams = engine.stream_table
+    assert len(streams.late._given_up) == limits.tombstones
     assert not streams.live
     free = limits.tombstones * limits.cancel_race_frames  # what forgotten ids had to spare, in one number
     late = engine.receive(item(1).encode(prefixed=True) * (free + 1), 0.0)
@@ -433,8 +433,8 @@ def test_SI_15_every_pair_of_ends_of_a_channel(role: str, order: str, ours: str,
     for last in ("complete", "cancel"):
         ends[last]()
     engine.receive(ENDS["error"].encode(prefixed=True), 0.0)
-    assert not engine._streams.live
-    assert not engine._streams.reassembly.partials
+    assert not engine.stream_table.live
+    assert not engine.stream_table.reassembly.partials
     assert not engine.closed
 
 
@@ -533,14 +533,14 @@ def test_nothing_is_left_of_a_connection_that_is_over() -> None:
     play.engine.send(1, [bytes(1_000_000)])
     events = play.engine.receive_eof(0.0)
     assert [type(event) for event in events] == [ev.Failed, ev.Closed]
-    streams = play.engine._streams
+    streams = play.engine.stream_table
     assert not streams.live
     assert not streams.reassembly.partials
     assert not streams.reassembly.size
     assert not play.engine.queued
     assert not play.engine.outgoing()
     assert play.engine.deadline is None
-    assert play.engine._pass.events == []
+    assert play.engine.current.events == []
 
 
 def test_a_thousand_streams_leave_nothing_behind() -> None:
@@ -558,12 +558,12 @@ def test_a_thousand_streams_leave_nothing_behind() -> None:
         client.complete(id)
         carried(client, server)
     for engine in (client, server):
-        streams = engine._streams
+        streams = engine.stream_table
         assert not streams.live
         assert not streams.handlers
         assert not streams.reassembly.partials
         assert not engine.queued
-        assert not engine._out.frames
+        assert not engine.outbound.scheduler.frames
 
 
 # -- the tables -----------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from tests.protocols.rsocket.playbook import closed, error, failed, ignored, req
 
 def test_FC_03_credit_saturates() -> None:
     play = serving(n=0x7FFFFFFF)
-    stream = play.engine._streams.live[1]
+    stream = play.engine.stream_table.live[1]
     for start, left in ((2**31 - 2, 2**31 - 1), (2**63 - 3, 2**63 - 2), (2**63 - 2, 2**63 - 1), (2**63 - 1, 2**63 - 1)):
         stream.allowed = start
         play >> N(stream=1, n=1) << ev.Granted(1, 1)
@@ -30,9 +30,9 @@ def test_FC_03_credit_saturates() -> None:
     play.do(lambda engine: engine.send(1, [b"x"])) << item(1)
     assert play.engine.credit(1) == 2**63 - 2
     wanted = streaming(0x7FFFFFFF)
-    wanted.engine._streams.live[1].owed = 2**63 - 2
+    wanted.engine.stream_table.live[1].owed = 2**63 - 2
     wanted.do(lambda engine: engine.request(1, 7)) << N(stream=1, n=7)
-    assert wanted.engine._streams.live[1].owed == 2**63 - 1
+    assert wanted.engine.stream_table.live[1].owed == 2**63 - 1
 
 
 @pytest.mark.parametrize("extra", ["plain", "metadata", "last", "fragment"])
@@ -67,7 +67,7 @@ def test_FC_05_items_at_and_above_what_a_responder_granted() -> None:
     play = serving("channel").do(lambda engine: engine.request(1, 3)) << N(stream=1, n=2)
     play >> (item(1), item(1)) << (ev.Items, {"stream": 1})
     play >> item(1, complete=True) << ignored(50) << failed(1, RemoteProtocolError) << error(1, 0x203)
-    assert not play.engine._streams.live
+    assert not play.engine.stream_table.live
     play = serving("channel").do(lambda engine: engine.request(1, 3)) << N(stream=1, n=2)
     play >> (item(1), item(1)) << ev.Items >> P(stream=1, complete=True, data=b"") << ev.Completed(1)  # C needs none
 
@@ -153,7 +153,7 @@ def test_FG_01_a_payload_too_large_is_refused_once(verb: str) -> None:
     play >> part(1, 1000)
     if verb != "fire":  # nothing is ever said to a fire
         play << error(1, 0x202, b"payload-too-large")
-    assert not play.engine._streams.reassembly.size
+    assert not play.engine.stream_table.reassembly.size
     for _ in range(1000):
         play >> part(1, 1000) << ignored(0)
     play >> item(1) << ignored(0)
@@ -186,7 +186,7 @@ def test_FG_02_empty_pieces_cost_no_time() -> None:
     limits = SERVER.replace(connection_bytes=64 << 20)
     play = responder(limits=limits) >> asked("request", follows=True)
     play >> tuple(P(stream=1, next=True, follows=True, metadata=bytes(60), data=b"") for _ in range(2000))
-    (partial,) = play.engine._streams.reassembly.partials.values()
+    (partial,) = play.engine.stream_table.reassembly.partials.values()
     assert partial.data == []
     play >> item(1, b"d") << ev.Opened(1, "request", Payload(b"d", bytes(120_000)), 1, False)
 
@@ -237,7 +237,7 @@ def test_FG_03_memory() -> None:
             engine.receive(block[:6] + bytes((1 + 2 * n,)) + block[7:], 0.0)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert engine._streams.reassembly.size <= limits.connection_bytes
+    assert engine.stream_table.reassembly.size <= limits.connection_bytes
     assert peak <= limits.connection_bytes * 1.1
     assert not engine.closed
 
@@ -247,7 +247,7 @@ def test_FG_04_a_half_that_we_canceled_is_not_waited_for() -> None:
     play = serving("channel").do(lambda engine: engine.request(1, 5)) << N
     play >> part(1)
     play.do(lambda engine: engine.cancel(1)) << frames.Cancel(stream=1)
-    assert not play.engine._streams.reassembly.partials
+    assert not play.engine.stream_table.reassembly.partials
     play.at(31.0).quiet()
     play.do(lambda engine: engine.send(1, [b"on"])) << item(1, b"on")
 
@@ -331,7 +331,7 @@ def test_FG_10_twenty_mebibytes_there_and_back() -> None:
     assert peak - held <= 3.1 * size
     assert left - held <= 0x40000  # and nothing is kept afterwards
     assert server.queued == client.queued == 0
-    assert server._streams.delivered == client._streams.delivered == 0
+    assert server.stream_table.delivered == client.stream_table.delivered == 0
 
 
 def test_FG_22_a_payload_that_nobody_wants_any_more_is_not_written_on() -> None:
@@ -582,4 +582,4 @@ def test_FL_10_a_million_requests_are_refused_at_a_token_for_a_hundred() -> None
     for n in range(1000, 2000):
         play >> asked("request", 1 + 2 * n) << ignored(int(n % 100 == 0)) << error(1 + 2 * n, 0x202)
     play >> asked("request", 9999) << ignored(1) << closed(RemoteProtocolError, rule="glitch_bucket") << error(0, 0x101)
-    assert len(play.engine._streams._late._given_up) <= SERVER.tombstones
+    assert len(play.engine.stream_table.late._given_up) <= SERVER.tombstones

@@ -55,8 +55,8 @@ def owner(limits: Limits = OFTEN) -> Playbook:
 def untouched(play: Playbook) -> None:
     """The owner has heard nothing, has said nothing, and can go on."""
     play.quiet()
-    assert play.engine._in.retained is not None
-    assert (play.engine._in.retained.sent, play.engine._in.retained.received) == (14, 10)
+    assert play.engine.inbound.retained is not None
+    assert (play.engine.inbound.retained.sent, play.engine.inbound.retained.received) == (14, 10)
     if not play.engine.resumption.suspended:
         play.do(lambda engine: engine.send(1, [b"c"])) << item(1, b"c")
         play >> frames.RequestN(stream=1, n=1) << ev.Granted
@@ -82,7 +82,7 @@ def test_LE_01_requests_before_the_first_lease(verb: str) -> None:
     play = Playbook(Engine("server", lease=Later())) >> setup(lease=True) << ev.Established << frames.Lease
     for id in (1, 3):
         play >> asked(verb, id) << ignored(1, "REJECTED") << error(id, 0x202)
-    assert not play.engine._streams.handlers
+    assert not play.engine.stream_table.handlers
     play.at(1.0) << frames.Lease
     play >> asked(verb, 5) << ev.Opened
     play.quiet()
@@ -117,7 +117,7 @@ def test_LE_03_requests_over_the_lease_from_who_reads_no_answer() -> None:
         count += 1
         assert engine.queued <= SERVER.outbound_high_bytes
     assert count == SERVER.glitch_bucket[0] + 1
-    assert len(engine._streams._late._given_up) <= SERVER.tombstones
+    assert len(engine.stream_table.late._given_up) <= SERVER.tombstones
 
 
 def test_LE_06_a_flood_of_leases() -> None:
@@ -138,7 +138,7 @@ def test_LE_06_a_lease_as_large_as_a_frame_may_be() -> None:
     play = Playbook(Engine("client", setup=setup(lease=True))) << frames.Setup
     lease = frames.Lease(stream=0, ttl_ms=1000, requests=1, metadata=bytes(SERVER.frame_bytes - 14))
     play >> lease << ev.Established << ev.Leased(1, 1.0) << frames.Lease
-    assert play.engine._streams.delivered == 0
+    assert play.engine.stream_table.delivered == 0
 
 
 def test_LE_08_without_a_lease_nothing_is_queued() -> None:
@@ -148,7 +148,7 @@ def test_LE_08_without_a_lease_nothing_is_queued() -> None:
         with pytest.raises(LeaseExpired):
             engine.open("request", bytes(1000), now=0.0)
     assert engine.queued == 0
-    assert not engine._streams.live
+    assert not engine.stream_table.live
 
 
 # -- keepalive positions --------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_RE_02_unknown_and_expired_tokens_hear_the_same() -> None:
     play = owner()
     expired = play.cut()
     expired.at(120.0) << failed(1, ConnectionClosed) << ev.Closed
-    sessions = play.engine._resuming.sessions
+    sessions = play.engine.resuming.sessions
     said = set()
     for token in (TOKEN, b"u" * 16, b"", TOKEN[:-1]):
         stranger = Engine("server", sessions=sessions)
@@ -209,7 +209,7 @@ def test_RE_03_RESUME_in_an_open_connection() -> None:
     """Whoever says it, with whatever token, ends its own connection and no other."""
     play = owner()
     stranger = (
-        Playbook(Engine("server", sessions=play.engine._resuming.sessions)) >> setup(token=b"s" * 16) << ev.Established
+        Playbook(Engine("server", sessions=play.engine.resuming.sessions)) >> setup(token=b"s" * 16) << ev.Established
     )
     stranger >> resume(server=14, client=0) << closed(RemoteProtocolError, rule="R-48") << error(0, 0x101)
     untouched(play)
@@ -259,12 +259,12 @@ def test_RE_11_SETUP_with_a_token_in_use() -> None:
     play = owner()
     for connected in (True, False):
         for lease in (False, True):
-            stranger = Playbook(Engine("server", sessions=play.engine._resuming.sessions, lease=FixedLease(1)))
+            stranger = Playbook(Engine("server", sessions=play.engine.resuming.sessions, lease=FixedLease(1)))
             stranger >> setup(token=TOKEN, lease=lease, data=b"mine now") << closed(RemoteProtocolError, rule="R-49")
             stranger << error(0, 0x003)
             stranger.quiet()
-            assert play.engine._resuming.sessions is not None
-            assert play.engine._resuming.sessions.find(TOKEN) is play.engine
+            assert play.engine.resuming.sessions is not None
+            assert play.engine.resuming.sessions.find(TOKEN) is play.engine
         if connected:
             play.cut()
     untouched(play)
@@ -273,7 +273,7 @@ def test_RE_11_SETUP_with_a_token_in_use() -> None:
 def test_RE_13_guesses() -> None:
     """Nothing is kept of them, and nothing that is kept tells a token: the books hold digests."""
     play = owner().cut()
-    sessions = play.engine._resuming.sessions
+    sessions = play.engine.resuming.sessions
     assert sessions is not None
     kept = [name for name in dir(sessions) if not name.startswith("__")]
     books = str([getattr(sessions, name) for name in kept])
@@ -327,7 +327,7 @@ def test_RE_16_producers_stop_while_it_is_away(limits: Limits) -> None:
     assert engine.resumption.suspended
     assert engine.deadline == limits.resume_s
     play.adopt(newcomer(play, server=14, client=0)) << ev.Resumed << resume_ok(10)
-    assert engine._resuming.retained is not None
+    assert engine.resuming.retained is not None
     assert engine.queued or len(play.sent) == sent
 
 
@@ -342,13 +342,13 @@ def test_RE_17_a_client_that_never_reports(limits: Limits) -> None:
         engine.send(1, [bytes(2000)])
         while engine.outgoing():
             pass
-    assert engine._resuming.retained is not None
-    assert limits.resume_bytes <= engine._resuming.retained.size <= limits.resume_bytes + 0x11000
+    assert engine.resuming.retained is not None
+    assert limits.resume_bytes <= engine.resuming.retained.size <= limits.resume_bytes + 0x11000
     assert session_bytes(engine) <= limits.resume_bytes + limits.outbound_high_bytes + 0x11000 + 2000
     assert play.engine.deadline == 0.0
     play.at(0.0).quiet()
     play.at(limits.write_stall_s - 0.1).quiet()
-    sessions = engine._resuming.sessions
+    sessions = engine.resuming.sessions
     assert sessions is not None
     assert len(sessions) == 1
     play.at(limits.write_stall_s)
@@ -421,7 +421,7 @@ def test_RE_18_what_grows_while_it_is_away_is_weighed() -> None:
 def test_RE_18_what_is_received_is_weighed_at_once() -> None:
     """Before anything is written."""
     play = owner()
-    sessions = play.engine._resuming.sessions
+    sessions = play.engine.resuming.sessions
     assert sessions is not None
     play.engine.receive(frames.RequestResponse(stream=3, follows=True, data=bytes(60)).encode(prefixed=True), 0.0)
     assert sessions._size == 14 + 60 + SERVER.object_overhead_bytes
@@ -464,7 +464,7 @@ def test_RE_18_the_books_are_right() -> None:
 
 
 def weighs(sessions: Sessions, plays: list[Playbook]) -> None:
-    there = [play.engine for play in plays if play.engine._resuming.weight is not None]
+    there = [play.engine for play in plays if play.engine.resuming.weight is not None]
     assert len(sessions) == len(there)
     assert sessions._size == sum(session_bytes(engine) for engine in there)
 
@@ -522,7 +522,7 @@ def test_RE_21_payloads_that_are_never_finished_are_held_and_bounded() -> None:
     assert held == 14 + TINY.partial_payloads * (1000 + TINY.object_overhead_bytes)
     play.cut()
     assert session_bytes(play.engine) == held
-    sessions = play.engine._resuming.sessions
+    sessions = play.engine.resuming.sessions
     assert sessions is not None
     sessions.away(play.engine)
     assert sessions._size == held

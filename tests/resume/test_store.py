@@ -280,11 +280,11 @@ def test_frames_are_kept_until_they_have_arrived(path: Path) -> None:
             pass
         record.save()
     size = 6 * 56
-    assert again(store).engine._resuming.retained.state() == [0, size, 0, 0, 0]  # type: ignore[union-attr]
+    assert again(store).engine.resuming.retained.state() == [0, size, 0, 0, 0]  # type: ignore[union-attr]
     engine.receive(Keepalive(stream=0, respond=False, position=56 * 4, data=b"").encode(prefixed=True), 0.0)
     record.save()
     made = again(store)
-    kept: Any = made.engine._resuming.retained
+    kept: Any = made.engine.resuming.retained
     assert kept.state()[:2] == [56 * 4, size]
     assert b"5" * 50 in b"".join(kept.blocks())
     assert len(store.sessions()[0].blocks) == 2
@@ -552,7 +552,7 @@ def test_an_answer_in_part_is_no_item(path: Path) -> None:
     record.save()
     made = again(store)
     assert made.asked[id].waiting == []
-    assert made.engine._streams.reassembly.size > 80
+    assert made.engine.stream_table.reassembly.size > 80
     store.close()
 
 

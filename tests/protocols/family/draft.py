@@ -83,16 +83,16 @@ class _Quirks(type(RSOCKET.quirks)):  # type: ignore[misc]  # RSocket's own, whi
 def _on_entries(streams: Any, frame: Any) -> None:
     """The entries of an item are events before it."""
     for id, body in frame.entries:
-        streams.now.events.append(Extended(frame.stream, id, body))
+        streams.current.events.append(Extended(frame.stream, id, body))
     arrivals.on_item(streams, frame, frame.next)
 
 
 def _establish(connection: Any, argument: Any) -> None:
     """The setup is acknowledged: the server sends SETUP_OK, the client what it had queued."""
-    if connection._client:
-        connection._out.paused = False
+    if connection.client:
+        connection.outbound.paused = False
     else:
-        connection._out.control(len(SETUP_OK).to_bytes(3, "big") + SETUP_OK)
+        connection.outbound.control(len(SETUP_OK).to_bytes(3, "big") + SETUP_OK)
     handshake.establish(connection, argument)
 
 
@@ -166,5 +166,5 @@ def engine(role: Any, **options: Any) -> Engine:
     """An engine of the draft: the family's, with another member."""
     terms = {"setup": None, "limits": None, "decide": False, "now": 0.0, "lease": None, "extensions": ()} | options
     made = Engine(MEMBER, role, mtu=DEFAULT_MTU, **terms)
-    made._out.paused = role == "client"  # nothing but SETUP leaves before SETUP_OK
+    made.outbound.paused = role == "client"  # nothing but SETUP leaves before SETUP_OK
     return made

@@ -46,7 +46,7 @@ def test_a_flood_of_fire_and_forget() -> None:
         taken += 1
         play >> frames.RequestFnf(stream=2 * taken) << ev.Opened
     assert limits.streams < taken <= limits.connection_bytes // limits.object_overhead_bytes + 1
-    assert len(engine._streams.handlers | engine._streams.work.fires) == taken and not engine._streams.handlers
+    assert len(engine.stream_table.work.fires) == taken and not engine.stream_table.handlers
     play >> frames.RequestResponse(stream=2 * taken + 2) << ev.Opened
     play >> frames.RequestFnf(stream=2) << ignored(10)
     engine.consumed(0, 2)

@@ -133,10 +133,10 @@ def test_fires_are_no_handlers_of_streams() -> None:
     play >> frames.RequestResponse(stream=98) << ignored(1, "REJECTED") << error(98, 0x22, b"too-many-streams")
     play >> frames.RequestFnf(stream=100, data=b"f") << ev.Opened(100, "fire", P(b"f"), 0, False)
     play >> frames.RequestFnf(stream=100) << ignored(10, "R-36")
-    assert 100 in (play.engine._streams.handlers | play.engine._streams.work.fires)
+    assert 100 in (play.engine.stream_table.handlers | play.engine.stream_table.work.fires)
     play.engine.consumed(1, 1)
     play.engine.release(100)
-    assert 100 not in (play.engine._streams.handlers | play.engine._streams.work.fires)
+    assert 100 not in (play.engine.stream_table.handlers | play.engine.stream_table.work.fires)
     play >> frames.RequestFnf(stream=100) << ev.Opened
 
 
@@ -611,10 +611,10 @@ def test_many_items_leave_in_chunks() -> None:
 def test_ids_run_out_and_begin_again() -> None:
     """SI-06, R-13."""
     play = requester()
-    play.engine._streams._ids._next = 0x7FFFFFFE
+    play.engine.stream_table.ids._next = 0x7FFFFFFE
     assert play.engine.ask([P(), P()]) == [0x7FFFFFFE, 2]
-    play.engine._streams._ids.first = play.engine._streams._ids._next = 0x7FFFFFFE
-    play.engine._streams._ids._count = 1
+    play.engine.stream_table.ids.first = play.engine.stream_table.ids._next = 0x7FFFFFFE
+    play.engine.stream_table.ids._count = 1
     with pytest.raises(LimitExceeded):
         play.engine.ask([P()])
     with pytest.raises(LocalProtocolError) as caught:
@@ -631,7 +631,7 @@ def test_ids_run_out_and_begin_again() -> None:
 
 def test_asking_stops_where_ids_do() -> None:
     play = requester()
-    ids = play.engine._streams._ids
+    ids = play.engine.stream_table.ids
     ids.first = ids._next = 0x7FFFFFFC
     ids._count = 2
     assert play.engine.ask([P(), P(), P()]) == [0x7FFFFFFC, 0x7FFFFFFE]

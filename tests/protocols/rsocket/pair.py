@@ -137,7 +137,7 @@ class Pair(RuleBasedStateMachine):
         side = self.sides[who]
         stream = self.pick(side, choice)
         if stream is not None and side.open[stream] != "request":
-            before = side.engine._streams.live.get(stream)
+            before = side.engine.stream_table.live.get(stream)
             if before is not None and stream not in side.ended:
                 side.granted[stream] += n if before.first_paid else n - 1
                 side.engine.request(stream, n)

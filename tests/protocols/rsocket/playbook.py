@@ -78,7 +78,7 @@ class Playbook(Conversation[Engine]):
 
 def session_bytes(engine: Any) -> int:
     """Bytes that a session holds for its peer, and of its peer's unfinished payloads."""
-    held: int = engine._resuming.size + engine._out.size + engine._streams.reassembly.size
+    held: int = engine.resuming.size + engine.outbound.scheduler.size + engine.stream_table.reassembly.size
     return held
 
 
@@ -133,7 +133,7 @@ def resumable_client(mode: Mode = "whole", limits: Limits | None = None, **optio
 def newcomer(play: Playbook, *, server: int, client: int, mode: Mode = "whole", **options: Any) -> Playbook:
     """A stranger at the server of ``play`` that has asked for its session, and was understood."""
     engine = Engine(
-        "server", limits=play.engine.limits, sessions=play.engine._resuming.sessions, now=play.now, **options
+        "server", limits=play.engine.limits, sessions=play.engine.resuming.sessions, now=play.now, **options
     )
     stranger = Playbook(engine, mode)
     stranger.now = play.now

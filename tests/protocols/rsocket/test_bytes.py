@@ -42,7 +42,7 @@ def test_bytes_one_by_one_cost_the_same_each() -> None:
     engine = Engine("server")
     engine.receive(setup().encode(prefixed=True), 0.0)
     assert engine.receive(frame[:3], 0.0) == []
-    held = engine._in.buffer
+    held = engine.inbound.buffer
     for position in range(3, 3000):
         engine.receive(frame[position : position + 1], 0.0)
     assert held.pending == 3000

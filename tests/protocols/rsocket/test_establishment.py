@@ -688,7 +688,7 @@ def test_held_bytes_are_bounded() -> None:
     engine = Engine("server", limits=limits, decide=True)
     engine.receive(setup().encode(prefixed=True), 0.0)
     while not engine.closed:
-        assert engine._in.pending <= limits.connection_bytes + limits.frame_bytes
+        assert engine.inbound.pending <= limits.connection_bytes + limits.frame_bytes
         events = engine.receive(bytes(10_000), 0.0)
     assert isinstance(events[-1], ev.Closed)
 

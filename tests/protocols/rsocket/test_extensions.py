@@ -80,8 +80,8 @@ def test_what_was_said_in_extensions_counts_until_it_is_consumed() -> None:
     play = responder(limits=limits, extensions=(7,))
     while play.engine.wants_read:
         play >> ext(7, bytes(60_000)) << ev.Extended
-    assert play.engine._streams.delivered > limits.connection_bytes
-    play.engine.consumed(play.engine._streams.delivered)
+    assert play.engine.stream_table.delivered > limits.connection_bytes
+    play.engine.consumed(play.engine.stream_table.delivered)
     assert play.engine.wants_read
 
 

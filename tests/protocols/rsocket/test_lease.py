@@ -263,7 +263,7 @@ def test_a_requester_waits_for_its_lease(mode: Mode) -> None:
         with pytest.raises(LeaseExpired):
             play.engine.open("fire", b"q", now=now)
     play.quiet()
-    assert play.engine._streams.live.keys() == {1, 3}
+    assert play.engine.stream_table.live.keys() == {1, 3}
 
 
 def test_a_refused_request_takes_no_id_and_no_credit() -> None:
@@ -387,7 +387,7 @@ def test_a_responder_grants_and_enforces(mode: Mode) -> None:
     play >> ask(3) << ev.Opened
     play >> ask(5) << ignored(1, "REJECTED") << error(5, 0x202, b"lease: none is left")
     play.quiet()
-    assert set(play.engine._streams.handlers | play.engine._streams.work.fires) == {1, 3}
+    assert set(play.engine.stream_table.handlers | play.engine.stream_table.work.fires) == {1, 3}
     assert play.engine.deadline == 1.0
     play.at(0.999).quiet()
     play.at(1.0) << lease(2, 1000)
@@ -455,8 +455,8 @@ def test_a_request_in_fragments_counts_once(beyond: bool, mode: Mode) -> None:
         play >> P(stream=3, next=True, follows=True, data=bytes(60))
         play.now = 1.5  # the lease may end meanwhile
         play >> P(stream=3, next=True, data=b"rest") << ev.Opened
-        assert play.engine._streams.leases.issued is not None
-        assert play.engine._streams.leases.issued.left == 1
+        assert play.engine.stream_table.leases.issued is not None
+        assert play.engine.stream_table.leases.issued.left == 1
     play.quiet()
 
 
@@ -642,7 +642,7 @@ def test_two_ends_with_rates() -> None:
         for end, other in (ends, ends[::-1]):
             if end.deadline is not None and end.deadline <= now:
                 end.tick(now)
-            while end.leases.lease(now)[0] and len(end._streams.live) < 50:
+            while end.leases.lease(now)[0] and len(end.stream_table.live) < 50:
                 end.open("fire", b"x", now=now)
                 sent[end] += 1
             for event in other.receive(end.outgoing(), now):
@@ -745,7 +745,7 @@ def test_leases_wait_until_the_session_is_back() -> None:
 def test_a_lease_has_no_position() -> None:
     play = resumable_server(lease=FixedLease(1)) << frames.Lease
     play >> lease(1, 1000, b"metadata") << ev.Leased
-    retained = play.engine._resuming.retained
+    retained = play.engine.resuming.retained
     assert retained is not None
     assert (retained.sent, retained.received) == (0, 0)
     assert TOKEN not in repr(play.engine.setup).encode()

@@ -60,7 +60,7 @@ def reconnect(play: Playbook) -> Playbook:
 
 def told(play: Playbook) -> tuple[int, int]:
     """What this side has sent and received, by its own books."""
-    retained = play.engine._in.retained
+    retained = play.engine.inbound.retained
     assert retained is not None
     return retained.sent, retained.received
 
@@ -416,8 +416,8 @@ def test_every_position_of_a_conversation(mode: Mode) -> None:
     play.do(lambda engine: engine.cancel(4)) << frames.Cancel(stream=4)
     assert told(play) == (65, 71)
     play >> position(65, respond=True) << position(71)
-    assert play.engine._resuming.retained is not None
-    assert play.engine._resuming.retained.size == 0
+    assert play.engine.resuming.retained is not None
+    assert play.engine.resuming.retained.size == 0
     play >> frames.MetadataPush(stream=0, metadata=b"m") << ev.Pushed
     play.do(lambda engine: engine.push(b"m")) << frames.MetadataPush
     assert told(play) == (65, 71)
@@ -568,8 +568,8 @@ def test_what_is_repeated(at: int, repeated: list[frames.Frame], mode: Mode) -> 
     for frame in repeated:
         play << frame
     play.quiet()
-    assert play.engine._resuming.retained is not None
-    assert play.engine._resuming.retained.first == at
+    assert play.engine.resuming.retained is not None
+    assert play.engine.resuming.retained.first == at
 
 
 @pytest.mark.parametrize("at", [1, 6, 8, 13, 15, 2**63 - 1])
@@ -717,7 +717,7 @@ def test_bytes_of_a_transport_that_is_lost_say_nothing(mode: Mode) -> None:
         play.quiet()
         assert play.engine.resumption.suspended
         assert told(play) == (0, 0)
-        assert play.engine._in.pending == 0
+        assert play.engine.inbound.pending == 0
 
 
 def test_the_rest_behind_RESUME_OK_is_taken(mode: Mode) -> None:
@@ -856,8 +856,8 @@ def test_a_newcomer_that_says_more_than_it_may(mode: Mode) -> None:
     stranger.events.append(event)
     play.adopt(stranger) << ev.Resumed << failed(1, RemoteProtocolError, rule="R-48")
     play << closed(RemoteProtocolError, rule="R-48") << resume_ok(13) << error(0, 0x101)
-    assert play.engine._resuming.sessions is not None
-    assert len(play.engine._resuming.sessions) == 0
+    assert play.engine.resuming.sessions is not None
+    assert len(play.engine.resuming.sessions) == 0
 
 
 def test_what_came_behind_RESUME_is_handed_over(mode: Mode) -> None:
@@ -917,7 +917,7 @@ def test_a_newcomer_is_turned_away(drain: bool) -> None:
 def test_strangers_are_refused(changes: dict[str, Any], code: int, rule: str, mode: Mode) -> None:
     """And the owner hears nothing of it."""
     play = serving(mode).cut()
-    stranger = Playbook(Engine("server", sessions=play.engine._resuming.sessions), mode)
+    stranger = Playbook(Engine("server", sessions=play.engine.resuming.sessions), mode)
     data = bytearray(resume(server=15, client=0, **{k: v for k, v in changes.items() if k != "stream"}).encode())
     data[3] = changes.get("stream", 0)
     stranger >> len(data).to_bytes(3, "big") + bytes(data)
@@ -937,7 +937,7 @@ def test_a_token_in_use(mode: Mode) -> None:
     """R-49, RE-11: whether its session is connected or away, the owner is untouched."""
     play = serving(mode)
     for _ in range(2):
-        stranger = Playbook(Engine("server", sessions=play.engine._resuming.sessions), mode)
+        stranger = Playbook(Engine("server", sessions=play.engine.resuming.sessions), mode)
         stranger >> setup(token=TOKEN) << closed(RemoteProtocolError, rule="R-49")
         stranger << error(0, 0x003, b"the token is in use")
         stranger.quiet()
@@ -970,7 +970,7 @@ def test_a_session_that_is_over_while_a_newcomer_asks() -> None:
     play << error(0, 0x101)
     with pytest.raises(Rejected, match="there is no such session"):
         play.adopt(stranger)
-    late = Playbook(Engine("server", sessions=play.engine._resuming.sessions)) >> resume(server=15, client=0)
+    late = Playbook(Engine("server", sessions=play.engine.resuming.sessions)) >> resume(server=15, client=0)
     late << closed(RemoteProtocolError, message="there is no such session") << error(0, 0x004)
 
 
@@ -979,8 +979,8 @@ def test_the_peer_breaks_a_rule_after_it_came_back() -> None:
     play.adopt(newcomer(play, server=15, client=0)) << ev.Resumed << resume_ok(13)
     play >> resume(server=15, client=0) << failed(1, RemoteProtocolError) << closed(RemoteProtocolError, rule="R-48")
     play << error(0, 0x101)
-    assert play.engine._resuming.sessions is not None
-    assert len(play.engine._resuming.sessions) == 0
+    assert play.engine.resuming.sessions is not None
+    assert len(play.engine.resuming.sessions) == 0
 
 
 # -- how often ------------------------------------------------------------------------------------------------
@@ -1035,8 +1035,8 @@ def test_nobody_comes_back_to_the_server() -> None:
     text = "the session was not resumed within 120 s"
     play.at(127.0) << failed(1, ConnectionClosed) << closed(ConnectionClosed, message=text)
     play.quiet()
-    assert play.engine._resuming.sessions is not None
-    assert len(play.engine._resuming.sessions) == 0
+    assert play.engine.resuming.sessions is not None
+    assert len(play.engine.resuming.sessions) == 0
 
 
 def test_a_client_that_gets_no_answer_tries_again_and_gives_up_in_time() -> None:
@@ -1170,7 +1170,7 @@ def test_a_request_that_is_canceled_before_it_left() -> None:
     play.do(lambda engine: engine.cancel(1))
     reconnect(play) << resume(server=0, client=0)
     play >> resume_ok(0) << ev.Resumed << frames.RequestResponse(stream=1, data=b"q") << frames.Cancel(stream=1)
-    assert play.engine._streams.live == {}
+    assert play.engine.stream_table.live == {}
 
 
 def test_what_stream_0_had_to_say_goes_with_its_transport(mode: Mode) -> None:
@@ -1183,7 +1183,7 @@ def test_what_stream_0_had_to_say_goes_with_its_transport(mode: Mode) -> None:
     engine.receive(position(0, respond=True).encode(prefixed=True), 0.0)
     play.cut()
     assert engine.queued == 3 + 10
-    assert engine._out.frames == 1
+    assert engine.outbound.scheduler.frames == 1
     play.adopt(newcomer(play, server=0, client=0)) << ev.Resumed << resume_ok(0)
     play << frames.RequestFnf(stream=2, data=b"kept")
     play.quiet()
@@ -1334,7 +1334,7 @@ def test_fragments_half_received(mode: Mode) -> None:
     play.now = 129.0
     play >> P(stream=3, next=True, data=b"B") << (ev.Opened, {"stream": 3, "payload": Payload(b"b" * 60 + b"B")})
     play >> item(1, b"A", True) << (ev.Items, {"payloads": [Payload(b"a" * 30 + b"A", b"m" * 30)], "complete": True})
-    assert play.engine._streams.reassembly.size == 0
+    assert play.engine.stream_table.reassembly.size == 0
 
 
 @pytest.mark.parametrize("who", ["we", "they"])
@@ -1365,7 +1365,7 @@ def test_fragments_half_sent_of_a_stream_that_is_canceled_meanwhile(who: str) ->
         data += frames.ErrorFrame(stream=1, code=0x202, data=b"no").encode(prefixed=True)
         play >> data << ev.Resumed << failed(1, Rejected)
     play.quiet()
-    assert (engine.queued, engine._out.frames, engine._out._queues) == (0, 0, {})
+    assert (engine.queued, engine.outbound.scheduler.frames, engine.outbound.scheduler.queues) == (0, 0, {})
 
 
 def test_what_is_canceled_before_its_turn_leaves_nothing_behind() -> None:
@@ -1377,7 +1377,7 @@ def test_what_is_canceled_before_its_turn_leaves_nothing_behind() -> None:
     play.engine.send(3, [bytes(200)])
     play >> frames.Cancel(stream=3) << ev.Canceled << item(1, b"before")
     play.quiet()
-    assert (play.engine._out._queues, play.engine._out.frames) == ({}, 0)
+    assert (play.engine.outbound.scheduler.queues, play.engine.outbound.scheduler.frames) == ({}, 0)
 
 
 def test_what_was_to_go_again_does_not_when_it_is_over() -> None:
@@ -1567,15 +1567,15 @@ def test_how_full_a_store_can_be(limits: Limits, mtu: int, size: int) -> None:
     mtu = min(mtu, limits.frame_bytes)
     play = filled(limits, mtu=mtu)
     engine = play.engine
-    assert engine._resuming.retained is not None
+    assert engine.resuming.retained is not None
     chunk = 0x10000 + 0x1000
     while engine.queued <= chunk:
         engine.send(1, [bytes(size)] * 100)
         while engine.outgoing():
             pass
-        assert engine._resuming.retained.size < limits.resume_bytes + chunk + mtu
-    assert engine._resuming.retained.size >= limits.resume_bytes
-    engine.receive(position(engine._resuming.retained.sent).encode(prefixed=True), 0.0)
+        assert engine.resuming.retained.size < limits.resume_bytes + chunk + mtu
+    assert engine.resuming.retained.size >= limits.resume_bytes
+    engine.receive(position(engine.resuming.retained.sent).encode(prefixed=True), 0.0)
     assert engine.outgoing()
 
 
@@ -1594,10 +1594,10 @@ def test_a_store_that_stays_full_is_given_up() -> None:
     play.at(52.0).quiet()
     assert play.engine.deadline == 82.0
     play.at(81.9).quiet()
-    assert play.engine._resuming.sessions is not None
-    assert len(play.engine._resuming.sessions) == 1
+    assert play.engine.resuming.sessions is not None
+    assert len(play.engine.resuming.sessions) == 1
     play.at(82.0) << item(1, bytes(64))
-    assert len(play.engine._resuming.sessions) == 0
+    assert len(play.engine.resuming.sessions) == 0
     assert session_bytes(play.engine) == 0
     assert not play.engine.resumption.resumable
     play >> frames.RequestN(stream=1, n=1) << ev.Granted
@@ -1707,13 +1707,13 @@ def test_a_thousand_cuts_leave_nothing_behind() -> None:
         engine.send(1, [b"x"]) if number < 5 else None
         play.adopt(newcomer(play, server=15, client=0)) << ev.Resumed << resume_ok(13)
         play.sent.clear()
-    assert engine._resuming.retained is not None
-    assert engine._resuming.retained.size == 5 * 7
+    assert engine.resuming.retained is not None
+    assert engine.resuming.retained.size == 5 * 7
     assert engine.queued == 0
-    assert len(engine._out._repeat) == 0
+    assert len(engine.outbound._repeat) == 0
     play >> position(50)
-    assert engine._resuming.retained.size == 0
-    assert list(engine._resuming.retained.blocks()) == []
+    assert engine.resuming.retained.size == 0
+    assert list(engine.resuming.retained.blocks()) == []
 
 
 WORK: list[tuple[str, Callable[[Engine], object]]] = [
@@ -1746,11 +1746,11 @@ def test_the_books_of_the_queue(first: Any, second: Any, taken: int) -> None:
     events = engine.receive_eof(0.0)
     if isinstance(events[-1], ev.Closed):
         return
-    assert engine._out.size >= 0
+    assert engine.outbound.scheduler.size >= 0
     engine.resumption.resume(resume(server=0, client=0), 0.0)
     drained(engine)
-    assert (engine.queued, engine._out.size, engine._out.frames) == (0, 0, 0)
-    assert not engine._out._control and not engine._out._last
+    assert (engine.queued, engine.outbound.scheduler.size, engine.outbound.scheduler.frames) == (0, 0, 0)
+    assert not engine.outbound._control and not engine.outbound._last
 
 
 # -- a client that was cut before its SETUP arrived -------------------------------------------------------------
@@ -1893,10 +1893,10 @@ def test_what_a_stream_has_queued_is_forgotten_whole() -> None:
     play >> frames.RequestN(stream=1, n=1000) << ev.Established << ev.Granted
     engine.send(1, [b"a"])
     engine.send(1, [b"b"] * 50 + [bytes(1 << 20), b"c", bytes(9000)])
-    out = engine._streams.out
-    out.discard(1)
-    out.discard(99)
-    assert (engine.queued, out.frames, out.large) == (0, 0, 0)
+    out = engine.stream_table.outbound
+    out.scheduler.discard(1)
+    out.scheduler.discard(99)
+    assert (engine.queued, out.scheduler.frames, out.scheduler.large) == (0, 0, 0)
     engine.open("request", b"q")
     assert engine.outgoing() == frames.RequestResponse(stream=3, data=b"q").encode(prefixed=True)
     assert engine.outgoing() == b""

@@ -289,19 +289,19 @@ class Session:
         for end in self.link.ends:
             end.lose_after(None)
         asked, answers = self.engines
-        assert asked._resuming.retained.sent == answers._resuming.retained.received
-        assert answers._resuming.retained.sent == asked._resuming.retained.received
+        assert asked.resuming.retained.sent == answers.resuming.retained.received
+        assert answers.resuming.retained.sent == asked.resuming.retained.received
         self.world.run(until=asked.deadline + 1)
         for engine in self.engines:
             assert not engine.closed
-            assert engine._resuming.retained.size == 0
-            assert list(engine._resuming.retained.blocks()) == []
-            assert not engine._streams.live
-            assert not engine._streams.handlers
-            assert not engine._streams.reassembly.partials
-            assert engine._streams.reassembly.size == 0
-            assert (engine.queued, engine._out.size, engine._out.frames) == (0, 0, 0)
-            assert engine._resuming.away is None
+            assert engine.resuming.retained.size == 0
+            assert list(engine.resuming.retained.blocks()) == []
+            assert not engine.stream_table.live
+            assert not engine.stream_table.handlers
+            assert not engine.stream_table.reassembly.partials
+            assert engine.stream_table.reassembly.size == 0
+            assert (engine.queued, engine.outbound.scheduler.size, engine.outbound.scheduler.frames) == (0, 0, 0)
+            assert engine.resuming.away is None
         assert self.server.suspended == self.server.resumed >= self.client.resumed <= self.client.suspended
         assert self.client.established == self.server.established == 1
         assert len(self.sessions) == 1
@@ -397,7 +397,7 @@ def never_heard_of(session: Session) -> None:
         name: [(ConnectionClosed, 0x004, text)] for name in streams if name not in fires
     }
     assert not session.server.log
-    assert not session.asked._streams.live
+    assert not session.asked.stream_table.live
     assert len(session.sessions) == 0
 
 
@@ -536,7 +536,7 @@ class Cut(Pair):
     @invariant()
     def the_store_is_bounded(self) -> None:
         for side in getattr(self, "sides", ()):
-            retained = side.engine._resuming.retained
+            retained = side.engine.resuming.retained
             assert retained is not None
             assert retained.size < retained.limit + 0x11000 + self.mtu
             assert len(b"".join(retained.blocks())) >= retained.size
@@ -544,7 +544,7 @@ class Cut(Pair):
     @invariant()
     def nobody_has_more_than_was_sent(self) -> None:
         for side in getattr(self, "sides", ()):
-            ours, theirs = side.engine._resuming.retained, self.other(side).engine._resuming.retained
+            ours, theirs = side.engine.resuming.retained, self.other(side).engine.resuming.retained
             assert theirs.first <= ours.received <= theirs.sent
 
     def teardown(self) -> None:
@@ -559,7 +559,7 @@ class Cut(Pair):
             self.client.hear(self.client.engine.tick(self.now))
             super().teardown()
         for side in self.sides:
-            ours, theirs = side.engine._resuming.retained, self.other(side).engine._resuming.retained
+            ours, theirs = side.engine.resuming.retained, self.other(side).engine.resuming.retained
             assert ours.sent == theirs.received
             assert ours.size == 0
             assert side.engine.queued == 0

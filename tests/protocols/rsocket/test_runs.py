@@ -161,7 +161,7 @@ def test_requests_that_come_together_are_one_event() -> None:
         ev.Opened(3, "request", Payload(b"b", b"m"), 1, False),
         ev.Opened(5, "request", Payload(), 1, False),
     ]
-    assert set(engine._streams.handlers | engine._streams.work.fires) == {1, 3, 5}
+    assert set(engine.stream_table.handlers | engine.stream_table.work.fires) == {1, 3, 5}
     assert engine.credit(3) == 1
 
 
@@ -212,7 +212,7 @@ def test_requests_are_asked_and_answered_many_at_a_time() -> None:
     assert isinstance(asked, ev.Requests)
     assert asked.payloads == [Payload(b"a"), Payload(b"b", b"m"), Payload(bytes(5000)), Payload(b"d")]
     server.answer(asked.streams, asked.payloads)
-    assert not (server._streams.handlers | server._streams.work.fires)
+    assert not (server.stream_table.handlers | server.stream_table.work.fires)
     events = list(ev.singly(client.receive(server.outgoing(), 0.0)))
     assert [(event.stream, event.payloads, event.complete) for event in events if isinstance(event, ev.Items)] == [
         (1, [Payload(b"a")], True),
@@ -268,12 +268,12 @@ def test_nobody_hears_the_answer_of_what_is_over() -> None:
     server.receive(frames.RequestStream(stream=5, initial_n=1, data=b"").encode(prefixed=True), 0.0)
     server.answer([1, 3, 5], [Payload(b"a"), Payload(b"b"), Payload(b"c")])
     assert [(frame.stream, frame.data) for frame in said(server)] == [(3, b"b")]
-    assert not (server._streams.handlers | server._streams.work.fires)
+    assert not (server.stream_table.handlers | server.stream_table.work.fires)
 
 
 def test_as_many_are_asked_as_there_are_ids() -> None:
     engine = asking()
-    engine._streams._ids = StreamIds(1, 5)
+    engine.stream_table.ids = StreamIds(1, 5)
     assert engine.ask([Payload()] * 5) == [1, 3, 5]
     with pytest.raises(LimitExceeded, match="stream ids are in use"):
         engine.ask([Payload()])
@@ -281,7 +281,7 @@ def test_as_many_are_asked_as_there_are_ids() -> None:
 
 def test_an_id_that_comes_again_has_no_past() -> None:
     engine = asking()
-    engine._streams._ids = StreamIds(1, 3)
+    engine.stream_table.ids = StreamIds(1, 3)
     stream = engine.open("stream", b"", credit=1)
     engine.cancel(stream)
     assert engine.ask([Payload()] * 2) == [3, 1]

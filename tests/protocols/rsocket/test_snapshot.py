@@ -43,9 +43,9 @@ def again(engine: Any, now: float = 0.0, **terms: Any) -> Engine:
     """The engine of another process, which has the same state."""
     state = snapshot(engine)
     blocks = [(retained(engine).first, b"".join(retained(engine).blocks()))]
-    if engine._resuming.sessions is not None:
-        engine._resuming.sessions.remove(engine)
-        terms["sessions"] = engine._resuming.sessions
+    if engine.resuming.sessions is not None:
+        engine.resuming.sessions.remove(engine)
+        terms["sessions"] = engine.resuming.sessions
     made = restore(written(state), blocks, limits=engine.limits, now=now, **terms)
     assert snapshot(made) == state
     assert made.resumption.suspended
@@ -53,10 +53,12 @@ def again(engine: Any, now: float = 0.0, **terms: Any) -> Engine:
     assert lasting(made)
     assert retained(made).size == retained(engine).size
     assert b"".join(retained(made).blocks()) == b"".join(retained(engine).blocks())
-    assert made._streams.reassembly.size == engine._streams.reassembly.size
-    streams = {stream.id: (stream.hot, stream.answering, stream.role.table) for stream in engine._streams.live.values()}
+    assert made.stream_table.reassembly.size == engine.stream_table.reassembly.size
+    streams = {
+        stream.id: (stream.hot, stream.answering, stream.role.table) for stream in engine.stream_table.live.values()
+    }
     assert {
-        stream.id: (stream.hot, stream.answering, stream.role.table) for stream in made._streams.live.values()
+        stream.id: (stream.hot, stream.answering, stream.role.table) for stream in made.stream_table.live.values()
     } == streams
     return made
 
@@ -84,7 +86,7 @@ def test_what_was_agreed_is_agreed_still() -> None:
     assert made.setup == server.setup
     assert made.setup.token == server.setup.token
     assert sessions.find(TOKEN) is made
-    assert made._liveness.lifetime == server._liveness.lifetime
+    assert made.liveness.lifetime == server.liveness.lifetime
     assert made.deadline == 7.0 + made.limits.resume_s
 
 
@@ -100,11 +102,11 @@ def test_time_away_counts() -> None:
 
 def test_what_was_taken_meanwhile_is_no_burden() -> None:
     client = resumable_client().engine
-    client._streams.delivered, client._streams.objects = 500, 5
+    client.stream_table.delivered, client.stream_table.objects = 500, 5
     made = restore(snapshot(client), [], limits=LIMITS, now=0.0)
-    assert (made._streams.delivered, made._streams.objects) == (500, 5)
+    assert (made.stream_table.delivered, made.stream_table.objects) == (500, 5)
     made = restore(snapshot(client), [], limits=LIMITS, now=0.0, unconsumed=(30, 1))
-    assert (made._streams.delivered, made._streams.objects) == (30, 1)
+    assert (made.stream_table.delivered, made.stream_table.objects) == (30, 1)
 
 
 @pytest.mark.parametrize("drains", ["we", "they", "nobody"])
@@ -249,7 +251,7 @@ def test_what_is_known_of_a_stream() -> None:
     client.receive(frames.RequestN(stream=channel, n=5).encode(prefixed=True), 0.0)
     client.send(channel, [b"1", b"2"])
     assert client.resumption.opened == [channel, stream]
-    assert list(client._streams.handlers | client._streams.work.fires) == []
+    assert list(client.stream_table.handlers | client.stream_table.work.fires) == []
     assert client.resumption.stream_counters(channel) == (3, 3, 7)
     assert client.resumption.stream_counters(stream) == (0, 0, 3)
     assert client.resumption.stream_counters(99) is None
@@ -259,7 +261,7 @@ def test_what_is_known_of_a_stream() -> None:
     client.send(2, [b"1"])
     assert client.resumption.stream_counters(2) == (1, 3, 0)
     assert client.resumption.opened == [channel, stream]
-    assert list(client._streams.handlers | client._streams.work.fires) == [2]
+    assert list(client.stream_table.handlers | client.stream_table.work.fires) == [2]
 
 
 def test_a_channel_remembers_who_pays_for_its_first_item() -> None:
@@ -286,7 +288,7 @@ class Reborn(Session):
         now = self.world.now
         if "client" in self.who:
             self.asked = self.link.client.engine = again(self.asked, now)
-        if "server" in self.who and self.answers._resuming.retained is not None:
+        if "server" in self.who and self.answers.resuming.retained is not None:
             self.answers = self.link.server.engine = again(self.answers, now)
         return super().rejoin()
 

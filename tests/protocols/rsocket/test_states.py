@@ -87,7 +87,7 @@ def forget(play: Playbook) -> None:
 def test_the_engine_keeps_to_the_table(role: str, state: StreamState, input: StreamInput) -> None:
     table = REQUESTER if role == "requester" else RESPONDER
     play = channel(role, state)
-    streams = play.engine._streams
+    streams = play.engine.stream_table
     if state == StreamState.CLOSED:
         play.engine.release(1)
     if input in FRAMES:
@@ -166,7 +166,7 @@ def connection(role: str, state: ConnectionState) -> Playbook:
     if role == "server" and state not in (_S.WAIT_FIRST, _S.RESUMING):
         play >> setup(token=TOKEN)
     elif state == _S.RESUMING:
-        sessions = play.engine._resuming.sessions
+        sessions = play.engine.resuming.sessions
         owner = Playbook(Engine("server", sessions=sessions)) >> setup(token=TOKEN)
         assert owner.engine is sessions.find(TOKEN)  # type: ignore[union-attr] # it was given
         play >> resume(server=0, client=0)
@@ -189,7 +189,7 @@ def connection(role: str, state: ConnectionState) -> Playbook:
         forget(play)
         play.do(lambda engine: engine.close(0.0))
     forget(play)
-    assert play.engine._state == state
+    assert play.engine.state == state
     return play
 
 
@@ -216,7 +216,7 @@ def test_the_engine_keeps_to_the_table_of_connections(role: str, input: Connecti
             play.engine.receive(CONNECTION_FRAMES[input].encode(prefixed=True), 0.0)
         else:
             CONNECTION_VERBS[input](play.engine)
-        assert play.engine._state == wanted, (state, input)
+        assert play.engine.state == wanted, (state, input)
         assert play.engine.closed == (wanted == ConnectionState.CLOSED)
         assert play.engine.resumption.suspended == (wanted == ConnectionState.SUSPENDED)
         assert play.engine.resumption.resumable == (wanted in (*survive, ConnectionState.RESUME_SENT))
@@ -247,7 +247,7 @@ def test_every_code_on_stream_0_in_every_state_of_a_connection(role: str, code: 
         play = connection(role, state)
         live = len(play.engine.resumption.opened)
         events = play.engine.receive(frame, 0.0)
-        assert play.engine._state == wanted.get(state, state), state
+        assert play.engine.state == wanted.get(state, state), state
         prices = [event.price for event in events if isinstance(event, ev.Ignored)]
         assert prices == ([10] if ignored and state in (_S.OPEN, _S.DRAINING) else []), state
         if wanted.get(state, state) == _S.CLOSED != state:

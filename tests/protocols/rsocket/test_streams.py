@@ -389,7 +389,7 @@ def test_an_id_that_is_used_again_has_no_past() -> None:
     """R-9: what was under way for the stream before is no excuse any more."""
     for verb, opens in (("stream", frames.RequestStream), ("request", frames.RequestResponse)):
         play = stream_requester(credit=1).do(lambda engine: engine.cancel(1)) << frames.Cancel(stream=1)
-        play.engine._streams._ids._next = 0x7FFFFFFF
+        play.engine.stream_table.ids._next = 0x7FFFFFFF
         play.do(lambda engine: engine.open("fire", b"")) << (frames.RequestFnf, {"stream": 0x7FFFFFFF})
         if verb == "stream":
             play.do(lambda engine: engine.open("stream", b"", credit=1)) << (opens, {"stream": 1})
@@ -560,7 +560,7 @@ def test_what_is_collected_of_a_half_is_dropped_with_it(mode: Mode) -> None:
     play = channel_responder(mode).do(lambda engine: engine.request(1, 5)) << frames.RequestN
     play >> P(stream=1, follows=True, next=True, data=b"a" * 60)
     play.do(lambda engine: engine.cancel(1)) << frames.Cancel(stream=1)
-    assert play.engine._streams.reassembly.size == 0
+    assert play.engine.stream_table.reassembly.size == 0
     play >> P(stream=1, follows=True, next=True, data=b"b" * 60) << ignored(0, "SI-07")
     play >> item(1, b"c") << ignored(0, "SI-07")
 
@@ -839,4 +839,4 @@ def test_a_payload_in_fragments_does_not_overtake_its_stream(size: int, count: i
         said += chr(data[at + 9])
         at += 3 + int.from_bytes(data[at : at + 3], "big")
     assert said == "s" * count + "LL" + "t"
-    assert (engine.queued, engine._out.frames, engine._out._queues) == (0, 0, {})
+    assert (engine.queued, engine.outbound.scheduler.frames, engine.outbound.scheduler.queues) == (0, 0, {})

@@ -44,7 +44,7 @@ def grant(n: int, stream: int = 1) -> bytes:
 def drained(out: Outbound) -> dict[int, int]:
     """Bytes of each stream, when all has been taken."""
     sizes: dict[int, int] = {}
-    while out.size:
+    while out.scheduler.size:
         for stream, size in taken(out):
             sizes[stream] = sizes.get(stream, 0) + size
     return sizes
@@ -67,7 +67,7 @@ def test_a_dropped_payload_takes_later_items_with_it_but_not_credit() -> None:
     put(out, 1, 2 * MTU)
     put(out, 1, 200)
     out.frame(1, grant(5))
-    out.drop(1, credit=True)
+    out.scheduler.drop(1, credit=True)
     assert drained(out) == {1: 100 + 9 + len(grant(5))}
 
 
@@ -78,14 +78,14 @@ def test_only_so_many_bytes_of_large_payloads_are_begun() -> None:
         put(out, stream, MI + 1)
     begun: set[int] = set()
     left = dict.fromkeys(range(1, 17, 2), 0)
-    while out.size:
+    while out.scheduler.size:
         for stream, size in taken(out):
             begun.add(stream)
             left[stream] += size
         unfinished = [stream for stream in begun if left[stream] < MI]
         assert len(unfinished) <= 3  # 3 MiB and 3 bytes: a fourth would pass 4 MiB
     assert all(size > MI for size in left.values())
-    assert (out._begun, out._begun_bytes) == ({}, 0)
+    assert (out.scheduler._begun, out.scheduler._begun_bytes) == ({}, 0)
 
 
 def test_one_is_begun_however_large_and_requests_always() -> None:
@@ -94,12 +94,12 @@ def test_one_is_begun_however_large_and_requests_always() -> None:
     put(out, 3, 6 * MI)
     put(out, 5, 6 * MI, request=True)
     assert {stream for _ in range(8) for stream, _ in taken(out)} == {1, 5}
-    out.drop(1)
-    assert 3 not in out._begun  # 5 is on its way
-    out.drop(5)
+    out.scheduler.drop(1)
+    assert 3 not in out.scheduler._begun  # 5 is on its way
+    out.scheduler.drop(5)
     assert {stream for stream, _ in taken(out)} == {3}
-    out.forget()
-    assert out._begun_bytes == 0
+    out.scheduler.forget()
+    assert out.scheduler._begun_bytes == 0
 
 
 def test_who_is_held_back_sends_what_stands_before_its_payload() -> None:
@@ -123,29 +123,29 @@ def test_a_stream_that_is_alone_owes_nothing_though_it_had_company() -> None:
     drained(out)
     for _ in range(turns._YIELD_MS):
         put(out, 1, 0x18000)
-        while out.size:
-            if out.should_yield():
-                out.pace()
+        while out.scheduler.size:
+            if out.scheduler.should_yield():
+                out.scheduler.pace()
             out.take(0x10000)
-    assert out._yield_ms == 0
+    assert out.scheduler._yield_ms == 0
     put(out, 1, MI)
-    assert not out.should_yield()
+    assert not out.scheduler.should_yield()
     assert out.take(0x100000)
-    assert not out.should_yield()
+    assert not out.scheduler.should_yield()
 
 
 def test_who_owes_waits_while_others_are_busy_and_makes_up_for_it() -> None:
     out = Outbound(LAYOUT, Limits.server(), 0x40000)
-    assert not out.should_yield()
+    assert not out.scheduler.should_yield()
     put(out, 1, 0x30000)
     put(out, 1, 0x30000)
     put(out, 3, turns._BUSY)
     assert [stream for stream, _ in taken(out)] == [1]
-    assert not out.should_yield()  # 3 has something to send
+    assert not out.scheduler.should_yield()  # 3 has something to send
     assert [stream for stream, _ in taken(out, turns._BUSY)] == [3]
     waited = 0
-    while out.should_yield():
-        out.pace()
+    while out.scheduler.should_yield():
+        out.scheduler.pace()
         waited += 1
     assert waited == 3  # 64 KiB each time
     assert [stream for stream, _ in taken(out)] == [1]
@@ -161,9 +161,9 @@ def test_what_is_cut_makes_up_for_what_others_leave() -> None:
         taken(out)
         taken(out, turns._BUSY)
         waited = 0
-        while out.should_yield():
-            out._sent = others
-            out.pace()
+        while out.scheduler.should_yield():
+            out.scheduler._sent = others
+            out.scheduler.pace()
             waited += 1
         return waited
 
@@ -174,11 +174,11 @@ def test_all_that_a_stream_grants_goes_before_its_payload() -> None:
     out = Outbound(LAYOUT, Limits.server(), MTU)
     put(out, 1, MI)
     for n in (1, 2, 3):
-        out.queue_credit(1, grant(n))
+        out.scheduler.queue_credit(1, grant(n))
     first = taken(out)
     assert [size for _, size in first[:4]] == [13, 13, 13, MTU]
-    out.drop(1)
-    assert out.size == 0
+    out.scheduler.drop(1)
+    assert out.scheduler.size == 0
 
 
 @pytest.mark.parametrize("before", [0, 1])
@@ -187,14 +187,14 @@ def test_credit_keeps_its_place_behind_frames_and_requests(before: int) -> None:
     if before:
         put(out, 1, 10)
     put(out, 1, 2 * MTU, request=True)
-    out.queue_credit(1, grant(7))
+    out.scheduler.queue_credit(1, grant(7))
     assert taken(out)[-1] == (1, 13)
 
 
 def test_a_credit_alone_is_a_frame_like_others() -> None:
     out = Outbound(LAYOUT, Limits.server(), MTU)
-    out.queue_credit(1, grant(7))
-    out.queue_credit(1, grant(8))
+    out.scheduler.queue_credit(1, grant(7))
+    out.scheduler.queue_credit(1, grant(8))
     assert taken(out) == [(1, 13), (1, 13)]
 
 
@@ -203,11 +203,11 @@ def test_who_is_cut_gets_something_however_many_wait(waiting: int) -> None:
     out = Outbound(LAYOUT, Limits.server(), MTU)
     put(out, 1, MI)
     put(out, 3, MI)
-    out.crowd(waiting)
+    out.scheduler.crowd(waiting)
     assert sum(size for _, size in taken(out)) >= 0x10000
-    assert out._cut_share >= turns._LEAST_SHARE
-    out.crowd(0)
-    assert out._cut_share == turns.SHARE
+    assert out.scheduler._cut_share >= turns._LEAST_SHARE
+    out.scheduler.crowd(0)
+    assert out.scheduler._cut_share == turns.SHARE
 
 
 def test_an_engine_hears_how_many_wait() -> None:
@@ -245,11 +245,11 @@ def test_an_engine_is_patient_and_makes_up_for_it() -> None:
 
 def test_who_is_behind_hears_when_it_has_caught_up() -> None:
     out = Outbound(LAYOUT, Limits.server(), MTU)
-    assert not out.behind(1)
+    assert not out.scheduler.behind(1)
     put(out, 1, MI)
     put(out, 3, MI)
-    assert out.behind(1)
-    assert out.caught_up() == []
+    assert out.scheduler.behind(1)
+    assert out.scheduler.caught_up() == []
     drained(out)
-    assert out.caught_up() == [1]
-    assert out.caught_up() == []
+    assert out.scheduler.caught_up() == [1]
+    assert out.scheduler.caught_up() == []

@@ -17,15 +17,15 @@ def _ignore(connection: Connection, frame: Any) -> None:
 
 
 def _request(connection: Connection, frame: Any) -> None:
-    arrivals.on_request(connection._streams, frame)
+    arrivals.on_request(connection.stream_table, frame)
 
 
 def _reject(connection: Connection, frame: Any) -> None:
-    arrivals.on_request(connection._streams, frame, "the connection is closing")
+    arrivals.on_request(connection.stream_table, frame, "the connection is closing")
 
 
 def _stream_frame(connection: Connection, frame: Any) -> None:
-    connection.member.on_stream[type(frame)](connection._streams, frame)
+    connection.member.on_stream[type(frame)](connection.stream_table, frame)
 
 
 ACTIONS: Final[dict[ConnectionAction, Callable[[Connection, Any], None]]] = {

@@ -14,7 +14,7 @@ from afflux.core.payload import Payload
 from afflux.protocols.family.late import LateFrame
 from afflux.protocols.family.states import StreamInput, StreamState
 from afflux.protocols.family.stream import Stream
-from afflux.protocols.family.streams import SERVES, SERVES_LAST, Streams
+from afflux.protocols.family.streams import Streams
 
 __all__ = ["expire", "on_cancel", "on_error", "on_item", "on_request", "on_request_n"]
 
@@ -33,10 +33,10 @@ def on_request(streams: Streams, frame: Any, refusal: str = "") -> None:
     if streams.member.quirks.continues(streams, frame):
         return
     if id & 1 != streams.peer_parity or id == 0:
-        streams.now.charge(10, id, rules.parity, "a request with this side's own parity or on stream 0")
+        streams.current.charge(10, id, rules.parity, "a request with this side's own parity or on stream 0")
     elif id in streams.live or id in streams.reassembly.partials or id in work.running or id in work.fires:
         # SI-16: an id whose handler still runs is in use; otherwise one id could start any number of handlers
-        streams.now.charge(10, id, rules.stray, "a request on an id in use")
+        streams.current.charge(10, id, rules.stray, "a request on an id in use")
     else:
         if id > streams.newest:
             streams.newest = id
@@ -52,7 +52,7 @@ def _admit(streams: Streams, frame: Any, refusal: str) -> None:
         _reject(streams, frame, refusal)
     elif _is_full(streams, opening.verb == "fire"):
         _turn_away(streams, frame)
-    elif leases is not None and not leases.issued.take(streams.now.now):
+    elif leases is not None and not leases.issued.take(streams.current.now):
         _reject(streams, frame, "lease: none is left")  # R-42; a fragmented request counts once (R-35)
     elif opening.credited and frame.initial_n == 0:
         _refuse(streams, id, codes.Code.INVALID, "request-n-zero", frame.follows)
@@ -87,9 +87,9 @@ def _accept(streams: Streams, frame: Any, payload: Payload, complete: bool) -> N
         stream = streams.live[id] = Stream(id, verb, streams.member.responder)
         stream.allowed = credit
         stream.endless = opening.endless
-        stream.state = SERVES_LAST if verb != "channel" or complete else SERVES
+        stream.state = _IN_DONE if verb != "channel" or complete else StreamState.OPEN
     streams.delivered += len(payload)
-    streams.now.events.append(Opened(id, verb, payload, credit, complete))
+    streams.current.events.append(Opened(id, verb, payload, credit, complete))
 
 
 def _turn_away(streams: Streams, frame: Any) -> None:
@@ -102,7 +102,7 @@ def _turn_away(streams: Streams, frame: Any) -> None:
 def _reject(streams: Streams, frame: Any, reason: str, price: int = 1) -> None:
     """Reject a request that no handler has seen: the peer may safely retry it."""
     id: int = frame.stream
-    streams.now.charge(price, id, "REJECTED", reason)
+    streams.current.charge(price, id, "REJECTED", reason)
     _leave(streams, id, frame.follows)
     if streams.member.verbs[type(frame)].verb != "fire":  # D-11: a refused REQUEST_FNF is dropped silently
         streams.send_error(id, streams.member.codes.Code.REJECTED, reason)
@@ -113,7 +113,7 @@ def _refuse(streams: Streams, id: int, code: int, reason: str, more: bool, silen
     if not silent:
         streams.send_error(id, code, explained(streams.limits, reason))
     _leave(streams, id, more)
-    streams.now.count_cancel()
+    streams.current.count_cancel()
 
 
 def _leave(streams: Streams, id: int, more: bool) -> None:
@@ -135,7 +135,7 @@ def on_item(streams: Streams, frame: Any, is_item: bool, fits: bool = True) -> N
     last = not frame.follows or frame.complete
     if stream is not None and not fits:
         text = f"{frame.NAME} on a stream of its own sender"
-        streams.now.charge(10, id, streams.member.rules.stray, text)
+        streams.current.charge(10, id, streams.member.rules.stray, text)
     elif id in streams.reassembly.partials and fits:
         fragment(streams, frame, last)
     elif stream is None:
@@ -179,11 +179,11 @@ def fragment(streams: Streams, frame: Any, last: bool) -> None:
     begun = id in reassembly.partials
     request = reassembly.request(id) if begun or stream is not None else frame
     # Bytes queued beyond O belong to one payload of the application: they are not the peer's fault and not a copy.
-    queued = min(streams.out.size, streams.limits.outbound_high_bytes)
+    queued = min(streams.outbound.scheduler.size, streams.limits.outbound_high_bytes)
     room = streams.limits.connection_bytes - streams.delivered - reassembly.size - queued
     try:
         if not begun:
-            reassembly.begin(id, request, streams.now.now)
+            reassembly.begin(id, request, streams.current.now)
             if stream is not None:
                 stream.rate(True)
         whole = reassembly.add(id, frame, last, room)
@@ -195,7 +195,7 @@ def fragment(streams: Streams, frame: Any, last: bool) -> None:
         return
     if whole is None:
         if reassembly.small(id, streams.member.layout.prefix + frame.encoded_size):
-            streams.now.charge(20, id, "fragment_min_bytes", "fragment-too-small")
+            streams.current.charge(20, id, "fragment_min_bytes", "fragment-too-small")
     elif stream is not None:
         _item(streams, stream, True, frame.complete, whole.payload())
     else:
@@ -225,7 +225,7 @@ def _refused(
 
 def expire(streams: Streams) -> None:
     """Fail the reassemblies that have reached their time limit (FG-04)."""
-    reassembly, now = streams.reassembly, streams.now.now
+    reassembly, now = streams.reassembly, streams.current.now
     while (oldest := reassembly.oldest()) and oldest[1] + streams.limits.reassembly_s <= now:
         request = reassembly.request(oldest[0])
         reassembly.drop(oldest[0])
@@ -236,7 +236,7 @@ def expire(streams: Streams) -> None:
 def _unwanted(streams: Streams, stream: Stream, last: bool) -> None:
     """Apply a fragment for an inbound half that has ended."""
     if not last and stream.late and streams.late.take_part():
-        streams.now.events.append(Ignored(stream.id, "SI-07", "it was in flight when this side canceled", 0))
+        streams.current.events.append(Ignored(stream.id, "SI-07", "it was in flight when this side canceled", 0))
     else:
         streams.step(stream, StreamInput.ITEM)
 
@@ -248,7 +248,7 @@ def swallow(streams: Streams, frame: Any, last: bool) -> bool:
         return False
     if not streams.late.swallow(frame.stream, last):
         return False
-    streams.now.events.append(Ignored(frame.stream, "FG-01", "the rest of a payload that was refused", 0))
+    streams.current.events.append(Ignored(frame.stream, "FG-01", "the rest of a payload that was refused", 0))
     return True
 
 
@@ -262,11 +262,11 @@ def on_request_n(streams: Streams, frame: Any) -> None:
     streams.credit_frames += 1
     if streams.credit_frames > 5 + 2 * (streams.opened + 10 * streams.items_sent):
         # FC-08: credit costs its sender nothing, so REQUEST_N frames beyond what the items could need are charged
-        streams.now.charge(1, id, "credit_frames", "more REQUEST_N frames than items need")
+        streams.current.charge(1, id, "credit_frames", "more REQUEST_N frames than items need")
     if stream is None:
         unknown(streams, id, "REQUEST_N")
     elif stream.verb == "request":
-        streams.now.charge(1, id, streams.member.rules.stray, "REQUEST_N for a request/response")
+        streams.current.charge(1, id, streams.member.rules.stray, "REQUEST_N for a request/response")
     else:
         streams.step(stream, StreamInput.REQUEST_N if frame.n else StreamInput.REQUEST_N_ZERO, frame.n)
 
@@ -278,7 +278,7 @@ def on_cancel(streams: Streams, frame: Any) -> None:
         _end_unborn(streams, frame.stream, "CANCEL")
         return
     if frame.stream in streams.work.begun:
-        streams.now.count_cancel()
+        streams.current.count_cancel()
     streams.step(stream, StreamInput.CANCEL)
 
 
@@ -289,7 +289,7 @@ def on_error(streams: Streams, frame: Any) -> None:
         _end_unborn(streams, frame.stream, "ERROR")
         return
     if frame.stream in streams.work.begun:
-        streams.now.count_cancel()  # FL-01: for a handler, an error of its requester is a cancel
+        streams.current.count_cancel()  # FL-01: for a handler, an error of its requester is a cancel
     error = streams.member.codes.error_for(frame.code, frame.data, frame.stream, streams.limits)
     streams.step(stream, StreamInput.ERROR, error)
 
@@ -298,10 +298,10 @@ def _end_unborn(streams: Streams, id: int, name: LateFrame) -> None:
     """Apply CANCEL or ERROR without a live stream: for a request whose last fragment is missing, or late."""
     if id in streams.reassembly.partials:
         streams.reassembly.drop(id)
-        streams.now.count_cancel()
+        streams.current.count_cancel()
         return
     streams.late.swallow(id, True)
-    streams.out.drop(id)  # R-38: the peer no longer wants a payload that is still being written
+    streams.outbound.scheduler.drop(id)  # R-38: the peer no longer wants a payload that is still being written
     unknown(streams, id, name)
 
 
@@ -309,8 +309,8 @@ def unknown(streams: Streams, id: int, name: LateFrame, part: bool = False) -> N
     """Charge a frame for a stream that is not live. ``part``: it is a fragment that others follow."""
     price = streams.late.price(id, name, part)
     if not price:
-        streams.now.events.append(Ignored(id, "SI-07", f"{name} for a stream that has just ended", 0))
+        streams.current.events.append(Ignored(id, "SI-07", f"{name} for a stream that has just ended", 0))
     elif price == 1:
-        streams.now.charge(1, id, streams.member.rules.stray, f"{name} for an unknown stream")
+        streams.current.charge(1, id, streams.member.rules.stray, f"{name} for an unknown stream")
     else:
-        streams.now.charge(price, id, "SI-10", f"{name} for a stream that the peer has ended")
+        streams.current.charge(price, id, "SI-10", f"{name} for a stream that the peer has ended")

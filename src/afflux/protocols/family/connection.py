@@ -9,7 +9,7 @@ Rules of this module:
 5. A resumable session ends with its last frame or its time limit, never with its transport (section 3.1).
 
 The parts: the handshake negotiates the connection (handshake.py); liveness sends keepalives and ends the connection of
-a silent peer (liveness.py); streams is the table of streams (streams.py, with arrivals.py, verbs.py and steps.py); the
+a silent peer (liveness.py); streams is the table of streams (streams.py, with arrivals.py and steps.py); the
 outbound queue encodes frames and schedules streams (outbound.py, scheduler.py); inbound parses (inbound.py), with
 reassembly. Resumption, leases and extensions are optional parts: each is an object or None.
 
@@ -41,13 +41,14 @@ from afflux.protocols.family.outbound import Outbound
 from afflux.protocols.family.resuming import Resuming
 from afflux.protocols.family.states import ConnectionAction, ConnectionInput, ConnectionState
 from afflux.protocols.family.streams import Streams
-from afflux.protocols.family.verbs import MAX_N
 
-__all__ = ["DEFAULT_MTU", "Connection"]
+__all__ = ["DEFAULT_MTU", "MAX_N", "Connection"]
 
 DEFAULT_MTU = 0x20000
 "Bytes a frame may have before its payload is split: 128 KiB, the quantum of fairness between streams."
 _MIN_MTU = 64  # I-2
+MAX_N = 0x7FFFFFFF
+"The maximum that one frame can grant."
 
 _I = ConnectionInput
 # Enum members are slow to look up: those that every pass needs are looked up once.
@@ -62,24 +63,25 @@ class Connection:
 
     # Slots, here and in the parts: a server may have 10,000 connections, most of them idle (docs/how-to/many.md).
     __slots__ = (
-        "_client",
-        "_farewell",
         "_full",
-        "_handshake",
-        "_in",
-        "_known",
-        "_liveness",
         "_most_queued",
-        "_out",
-        "_pass",
-        "_peer_draining",
-        "_resuming",
-        "_state",
-        "_streams",
-        "_table",
+        "client",
+        "current",
+        "farewell",
+        "handshake",
+        "inbound",
+        "known_extensions",
         "limits",
+        "liveness",
         "member",
+        "outbound",
+        "peer_draining",
+        "resuming",
+        "scheduler",
         "setup",
+        "state",
+        "stream_table",
+        "transitions",
     )
 
     byte_sessions: ClassVar[None] = None
@@ -104,44 +106,42 @@ class Connection:
             raise LocalProtocolError(f"an MTU is {_MIN_MTU} bytes or more, not {mtu}", rule="FG-22")
         self.limits = limits = limits or Limits.server()
         self.member = member
-        self._client = role == "client"
-        self._table = member.client if self._client else member.server
-        self._state = self._table.start
-        self._pass = Pass(limits, now)
-        self._out = Outbound(member.layout, limits, max(_MIN_MTU, min(mtu, limits.frame_bytes)))
-        self._streams = Streams(member, self._client, self._pass, self._out, place)
-        self._in = Inbound(self._streams, first=not self._client)
-        self._handshake = Handshake(decide, lease, now)
-        self._liveness = Liveness(now)
-        self._resuming = resuming
-        self._known = extensions
+        self.client = role == "client"
+        self.transitions = member.client if self.client else member.server
+        self.state = self.transitions.start
+        self.current = Pass(limits, now)
+        self.outbound = Outbound(member.layout, limits, max(_MIN_MTU, min(mtu, limits.frame_bytes)))
+        self.scheduler = self.outbound.scheduler
+        "Shares the connection among streams."
+        self.stream_table = Streams(member, self.client, self.current, self.outbound, place)
+        self.inbound = Inbound(self.stream_table, first=not self.client)
+        self.handshake = Handshake(decide, lease, now)
+        self.liveness = Liveness(now)
+        self.resuming = resuming
+        self.known_extensions = extensions
+        "The extended types that the application supports."
         self._full = False
         "The last ``receive`` or ``tick`` found no room for input: the peer's silence does not count until the next."
         self._most_queued = limits.outbound_high_bytes + limits.payload_bytes
-        self._farewell: Violation | None = None
+        self.farewell: Violation | None = None
         "The reason for which this side drains; None if it does not."
-        self._peer_draining = False
+        self.peer_draining = False
         self.setup: Any = None
         "The SETUP of this connection, sent or received; None at a server before it arrives."
-        if self._client:
+        if self.client:
             start(self, setup)
 
     # -- abilities --------------------------------------------------------------------------------------------
 
     @property
-    def scheduler(self) -> contract.Scheduler:
-        """Shares the connection among streams."""
-        return self._out
-
-    @property
     def resumption(self) -> contract.Resumption | None:
         """The session that can outlive its transport, or None."""
-        return None if self._resuming is None else self._resuming.ability(self)
+        return None if self.resuming is None else self.resuming.ability(self)
 
     @property
     def leases(self) -> contract.Leases | None:
         """The leases that both sides obey; None unless both have agreed on leases."""
-        leases = self._streams.leases
+        leases = self.stream_table.leases
         return None if leases is None else Leasing(self, leases)
 
     @property
@@ -153,32 +153,32 @@ class Connection:
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
         """Process bytes that arrived at ``now``; return their events."""
-        if self._state is _CLOSED or self._state is _SUSPENDED:
+        if self.state is _CLOSED or self.state is _SUSPENDED:
             return []
         if self._full:
             liveness.hold(self, now)
-        self._pass.now = self._liveness.heard = now
+        self.current.now = self.liveness.heard = now
         events = self.run(self._receive, data)
         self._full = not self.wants_read
         return events
 
     def _receive(self, data: bytes | memoryview) -> None:
-        self._in.receive(data, self.frame)
-        if self._resuming is not None:
-            self._resuming.report(self)
+        self.inbound.receive(data, self.frame)
+        if self.resuming is not None:
+            self.resuming.report(self)
 
     def receive_eof(self, now: float) -> list[Event]:
         """Process the end of the transport."""
-        self._pass.now = now
-        if self._state is _DRAINING and not self._streams.live:
+        self.current.now = now
+        if self.state is _DRAINING and not self.stream_table.live:
             return self.run(self.step, _I.LAST_STREAM_ENDED, None)
         return self.run(endings.lose_transport, self, _I.LOST)
 
     def tick(self, now: float) -> list[Event]:
         """Act on elapsed time: send a keepalive; end a silent peer's connection or a frame that never completes."""
-        if self._state is _CLOSED:
+        if self.state is _CLOSED:
             return []
-        self._pass.now = now
+        self.current.now = now
         full = not self.wants_read
         if full or self._full:
             liveness.hold(self, now)
@@ -188,30 +188,30 @@ class Connection:
     @property
     def deadline(self) -> float | None:
         """The time at which tick is next due."""
-        if self._state is _CLOSED:
+        if self.state is _CLOSED:
             return None
-        if self._streams.untold or (self._state is _DRAINING and not self._streams.live):
-            return self._pass.now  # a call has ended a stream, perhaps the last one: tick reports it
+        if self.stream_table.untold or (self.state is _DRAINING and not self.stream_table.live):
+            return self.current.now  # a call has ended a stream, perhaps the last one: tick reports it
         return liveness.due(self)
 
     def outgoing(self, limit: int = 0x10000) -> bytes:
         """Bytes to write now."""
-        self._liveness.echoes = 0  # frames of stream 0 leave first, all of them
-        data = self._out.take(limit)
-        if self._resuming is not None:
-            self._resuming.weigh(self)
+        self.liveness.echoes = 0  # frames of stream 0 leave first, all of them
+        data = self.outbound.take(limit)
+        if self.resuming is not None:
+            self.resuming.weigh(self)
         return data
 
     @property
     def queued(self) -> int:
         """Bytes waiting for ``outgoing``."""
-        return self._out.waiting
+        return self.outbound.waiting
 
     @property
     def held_bytes(self) -> int:
         """Bytes of received and sent data in memory."""
-        held = self._out.size + len(self._in.buffer.held) + self._streams.held()
-        return held if self._resuming is None else held + self._resuming.size
+        held = self.scheduler.size + len(self.inbound.buffer.held) + self.stream_table.held()
+        return held if self.resuming is None else held + self.resuming.size
 
     @property
     def wants_read(self) -> bool:
@@ -221,56 +221,56 @@ class Connection:
         that obeys its room always reads, and two ends full of large payloads do not wait for each other forever.
         """
         limits = self.limits
-        if self._in.held and self._in.pending >= limits.first_frame_bytes:
+        if self.inbound.held and self.inbound.pending >= limits.first_frame_bytes:
             return False
-        streams = self._streams
+        streams = self.stream_table
         if len(streams.handlers) > streams.work.many:
             return False
         delivered = streams.delivered + streams.objects * limits.object_overhead_bytes
         if delivered and delivered + streams.reassembly.size > limits.connection_bytes:
             return False
         return (
-            self._out.size <= self._most_queued
-            and self._out.frames < limits.outbound_high_frames + limits.control_replies
-            and self._liveness.echoes < limits.keepalive_echoes
+            self.scheduler.size <= self._most_queued
+            and self.scheduler.frames < limits.outbound_high_frames + limits.control_replies
+            and self.liveness.echoes < limits.keepalive_echoes
         )
 
     @property
     def closed(self) -> bool:
         """True once Closed was returned."""
-        return self._state is _CLOSED
+        return self.state is _CLOSED
 
     def room(self, unsent: int) -> int:
         """Bytes that may still be queued; 0 when too many frames are queued."""
-        if self._out.frames >= self.limits.outbound_high_frames:
+        if self.scheduler.frames >= self.limits.outbound_high_frames:
             return 0
-        return max(0, self.limits.outbound_high_bytes - self._out.size - unsent)
+        return max(0, self.limits.outbound_high_bytes - self.scheduler.size - unsent)
 
     # -- one pass ---------------------------------------------------------------------------------------------
 
     def run(self, work: Callable[..., None], *arguments: Any) -> list[Event]:
         """Run one piece of work and return its events; a violation ends the connection (never raises)."""
         events: list[Event] = []
-        self._pass.events = events
+        self.current.events = events
         try:
             work(*arguments)
         except Violation as violation:
-            if self._resuming is None or not self._resuming.broken(self, violation):
+            if self.resuming is None or not self.resuming.broken(self, violation):
                 endings.break_off(self, violation)
-        if self._state is _DRAINING and not self._streams.live:
+        if self.state is _DRAINING and not self.stream_table.live:
             self.step(_I.LAST_STREAM_ENDED, None)
-        if self._resuming is not None:
-            self._resuming.weigh(self)
-        self._pass.events = []  # do not keep delivered events alive
-        if untold := self._streams.untold:
+        if self.resuming is not None:
+            self.resuming.weigh(self)
+        self.current.events = []  # do not keep delivered events alive
+        if untold := self.stream_table.untold:
             events[:0] = untold.values()
             untold.clear()
         return events
 
     def step(self, input: ConnectionInput, argument: Any) -> None:
         """Apply one input to the connection."""
-        step = self._table.steps[self._state][input]
-        before, self._state = self._state, step.next
+        step = self.transitions.steps[self.state][input]
+        before, self.state = self.state, step.next
         self.member.actions[step.action](self, argument)
         if step.action is _ESTABLISH and before is _SETUP_SENT:
             self.step(input, argument)
@@ -281,46 +281,46 @@ class Connection:
         try:
             frame = member.quirks.decode(block, start, end)
         except UnknownFrame as unknown:
-            if self._state is _WAIT_FIRST:
+            if self.state is _WAIT_FIRST:
                 raise endings.not_setup(self) from None
             if not unknown.ignorable:
                 raise
-            self._pass.charge(1, unknown.stream, member.rules.extension, unknown.reason)
+            self.current.charge(1, unknown.stream, member.rules.extension, unknown.reason)
             return
         except Violation as violation:
             member.quirks.malformed(self, block, start, violation)
             return
         if not frame.OPEN_ENDED and trailing(frame, start, end):
-            self._pass.charge(1, frame.stream, "FR-21", "bytes after the end of the frame")
+            self.current.charge(1, frame.stream, "FR-21", "bytes after the end of the frame")
         input = member.inputs.get(type(frame))
         if input is None:
             input = member.on_zero.get(type(frame))
             if input is None:
                 input = member.quirks.classify(self, frame)
-            elif frame.stream and self._state is not _WAIT_FIRST:
-                self._pass.charge(10, frame.stream, member.rules.zero, f"{type(frame).__name__} on a stream")
+            elif frame.stream and self.state is not _WAIT_FIRST:
+                self.current.charge(10, frame.stream, member.rules.zero, f"{type(frame).__name__} on a stream")
                 return
         self.step(input, frame)
 
     def ignore(self, frame: Any) -> None:
         """Charge a frame that the connection's state does not allow."""
-        reason = f"a frame that makes no sense in {self._state.name}"
-        self._pass.charge(10, frame.stream, self.member.rules.senseless, reason)
+        reason = f"a frame that makes no sense in {self.state.name}"
+        self.current.charge(10, frame.stream, self.member.rules.senseless, reason)
 
     @property
     def is_open(self) -> bool:
         """Whether the connection is established and has a transport."""
-        return self._state is _OPEN or self._state is _DRAINING
+        return self.state is _OPEN or self.state is _DRAINING
 
     @property
     def may_send(self) -> bool:
         """Whether frames of stream 0 may be queued."""
-        return self.is_open or self._state is _SETUP_SENT
+        return self.is_open or self.state is _SETUP_SENT
 
     @property
     def standing(self) -> str:
         """The connection's state, as words."""
-        return self._state.name.lower()
+        return self.state.name.lower()
 
     def check_metadata(self, metadata: bytes) -> None:
         """Raise LimitExceeded for more metadata than a peer accepts: the same limits apply to both sides."""

@@ -46,25 +46,25 @@ def words(connection: Connection, text: str) -> bytes:
 
 def send_error(connection: Connection, code: int, text: str) -> None:
     """Queue ERROR on stream 0."""
-    connection._out.control(connection.member.quirks.error(0, code, words(connection, text)))
+    connection.outbound.control(connection.member.quirks.error(0, code, words(connection, text)))
 
 
 def end(connection: Connection, error: Error, code: int | None = None, text: bytes = b"") -> None:
     """Fail every stream once, report the reason to the peer if it has a code, and close."""
-    connection._state = _CLOSED
+    connection.state = _CLOSED
     _over(connection)
-    connection._streams.fail_all(error)
+    connection.stream_table.fail_all(error)
     if code is not None:
-        connection._out.control(connection.member.quirks.error(0, code, text))
-    connection._pass.events.append(Closed(error))
+        connection.outbound.control(connection.member.quirks.error(0, code, text))
+    connection.current.events.append(Closed(error))
 
 
 def _over(connection: Connection) -> None:
-    connection._liveness.next_keepalive = None
-    connection._in.close()
-    connection._out.retained = None  # nothing will be repeated: a full store does not delay the last frames
-    if connection._resuming is not None:
-        connection._resuming.over(connection)
+    connection.liveness.next_keepalive = None
+    connection.inbound.close()
+    connection.outbound.retained = None  # nothing will be repeated: a full store does not delay the last frames
+    if connection.resuming is not None:
+        connection.resuming.over(connection)
 
 
 def break_off(connection: Connection, violation: Violation) -> None:
@@ -78,7 +78,7 @@ def break_off(connection: Connection, violation: Violation) -> None:
 
 def lose_transport(connection: Connection, otherwise: ConnectionInput) -> None:
     """Suspend the session when its transport is lost, if it can be resumed; otherwise apply ``otherwise``."""
-    resuming = connection._resuming
+    resuming = connection.resuming
     resumable = resuming is not None and resuming.resumable(connection)
     connection.step(ConnectionInput.SUSPEND if resumable else otherwise, None)
 
@@ -92,7 +92,7 @@ def nothing(connection: Connection, argument: Any) -> None:
 
 def expire(connection: Connection, argument: Any) -> None:
     """End the connection of a peer that was silent for too long."""
-    text = f"keepalive-timeout: nothing heard for {connection._liveness.lifetime:g} s"
+    text = f"keepalive-timeout: nothing heard for {connection.liveness.lifetime:g} s"
     send_error(connection, connection.member.codes.Code.CONNECTION_ERROR, "keepalive-timeout")
     end(connection, ConnectionClosed(text, rule=connection.member.rules.silence))
 
@@ -100,7 +100,7 @@ def expire(connection: Connection, argument: Any) -> None:
 def lose(connection: Connection, argument: Any) -> None:
     """End the connection after the final loss of its transport."""
     text = "the peer closed the connection"
-    if connection._resuming is not None and connection._resuming.away is not None:
+    if connection.resuming is not None and connection.resuming.away is not None:
         text = f"the session was not resumed within {connection.limits.resume_s:g} s"
     end(connection, ConnectionClosed(text, rule="3.1"))
 
@@ -122,26 +122,26 @@ def abort(connection: Connection, argument: Any) -> None:
 
 def peer_drains(connection: Connection, frame: Any) -> None:
     """Note that the peer will close when the live streams have ended."""
-    connection._streams.accepting = False
-    connection._peer_draining = True
+    connection.stream_table.accepting = False
+    connection.peer_draining = True
     error = connection.member.codes.error_for(frame.code, frame.data, 0, connection.limits)
-    connection._pass.events.append(Draining(error.message))
+    connection.current.events.append(Draining(error.message))
 
 
 def drain(connection: Connection, violation: Violation) -> None:
     """Prepare to close when the live streams have ended."""
-    connection._streams.accepting = False
-    violation = connection._farewell = connection._farewell or violation  # the first reason counts, as in DRAINING
-    away = connection._resuming is not None and connection._resuming.away is not None
+    connection.stream_table.accepting = False
+    violation = connection.farewell = connection.farewell or violation  # the first reason counts, as in DRAINING
+    away = connection.resuming is not None and connection.resuming.away is not None
     code = connection.member.closing_code
     if code is not None and not away:
-        connection._out.farewell(connection.member.quirks.error(0, code, words(connection, violation.reason)))
+        connection.outbound.farewell(connection.member.quirks.error(0, code, words(connection, violation.reason)))
 
 
 def finish(connection: Connection, argument: Any) -> None:
     """Close: every stream has ended."""
     member = connection.member
-    if member.closing_code is None and connection._farewell is not None:
-        send_error(connection, member.codes.Code.CONNECTION_ERROR, connection._farewell.reason)
+    if member.closing_code is None and connection.farewell is not None:
+        send_error(connection, member.codes.Code.CONNECTION_ERROR, connection.farewell.reason)
     _over(connection)
-    connection._pass.events.append(Closed(None))
+    connection.current.events.append(Closed(None))

@@ -1,16 +1,26 @@
-"""Implement the application's part of the engine contract: the calls that a driver makes for the application."""
+"""Implement the application's part of the engine contract: the calls that a driver makes for the application.
+
+core/engine.py defines each call. A call for a stream that has ended is a no-op.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from afflux.core.credit import Bound, Credit, StreamStatus
-from afflux.core.errors import ConnectionClosed, Consequence, Violation
+from afflux.core.credit import SATURATED, Bound, Credit, StreamStatus
+from afflux.core.errors import (
+    ConnectionClosed,
+    Consequence,
+    LeaseExpired,
+    LimitExceeded,
+    LocalProtocolError,
+    Violation,
+)
 from afflux.core.events import Event, Verb
-from afflux.core.payload import Payload, PayloadLike
-from afflux.protocols.family import handshake, verbs
-from afflux.protocols.family.connection import DEFAULT_MTU, Connection
-from afflux.protocols.family.states import ConnectionInput, ConnectionState, StreamAction, StreamInput
+from afflux.core.payload import Payload, PayloadLike, payload_of
+from afflux.protocols.family import handshake
+from afflux.protocols.family.connection import DEFAULT_MTU, MAX_N, Connection
+from afflux.protocols.family.states import ConnectionInput, ConnectionState, StreamAction, StreamInput, StreamState
 from afflux.protocols.family.stream import Stream
 
 __all__ = ["DEFAULT_MTU", "Engine"]
@@ -18,10 +28,18 @@ __all__ = ["DEFAULT_MTU", "Engine"]
 _S, _I = ConnectionState, ConnectionInput
 _ASKING = (_S.OPEN, _S.SETUP_SENT, _S.SUSPENDED, _S.RESUME_SENT)
 "States in which requests may be queued."
+# Enum members are slow to look up: those of the short paths are looked up once.
+_APP_ITEM, _APP_COMPLETE = StreamInput.APP_ITEM, StreamInput.APP_COMPLETE
+_SEND, _SEND_COMPLETE_BOTH = StreamAction.SEND, StreamAction.SEND_COMPLETE_BOTH
+_OPEN, _OUT_DONE, _IN_DONE, _CLOSED = StreamState.OPEN, StreamState.OUT_DONE, StreamState.IN_DONE, StreamState.CLOSED
 
 
 class Engine(Connection):
-    """One end of a connection of the RSocket family; see core.engine.Engine for the contract."""
+    """One end of a connection of the RSocket family; see core.engine.Engine for the contract.
+
+    It extends Connection, which has the calls of a driver, instead of containing it: each class stays small, no call is
+    only passed on, and the table of a server's sessions stores the engine itself.
+    """
 
     __slots__ = ()
 
@@ -30,14 +48,14 @@ class Engine(Connection):
     def accept(self, now: float) -> list[Event]:
         """Accept the peer, then process what it sent in the meantime."""
         handshake.check_deciding(self)
-        self._pass.now = now
+        self.current.now = now
         return self.run(handshake.accept, self)
 
     def refuse(self, reason: str, now: float, code: int | None = None) -> list[Event]:
         """Refuse the peer with ``code``; REJECTED_SETUP if it is None or not valid for a refusal. A peer that wants to
         resume is refused with REJECTED_RESUME, whatever the code (R-47)."""
         handshake.check_deciding(self, _S.RESUMING)
-        self._pass.now = now
+        self.current.now = now
         codes, rule = self.member.codes.Code, self.member.rules.refused
         fit = code in (codes.INVALID_SETUP, codes.UNSUPPORTED_SETUP, codes.REJECTED_SETUP)
         code = code if fit else codes.REJECTED_SETUP
@@ -49,15 +67,15 @@ class Engine(Connection):
         if not self.may_send:
             raise ConnectionClosed(f"nothing can be pushed: the connection is {self.standing}")
         self.check_metadata(metadata)
-        self._out.control(self.member.frames.MetadataPush(stream=0, metadata=metadata).encode(prefixed=True))
+        self.outbound.control(self.member.frames.MetadataPush(stream=0, metadata=metadata).encode(prefixed=True))
 
     def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
         """Close immediately with CONNECTION_ERROR, or with ``drain`` when the live streams have ended (R-20)."""
-        self._pass.now = now
+        self.current.now = now
         violation = Violation(reason or "closed", rule="3.1", code=self.member.codes.Code.CONNECTION_ERROR)
         return self.run(self.step, _I.APP_DRAIN if drain else _I.APP_CLOSE, violation)
 
-    # -- streams ----------------------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------------------
 
     def open(
         self,
@@ -72,84 +90,198 @@ class Engine(Connection):
         """Open a stream and return its id; ``now`` matters only with leases."""
         self._check_asking()
         if now is not None:
-            self._pass.now = now
-        stream = verbs.open_stream(self._streams, verb, payload, credit, complete, columnar)
-        if self._resuming is not None:
-            self._resuming.weigh_away(self)
-        return stream
+            self.current.now = now
+        member, streams = self.member, self.stream_table
+        opening = member.openings.get(verb)
+        if opening is None:
+            text = f"unknown verb {verb!r}: this protocol has {', '.join(member.openings)}"
+            raise LocalProtocolError(text, rule=member.rules.verb)
+        if opening.credited and not 0 < credit <= MAX_N:
+            text = f"the first credit of a {verb} is 1 to {MAX_N}, not {credit}"
+            raise LocalProtocolError(text, rule=member.rules.demand)
+        value = payload_of(payload)
+        if not opening.cut:
+            self._check_size(value)
+        if streams.leases is not None and not streams.leases.held.take(self.current.now):
+            raise LeaseExpired("no valid lease: none granted, used up or expired", rule=member.rules.lease)
+        id = streams.allocate()
+        channel = opening.verb == "channel"
+        extra = credit.to_bytes(4, "big") if opening.credited else b""
+        self.outbound.request(id, opening, extra, value, complete and channel)
+        streams.opened += 1
+        if verb != "fire":
+            stream = streams.live[id] = Stream(id, opening.verb, member.requester)
+            stream.columnar = columnar
+            stream.endless = opening.endless
+            stream.state = _OUT_DONE if complete or not channel else _OPEN
+            stream.owed = credit if opening.credited else 1
+            stream.sent = int(channel)
+            stream.rate(False)
+        if self.resuming is not None:
+            self.resuming.weigh_away(self)
+        return id
 
     def ask(self, payloads: Sequence[Payload]) -> list[int]:
-        """Open requests, without leases."""
+        """Open a request for each payload while there are ids, without leases."""
         self._check_asking()
-        ids = verbs.ask(self._streams, payloads)
-        if self._resuming is not None:
-            self._resuming.weigh_away(self)
+        streams = self.stream_table
+        opening, role, live = self.member.openings["request"], self.member.requester, streams.live
+        if not opening.cut:
+            for payload in payloads:
+                self._check_size(payload)
+        ids: list[int] = []
+        allocate = streams.ids.allocate
+        for _ in payloads:
+            try:
+                id = allocate(live)
+            except LimitExceeded:
+                if ids:
+                    break
+                raise
+            stream = live[id] = Stream(id, "request", role)
+            stream.state = _OUT_DONE
+            stream.owed = 1
+            stream.answering = True
+            ids.append(id)
+        if streams.ids.wrapped:
+            for id in ids:
+                streams.late.forget(id)
+        self.outbound.requests(ids, opening, payloads[: len(ids)])
+        streams.opened += len(ids)
+        if self.resuming is not None:
+            self.resuming.weigh_away(self)
         return ids
 
     def answer(self, streams: Sequence[int], payloads: Sequence[Payload]) -> None:
-        """Answer requests, and release them."""
-        verbs.answer(self._streams, streams, payloads)
-        if self._resuming is not None:
-            self._resuming.weigh_away(self)
-
-    def send(self, stream: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
-        """Send items."""
-        verbs.send(self._streams, stream, payloads, complete)
-        if self._resuming is not None:
-            self._resuming.weigh_away(self)
-
-    def complete(self, stream: int) -> None:
-        """End this half."""
-        verbs.complete(self._streams, stream)
-
-    def fail(self, stream: int, error: BaseException) -> None:
-        """End the stream with an error."""
-        verbs.fail(self._streams, stream, error)
-
-    def request(self, stream: int, n: int) -> None:
-        """Grant the peer ``n`` more items, 1 to 2^31-1."""
-        verbs.request(self._streams, stream, n)
-
-    def cancel(self, stream: int) -> None:
-        """Accept no more items from the peer."""
-        verbs.cancel(self._streams, stream)
+        """Send one answer for each request, and release it: the steps APP_ITEM and APP_COMPLETE in one."""
+        table = self.stream_table
+        live = table.live
+        table.handlers.difference_update(streams)
+        if table.work.begun:
+            table.work.begun.difference_update(streams)
+        sent: list[Payload] = []
+        to: list[int] = []
+        for id, payload in zip(streams, payloads, strict=True):
+            stream = live.get(id)
+            if stream is not None and stream.state is _IN_DONE and stream.verb == "request":
+                stream.state = _CLOSED
+                del live[id]
+                to.append(id)
+                sent.append(payload)
+        self.outbound.answers(to, sent)
+        table.items_sent += len(to)
+        table.late.answered(len(to))
+        if self.resuming is not None:
+            self.resuming.weigh_away(self)
 
     def begin(self, stream: int) -> None:
         """Note that the handler of a stream that the peer opened has started."""
-        if stream in self._streams.handlers:
-            self._streams.work.begun.add(stream)
+        if stream in self.stream_table.handlers:
+            self.stream_table.work.begun.add(stream)
 
     def release(self, stream: int) -> None:
         """Note that the handler of a stream that the peer opened has returned, or will never start."""
-        self._streams.work.release(stream)
+        self.stream_table.work.release(stream)
+
+    # -- items and endings ------------------------------------------------------------------------------------
+
+    def send(self, stream: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
+        """Send items; with ``complete`` the last of them ends this half."""
+        table = self.stream_table
+        live = table.live.get(stream)
+        if live is None or live.role.steps[live.state][_APP_ITEM].action is not _SEND:
+            return
+        count = len(payloads)
+        if count > live.allowed:
+            text = f"stream {stream} has credit for {live.allowed} items, not for {count}"
+            raise LocalProtocolError(text, stream=stream, rule=self.member.rules.credit)
+        if not count:
+            if complete:
+                table.step(live, _APP_COMPLETE)
+            return
+        alone = complete and live.verb != "request" and self._completes_alone(live, payloads[-1])
+        ends = (complete and not alone) or live.verb == "request"
+        if count == 1:
+            self.outbound.item(stream, live.role, payload_of(payloads[0]), ends)
+        live.allowed -= count
+        live.sent += count
+        table.items_sent += count
+        if count > 1:
+            self.outbound.run(stream, live.role, payloads, count - 1 if ends else -1)
+        if ends:
+            step = live.role.steps[live.state][_APP_COMPLETE]
+            live.state = step.next
+            if step.action is _SEND_COMPLETE_BOTH:
+                table.end_both(live)
+            table.settle(live)
+        elif alone:
+            table.step(live, _APP_COMPLETE)
+        if self.resuming is not None:
+            self.resuming.weigh_away(self)
+
+    def complete(self, stream: int) -> None:
+        """End this half."""
+        live = self.stream_table.live.get(stream)
+        if live is not None:
+            self.stream_table.step(live, _APP_COMPLETE)
+
+    def fail(self, stream: int, error: BaseException) -> None:
+        """End the stream with an error."""
+        self.stream_table.leave(stream, StreamInput.APP_FAIL, error)
+
+    def cancel(self, stream: int) -> None:
+        """Accept no more items from the peer."""
+        self.stream_table.leave(stream, StreamInput.APP_CANCEL)
+
+    # -- credit -----------------------------------------------------------------------------------------------
+
+    def request(self, stream: int, n: int) -> None:
+        """Grant the peer ``n`` more items, 1 to 2^31-1."""
+        rules, table = self.member.rules, self.stream_table
+        if not 0 < n <= MAX_N:
+            raise LocalProtocolError(f"a credit is 1 to {MAX_N} items, not {n}", stream=stream, rule=rules.demand)
+        live = table.live.get(stream)
+        if live is None or live.state not in (_OPEN, _OUT_DONE):
+            return
+        if live.verb == "request":
+            raise LocalProtocolError("a request/response has one item and no credit", stream=stream, rule=rules.single)
+        if not live.first_paid:
+            live.first_paid = True  # D-8: the first item came with REQUEST_CHANNEL and used one
+            live.received += 1
+            n -= 1
+        if n:
+            live.owed = min(live.owed + n, SATURATED)
+            live.rate(stream in table.reassembly.partials)
+            grant = self.member.frames.RequestN(stream=stream, n=n).encode(prefixed=True)
+            self.scheduler.queue_credit(stream, grant)
 
     def consumed(self, size: int, items: int = 0) -> None:
         """Note that the application consumed payloads of ``size`` bytes in all."""
-        self._streams.delivered = max(0, self._streams.delivered - size)
-        self._streams.objects = max(0, self._streams.objects - items)
+        streams = self.stream_table
+        streams.delivered = max(0, streams.delivered - size)
+        streams.objects = max(0, streams.objects - items)
 
     def unsent(self, stream: int) -> bool:
         """Return False: the engine does not record which streams were handed to the transport."""
         return False
 
-    # -- credit -----------------------------------------------------------------------------------------------
-
     def credit(self, stream: int) -> int:
         """Items that the peer still accepts on a stream."""
-        live = self._streams.live.get(stream)
+        live = self.stream_table.live.get(stream)
         return 0 if live is None else live.allowed
 
     def streams(self, *, room: int | None = None, now: float = 0.0) -> list[StreamStatus]:
         """Describe the live streams; credit counts items."""
         left = self.room(0) if room is None else room
-        return [self._status(stream, left) for stream in self._streams.live.values()]
+        return [self._status(stream, left) for stream in self.stream_table.live.values()]
 
     def _status(self, stream: Stream, room: int) -> StreamStatus:
-        to_send, to_receive, queued = Credit(stream.allowed), Credit(stream.owed), self._out.queued(stream.id)
+        queued = self.scheduler.queued(stream.id)
+        to_send, to_receive = Credit(stream.allowed), Credit(stream.owed)
         to_send.used, to_receive.used = stream.sent, stream.received
         line = stream.role.steps[stream.state]
         bounds: list[Bound | None] = []
-        if queued or line[StreamInput.APP_ITEM].action is StreamAction.SEND:
+        if queued or line[_APP_ITEM].action is _SEND:
             bounds.append(to_send.sending(queued=queued, room=room))
         if line[StreamInput.ITEM].action is StreamAction.DELIVER:
             bounds.append(to_receive.receiving(memory=self.wants_read))
@@ -165,8 +297,25 @@ class Engine(Connection):
         )
 
     def _check_asking(self) -> None:
-        if self._state not in _ASKING or self._farewell is not None or self._peer_draining:
-            closing = self._state is _S.DRAINING or (self._state is not _S.CLOSED and self._state in _ASKING)
+        if self.state not in _ASKING or self.farewell is not None or self.peer_draining:
+            closing = self.state is _S.DRAINING or self.state in _ASKING
             text = f"no new requests: the connection is {'draining' if closing else self.standing}"
             code = self.member.closing_code if closing else None
             raise ConnectionClosed.unsent(text, code=code, rule=self.member.rules.drain)
+
+    def _check_size(self, payload: Payload) -> None:
+        """Raise LimitExceeded for a request that cannot be split and exceeds a frame."""
+        layout, most = self.member.layout, self.limits.frame_bytes
+        size = layout.size + 4 + len(payload) + (0 if payload.metadata is None else layout.metadata_size)
+        if size > most:
+            text = f"a request of {size} bytes cannot be split: a peer accepts {most}"
+            raise LimitExceeded(text, rule="frame-too-large")
+
+    def _completes_alone(self, stream: Stream, item: PayloadLike) -> bool:
+        """Whether the completion needs a frame of its own after the last item."""
+        if stream.endless and not stream.requester:
+            return True
+        if not self.member.bare_ends:
+            return False
+        payload = payload_of(item)  # an item without content, sent with the completion, would be the completion alone
+        return not payload.data and payload.metadata is None

@@ -16,14 +16,14 @@ __all__ = ["Extending", "on_extension"]
 def on_extension(connection: Connection, frame: Any) -> None:
     """Report an EXT of a known type as an event; ignore any other if its I flag permits it, else raise a violation."""
     rule, stream = connection.member.rules.extension, frame.stream
-    known = frame.extended_type in connection._known
+    known = frame.extended_type in connection.known_extensions
     if frame.extended_type < connection.member.quirks.LEAST_EXTENSION or not (frame.ignore or known):
         raise Violation(f"extended type {frame.extended_type} is not understood", rule=rule)
     if not known:
-        connection._pass.charge(1, stream, rule, "an unknown extension")
+        connection.current.charge(1, stream, rule, "an unknown extension")
         return
-    connection._streams.delivered += len(frame.body)
-    connection._pass.events.append(Extended(stream, frame.extended_type, frame.body))
+    connection.stream_table.delivered += len(frame.body)
+    connection.current.events.append(Extended(stream, frame.extended_type, frame.body))
 
 
 class Extending:
@@ -50,4 +50,4 @@ class Extending:
         if len(body) > most:
             text = f"{len(body)} bytes of an extension: a peer accepts {most}"
             raise LimitExceeded(text, stream=stream, rule="frame-too-large")
-        connection._out.control(frame.encode(prefixed=True))
+        connection.outbound.control(frame.encode(prefixed=True))

@@ -55,24 +55,24 @@ def start(connection: Connection, setup: Any) -> None:
     quirks = connection.member.quirks
     setup = connection.setup = quirks.proposal(setup, connection.limits)
     # R-12: requests may follow immediately
-    connection._state = connection._table.step(connection._state, _I.APP_START).next
+    connection.state = connection.transitions.step(connection.state, _I.APP_START).next
     try:
-        connection._out.control(quirks.encode_setup(setup))
+        connection.outbound.control(quirks.encode_setup(setup))
     except Violation as violation:
         raise LocalProtocolError(violation.reason, stream=0, rule=violation.rule) from None
-    live = connection._liveness
+    live = connection.liveness
     live.interval = setup.keepalive_ms / 1000
     live.lifetime = quirks.lifetime(setup, connection.limits, client=True)
-    live.next_keepalive = connection._pass.now + live.interval
+    live.next_keepalive = connection.current.now + live.interval
     agree(connection, setup)
 
 
 def agree(connection: Connection, setup: Any) -> None:
     """Apply what both sides agreed on: leases (R-13), resumption (R-44)."""
     if setup.lease:
-        connection._streams.leases = Leases(connection.limits, connection._handshake.policy)
-    if connection._resuming is not None:
-        connection._resuming.agree(connection, setup)
+        connection.stream_table.leases = Leases(connection.limits, connection.handshake.policy)
+    if connection.resuming is not None:
+        connection.resuming.agree(connection, setup)
 
 
 def judge_setup(connection: Connection, setup: Any) -> None:
@@ -81,12 +81,12 @@ def judge_setup(connection: Connection, setup: Any) -> None:
     if refusal is not None:
         raise refusal
     connection.setup = setup
-    connection._liveness.lifetime = connection.member.quirks.lifetime(setup, connection.limits, client=False)
+    connection.liveness.lifetime = connection.member.quirks.lifetime(setup, connection.limits, client=False)
     agree(connection, setup)
-    decide = connection._handshake.decide
-    connection._in.first = False
-    connection._in.held = decide
-    connection._pass.events.append(Established(setup))
+    decide = connection.handshake.decide
+    connection.inbound.first = False
+    connection.inbound.held = decide
+    connection.current.events.append(Established(setup))
     if not decide:
         connection.step(_I.APP_ACCEPT, None)
 
@@ -94,25 +94,25 @@ def judge_setup(connection: Connection, setup: Any) -> None:
 def accept(connection: Connection) -> None:
     """Accept the peer for the application, then process the input that waited."""
     connection.step(_I.APP_ACCEPT, None)
-    if not connection._in.over:
-        connection._in.resume(connection.frame)
+    if not connection.inbound.over:
+        connection.inbound.resume(connection.frame)
 
 
 def check_deciding(connection: Connection, also: ConnectionState = _S.CLOSED) -> None:
     """Raise LocalProtocolError unless a decision is awaited, the connection is over, or its state is ``also``."""
-    if connection._state not in (_S.DECIDING, _S.CLOSED, also):
+    if connection.state not in (_S.DECIDING, _S.CLOSED, also):
         raise LocalProtocolError("nothing to decide: no SETUP is waiting", rule="3.2")
 
 
 def establish(connection: Connection, argument: Any) -> None:
     """Report Established and open the connection for use."""
-    connection._handshake.accepted = True
-    connection._in.established = True
-    connection._streams.accepting = True
-    if connection._client:
-        connection._pass.events.append(Established(None))
-    if connection._resuming is not None:
-        connection._resuming.established(connection)
+    connection.handshake.accepted = True
+    connection.inbound.established = True
+    connection.stream_table.accepting = True
+    if connection.client:
+        connection.current.events.append(Established(None))
+    if connection.resuming is not None:
+        connection.resuming.established(connection)
     send_lease(connection)
 
 

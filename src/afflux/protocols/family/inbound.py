@@ -19,12 +19,15 @@ from afflux.core.buffer import ReceiveBuffer
 from afflux.core.errors import Violation
 from afflux.core.events import Block, Items
 from afflux.core.payload import Payload, Run
+from afflux.protocols.family.states import StreamState
 from afflux.protocols.family.stream import Stream
-from afflux.protocols.family.streams import CLOSED, SERVES_LAST, Streams
+from afflux.protocols.family.streams import Streams
 
 __all__ = ["Counting", "Inbound"]
 
 _FAR = 1 << 62
+# Enum members are slow to look up.
+_IN_DONE, _CLOSED = StreamState.IN_DONE, StreamState.CLOSED
 
 Treat = Callable[[bytes, int, int], None]
 "``treat(block, start, end)`` decodes and applies one frame."
@@ -160,7 +163,7 @@ class Inbound:
         length = raw & ~layout.reserved
         if raw == length or layout.own + length > end - position or not layout.least <= length <= self._limit:
             return 0
-        streams.now.charge(1, 0, streams.member.rules.reserved, "the reserved bit of a length is set")
+        streams.current.charge(1, 0, streams.member.rules.reserved, "the reserved bit of a length is set")
         return layout.own + length
 
     def _take_items(self, stream: Stream, block: bytes, position: int, end: int) -> int:
@@ -179,7 +182,7 @@ class Inbound:
                 block, position = block[start:stop], 0  # the waiting run does not keep the rest of the block alive
             size = stride - header_size
             streams.took(stream, count, size * count)
-            streams.now.events.append(Items(id, Run(block, position, header_size, size, count)))
+            streams.current.events.append(Items(id, Run(block, position, header_size, size, count)))
             return stop
         payloads: list[Payload] = []
         append = payloads.append
@@ -193,7 +196,7 @@ class Inbound:
             owed -= 1
             position = stop
         streams.took(stream, len(payloads), position - start - header_size * len(payloads))
-        streams.now.events.append(Items(id, payloads))
+        streams.current.events.append(Items(id, payloads))
         return position
 
     def _take_columns(self, stream: Stream, block: bytes, position: int, end: int) -> int:
@@ -217,7 +220,7 @@ class Inbound:
             owed -= count
             position = stop
         streams.took(stream, len(ends), position - start - header_size * len(ends))
-        streams.now.events.append(Block(stream.id, block, starts, ends))
+        streams.current.events.append(Block(stream.id, block, starts, ends))
         return position
 
     def _take_answers(self, block: bytes, position: int, end: int) -> int:
@@ -238,7 +241,7 @@ class Inbound:
             stream = live.get(id)
             if stream is None or not stream.answering:
                 break
-            stream.state = CLOSED
+            stream.state = _CLOSED
             del live[id]
             ids.append(id)
             payloads.append(Payload(block[position + header_size : stop]))
@@ -281,7 +284,7 @@ class Inbound:
             newest = id
             stream = live[id] = Stream(id, "request", role)
             stream.allowed = 1
-            stream.state = SERVES_LAST
+            stream.state = _IN_DONE
             ids.append(id)
             payloads.append(payload)
             position = stop
@@ -308,7 +311,7 @@ class Inbound:
         if position:
             self.incomplete_since = None
         if position < end and not self.held and self.incomplete_since is None:
-            self.incomplete_since = self._streams.now.now
+            self.incomplete_since = self._streams.current.now
         self.buffer.keep(block, position, need)
 
     def _judge(self, block: bytes, position: int, end: int) -> int:

@@ -33,38 +33,38 @@ class Leases:
 
 def on_lease(connection: Connection, frame: Any) -> None:
     """Apply LEASE."""
-    leases, limits, now = connection._streams.leases, connection.limits, connection._pass
+    leases, limits, current = connection.stream_table.leases, connection.limits, connection.current
     if leases is None:
         connection.ignore(frame)  # LE-05
         return
     if leases.frames is None:
         leases.frames = Bucket(limits.lease_frames_per_s, limits.lease_frames_per_s)
-    if not leases.frames.take(1, now.now):
-        now.charge(1, 0, "lease_frames_per_s", "more LEASE frames than anyone needs")  # LE-06
+    if not leases.frames.take(1, current.now):
+        current.charge(1, 0, "lease_frames_per_s", "more LEASE frames than anyone needs")  # LE-06
     else:
-        leases.held.replace(frame.ttl_ms, frame.requests, now.now)
-        now.events.append(Leased(frame.requests, frame.ttl_ms / 1000))
+        leases.held.replace(frame.ttl_ms, frame.requests, current.now)
+        current.events.append(Leased(frame.requests, frame.ttl_ms / 1000))
 
 
 def send_lease(connection: Connection) -> None:
     """Send the lease that the policy grants (R-13)."""
-    leases = connection._streams.leases
+    leases = connection.stream_table.leases
     if leases is None:
         return
     try:
-        frame = _frame(connection, leases.issued.next(connection._pass.now), b"")
+        frame = _frame(connection, leases.issued.next(connection.current.now), b"")
     except Exception as error:
         rule = connection.member.rules.leasing
         failure = LocalProtocolError(f"the lease policy failed: {error!r}", stream=0, rule=rule)
         failure.__cause__ = error
         endings.end(connection, failure, connection.member.codes.Code.CONNECTION_ERROR, b"closed")
     else:
-        connection._out.control(frame)
+        connection.outbound.control(frame)
 
 
 def end_leases(connection: Connection) -> None:
     """Invalidate the leases: the transport is gone (R-43)."""
-    leases = connection._streams.leases
+    leases = connection.stream_table.leases
     if leases is not None:
         leases.held.end()
         leases.issued.end()
@@ -111,4 +111,4 @@ class Leasing:
             raise ConnectionClosed(f"no lease can be granted: the connection is {connection.standing}")
         connection.check_metadata(metadata)
         self._leases.issued.replace(lease, now)
-        connection._out.control(_frame(connection, lease, metadata))
+        connection.outbound.control(_frame(connection, lease, metadata))

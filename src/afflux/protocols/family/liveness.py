@@ -72,28 +72,28 @@ def _bucket(setup: Any, lifetime: float, limits: Limits) -> Bucket:
 
 def echo(connection: Connection, frame: Any) -> None:
     """Answer KEEPALIVE if it requests an answer."""
-    limits, live, now = connection.limits, connection._liveness, connection._pass
+    limits, live, current = connection.limits, connection.liveness, connection.current
     if len(frame.data) > limits.connection_metadata_bytes:
         raise Violation("metadata-too-large", rule="connection_metadata_bytes")
-    resuming = connection._resuming
-    progress = resuming is not None and resuming.progress(frame.position)
+    resuming = connection.resuming
     if resuming is None or not resuming.retains:
-        connection._streams.late.forget_ended(now.now, live.lifetime)  # with resumption, frames may arrive much later
+        connection.stream_table.late.forget_ended(
+            current.now, live.lifetime
+        )  # with resumption, frames may arrive much later
     elif not resuming.acknowledged(frame.position):
-        now.charge(10, 0, "KA-07", "a position that goes backwards")
+        current.charge(10, 0, "KA-07", "a position that goes backwards")
         return
     if not frame.respond:
-        if progress and resuming is not None:
-            resuming.note(frame.position)
+        if resuming is not None and resuming.is_free(frame.position):
             return
         if live.unasked is None:
             live.unasked = _bucket(connection.setup, live.lifetime, limits)
-        if not live.unasked.take(1, now.now):
-            now.charge(1, 0, "keepalive_rate", "more keepalives than were announced")
+        if not live.unasked.take(1, current.now):
+            current.charge(1, 0, "keepalive_rate", "more keepalives than were announced")
         return
     if live.keepalives is None:
         live.keepalives = _bucket(connection.setup, live.lifetime, limits)
-    if not live.keepalives.take(1, now.now):
+    if not live.keepalives.take(1, current.now):
         raise Violation("keepalive-flood", rule="keepalive_rate")
     live.echoes += 1
     send_keepalive(connection, respond=False, data=frame.data)
@@ -101,42 +101,42 @@ def echo(connection: Connection, frame: Any) -> None:
 
 def send_keepalive(connection: Connection, *, respond: bool, data: bytes = b"") -> None:
     """Queue KEEPALIVE, with the received position (R-51)."""
-    position = 0 if connection._resuming is None else connection._resuming.reported()
-    connection._out.control(connection.member.quirks.keepalive(respond, position, data))
+    position = 0 if connection.resuming is None else connection.resuming.reported()
+    connection.outbound.control(connection.member.quirks.keepalive(respond, position, data))
 
 
 def on_push(connection: Connection, frame: Any) -> None:
     """Apply METADATA_PUSH."""
     if len(frame.metadata) > connection.limits.connection_metadata_bytes:
-        connection._pass.charge(10, 0, "connection_metadata_bytes", "metadata-too-large")
+        connection.current.charge(10, 0, "connection_metadata_bytes", "metadata-too-large")
         return
-    connection._streams.delivered += len(frame.metadata)
-    connection._pass.events.append(Pushed(frame.metadata))
+    connection.stream_table.delivered += len(frame.metadata)
+    connection.current.events.append(Pushed(frame.metadata))
 
 
 def hold(connection: Connection, now: float) -> None:
     """Exclude the time until ``now`` from the peer's silence: this side did not read."""
-    connection._liveness.heard = now
-    connection._in.hold(now)
-    connection._streams.reassembly.hold(now)
+    connection.liveness.heard = now
+    connection.inbound.hold(now)
+    connection.stream_table.reassembly.hold(now)
 
 
 def due(connection: Connection) -> float:
     """When tick is due, in a state other than CLOSED."""
-    limits, live = connection.limits, connection._liveness
-    if connection._state in _UNDECIDED:
-        return connection._handshake.born + limits.handshake_s
-    resuming = connection._resuming
+    limits, live = connection.limits, connection.liveness
+    if connection.state in _UNDECIDED:
+        return connection.handshake.born + limits.handshake_s
+    resuming = connection.resuming
     if resuming is not None and resuming.away is not None:
         return resuming.due(connection)
     times = [live.heard + live.lifetime]
     if live.next_keepalive is not None:
         times.append(live.next_keepalive)
-    if connection._in.incomplete_since is not None:
-        times.append(connection._in.incomplete_since + limits.frame_s)
-    if oldest := connection._streams.reassembly.oldest():
+    if connection.inbound.incomplete_since is not None:
+        times.append(connection.inbound.incomplete_since + limits.frame_s)
+    if oldest := connection.stream_table.reassembly.oldest():
         times.append(oldest[1] + limits.reassembly_s)
-    leases = connection._streams.leases
+    leases = connection.stream_table.leases
     if leases is not None and leases.issued.until is not None:
         times.append(leases.issued.until)
     if resuming is not None and (full := resuming.store_due(connection)) is not None:
@@ -146,8 +146,8 @@ def due(connection: Connection) -> float:
 
 def tick(connection: Connection, now: float) -> None:
     """Act on elapsed time."""
-    live, resuming = connection._liveness, connection._resuming
-    if connection._state in _UNDECIDED:
+    live, resuming = connection.liveness, connection.resuming
+    if connection.state in _UNDECIDED:
         _tick_undecided(connection, now)
     elif resuming is not None and resuming.away is not None:
         resuming.tick_away(connection)
@@ -162,18 +162,18 @@ def tick(connection: Connection, now: float) -> None:
 
 
 def _tick_undecided(connection: Connection, now: float) -> None:
-    if now < connection._handshake.born + connection.limits.handshake_s:
+    if now < connection.handshake.born + connection.limits.handshake_s:
         return
-    if connection._state is _S.DECIDING:
+    if connection.state is _S.DECIDING:
         code = connection.member.codes.Code.REJECTED_SETUP
         raise Violation("handshake-timeout", rule="handshake_s", code=code)
     connection.step(_I.SILENT, None)
 
 
 def _tick_open(connection: Connection, now: float) -> None:
-    live, since = connection._liveness, connection._in.incomplete_since
+    live, since = connection.liveness, connection.inbound.incomplete_since
     if since is not None and now >= since + connection.limits.frame_s:
-        resuming = connection._resuming
+        resuming = connection.resuming
         if resuming is None or not resuming.resumable(connection):
             raise Violation("frame-timeout", rule="frame_s")
         endings.lose_transport(connection, _I.SILENT)  # a link may fail in the middle of a frame
@@ -181,9 +181,9 @@ def _tick_open(connection: Connection, now: float) -> None:
     if live.next_keepalive is not None and now >= live.next_keepalive:
         send_keepalive(connection, respond=True)  # R-18
         live.next_keepalive = now + live.interval
-    leases = connection._streams.leases
+    leases = connection.stream_table.leases
     if leases is not None and leases.issued.until is not None and now >= leases.issued.until:
         send_lease(connection)
-    if connection._resuming is not None:
-        connection._resuming.watch_store(connection)
-    arrivals.expire(connection._streams)
+    if connection.resuming is not None:
+        connection.resuming.watch_store(connection)
+    arrivals.expire(connection.stream_table)

@@ -25,7 +25,7 @@ from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.protocols.family.fragments import Fragments, Whole
 from afflux.protocols.family.layout import Layout
 from afflux.protocols.family.member import Opening, Role
-from afflux.protocols.family.scheduler import Scheduler
+from afflux.protocols.family.scheduler import Entry, Scheduler
 
 __all__ = ["Outbound", "Retaining"]
 
@@ -51,13 +51,15 @@ class Retaining(Protocol):
         """All retained frames, in order."""
 
 
-class Outbound(Scheduler):
+class Outbound:
     """The outbound queue of one connection."""
 
-    __slots__ = ("_batches", "_control", "_last", "_repeat", "mtu", "paused", "retained")
+    __slots__ = ("_batches", "_control", "_last", "_repeat", "layout", "mtu", "paused", "retained", "scheduler")
 
     def __init__(self, layout: Layout, limits: Limits, mtu: int) -> None:
-        super().__init__(layout, limits)
+        self.layout = layout
+        self.scheduler = Scheduler(layout, limits)
+        "The queues of the streams. It counts the bytes and frames of stream 0 as well."
         self.mtu = mtu
         "Bytes a frame may have, including its length."
         self._control: list[bytes] = []
@@ -75,23 +77,23 @@ class Outbound(Scheduler):
     def control(self, frame: bytes) -> None:
         """Queue a frame of stream 0, its length included."""
         self._control.append(frame)
-        self.size += len(frame)
-        self.frames += 1
+        self.scheduler.size += len(frame)
+        self.scheduler.frames += 1
 
     def farewell(self, frame: bytes) -> None:
         """Queue the last frame of stream 0: it is sent when the queue is empty, so that no request comes after it."""
         self._last = frame
-        self.size += len(frame)
-        self.frames += 1
+        self.scheduler.size += len(frame)
+        self.scheduler.frames += 1
 
     def frame(self, stream: int, frame: bytes) -> None:
         """Queue a frame of a stream, its length included."""
-        self.queue(stream, frame, len(frame), 1)
+        self.scheduler.queue(stream, frame, len(frame), 1)
 
     def put(self, stream: int, data: bytes, frames: int) -> None:
         """Queue whole frames of a stream, lengths included."""
         size = len(data)
-        self.queue(stream, data if frames == 1 else Whole((data,), frames, size), size, frames)
+        self.scheduler.queue(stream, data if frames == 1 else Whole((data,), frames, size), size, frames)
 
     def request(self, stream: int, opening: Opening, extra: bytes, payload: Payload, complete: bool) -> None:
         """Queue a request, whole or split."""
@@ -119,7 +121,7 @@ class Outbound(Scheduler):
             header: bytes = layout.header.pack(0, length, stream, word)
         else:
             header = layout.header.pack(0, length, word, stream)
-        self.queue(stream, header + data, size, 1)
+        self.scheduler.queue(stream, header + data, size, 1)
 
     def run(self, stream: int, role: Role, payloads: Sequence[PayloadLike], last: int) -> None:
         """Queue a list of items: one chunk for a run of small ones, one header for a run of one size.
@@ -214,34 +216,33 @@ class Outbound(Scheduler):
             asks = opening is not None
             cut = (metadata, data)
             fragments = Fragments(layout, stream, first, later, cut, complete=complete, mtu=self.mtu, asks=asks)
-            self.queue_payload(stream, fragments)
+            self.scheduler.queue_payload(stream, fragments)
             return
         header = layout.head(stream, word | layout.complete if complete else word, extra, metadata, size)
-        self.queue(stream, header + data if size < _COPY_BELOW else Whole((header, data), 1, size), size, 1)
+        self.scheduler.queue(stream, header + data if size < _COPY_BELOW else Whole((header, data), 1, size), size, 1)
 
     # -- transports ---------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
         """Drop all queued data of all streams; frames of stream 0 stay."""
-        self.forget()
+        self.scheduler.forget()
         self._repeat = ()
         self._last = b""
-        self.size = sum(map(len, self._control))
-        self.frames = len(self._control)
+        self.scheduler.size = sum(map(len, self._control))
+        self.scheduler.frames = len(self._control)
 
     @property
     def waiting(self) -> int:
         """Bytes that ``take`` will return, now or later: ``size``, and the frames to be repeated."""
-        return self.size + sum(map(len, self._repeat)) if self._repeat else self.size
+        size = self.scheduler.size
+        return size + sum(map(len, self._repeat)) if self._repeat else size
 
     def suspend(self) -> None:
         """Drop the queued frames of stream 0: the transport is gone."""
         self.paused = True
         self._repeat = ()
         self._take_control()
-        self.size -= len(self._last)
-        self.frames -= bool(self._last)
-        self._last = b""
+        self._drop_last()
 
     def resume(self) -> None:
         """Repeat all retained frames, in order, on the new transport (R-50)."""
@@ -251,18 +252,7 @@ class Outbound(Scheduler):
     def state(self) -> dict[str, Any]:
         """The state that ``restore`` reads: all queued data of streams, in the scheduler's order. Deficits, and frames
         of stream 0, belong to a transport."""
-        queues: list[list[Any]] = []
-        for stream in self._row[self._over :]:
-            queue = self._queues[stream]
-            entries: list[Any] = []
-            for entry in queue if isinstance(queue, deque) else (queue,):
-                if isinstance(entry, bytes):
-                    entries.append(entry)
-                elif isinstance(entry, Whole):
-                    entries.append([b"".join(entry.chunks), entry.frames])
-                else:
-                    entries.append(entry.state())
-            queues.append([stream, entries])
+        queues = [[stream, [_state_of(entry) for entry in entries]] for stream, entries in self.scheduler.round()]
         return {"queues": queues, "batches": self._batches}
 
     def restore(self, state: dict[str, Any], later: tuple[int, bytes]) -> None:
@@ -271,37 +261,35 @@ class Outbound(Scheduler):
         for stream, entries in state["queues"]:
             for entry in entries:
                 if isinstance(entry, bytes):
-                    self.queue(stream, entry, len(entry), 1)
+                    self.frame(stream, entry)
                 elif len(entry) == 2:
-                    data, frames = entry
-                    self.queue(stream, Whole((data,), frames, len(data)), len(data), frames)
+                    self.put(stream, *entry)
                 else:
-                    self.queue_payload(stream, Fragments.of_state(self.layout, later, entry))
+                    self.scheduler.queue_payload(stream, Fragments.of_state(self.layout, later, entry))
         self._batches = state["batches"]
 
     def take(self, limit: int) -> bytes:
         """Return bytes to write now, at most about ``limit``: whole frames, at least one if any are queued."""
-        if not self.size and not self.frames and not self._repeat:
-            if self._queues:
-                self.forget()  # only deficits are left, and no other stream has sent anything for a turn of the loop
+        scheduler = self.scheduler
+        if not scheduler.frames and not self._repeat:
+            if scheduler.queues:
+                scheduler.forget()  # only deficits are left, and no other stream has sent for a turn of the loop
             return b""
         if self.paused or self._repeat:
             return self._take_control() + (self._repeat.popleft() if self._repeat and not self.paused else b"")
         if self.retained is not None:
             return self._take_retained(limit, self.retained)
         chunks: list[bytes | memoryview] = []
-        if self.size <= limit and self.plain:
-            if self._control:
-                chunks.extend(self._control)
-                self._control.clear()
-            self.take_all(chunks)
+        if scheduler.size <= limit and scheduler.plain:
+            chunks.extend(self._control)
+            self._control.clear()
+            scheduler.take_all(chunks)
             if self._last:
                 chunks.append(self._last)
                 self._last = b""
-            self.size = self.frames = 0
             return b"".join(chunks)
         chunks.append(self._take_control())
-        self.take_turns(chunks, limit - len(chunks[0]), len(self._last))
+        scheduler.take_turns(chunks, limit - len(chunks[0]), len(self._last))
         chunks.append(self._take_last())
         return b"".join(chunks)
 
@@ -311,7 +299,7 @@ class Outbound(Scheduler):
         chunks: list[bytes | memoryview] = []
         limit -= len(control)
         limit = min(limit, retained.room if retained.size else max(1, retained.room))
-        self.take_turns(chunks, limit, len(self._last))
+        self.scheduler.take_turns(chunks, limit, len(self._last))
         block = b"".join(chunks)
         retained.add(block)
         return control + block + self._take_last()
@@ -321,16 +309,23 @@ class Outbound(Scheduler):
         if not self._control:
             return b""
         data = b"".join(self._control)
-        self.frames -= len(self._control)
-        self.size -= len(data)
+        self.scheduler.frames -= len(self._control)
+        self.scheduler.size -= len(data)
         self._control.clear()
         return data
 
     def _take_last(self) -> bytes:
         """Take the farewell, when the queue is empty."""
-        if self.size > len(self._last):
-            return b""
+        return self._drop_last() if self._last and self.scheduler.size == len(self._last) else b""
+
+    def _drop_last(self) -> bytes:
         data, self._last = self._last, b""
-        self.size -= len(data)
-        self.frames -= bool(data)
+        self.scheduler.size -= len(data)
+        self.scheduler.frames -= bool(data)
         return data
+
+
+def _state_of(entry: Entry) -> Any:
+    if isinstance(entry, bytes):
+        return entry
+    return [b"".join(entry.chunks), entry.frames] if isinstance(entry, Whole) else entry.state()

@@ -60,11 +60,8 @@ class Resuming(Protocol):
     def reported(self) -> int:
         """Return the received position, for a frame that reports it now."""
 
-    def progress(self, position: int) -> bool:
-        """Whether a reported position is far enough beyond the last for its keepalive to be free."""
-
-    def note(self, position: int) -> None:
-        """Record that a keepalive was free because of its position."""
+    def is_free(self, position: int) -> bool:
+        """Whether a keepalive that reports ``position`` is free: it is far enough beyond the last free one."""
 
     def acknowledged(self, position: int) -> bool:
         """Apply the position that the peer reports. False when it goes backwards."""

@@ -18,6 +18,7 @@ may have an empty queue while another with a long queue could already send more.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from afflux.core.limits import Limits
@@ -57,7 +58,6 @@ class Scheduler:
         "_cut_share",
         "_fragments",
         "_over",
-        "_queues",
         "_row",
         "_sent",
         "_shares",
@@ -66,6 +66,7 @@ class Scheduler:
         "large",
         "layout",
         "limits",
+        "queues",
         "size",
     )
 
@@ -73,13 +74,13 @@ class Scheduler:
         self.layout = layout
         self.limits = limits
         self.size = 0
-        "Bytes queued, including payloads that are not split yet."
+        "Bytes queued, including frames of stream 0 and payloads that are not split yet."
         self.frames = 0
-        "Frames and unsplit payloads queued."
+        "Frames and unsplit payloads queued, including frames of stream 0."
         self.large = 0
         "Unsent bytes of large payloads that are being split: they belong to the application, and are not copies."
         # Lists and dicts, because an empty deque takes 760 bytes, and most connections of a server are idle.
-        self._queues: dict[int, Entry | deque[Entry]] = {}
+        self.queues: dict[int, Entry | deque[Entry]] = {}
         "By stream, one entry or several; a stream that only has a deficit is absent."
         self._row: list[int] = []
         self._over = 0
@@ -102,7 +103,7 @@ class Scheduler:
 
     def queue(self, stream: int, entry: Entry, size: int, frames: int) -> None:
         """Append an entry to the stream's queue."""
-        queues = self._queues
+        queues = self.queues
         queue = queues.get(stream)
         if queue is None:
             queues[stream] = entry
@@ -124,8 +125,7 @@ class Scheduler:
     def queue_credit(self, stream: int, frame: bytes) -> None:
         """Queue REQUEST_N before the payload that the stream is sending, unless that is its request: no other stream
         waits for the credit."""
-        queue = self._queues.get(stream)
-        entries = queue if isinstance(queue, deque) else () if queue is None else (queue,)
+        entries = self._entries(stream)
         place = 0
         for entry in entries:
             if not isinstance(entry, bytes) or not self.layout.is_grant(entry):
@@ -134,74 +134,77 @@ class Scheduler:
         if place == len(entries) or not isinstance(entry := entries[place], Fragments) or entry.asks:
             self.queue(stream, frame, len(frame), 1)
             return
-        if not isinstance(queue, deque):
-            queue = self._queues[stream] = deque(entries)
+        queue = self.queues[stream] = entries if isinstance(entries, deque) else deque(entries)
         queue.insert(place, frame)
         self.size += len(frame)
         self.frames += 1
 
     def queued(self, stream: int) -> int:
         """Bytes that a stream has queued, including payloads that are not split yet."""
-        queue = self._queues.get(stream)
-        entries = queue if isinstance(queue, deque) else () if queue is None else (queue,)
-        return sum(len(entry) if isinstance(entry, bytes) else entry.size for entry in entries)
+        return sum(len(entry) if isinstance(entry, bytes) else entry.size for entry in self._entries(stream))
 
     def drop(self, stream: int, *, credit: bool = False) -> None:
         """Drop the payload that the stream is sending, and what is queued after it: the payload is canceled or has
         failed (R-38). Of a request the first frame stays queued, or later frames would refer to no stream. With
         ``credit`` REQUEST_N frames stay queued too: only one half of the stream has ended."""
-        queue = self._queues.get(stream)
-        entries = queue if isinstance(queue, deque) else () if queue is None else (queue,)
         kept: deque[Entry] = deque()
         cut = False
-        for entry in entries:
+        for entry in self._entries(stream):
             if isinstance(entry, Fragments):
                 cut = True
-                self._fragments -= 1
-                self.large -= entry.size if entry.large else 0
-                if entry.asks and not entry.begun:
-                    before, first = entry.size, b"".join(entry.next())
-                    self.size += len(first) - before
-                    kept.append(first)
-                    continue
             elif not cut or (credit and isinstance(entry, bytes) and self.layout.is_grant(entry)):
                 kept.append(entry)
                 continue
-            self.size -= len(entry) if isinstance(entry, bytes) else entry.size
-            self.frames -= entry.frames if isinstance(entry, Whole) else 1
+            self._uncount(entry)
+            if isinstance(entry, Fragments) and entry.asks and not entry.begun:
+                kept.append(first := b"".join(entry.next()))
+                self.size += len(first)
+                self.frames += 1
         if cut:
-            self._queues[stream] = kept
-            self._ended(stream)
+            self.queues[stream] = kept
+            self._begun_bytes -= self._begun.pop(stream, 0)
 
     def discard(self, stream: int) -> None:
         """Drop a stream's queue."""
-        queue = self._queues.get(stream)
-        if queue is None:
-            return
-        for entry in queue if isinstance(queue, deque) else (queue,):
-            self.size -= len(entry) if isinstance(entry, bytes) else entry.size
-            self.frames -= entry.frames if isinstance(entry, Whole) else 1
-            if isinstance(entry, Fragments):
-                self._fragments -= 1
-                self.large -= entry.size if entry.large else 0
-        self._queues[stream] = deque()
-        self._ended(stream)
+        if stream in self.queues:
+            for entry in self._entries(stream):
+                self._uncount(entry)
+            self.queues[stream] = deque()
+            self._begun_bytes -= self._begun.pop(stream, 0)
+
+    def _entries(self, stream: int) -> Sequence[Entry]:
+        """What a stream has queued."""
+        queue = self.queues.get(stream)
+        return queue if isinstance(queue, deque) else () if queue is None else (queue,)
+
+    def _uncount(self, entry: Entry) -> None:
+        """Subtract an entry that is dropped."""
+        self.size -= len(entry) if isinstance(entry, bytes) else entry.size
+        self.frames -= entry.frames if isinstance(entry, Whole) else 1
+        if isinstance(entry, Fragments):
+            self._fragments -= 1
+            self.large -= entry.size if entry.large else 0
+
+    def round(self) -> Iterator[tuple[int, Sequence[Entry]]]:
+        """What each stream has queued, in the order of their turns."""
+        for stream in self._row[self._over :]:
+            yield stream, self._entries(stream)
 
     def forget(self) -> None:
-        """Drop the queues of all streams. The caller sets ``size`` and ``frames``."""
+        """Drop the queues of all streams, and count nothing as queued."""
         self._caught_up.extend(self._awaited)
         self._awaited.clear()
-        self._queues.clear()
+        self.queues.clear()
         self._row.clear()
         self._shares.clear()
         self._begun.clear()
-        self._over = self._fragments = self.large = self._begun_bytes = 0
+        self._over = self._fragments = self.large = self._begun_bytes = self.size = self.frames = 0
 
     # -- which streams may add more ---------------------------------------------------------------------------
 
     def behind(self, stream: int) -> bool:
         """Whether the stream has queued data. If so, ``caught_up`` will return it when its queue is empty."""
-        if not self._queues.get(stream):
+        if not self.queues.get(stream):
             return False
         self._awaited[stream] = None
         return True
@@ -242,14 +245,15 @@ class Scheduler:
         self._yield_ms -= 1
         left, self._sent = max(_LEAST_SHARE, _PACE - self._sent), 0
         for stream in self._row[self._over :]:
-            self._pass(stream, self._shares.get(stream, 0) + (left if self._is_cut(stream) else _PACE))
+            is_cut = isinstance(_first(self.queues[stream]), Fragments)
+            self._pass(stream, self._shares.get(stream, 0) + (left if is_cut else _PACE))
 
     def _all_in_deficit(self) -> bool:
         """Whether every stream with queued data has a deficit. Only the first streams of a long round are checked: with
         many in deficit no stream gets too much."""
         for place in range(self._over, min(len(self._row), self._over + _LOOKED_AT)):
             stream = self._row[place]
-            if self._queues[stream] and self._shares.get(stream, 0) > -SHARE and not self._is_held(stream):
+            if self.queues[stream] and self._shares.get(stream, 0) > -SHARE and not self._is_held(stream):
                 return False
         return len(self._row) - self._over <= _LOOKED_AT
 
@@ -261,8 +265,8 @@ class Scheduler:
         return not self._fragments and not self._shares
 
     def take_all(self, chunks: list[bytes | memoryview]) -> None:
-        """Move all queued frames. The caller sets ``size`` and ``frames``."""
-        for queue in self._queues.values():
+        """Move all queued frames of streams; those of stream 0 leave with them."""
+        for queue in self.queues.values():
             for entry in queue if isinstance(queue, deque) else (queue,):
                 if isinstance(entry, bytes):
                     chunks.append(entry)
@@ -279,18 +283,20 @@ class Scheduler:
                 break
             moved += size
         if self.size == least and not self._yield_ms:
+            frames = self.frames
             self.forget()  # no other stream waits: deficits are void
+            self.size, self.frames = least, frames
         return moved
 
     def _turn(self, chunks: list[bytes | memoryview], most: int) -> int:
         """Let the first stream send its quantum, ``most`` bytes and the rest of a frame."""
         stream = self._row[self._over]
-        queue = self._queues[stream]
+        queue = self.queues[stream]
         if alone := not self._yield_ms and len(self._row) - self._over == 1:
             self._shares.pop(stream, None)
             share = most
         else:
-            share = self._shares.get(stream, 0) + (self._cut_share if self._is_cut(stream) else SHARE)
+            share = self._shares.get(stream, 0) + (self._cut_share if isinstance(_first(queue), Fragments) else SHARE)
         moved, held = 0, False
         while queue and moved < most and moved < share and not (held := self._is_held(stream)):
             if isinstance(queue, deque):
@@ -300,7 +306,7 @@ class Scheduler:
             else:
                 size, done = self._move(stream, queue, chunks)
                 if done:
-                    queue = self._queues[stream] = deque()
+                    queue = self.queues[stream] = deque()
             moved += size
         if not queue:
             if moved >= _BUSY and len(self._row) - self._over > 1:
@@ -315,23 +321,12 @@ class Scheduler:
             self._shares[stream] = share - moved - SHARE  # the limit is reached: its turn continues with the next take
         return moved
 
-    def _is_cut(self, stream: int) -> bool:
-        """Whether the stream's next data is a payload in fragments."""
-        queue = self._queues[stream]
-        first = queue[0] if isinstance(queue, deque) and queue else queue
-        return isinstance(first, Fragments)
-
     def _is_held(self, stream: int) -> bool:
         """Whether the stream's next data is a payload that has to wait until others are completely sent."""
         if not self._begun or stream in self._begun:
             return False
-        queue = self._queues[stream]
-        first = queue[0] if isinstance(queue, deque) and queue else queue
+        first = _first(self.queues[stream])
         return isinstance(first, Fragments) and not first.asks and self._begun_bytes + first.size > _TOGETHER
-
-    def _ended(self, stream: int) -> None:
-        """Note that the payload that the stream had begun is completely sent, or dropped."""
-        self._begun_bytes -= self._begun.pop(stream, 0)
 
     def _move(self, stream: int, entry: Entry, chunks: list[bytes | memoryview]) -> tuple[int, bool]:
         """Move an entry, or the next frame of a payload; return the number of bytes, and whether the entry is done."""
@@ -356,7 +351,7 @@ class Scheduler:
         if not entry.size:
             self.frames -= 1
             self._fragments -= 1
-            self._ended(stream)
+            self._begun_bytes -= self._begun.pop(stream, 0)
         return sum(map(len, frame)), not entry.size
 
     def _pass(self, stream: int, share: int) -> None:
@@ -364,14 +359,19 @@ class Scheduler:
         row = self._row
         self._over += 1
         self._shares.pop(stream, None)
-        if self._queues[stream] or (share < 0 < stream):
+        if self.queues[stream] or (share < 0 < stream):
             row.append(stream)
             if share < 0:
                 self._shares[stream] = share
         else:
-            del self._queues[stream]
+            del self.queues[stream]
             if self._awaited.pop(stream, 0) is None:
                 self._caught_up.append(stream)
         if self._over == len(row) or (self._over >= _CLEARED and self._over * 2 > len(row)):
             del row[: self._over]
             self._over = 0
+
+
+def _first(queue: Entry | deque[Entry]) -> Entry | deque[Entry]:
+    """The entry that a queue sends next; an empty queue itself."""
+    return queue[0] if isinstance(queue, deque) and queue else queue

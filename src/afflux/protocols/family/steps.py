@@ -24,19 +24,19 @@ __all__ = ["ACTIONS"]
 def _ignore(streams: Streams, stream: Stream, argument: Any) -> None:
     if stream.late:
         stream.late -= 1
-        streams.now.events.append(Ignored(stream.id, "SI-07", "it was in flight when this side canceled", 0))
+        streams.current.events.append(Ignored(stream.id, "SI-07", "it was in flight when this side canceled", 0))
         return
     rule = streams.member.rules.stray
-    streams.now.charge(10, stream.id, rule, f"a frame that makes no sense in {stream.state.name}")
+    streams.current.charge(10, stream.id, rule, f"a frame that makes no sense in {stream.state.name}")
 
 
 def _race(streams: Streams, stream: Stream, argument: Any) -> None:
     stream.races += argument is None  # CANCEL; credit has its own budget (FC-08)
     if stream.races > streams.limits.cancel_race_frames:
-        streams.now.charge(1, stream.id, "cancel_race_frames", "more cancels than can race")
+        streams.current.charge(1, stream.id, "cancel_race_frames", "more cancels than can race")
     else:
         rule = streams.member.rules.stray
-        streams.now.events.append(Ignored(stream.id, rule, "late, and a legal race", 0))
+        streams.current.events.append(Ignored(stream.id, rule, "late, and a legal race", 0))
 
 
 def _nothing(streams: Streams, stream: Stream, argument: Any) -> None:
@@ -45,20 +45,20 @@ def _nothing(streams: Streams, stream: Stream, argument: Any) -> None:
 
 def _deliver(streams: Streams, stream: Stream, payload: Payload) -> None:
     _take(streams, stream, payload)
-    streams.now.events.append(Items(stream.id, [payload]))
+    streams.current.events.append(Items(stream.id, [payload]))
 
 
 def _complete_in(streams: Streams, stream: Stream, payload: Payload | None) -> None:
     if payload is None:
-        streams.now.events.append(Completed(stream.id))
+        streams.current.events.append(Completed(stream.id))
         return
     _take(streams, stream, payload)
-    streams.now.events.append(Items(stream.id, [payload], True))
+    streams.current.events.append(Items(stream.id, [payload], True))
 
 
 def _complete_both(streams: Streams, stream: Stream, payload: Payload | None) -> None:
-    streams.out.drop(stream.id)  # the peer accepts no more items from this side
-    streams.now.events.append(Canceled(stream.id, final=False))
+    streams.outbound.scheduler.drop(stream.id)  # the peer accepts no more items from this side
+    streams.current.events.append(Canceled(stream.id, final=False))
     _complete_in(streams, stream, payload)
 
 
@@ -71,29 +71,29 @@ def _take(streams: Streams, stream: Stream, payload: Payload) -> None:
 
 def _excess(streams: Streams, stream: Stream, argument: Any) -> None:
     reason, rule = "more items than the credit granted", streams.member.rules.credit
-    streams.now.charge(50, stream.id, rule, reason)  # first: if it ends the connection, the stream ends with it
+    streams.current.charge(50, stream.id, rule, reason)  # first: if it ends the connection, the stream ends with it
     if stream.requester:
         _abandon(streams, stream)  # FC-04
     else:
         _abandon_with_error(streams, stream, streams.member.codes.Code.CANCELED, reason)  # FC-05
-    streams.now.events.append(Failed(stream.id, RemoteProtocolError(reason, stream=stream.id, rule=rule)))
+    streams.current.events.append(Failed(stream.id, RemoteProtocolError(reason, stream=stream.id, rule=rule)))
 
 
 def _grant(streams: Streams, stream: Stream, n: int) -> None:
     stream.allowed = min(stream.allowed + n, SATURATED)
-    streams.now.events.append(Granted(stream.id, n))
+    streams.current.events.append(Granted(stream.id, n))
 
 
 def _zero(streams: Streams, stream: Stream, argument: Any) -> None:
     code = streams.member.codes.Code.INVALID
     _abandon_with_error(streams, stream, code, "request-n-zero")
     error = RemoteProtocolError("a credit of zero", code=code, stream=stream.id, rule="FC-02")
-    streams.now.events.append(Failed(stream.id, error))
+    streams.current.events.append(Failed(stream.id, error))
 
 
 def _stop_out(streams: Streams, stream: Stream, argument: Any) -> None:
-    streams.out.drop(stream.id, credit=True)
-    streams.now.events.append(Canceled(stream.id, final=False))
+    streams.outbound.scheduler.drop(stream.id, credit=True)
+    streams.current.events.append(Canceled(stream.id, final=False))
 
 
 def _stop_in(streams: Streams, stream: Stream, argument: Any) -> None:
@@ -101,30 +101,32 @@ def _stop_in(streams: Streams, stream: Stream, argument: Any) -> None:
 
 
 def _end_canceled(streams: Streams, stream: Stream, argument: Any) -> None:
-    streams.out.drop(stream.id)
+    streams.outbound.scheduler.drop(stream.id)
     stream.ended = True
     stream.late = stream.owed  # some requesters send the items that they had credit for
-    streams.now.events.append(Canceled(stream.id, final=True))
+    streams.current.events.append(Canceled(stream.id, final=True))
 
 
 def _end_failed(streams: Streams, stream: Stream, error: Error) -> None:
-    streams.out.drop(stream.id)
+    streams.outbound.scheduler.drop(stream.id)
     stream.ended = True
-    streams.now.events.append(Failed(stream.id, error))
+    streams.current.events.append(Failed(stream.id, error))
 
 
 def _refuse_big(streams: Streams, stream: Stream, argument: tuple[str, int]) -> None:
     reason, code = argument
     _refuse_payload(streams, stream, code, reason)
     error = LimitExceeded(f"{reason}: the payload is dropped", stream=stream.id, rule=reason)
-    streams.now.events.append(Failed(stream.id, error))
+    streams.current.events.append(Failed(stream.id, error))
 
 
 def _refuse_malformed(streams: Streams, stream: Stream, argument: tuple[str, int]) -> None:
     reason, code = argument
     _refuse_payload(streams, stream, code, reason)
     rule = streams.member.rules.order
-    streams.now.events.append(Failed(stream.id, RemoteProtocolError(reason, code=code, stream=stream.id, rule=rule)))
+    streams.current.events.append(
+        Failed(stream.id, RemoteProtocolError(reason, code=code, stream=stream.id, rule=rule))
+    )
 
 
 def _refuse_payload(streams: Streams, stream: Stream, code: int, reason: str) -> None:
@@ -135,7 +137,7 @@ def _refuse_payload(streams: Streams, stream: Stream, code: int, reason: str) ->
 
 
 def _send_complete(streams: Streams, stream: Stream, argument: Any) -> None:
-    streams.out.frame(stream.id, streams.member.quirks.completion(stream))
+    streams.outbound.frame(stream.id, streams.member.quirks.completion(stream))
 
 
 def _send_complete_both(streams: Streams, stream: Stream, argument: Any) -> None:
@@ -144,7 +146,7 @@ def _send_complete_both(streams: Streams, stream: Stream, argument: Any) -> None
 
 
 def _send_failure(streams: Streams, stream: Stream, error: Exception) -> None:
-    streams.out.drop(stream.id)
+    streams.outbound.scheduler.drop(stream.id)
     streams.give_up(stream)
     code, text = streams.member.codes.code_for(error, streams.limits)
     streams.send_error(stream.id, code, text)
@@ -154,7 +156,7 @@ def _send_cancel(streams: Streams, stream: Stream, argument: Any) -> None:
     if stream.requester:
         _abandon(streams, stream)
     else:
-        streams.out.frame(stream.id, _cancel(streams, stream))
+        streams.outbound.frame(stream.id, _cancel(streams, stream))
         streams.give_up(stream)
 
 
@@ -165,17 +167,17 @@ def _cancel(streams: Streams, stream: Stream) -> bytes:
 
 def _abandon(streams: Streams, stream: Stream) -> None:
     """Cancel the stream: drop its queued frames."""
-    streams.out.drop(stream.id)
-    streams.out.frame(stream.id, _cancel(streams, stream))
+    streams.outbound.scheduler.drop(stream.id)
+    streams.outbound.frame(stream.id, _cancel(streams, stream))
     streams.give_up(stream)
 
 
 def _abandon_with_error(streams: Streams, stream: Stream, code: int, reason: str) -> None:
     """End the stream with an error because of the peer: it counts as one of the peer's cancels (FL-02)."""
-    streams.out.drop(stream.id)
+    streams.outbound.scheduler.drop(stream.id)
     streams.send_error(stream.id, code, reason)
     streams.give_up(stream)
-    streams.now.count_cancel()
+    streams.current.count_cancel()
 
 
 ACTIONS: dict[StreamAction, Callable[[Streams, Stream, Any], None]] = {

@@ -1,6 +1,6 @@
 """Manage the table of one connection's streams: the live ones, their credit, and the delivered payloads.
 
-Theory of operation. A frame (arrivals.py) or a call of the application (verbs.py) is first classified as one input of
+Theory of operation. A frame (arrivals.py) or a call of the application (engine.py) is first classified as one input of
 a stream's table; ``step`` looks up the next state and the action, which is a function of steps.py. Only three paths
 bypass the tables, all in inbound.py: an item within credit, a whole request, and its one answer.
 
@@ -28,15 +28,11 @@ from afflux.protocols.family.states import StreamInput, StreamState
 from afflux.protocols.family.steps import ACTIONS
 from afflux.protocols.family.stream import Stream
 
-__all__ = ["ASKS", "ASKS_LAST", "CLOSED", "SERVES", "SERVES_LAST", "Handlers", "Streams"]
+__all__ = ["Handlers", "Streams"]
 
 _COUNTS = ("newest", "credit_frames", "opened", "items_sent", "delivered", "objects")
 "The counters of a state."
-# Enum members are slow to look up: those of the short paths are looked up once.
-_IN_DONE, CLOSED = StreamState.IN_DONE, StreamState.CLOSED
-ASKS, ASKS_LAST = StreamState.OPEN, StreamState.OUT_DONE
-SERVES, SERVES_LAST = StreamState.OPEN, StreamState.IN_DONE
-"The first states of a stream, with and without more items to send or receive."
+_IN_DONE, _CLOSED = StreamState.IN_DONE, StreamState.CLOSED
 
 
 class Handlers:
@@ -67,34 +63,36 @@ class Streams:
     """All streams of one connection."""
 
     __slots__ = (
-        "_ids",
-        "_late",
         "accepting",
         "credit_frames",
+        "current",
         "delivered",
         "handlers",
+        "ids",
         "items_sent",
+        "late",
         "leases",
         "limits",
         "live",
         "member",
         "newest",
-        "now",
         "objects",
         "opened",
-        "out",
+        "outbound",
         "peer_parity",
         "reassembly",
         "untold",
         "work",
     )
 
-    def __init__(self, member: Member, client: bool, now: Pass, out: Outbound, place: Place | None = None) -> None:
-        limits = now.limits
+    def __init__(
+        self, member: Member, client: bool, current: Pass, outbound: Outbound, place: Place | None = None
+    ) -> None:
+        limits = current.limits
         self.member = member
         self.limits = limits
-        self.now = now
-        self.out = out
+        self.current = current
+        self.outbound = outbound
         self.live: dict[int, Stream] = {}
         self.work = Handlers(limits.streams, limits.pending_streams)
         self.handlers = self.work.running
@@ -108,12 +106,13 @@ class Streams:
         self.leases: Leases | None = None
         "Counts requests; None unless both sides have agreed on leases."
         odd = client == bool(member.client_parity)
-        self._ids = StreamIds(1 if odd else 2)
+        self.ids = StreamIds(1 if odd else 2)
         self.peer_parity = 0 if odd else 1
         "1 if the peer's ids are odd, else 0."
         self.newest = 0
         "The highest id of the peer's streams so far: a higher one has no past."
-        self._late = LateFrames(limits)
+        self.late = LateFrames(limits)
+        "The records of streams that have ended."
         self.credit_frames = 0
         self.opened = 0
         self.items_sent = 0
@@ -136,17 +135,17 @@ class Streams:
         self.delivered += size
         self.objects += len(ids)
         if len(ids) == 1:
-            self.now.events.append(Opened(ids[0], "request", payloads[0], 1, False))
+            self.current.events.append(Opened(ids[0], "request", payloads[0], 1, False))
         else:
-            self.now.events.append(Requests(ids, payloads, size))
+            self.current.events.append(Requests(ids, payloads, size))
 
     def answered(self, ids: list[int], payloads: list[Payload], size: int) -> None:
         """Count and report whole answers that bypassed the tables (the step ITEM_LAST/COMPLETE_IN)."""
         self.delivered += size
         if len(ids) == 1:
-            self.now.events.append(Items(ids[0], payloads, True))
+            self.current.events.append(Items(ids[0], payloads, True))
         else:
-            self.now.events.append(Answers(ids, payloads, size))
+            self.current.events.append(Answers(ids, payloads, size))
 
     def took(self, stream: Stream, items: int, size: int) -> None:
         """Count items that bypassed the tables (R-27)."""
@@ -166,10 +165,17 @@ class Streams:
         ACTIONS[step.action](self, stream, argument)
         self.settle(stream)
 
+    def leave(self, id: int, input: StreamInput, argument: Any = None) -> None:
+        """End a stream, or its inbound half, for the application, which no longer wants to know how it ended."""
+        self.untold.pop(id, None)
+        stream = self.live.get(id)
+        if stream is not None:
+            self.step(stream, input, argument)
+
     def settle(self, stream: Stream) -> None:
         """Delete a stream that has ended; otherwise update ``hot``."""
         id, partials = stream.id, self.reassembly.partials
-        if stream.state is not CLOSED:
+        if stream.state is not _CLOSED:
             if stream.state is _IN_DONE and id in partials:
                 self.reassembly.drop(id)  # this side canceled the inbound half: the rest will not come
             stream.rate(id in partials)
@@ -180,18 +186,18 @@ class Streams:
         if partials:
             self.reassembly.drop(id)
         if stream.late:
-            self._late.given_up(id, stream.late)
+            self.late.given_up(id, stream.late)
         elif stream.verb != "request":
-            self._late.ended(id, stream.requester and stream.verb == "channel" and not stream.ended)
+            self.late.ended(id, stream.requester and stream.verb == "channel" and not stream.ended)
         elif not stream.requester:
-            self._late.answered(1)
+            self.late.answered(1)
 
     def give_up(self, stream: Stream) -> None:
         """End a stream, or its inbound half, from this side: items within the peer's credit may be in flight."""
         partial = stream.id in self.reassembly.partials
         in_flight = self.limits.fragments if partial else self.limits.cancel_race_frames
         stream.late = max(stream.late, stream.owed, in_flight)
-        self._late.expect_parts()
+        self.late.expect_parts()
 
     def end_both(self, stream: Stream) -> None:
         """End the inbound half because this side completes; the next pass reports it."""
@@ -201,7 +207,7 @@ class Streams:
 
     def send_error(self, id: int, code: int, text: str) -> None:
         """End a stream with ERROR."""
-        self.out.frame(id, self.member.quirks.error(id, code, text.encode()))
+        self.outbound.frame(id, self.member.quirks.error(id, code, text.encode()))
 
     def allocate(self) -> int:
         """Return an unused id for a stream that this side opens.
@@ -209,15 +215,10 @@ class Streams:
         Raises:
             LimitExceeded: all ids are in use.
         """
-        id = self._ids.allocate(self.live)
-        if self._ids.wrapped:
-            self._late.forget(id)
+        id = self.ids.allocate(self.live)
+        if self.ids.wrapped:
+            self.late.forget(id)
         return id
-
-    @property
-    def late(self) -> LateFrames:
-        """The records of streams that have ended."""
-        return self._late
 
     # -- the whole connection ---------------------------------------------------------------------------------
 
@@ -229,18 +230,18 @@ class Streams:
     def fail_all(self, error: Error) -> None:
         """Fail each live stream once: the connection has ended."""
         for id in list(self.live):
-            self.now.events.append(Failed(id, error.about(id)))
+            self.current.events.append(Failed(id, error.about(id)))
         self.live.clear()
         self.reassembly.clear()
-        self.out.clear()
+        self.outbound.clear()
 
     def fail_sent(self, ids: set[int], error: Error) -> None:
         """Fail the streams that have sent anything, and drop their queues: the session has ended and another begins.
         The other streams move to the new session."""
         for id in sorted(ids):
-            self.out.discard(id)
+            self.outbound.scheduler.discard(id)
             if self.live.pop(id, None) is not None:
-                self.now.events.append(Failed(id, error.about(id)))
+                self.current.events.append(Failed(id, error.about(id)))
 
     # -- a snapshot -------------------------------------------------------------------------------------------
 
@@ -251,8 +252,8 @@ class Streams:
             "live": [stream.state_of() for stream in self.live.values()],
             "handlers": sorted(self.handlers),
             "fires": sorted(self.work.fires),
-            "ids": self._ids.state(),
-            "late": self._late.state(),
+            "ids": self.ids.state(),
+            "late": self.late.state(),
             "counts": [getattr(self, name) for name in _COUNTS],
             "accepting": self.accepting,
         }
@@ -265,8 +266,8 @@ class Streams:
             stream.rate(stream.id in self.reassembly.partials)
         self.handlers.update(state["handlers"])
         self.work.fires.update(state.get("fires", ()))
-        self._ids.restore(state["ids"])
-        self._late.restore(state["late"])
+        self.ids.restore(state["ids"])
+        self.late.restore(state["late"])
         for name, value in zip(_COUNTS, state["counts"], strict=True):
             setattr(self, name, value)
         self.accepting = state["accepting"]

@@ -104,7 +104,7 @@ class _Quirks(Quirks):
 
     def classify(self, connection: Connection, frame: Any) -> ConnectionInput:
         if isinstance(frame, frames.RequestChannel):
-            return _I.REQUEST if self._opens(connection._streams, frame) else _I.STREAM_FRAME
+            return _I.REQUEST if self._opens(connection.stream_table, frame) else _I.STREAM_FRAME
         if frame.stream:
             return _I.STREAM_FRAME
         return _I.ERROR_SETUP if 0 < frame.code <= LAST_SETUP_CODE else _I.ERROR_OTHER
@@ -119,9 +119,9 @@ class _Quirks(Quirks):
         return not (past or id in streams.live or id in streams.reassembly.partials)
 
     def malformed(self, connection: Connection, block: bytes, start: int, violation: Violation) -> None:
-        if connection._state is ConnectionState.WAIT_FIRST:
+        if connection.state is ConnectionState.WAIT_FIRST:
             raise Violation(violation.reason, rule=violation.rule, code=Code.INVALID_SETUP) from None
-        connection._pass.charge(10, violation.stream, violation.rule, violation.reason)  # R-6, FG-15, FG-16
+        connection.current.charge(10, violation.stream, violation.rule, violation.reason)  # R-6, FG-15, FG-16
 
     def encode_setup(self, setup: Any) -> bytes:
         return self._dialect.encode_setup(setup)
@@ -158,11 +158,11 @@ class _Quirks(Quirks):
             return Violation(text, rule="R-19", code=Code.INVALID_SETUP)
         if refusal := liveness.keepalive_refusal(setup.keepalive_ms, Code.REJECTED_SETUP):
             return refusal
-        if setup.lease and connection._handshake.policy is None:
+        if setup.lease and connection.handshake.policy is None:
             return Violation("leases are not supported", rule="D-15", code=Code.UNSUPPORTED_SETUP)
         if len(setup.metadata or b"") > connection.limits.connection_metadata_bytes:
             return Violation("metadata-too-large", rule="connection_metadata_bytes", code=Code.REJECTED_SETUP)
-        if setup.strict and not connection._handshake.decide and not _understood(setup):
+        if setup.strict and not connection.handshake.decide and not _understood(setup):
             text = "strict: the MIME types or the payload are not understood"
             return Violation(text, rule="HS-18", code=Code.UNSUPPORTED_SETUP)
         return None
@@ -191,7 +191,7 @@ class _Quirks(Quirks):
         if frame.follows and LAYOUT.prefix + frame.encoded_size < streams.limits.fragment_min_bytes:
             arrivals.unknown(streams, frame.stream, frame.NAME, True)
         else:
-            streams.now.events.append(Ignored(frame.stream, "FG-01", "the rest of a request that was refused", 0))
+            streams.current.events.append(Ignored(frame.stream, "FG-01", "the rest of a request that was refused", 0))
         return True
 
 
@@ -218,7 +218,7 @@ def _is_item(frame: Any) -> bool:
 
 def _on_push(connection: Connection, frame: Any) -> None:
     if frame.metadata is None:
-        connection._pass.charge(10, 0, "R-51", "METADATA_PUSH without metadata")
+        connection.current.charge(10, 0, "R-51", "METADATA_PUSH without metadata")
     else:
         liveness.on_push(connection, frame)
 

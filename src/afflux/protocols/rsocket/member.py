@@ -80,12 +80,12 @@ class _Quirks(Quirks):
 
     def malformed(self, connection: Connection, block: bytes, start: int, violation: Violation) -> None:
         """Charge or raise a frame that is truncated, or whose lengths are wrong (R-7, FG-14)."""
-        if connection._state == ConnectionState.WAIT_FIRST:
+        if connection.state == ConnectionState.WAIT_FIRST:
             resume = LAYOUT.type_of(block, start - LAYOUT.prefix) == frames.Resume.TYPE
             code = Code.REJECTED_RESUME if resume else Code.INVALID_SETUP
             raise Violation(violation.reason, rule=violation.rule, code=code)
         if block[start + 4] & 0x02:
-            connection._pass.charge(1, violation.stream, violation.rule, violation.reason)
+            connection.current.charge(1, violation.stream, violation.rule, violation.reason)
             return
         raise violation
 
@@ -102,7 +102,7 @@ class _Quirks(Quirks):
         return establishment.proposal(setup, limits)
 
     def refusal(self, connection: Connection, setup: Any) -> Violation | None:
-        granted = connection._handshake.policy is not None
+        granted = connection.handshake.policy is not None
         sessions = resumption.sessions_of(connection)
         return establishment.refusal_of(setup, connection.limits, leases=granted, sessions=sessions)
 

@@ -20,36 +20,15 @@ from typing import TYPE_CHECKING, cast
 from afflux.core.errors import Violation
 from afflux.core.limits import Limits
 from afflux.protocols.family.states import ConnectionState
-from afflux.protocols.rsocket.frames import (
-    Cancel,
-    ErrorFrame,
-    PayloadFrame,
-    RequestChannel,
-    RequestFnf,
-    RequestN,
-    RequestResponse,
-    RequestStream,
-)
+from afflux.protocols.rsocket.frames import FRAMES, Ext, StreamFrame
 
 if TYPE_CHECKING:
     from afflux.protocols.family.connection import Connection
     from afflux.protocols.rsocket.resumption import Resumption
 
-__all__ = ["Retained", "Sessions", "counted"]
+__all__ = ["Retained", "Sessions", "counted", "part_of"]
 
-_TRACKED = frozenset(
-    kind.TYPE
-    for kind in (
-        RequestResponse,
-        RequestFnf,
-        RequestStream,
-        RequestChannel,
-        RequestN,
-        Cancel,
-        PayloadFrame,
-        ErrorFrame,
-    )
-)
+_TRACKED = frozenset(kind.TYPE for kind in FRAMES.values() if issubclass(kind, StreamFrame) and kind is not Ext)
 "Frame types that have a position (R-44)."
 _REPORTS = 8
 "The number of position reports while the peer's store could fill, if it is as large as this side's."
@@ -278,11 +257,11 @@ class Sessions:
     def add(self, session: Connection) -> None:
         """Add a session. Call ``crowd_out`` soon after."""
         self._sessions[_digest(session)] = session
-        _part(session).weight = 0
+        part_of(session).weight = 0
 
     def remove(self, session: Connection) -> None:
         """Remove a session that has ended."""
-        part = _part(session)
+        part = part_of(session)
         if part.weight is not None:
             self._size -= part.weight
             part.weight = None
@@ -292,15 +271,15 @@ class Sessions:
     def away(self, session: Connection) -> None:
         """Record that the session has lost its transport, now the last of all that are away. Call ``crowd_out``
         soon."""
-        if _part(session).weight is not None:
+        if part_of(session).weight is not None:
             self._away[_digest(session)] = session
             self._away.move_to_end(_digest(session))
 
     def weigh(self, session: Connection) -> None:
         """Update the total after the size of a session has changed."""
-        part = _part(session)
+        part = part_of(session)
         if part.weight is not None:
-            size = part.size + session._out.size + session._streams.reassembly.size
+            size = part.size + session.scheduler.size + session.stream_table.reassembly.size
             self._size += size - part.weight
             part.weight = size
 
@@ -320,14 +299,15 @@ class Sessions:
     def _longest_away(self) -> Connection | None:
         while self._away:
             session = next(iter(self._away.values()))
-            if session._state is ConnectionState.SUSPENDED:
+            if session.state is ConnectionState.SUSPENDED:
                 return session
             del self._away[_digest(session)]
         return None
 
 
-def _part(session: Connection) -> Resumption:
-    return cast("Resumption", session._resuming)
+def part_of(session: Connection) -> Resumption:
+    """Return the resumption part of a connection that has one."""
+    return cast("Resumption", session.resuming)
 
 
 def _digest(session: Connection) -> bytes:

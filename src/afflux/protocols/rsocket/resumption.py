@@ -26,12 +26,12 @@ from afflux.protocols.family.states import (
 )
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.frames import ErrorFrame, Resume, ResumeOk, Setup
-from afflux.protocols.rsocket.resume import Retained, Sessions
+from afflux.protocols.rsocket.resume import Retained, Sessions, part_of
 
 if TYPE_CHECKING:
     from afflux.protocols.family.connection import Connection
 
-__all__ = ["ACTIONS", "Ability", "Resumption", "classify", "part_of", "sessions_of"]
+__all__ = ["ACTIONS", "Ability", "Resumption", "classify", "sessions_of"]
 
 _PROGRESS = 0x400
 """Bytes that a position must advance for its keepalive to be free: a peer whose store fills reports its position
@@ -95,6 +95,11 @@ class Resumption:
         return self.retained is not None
 
     @property
+    def kept(self) -> Retained:
+        """The retained frames of a session that ``retains``."""
+        return cast("Retained", self.retained)
+
+    @property
     def size(self) -> int:
         """Bytes retained."""
         return 0 if self.retained is None else self.retained.size
@@ -108,23 +113,23 @@ class Resumption:
         if setup.token is None:
             return
         retained = self.retained = self.counted = Retained(connection.limits)
-        connection._out.retained = connection._in.retained = retained
-        if self.sessions is not None and not connection._client:
+        connection.outbound.retained = connection.inbound.retained = retained
+        if self.sessions is not None and not connection.client:
             self.sessions.add(connection)
 
     def established(self, connection: Connection) -> None:
         """Report Resumed for a client that started a new session."""
         if self.renewed:
             self.renewed = False
-            connection._pass.events.append(Resumed())
+            connection.current.events.append(Resumed())
 
     def resumable(self, connection: Connection) -> bool:
         """Whether the session would outlive its transport."""
-        return self.retained is not None and connection._state in _LOSABLE
+        return self.retained is not None and connection.state in _LOSABLE
 
     def broken(self, connection: Connection, violation: Violation) -> bool:
         """Report any frame other than the answer to RESUME, and try once more."""
-        if connection._state is not _S.RESUME_SENT:
+        if connection.state is not _S.RESUME_SENT:
             return False
         _resume_broken(connection, violation)
         return True
@@ -156,20 +161,18 @@ class Resumption:
         self.counted.reported = self.counted.received
         return self.counted.received
 
-    def progress(self, position: int) -> bool:
-        """Whether a reported position is far enough beyond the last for its keepalive to be free."""
-        return self.counted is not None and position >= self.noted + _PROGRESS
-
-    def note(self, position: int) -> None:
-        """Record that a keepalive was free because of its position."""
+    def is_free(self, position: int) -> bool:
+        """Whether a keepalive that reports ``position`` is free: it is far enough beyond the last free one."""
+        if self.counted is None or position < self.noted + _PROGRESS:
+            return False
         self.noted = position
+        return True
 
     def acknowledged(self, position: int) -> bool:
         """Apply the position that the peer reports, while ``retains``. False when it goes backwards."""
-        retained = cast("Retained", self.retained)
-        if not retained.acknowledge(position):
+        if not self.kept.acknowledge(position):
             return False
-        if retained.room > 0:
+        if self.kept.room > 0:
             self.store_full = None
         return True
 
@@ -177,14 +180,14 @@ class Resumption:
         """When ``tick_away`` is due."""
         limits = connection.limits
         over = (self.away or 0.0) + limits.resume_s
-        return over if connection._state is _S.SUSPENDED else min(over, self.asked + limits.handshake_s)
+        return over if connection.state is _S.SUSPENDED else min(over, self.asked + limits.handshake_s)
 
     def tick_away(self, connection: Connection) -> None:
         """Act on elapsed time while there is no transport."""
-        now, limits = connection._pass.now, connection.limits
+        now, limits = connection.current.now, connection.limits
         if now >= (self.away or 0.0) + limits.resume_s:
             connection.step(_I.SESSION_OVER, None)
-        elif connection._state is _S.RESUME_SENT and now >= self.asked + limits.handshake_s:
+        elif connection.state is _S.RESUME_SENT and now >= self.asked + limits.handshake_s:
             connection.step(_I.SILENT, None)
 
     def store_due(self, connection: Connection) -> float | None:
@@ -192,28 +195,28 @@ class Resumption:
         if self.retained is None or self.retained.room > 0:
             return None
         full = self.store_full
-        return connection._pass.now if full is None else full + connection.limits.write_stall_s
+        return connection.current.now if full is None else full + connection.limits.write_stall_s
 
     def watch_store(self, connection: Connection) -> None:
         """Discard a store that stays full for too long: the session can no longer be resumed, the connection continues
         (RE-17). This side still reports its position, or the peer's store would fill."""
-        retained, now = self.retained, connection._pass.now
+        retained, now = self.retained, connection.current.now
         if retained is None or retained.room > 0:
             self.store_full = None
         elif self.store_full is None:
             self.store_full = now
         elif now >= self.store_full + connection.limits.write_stall_s:
             retained.trim(retained.sent)
-            self.retained = connection._out.retained = self.store_full = None
+            self.retained = connection.outbound.retained = self.store_full = None
             if self.sessions is not None:
                 self.sessions.remove(connection)
 
     def unheard(self, connection: Connection) -> bool:
         """Whether nothing was received from the server, so that SETUP may be lost, and there is time for a new
         session."""
-        hello = connection._handshake
-        early = connection._pass.now < hello.born + connection.limits.resume_s
-        return self.begins_anew and early and not hello.accepted and connection._farewell is None
+        hello = connection.handshake
+        early = connection.current.now < hello.born + connection.limits.resume_s
+        return self.begins_anew and early and not hello.accepted and connection.farewell is None
 
 
 class Ability:
@@ -242,7 +245,7 @@ class Ability:
     @property
     def suspended(self) -> bool:
         """Whether the session waits for a transport."""
-        return self._connection._state is _S.SUSPENDED
+        return self._connection.state is _S.SUSPENDED
 
     @property
     def away(self) -> float | None:
@@ -257,7 +260,7 @@ class Ability:
                 RE-07).
         """
         connection = self._connection
-        connection._pass.now = now
+        connection.current.now = now
         refusal = _refusal_of(connection, self.part, request)
         if refusal:
             raise Rejected(refusal, code=Code.REJECTED_RESUME, stream=0, rule="R-46")
@@ -273,9 +276,9 @@ class Ability:
             LocalProtocolError: the client is not suspended.
         """
         connection = self._connection
-        if not (self.suspended and connection._client):
+        if not (self.suspended and connection.client):
             raise LocalProtocolError("only a suspended client can resume", rule="3.1")
-        connection._pass.now = connection._liveness.heard = now
+        connection.current.now = connection.liveness.heard = now
         return connection.run(connection.step, _I.APP_ANEW if self.part.renews else _I.APP_RESUME, None)
 
     def hand_over(self) -> bytes:
@@ -285,47 +288,40 @@ class Ability:
             LocalProtocolError: the peer did not ask for a session.
         """
         connection = self._connection
-        if connection._state is not _S.RESUMING:
+        if connection.state is not _S.RESUMING:
             raise LocalProtocolError("no session waits for this transport", rule="3.2")
         connection.run(connection.step, _I.APP_HAND_OVER, None)
-        return connection._in.buffer.take()
+        return connection.inbound.buffer.take()
 
     @property
     def handlers(self) -> Collection[int]:
         """The streams that the peer opened and whose handler has not returned, or not started."""
-        streams = self._connection._streams
+        streams = self._connection.stream_table
         return streams.handlers | streams.work.fires
 
     @property
     def opened(self) -> list[int]:
         """The live streams that this side has opened."""
-        return [stream.id for stream in self._connection._streams.live.values() if stream.requester]
+        return [stream.id for stream in self._connection.stream_table.live.values() if stream.requester]
 
     def stream_counters(self, stream: int) -> tuple[int, int, int] | None:
         """The items that this side has sent on a stream, 0 if it can send no more; the items that it may send now; the
         items that may still arrive. None for a stream that has ended."""
-        live = self._connection._streams.live.get(stream)
+        live = self._connection.stream_table.live.get(stream)
         if live is None:
             return None
         sends = live.role.steps[live.state][StreamInput.APP_ITEM].action is StreamAction.SEND
         return live.sent if sends else 0, live.allowed, live.owed
 
 
-def part_of(connection: Connection) -> Resumption:
-    """Return the resumption part of a connection that has one."""
-    return cast("Resumption", connection._resuming)
-
-
 def sessions_of(connection: Connection) -> Sessions | None:
     """Return the table of sessions that a connection uses; None without resumption."""
-    part = cast("Resumption | None", connection._resuming)
-    return None if part is None else part.sessions
+    return None if connection.resuming is None else part_of(connection).sessions
 
 
 def classify(connection: Connection) -> ConnectionInput:
     """Return the input for ERROR[REJECTED_RESUME]."""
-    part = cast("Resumption | None", connection._resuming)
-    unheard = part is not None and connection._state is _S.RESUME_SENT and part.unheard(connection)
+    unheard = connection.state is _S.RESUME_SENT and part_of(connection).unheard(connection)
     return _I.ERROR_UNHEARD if unheard else _I.ERROR_RESUME
 
 
@@ -335,33 +331,32 @@ def classify(connection: Connection) -> ConnectionInput:
 def _suspend(connection: Connection, frame: ErrorFrame | None) -> None:
     part = part_of(connection)
     if part.away is None:
-        part.away = connection._pass.now
-    connection._liveness.next_keepalive = None
-    connection._in.established = False
-    connection._in.close()
-    connection._out.suspend()
+        part.away = connection.current.now
+    connection.liveness.next_keepalive = None
+    connection.inbound.established = False
+    connection.inbound.close()
+    connection.outbound.suspend()
     part.store_full = None
     end_leases(connection)
     error: Error = ConnectionClosed("the connection was lost", rule="3.1")
     if frame is not None:
         error = connection.member.codes.error_for(frame.code, frame.data, 0, connection.limits)
-    connection._pass.events.append(Suspended(error))
+    connection.current.events.append(Suspended(error))
 
 
 def _send_resume(connection: Connection, argument: Any) -> None:
     # Only a client that sent a token and still retains its frames can be suspended.
     part = part_of(connection)
-    retained = cast("Retained", part.retained)
-    part.asked = connection._pass.now
-    connection._in.over = False
-    connection._out.suspend()  # drops the last frames for the old transport, if they were not taken
+    part.asked = connection.current.now
+    connection.inbound.over = False
+    connection.outbound.suspend()  # drops the last frames for the old transport, if they were not taken
     frame = Resume(
         stream=0,
         token=connection.setup.token or b"",
-        last_received_server_position=retained.received,
-        first_available_client_position=retained.first,
+        last_received_server_position=part.kept.received,
+        first_available_client_position=part.kept.first,
     )
-    connection._out.control(frame.encode(prefixed=True))
+    connection.outbound.control(frame.encode(prefixed=True))
 
 
 def _forget_session(connection: Connection, frame: ErrorFrame) -> None:
@@ -370,7 +365,7 @@ def _forget_session(connection: Connection, frame: ErrorFrame) -> None:
     part = part_of(connection)
     text = "the server has no such session, and it never answered: it may have processed the request"
     error = ConnectionClosed(text, code=frame.code, rule="RE-24")
-    connection._streams.fail_sent(cast("Retained", part.retained).streams(), error)
+    connection.stream_table.fail_sent(part.kept.streams(), error)
     setup = connection.setup = copy(connection.setup)
     setup.token = sha256(b"anew" + (setup.token or b"")).digest()  # as hard to guess as the one before
     agree(connection, setup)
@@ -380,14 +375,14 @@ def _forget_session(connection: Connection, frame: ErrorFrame) -> None:
 
 def _send_setup(connection: Connection, argument: Any) -> None:
     """Start a new session (R-11): the previous one, which never received anything, has ended."""
-    part, live = part_of(connection), connection._liveness
+    part, live = part_of(connection), connection.liveness
     part.away = part.store_full = None
     part.renews, part.renewed = False, True
-    connection._in.over = False
-    connection._out.suspend()
-    connection._out.control(connection.member.quirks.encode_setup(connection.setup))
-    connection._out.resume()
-    live.next_keepalive = connection._pass.now + live.interval
+    connection.inbound.over = False
+    connection.outbound.suspend()
+    connection.outbound.control(connection.member.quirks.encode_setup(connection.setup))
+    connection.outbound.resume()
+    live.next_keepalive = connection.current.now + live.interval
 
 
 def _resumed(connection: Connection, frame: ResumeOk) -> None:
@@ -396,7 +391,7 @@ def _resumed(connection: Connection, frame: ResumeOk) -> None:
 
 def _resume_broken(connection: Connection, cause: Any) -> None:
     """Report any frame other than the answer to RESUME, and try once more."""
-    connection._state = _S.SUSPENDED
+    connection.state = _S.SUSPENDED
     _suspend(connection, None)
     text = cause.reason if isinstance(cause, Violation) else "only RESUME_OK may come now"
     endings.send_error(connection, Code.CONNECTION_ERROR, text)
@@ -414,8 +409,8 @@ def _judge_resume(connection: Connection, frame: Resume) -> None:
     session = sessions.find(frame.token)
     if session is None and not sessions.asks:
         raise Violation("there is no such session", rule="RE-02", code=Code.REJECTED_RESUME)
-    connection._in.held = True
-    connection._pass.events.append(Resuming(session, frame))
+    connection.inbound.held = True
+    connection.current.events.append(Resuming(session, frame))
 
 
 def _refuse_resume(connection: Connection, violation: Violation) -> None:
@@ -428,8 +423,8 @@ def _hand_over(connection: Connection, argument: Any) -> None:
 
 def _refusal_of(connection: Connection, part: Resumption, request: Resume) -> str:
     """Return why the session cannot continue from the positions in RESUME; "" if it can."""
-    retained, now = part.retained, connection._pass.now
-    if retained is None or connection._client or not (connection.is_open or connection._state is _S.SUSPENDED):
+    retained, now = part.retained, connection.current.now
+    if retained is None or connection.client or not (connection.is_open or connection.state is _S.SUSPENDED):
         return "there is no such session"
     if not retained.holds(request.last_received_server_position):
         return f"position {request.last_received_server_position} is not retained here"  # RE-05
@@ -448,37 +443,37 @@ def _refusal_of(connection: Connection, part: Resumption, request: Resume) -> st
 
 def _send_resume_ok(connection: Connection, request: Resume) -> None:
     position = part_of(connection).reported()
-    connection._out.control(ResumeOk(stream=0, last_received_client_position=position).encode(prefixed=True))
+    connection.outbound.control(ResumeOk(stream=0, last_received_client_position=position).encode(prefixed=True))
     _go_on(connection, request.last_received_server_position)
 
 
 def _go_on(connection: Connection, position: int) -> None:
     """Continue: the peer has received everything up to ``position``, so repeat the rest (R-50)."""
-    part, live, hello = part_of(connection), connection._liveness, connection._handshake
-    retained, streams = part.retained, connection._streams
-    if retained is None or not retained.holds(position):
+    part, live, hello = part_of(connection), connection.liveness, connection.handshake
+    streams = connection.stream_table
+    if not part.kept.holds(position):
         raise Violation(f"position {position} is not retained here", rule="RE-23")
-    retained.acknowledge(position)
+    part.kept.acknowledge(position)
     part.reported()
     part.away = part.store_full = None
     part.renewed = False
     if streams.leases is not None:
         # R-43: leases start again, so the first LEASE is always within the rate limit
         streams.leases.frames = None
-    liveness.hold(connection, connection._pass.now)
-    connection._in.over = False
-    connection._in.established = True
-    connection._out.resume()
-    if connection._client:
-        live.next_keepalive = connection._pass.now + live.interval
-    if not (hello.accepted or connection._farewell):  # the answer to SETUP was lost with the first transport
+    liveness.hold(connection, connection.current.now)
+    connection.inbound.over = False
+    connection.inbound.established = True
+    connection.outbound.resume()
+    if connection.client:
+        live.next_keepalive = connection.current.now + live.interval
+    if not (hello.accepted or connection.farewell):  # the answer to SETUP was lost with the first transport
         hello.accepted = streams.accepting = True
-        connection._pass.events.append(Established(None))
-    connection._pass.events.append(Resumed())
-    if connection._farewell is not None:
-        connection.step(_I.APP_DRAIN, connection._farewell)
-    elif connection._peer_draining:
-        connection._state = _S.DRAINING
+        connection.current.events.append(Established(None))
+    connection.current.events.append(Resumed())
+    if connection.farewell is not None:
+        connection.step(_I.APP_DRAIN, connection.farewell)
+    elif connection.peer_draining:
+        connection.state = _S.DRAINING
     send_lease(connection)
 
 

@@ -10,7 +10,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from typing import Any, cast
+from typing import Any
 
 from afflux.core.errors import Violation
 from afflux.core.limits import Limits
@@ -22,39 +22,34 @@ from afflux.protocols.family.states import ConnectionState
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.engine import Engine
 from afflux.protocols.rsocket.frames import NEXT, Setup, decode
-from afflux.protocols.rsocket.resume import Retained, Sessions
-from afflux.protocols.rsocket.resumption import Resumption, part_of
+from afflux.protocols.rsocket.resume import Retained, Sessions, part_of
+from afflux.protocols.rsocket.resumption import Resumption
 
 __all__ = ["lasting", "restore", "retained", "snapshot"]
 
 
 def lasting(engine: Engine) -> bool:
     """Whether the engine has a session to store: it is resumable, or suspended."""
-    session = engine.resumption
-    return (
-        engine._resuming is not None
-        and engine._resuming.retains
-        and session is not None
-        and (session.resumable or session.suspended)
-    )
+    part = engine.resuming
+    suspended = engine.state is ConnectionState.SUSPENDED
+    return part is not None and part.retains and (suspended or part.resumable(engine))
 
 
 def retained(engine: Engine) -> Retained:
     """Return the frames that a lasting session retains for its peer."""
-    return cast("Retained", part_of(engine).retained)
+    return part_of(engine).kept
 
 
 def snapshot(engine: Engine) -> dict[str, Any]:
     """Return the state of a lasting session, in parts: between two snapshots many of them are equal."""
-    setup = cast("Setup", engine.setup)
-    farewell = engine._farewell
+    farewell = engine.farewell
     return {
-        "setup": [engine._client, setup.encode(), engine._out.mtu],
-        "standing": [engine._handshake.accepted, None if farewell is None else farewell.reason, engine._peer_draining],
+        "setup": [engine.client, engine.setup.encode(), engine.outbound.mtu],
+        "standing": [engine.handshake.accepted, None if farewell is None else farewell.reason, engine.peer_draining],
         "positions": retained(engine).state(),
-        "streams": engine._streams.state(),
-        "queue": engine._out.state(),
-        "partials": engine._streams.reassembly.state(),
+        "streams": engine.stream_table.state(),
+        "queue": engine.outbound.state(),
+        "partials": engine.stream_table.reassembly.state(),
     }
 
 
@@ -86,7 +81,7 @@ def restore(
         ValueError: the frames do not match the snapshot.
     """
     client, encoded, mtu = state["setup"]
-    setup = cast("Setup", decode(encoded))
+    setup = Setup.decode(encoded, 0, len(encoded))
     engine = Engine(
         "client" if client else "server",
         setup=setup if client else None,
@@ -98,27 +93,27 @@ def restore(
         extensions=extensions,
         place=place,
     )
-    if engine._resuming is None:
-        engine._resuming = Resumption(sessions)
+    if engine.resuming is None:
+        engine.resuming = Resumption(sessions)
     if not client:
         engine.setup = setup
-        engine._liveness.lifetime = lifetime_of(setup, limits)
+        engine.liveness.lifetime = lifetime_of(setup, limits)
         agree(engine, setup)
-    accepted, farewell, engine._peer_draining = state["standing"]
-    engine._handshake.accepted = accepted
+    accepted, farewell, engine.peer_draining = state["standing"]
+    engine.handshake.accepted = accepted
     if farewell is not None:
-        engine._farewell = Violation(farewell, rule="3.1", code=Code.CONNECTION_ERROR)
+        engine.farewell = Violation(farewell, rule="3.1", code=Code.CONNECTION_ERROR)
     retained(engine).restore(state["positions"], blocks)
-    streams = engine._streams
+    streams = engine.stream_table
     streams.reassembly.restore(state["partials"], now, decode)
     streams.restore(state["streams"])
     if unconsumed is not None:
         streams.delivered, streams.objects = unconsumed
-    engine._out.restore(state["queue"], (NEXT, b""))
-    engine._state = ConnectionState.SUSPENDED
-    engine._in.first = False
-    engine._in.close()
-    engine._liveness.next_keepalive = None
+    engine.outbound.restore(state["queue"], (NEXT, b""))
+    engine.state = ConnectionState.SUSPENDED
+    engine.inbound.first = False
+    engine.inbound.close()
+    engine.liveness.next_keepalive = None
     part_of(engine).away = now - away
     if sessions is not None:
         sessions.add(engine)
