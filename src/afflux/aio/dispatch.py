@@ -60,7 +60,7 @@ def _draining(driver: Driver, event: events.Draining) -> None:
 
 def _suspended(driver: Driver, event: events.Suspended) -> None:
     driver.pump.detach()
-    if driver.durable():
+    if driver.saving is None or driver.saving.durable():
         driver.owner.suspended(event)
 
 

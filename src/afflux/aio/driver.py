@@ -240,10 +240,6 @@ class Driver:
         self.flushes_each_pass = True
         self.calls.batches = False
 
-    def durable(self) -> bool:
-        """Write the session to its file, if it has one. Returns False when that fails: the connection is then over."""
-        return self.saving is None or self.saving.durable()
-
     def forget(self, stream: int) -> None:
         """The application has received the end of a stream, or does not want the stream."""
         if self.saving is not None:

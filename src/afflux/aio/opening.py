@@ -25,7 +25,7 @@ from afflux.core.payload import Payload, PayloadLike, payload_of
 if TYPE_CHECKING:
     from afflux.core.engine import Engine
 
-__all__ = ["Channel", "cancel_stream", "new_inbound", "new_items"]
+__all__ = ["Channel", "cancel_stream", "fail_channel", "new_inbound", "new_items"]
 
 
 def new_items(driver: Driver, protocol: ProtocolEntry, verb: Verb, payload: Payload, credit: Kept) -> ItemStream:
@@ -173,13 +173,13 @@ async def _run_channel(driver: Driver, inbound: Inbound, outgoing: _Outgoing) ->
             await sender.send_all(outgoing.rest())
     except LeaseExpired as error:
         outgoing.again = sender is None
-        _channel_failed(driver, inbound, error)
+        fail_channel(driver, inbound, error)
     except Exception as error:
-        _channel_failed(driver, inbound, error)
+        fail_channel(driver, inbound, error)
     except asyncio.CancelledError:
         # Swallowed: its traceback would make the task and the objects of this frame refer to each other.
         if sender is not None and sender.failure is not None:
-            _channel_failed(driver, inbound, sender.failure)
+            fail_channel(driver, inbound, sender.failure)
     finally:
         driver.streams.unopened.pop(inbound, None)
         if sender is not None:
@@ -209,7 +209,7 @@ async def _open_channel(driver: Driver, inbound: Inbound, outgoing: _Outgoing) -
     return sender
 
 
-def _channel_failed(driver: Driver, inbound: Inbound, error: Exception) -> None:
+def fail_channel(driver: Driver, inbound: Inbound, error: Exception) -> None:
     """Raise ``error`` to the consumer of the items and, if the stream is open, report it to the peer."""
     inbound.finish(error)
     if inbound.id is not None:

@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from afflux.aio.flow import DEFAULT_CREDIT, Inbound, ItemStream
-from afflux.aio.opening import Channel
+from afflux.aio.opening import Channel, fail_channel
 from afflux.aio.sender import Sender, Source
 from afflux.calls import metadata_mime_of, route_in
 from afflux.core.errors import LocalProtocolError
@@ -124,10 +124,7 @@ class Unfinished:
         driver.output.flush_soon()
 
     def _stop(self) -> None:
-        driver = self._driver
-        if driver.streams.inbounds.pop(self.stream, None) is not None:
-            driver.engine.cancel(self.stream)
-            driver.output.flush_soon()
+        self._driver.streams.cancel(self.stream)
 
     def _reply(self, asked: Asked) -> asyncio.Future[Payload]:
         future: asyncio.Future[Payload] = self._driver.state.loop.create_future()
@@ -172,10 +169,7 @@ async def _send_rest(driver: Driver, stream: int, source: Source, inbound: Inbou
         failure = error if isinstance(error, Exception) else sender.failure
         if failure is None:
             raise
-        inbound.finish(failure)
-        driver.streams.inbounds.pop(stream, None)
-        driver.engine.fail(stream, failure)
-        driver.output.flush_soon()
+        fail_channel(driver, inbound, failure)
     finally:
         driver.streams.senders.pop(stream, None)
         if hasattr(source, "aclose"):

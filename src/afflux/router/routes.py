@@ -155,7 +155,8 @@ class Router(Routed):
 
     def as_handler(self) -> object:
         """Return the handler that the drivers call: an object with the verbs that have functions."""
-        return _Dispatch(self)
+        push = None if self._push is None else _around("push", "", self._push, self._middleware)
+        return _Dispatch(self._tables, push, self._find, self._refusing)
 
     def _find(self, verb: str, route: str | None) -> tuple[_Entry, dict[str, str]]:
         if (table := self._tables.get(verb)) is not None:
@@ -230,15 +231,21 @@ def _about(verb: str, pattern: str | None, payload: Payload) -> dict[str, Any]:
 class _Dispatch:
     """The handler of a router, with exactly the verbs that have functions."""
 
-    def __init__(self, router: Router) -> None:
-        self._router = router
-        for verb in router._tables:
-            setattr(self, verb, self._channel if verb == "channel" else self._caller(verb))
-        if router._push is not None:
-            self.push = _around("push", "", router._push, router._middleware)
+    def __init__(
+        self,
+        tables: Mapping[str, Patterns[_Entry]],
+        push: Callable[..., Any] | None,
+        find: Callable[[str, str | None], tuple[_Entry, dict[str, str]]],
+        refusing: Callable[[str, Error], Callable[..., Any]],
+    ) -> None:
+        self._find = find
+        self._refusing = refusing
+        for verb, table in tables.items():
+            setattr(self, verb, self._channel if verb == "channel" else self._caller(verb, table))
+        if push is not None:
+            self.push = push
 
-    def _caller(self, verb: str) -> Callable[[Payload], Any]:
-        table = self._router._tables[verb]
+    def _caller(self, verb: str, table: Patterns[_Entry]) -> Callable[[Payload], Any]:
         exact, places, refuse = table.exact, table.places, self._refuse
 
         def call(payload: Payload) -> Any:
@@ -261,13 +268,13 @@ class _Dispatch:
     def _channel(self, items: Any) -> Any:
         """Dispatch a channel by the route of its first item, ``items.first``, which is not consumed."""
         try:
-            entry, places = self._router._find("channel", route_of(items.first))
+            entry, places = self._find("channel", route_of(items.first))
         except Error as error:
             return self._refuse("channel", error, items)
         return entry.run(items, **places)
 
     def _refuse(self, verb: str, error: Error, argument: Any) -> Any:
-        return self._router._refusing(verb, error)(argument)
+        return self._refusing(verb, error)(argument)
 
 
 def _no_route(verb: str, route: str | None) -> Rejected:

@@ -12,11 +12,7 @@ from afflux.core.bucket import Bucket
 from afflux.core.credit import StreamStatus
 from afflux.core.engine import Engine, Leases
 from afflux.core.errors import ConnectionClosed, Error, LeaseExpired, LimitExceeded
-from afflux.core.events import (
-    Event,
-    Verb,
-    singly,
-)
+from afflux.core.events import Event, Verb, singly
 from afflux.core.payload import PayloadLike
 from afflux.sync.dispatch import HANDLERS
 from afflux.sync.guard import Guard
@@ -55,9 +51,7 @@ class Driver:
         "Entered by every verb."
         self.pump = Pump(self, link, expects)
         self.inboxes: dict[int, Inbox] = {}
-        self.sources = Sources(
-            engine, self.guard, self.done, room=self.pump.room, write=self._write_early, forget=self.forget
-        )
+        self.sources = Sources(self)
         self._cancels: Bucket | None = None
         "The cancels that the peer still accepts, as far as this side can determine; None before the first."
         self.leases = engine.leases
@@ -181,10 +175,6 @@ class Driver:
                 self.done.clear()
             finally:
                 self.guard.resumed()
-
-    def _write_early(self) -> None:
-        if self.mine:
-            self.pump.write()
 
     def write(self) -> None:
         """Write what is queued, as far as the link accepts it."""

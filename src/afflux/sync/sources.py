@@ -10,14 +10,16 @@ A source is the program's own code, and may use the connection. Its verbs then w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from afflux.core.engine import Engine
 from afflux.core.errors import Canceled as CanceledError
 from afflux.core.payload import PayloadLike
-from afflux.sync.guard import Guard
 from afflux.sync.inbox import Inbox
+
+if TYPE_CHECKING:
+    from afflux.sync.driver import Driver
 
 __all__ = ["Outbox", "Sources"]
 
@@ -43,29 +45,17 @@ class Outbox:
 
 
 class Sources:
-    """The sources of one connection. ``forget`` ends a stream, and ``done`` gets the sources that have ended."""
+    """The sources of one connection."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        guard: Guard,
-        done: list[object],
-        *,
-        room: Callable[[], int],
-        write: Callable[[], None],
-        forget: Callable[[int], bool],
-    ) -> None:
-        self._engine = engine
-        self._guard = guard
-        self._done = done
-        self._room = room
-        self._write = write
-        self._forget = forget
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._engine = driver.engine
+        self._guard = driver.guard
         self.outboxes: dict[int, Outbox] = {}
 
     def end(self) -> None:
         """The connection is over: use no source any more."""
-        self._done.extend(self.outboxes.values())
+        self._driver.done.extend(self.outboxes.values())
         self.outboxes.clear()
 
     def feed(self, wanted: int | None) -> bool:
@@ -95,19 +85,20 @@ class Sources:
                 batch, outbox.batch = outbox.batch, []
                 outbox.quota -= len(batch)
                 self._engine.send(stream, batch)
-        self._write()
+        if self._driver.mine:
+            self._driver.write()
 
     def _source_failed(self, stream: int, outbox: Outbox, error: Exception) -> None:
         """Send the error to the peer, even when it has completed its half, and raise it to the consumer of the
         items."""
-        if self._forget(stream):
+        if self._driver.forget(stream):
             self._engine.fail(stream, error)
         outbox.inbox.finish(error)
 
     def _feed_one(self, stream: int, outbox: Outbox) -> bool:
         limits = self._engine.limits
         outbox.quota = min(self._engine.credit(stream), limits.loop_frames)
-        self._fill(outbox, min(self._room(), limits.loop_bytes))
+        self._fill(outbox, min(self._driver.pump.room(), limits.loop_bytes))
         batch, outbox.batch = outbox.batch, []
         if self.outboxes.get(stream) is not outbox:
             return False  # the stream has ended while its source was at work
@@ -149,5 +140,5 @@ class Sources:
         outbox = self.outboxes.pop(stream, None)
         if outbox is None:
             return False
-        self._done.append(outbox)
+        self._driver.done.append(outbox)
         return True

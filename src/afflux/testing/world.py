@@ -160,7 +160,8 @@ class End:
         "The engine was notified that the transport has ended."
         self.gone = False
         "The engine has another link now."
-        self._react = react
+        self.react = react
+        "The application."
         self._waiting: list[bytes] = []
         self._ended = False
         self._last = 0.0
@@ -173,14 +174,14 @@ class End:
             self.events.append(event)
             if isinstance(event, Resuming):
                 self.link.world.resume(self, event)
-            elif self._react is not None:
-                self._react(self, event)
+            elif self.react is not None:
+                self.react(self, event)
 
     def take_over(self, older: End) -> None:
         """Take over the engine, the events and the application of an end whose link is over."""
-        self.engine, self.events, self.sent, self._react = older.engine, older.events, older.sent, older._react
+        self.engine, self.events, self.sent, self.react = older.engine, older.events, older.sent, older.react
         older.gone = older.over = True
-        older._waiting.clear()
+        older.drop()
 
     def lose_after(self, size: int | None, *, breaks: bool = False) -> None:
         """Lose bytes that arrive after ``size`` more; with ``breaks`` the link breaks there. None: lose nothing."""
@@ -198,6 +199,15 @@ class End:
             self.read()
         if self._left == 0 and self._breaks:
             self.link.cut()
+
+    def arrival(self, due: float) -> float:
+        """Return the time when bytes arrive that are due at ``due``: not before those that this end sent earlier."""
+        self._last = max(self._last, due)
+        return self._last
+
+    def drop(self) -> None:
+        """Lose the bytes that have arrived and were not read."""
+        self._waiting.clear()
 
     def end(self) -> None:
         """End the transport, after the bytes that have arrived."""
@@ -257,7 +267,7 @@ class Link:
         """Break the link: bytes in flight are lost, and both ends are notified."""
         self._cut = True
         for end in self.ends:
-            end._waiting.clear()
+            end.drop()
             end.end()
 
     def cut_after(self, size: int, end: End | None = None) -> None:
@@ -281,10 +291,9 @@ class Link:
             self.world.at(self._when(end), lambda piece=piece: None if self._cut else other.arrive(piece))  # type: ignore[misc]
 
     def _when(self, end: End) -> float:
-        """Return the time when bytes sent now arrive: not before those that were sent earlier."""
+        """Return the time when bytes sent now arrive."""
         chance = self.world.random.random() * self.jitter if self.jitter else 0.0
-        end._last = max(end._last, self.world.now + self.latency + chance)
-        return end._last
+        return end.arrival(self.world.now + self.latency + chance)
 
     def _pieces(self, data: bytes) -> list[bytes]:
         if self.slice is None:

@@ -127,7 +127,8 @@ class MemTransport(BufferedTransport):
             return
         self._sent.append(bytes(data))
         self.unsent += len(data)
-        self.check_full()
+        if self.unsent > self.high:
+            self.check_full()
         self.deliver_soon()
 
     def write_eof(self) -> None:
@@ -176,7 +177,8 @@ class MemTransport(BufferedTransport):
             self._drop()
         elif self._sent and other.reading:
             other.protocol.data_received(self._take())
-        self.check_full()
+        if self.full:
+            self.check_full()
         if self._sent:
             if other.reading or other.closing:
                 self.deliver_soon()
