@@ -49,7 +49,6 @@ INTERPRETED = {
     "protocols/family/lease": "applications inherit from the policies",
     "protocols/rsio/kinds": "data classes with slots, which mypyc does not know; not used for elements",
     "protocols/rsocket/cursor": "data classes with constants, which mypyc does not support",
-    "protocols/rsocket/establishment": "runs once per connection",
     "protocols/rsocket/metadata/authentication": "data classes with constants, which mypyc does not support",
     "protocols/rsocket/metadata/broker": "data classes with constants, which mypyc does not support",
     "protocols/rsocket/metadata/composite": "has better errors for invalid entries than mypyc",

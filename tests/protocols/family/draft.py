@@ -144,12 +144,14 @@ SERVER = Table(
 )
 
 MEMBER: Final = Member(
-    LAYOUT,
-    frames,
-    codes,
-    RULES,
-    tables=(CLIENT, SERVER),
-    roles=(RSOCKET.requester, RSOCKET.responder),
+    layout=LAYOUT,
+    frames=frames,
+    codes=codes,
+    rules=RULES,
+    client=CLIENT,
+    server=SERVER,
+    requester=RSOCKET.requester,
+    responder=RSOCKET.responder,
     client_parity=1,
     openings=RSOCKET.openings,
     inputs={**RSOCKET.inputs, Entries: _I.STREAM_FRAME},

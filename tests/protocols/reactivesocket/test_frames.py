@@ -18,10 +18,11 @@ from afflux.core.errors import (
     SetupRefused,
     Violation,
 )
+from afflux.core.frame import Malformed, UnknownFrame
 from afflux.core.limits import Limits
 from afflux.protocols.reactivesocket import codes, frames
 from afflux.protocols.reactivesocket.codes import Code, code_for, error_for, name_of, of_wire, on_wire, text_of
-from afflux.protocols.reactivesocket.frames import FRAMES, Malformed, ReactiveSocketFrame, UnknownFrame, decode, record
+from afflux.protocols.reactivesocket.frames import FRAMES, ReactiveSocketFrame, decode, record
 from tests.protocols.reactivesocket.playbook import raw
 from tests.strategies.frames import frames_of
 

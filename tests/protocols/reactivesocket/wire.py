@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from afflux.core.frame import Malformed
 from afflux.core.limits import Limits
 from afflux.protocols.reactivesocket import Engine, frames
 from afflux.protocols.reactivesocket.engine import DEFAULT_MTU
@@ -61,7 +62,7 @@ def described(frame: ReactiveSocketFrame) -> dict[str, Any]:
 def read(data: bytes, meaning: dict[str, Any]) -> ReactiveSocketFrame:
     """A frame whose length is there and true."""
     if int.from_bytes(data[:4], "big") != len(data):
-        raise frames.Malformed(f"{len(data)} bytes are no frame yet", rule="R-2")
+        raise Malformed(f"{len(data)} bytes are no frame yet", rule="R-2")
     return decode(data[4:])
 
 

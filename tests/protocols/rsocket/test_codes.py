@@ -18,16 +18,8 @@ from afflux.core.errors import (
     SetupRefused,
 )
 from afflux.core.limits import Limits
-from afflux.protocols.rsocket.codes import (
-    GENERIC_TEXT,
-    Code,
-    clean_text,
-    code_for,
-    cut,
-    error_for,
-    is_application,
-    name_of,
-)
+from afflux.core.texts import GENERIC_TEXT, clean_text, cut
+from afflux.protocols.rsocket.codes import Code, code_for, error_for, is_application, name_of
 
 LIMITS = Limits()
 OUT, IN = LIMITS.error_text_bytes

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from afflux.core.dissect import RECORD_KEYS, line
 from afflux.core.errors import Violation
+from afflux.core.frame import Malformed, UnknownFrame, trailing
 from afflux.protocols.rsocket import frames
 from afflux.protocols.rsocket.frames import (
     FRAMES,
@@ -20,7 +21,6 @@ from afflux.protocols.rsocket.frames import (
     Ext,
     Keepalive,
     Lease,
-    Malformed,
     MetadataPush,
     PayloadFrame,
     RequestChannel,
@@ -32,10 +32,8 @@ from afflux.protocols.rsocket.frames import (
     ResumeOk,
     RSocketFrame,
     Setup,
-    UnknownFrame,
     decode,
     record,
-    trailing,
 )
 from tests.strategies.frames import rsocket_frames
 
@@ -201,8 +199,6 @@ def test_a_frame_above_the_24_bit_length_is_refused() -> None:
 
 def test_words_are_the_header_words_of_payload() -> None:
     assert (frames.NEXT, frames.NEXT_COMPLETE, frames.COMPLETE) == (0x2820, 0x2860, 0x2840)
-    assert (frames.METADATA_NEXT, frames.METADATA_NEXT_COMPLETE) == (0x2920, 0x2960)
-    assert frames.METADATA_COMPLETE == 0x2940
 
 
 def test_frames_stand_in_the_order_of_the_specification() -> None:

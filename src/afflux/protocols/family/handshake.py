@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import Consequence, LocalProtocolError, SetupRefused, Violation
 from afflux.core.events import Established
+from afflux.core.limits import REASONS, Limits
 from afflux.protocols.family import endings
 from afflux.protocols.family.lease import LeasePolicy
 from afflux.protocols.family.leases import Leases, send_lease
@@ -21,6 +22,7 @@ __all__ = [
     "check_deciding",
     "establish",
     "judge_setup",
+    "lifetime_of",
     "refuse_first",
     "refuse_setup",
     "setup_failed",
@@ -28,6 +30,8 @@ __all__ = [
 ]
 
 _S, _I = ConnectionState, ConnectionInput
+_LEAST_INTERVAL = 10
+"Milliseconds between keepalives: a server refuses a SETUP that announces a shorter interval."
 
 
 class Handshake:
@@ -54,6 +58,8 @@ def start(connection: Connection, setup: Any) -> None:
     """
     quirks = connection.member.quirks
     setup = connection.setup = quirks.proposal(setup, connection.limits)
+    if refusal := _keepalive_refusal(connection, setup):
+        raise LocalProtocolError(refusal.reason, rule=refusal.rule)
     # R-12: requests may follow immediately
     connection.state = connection.transitions.step(connection.state, _I.APP_START).next
     try:
@@ -77,8 +83,7 @@ def agree(connection: Connection, setup: Any) -> None:
 
 def judge_setup(connection: Connection, setup: Any) -> None:
     """Accept or refuse a SETUP (section 3.2)."""
-    refusal = connection.member.quirks.refusal(connection, setup)
-    if refusal is not None:
+    if refusal := _refusal(connection, setup):
         raise refusal
     connection.setup = setup
     connection.liveness.lifetime = connection.member.quirks.lifetime(setup, connection.limits, client=False)
@@ -89,6 +94,36 @@ def judge_setup(connection: Connection, setup: Any) -> None:
     connection.current.events.append(Established(setup))
     if not decide:
         connection.step(_I.APP_ACCEPT, None)
+
+
+def _refusal(connection: Connection, setup: Any) -> Violation | None:
+    """Return why a server cannot accept ``setup``, with the code of the refusal, or None."""
+    member, codes = connection.member, connection.member.codes.Code
+    if setup.stream:
+        return Violation("SETUP belongs on stream 0", rule="HS-03", code=codes.INVALID_SETUP)
+    if refusal := member.quirks.refusal(connection, setup) or _keepalive_refusal(connection, setup):
+        return refusal
+    if setup.lease and connection.handshake.policy is None:
+        return Violation("leases are not supported", rule=member.rules.unleased, code=codes.UNSUPPORTED_SETUP)
+    if len(setup.metadata or b"") > connection.limits.connection_metadata_bytes:
+        return Violation("metadata-too-large", rule="connection_metadata_bytes", code=codes.REJECTED_SETUP)
+    return None
+
+
+def _keepalive_refusal(connection: Connection, setup: Any) -> Violation | None:
+    """Return the refusal of too short a keepalive interval, or None. Every accepted interval is served."""
+    interval: int = setup.keepalive_ms
+    if not 0 < interval < _LEAST_INTERVAL:
+        return None
+    text = f"{REASONS['keepalive_rate']}: a keepalive every {interval} ms; {_LEAST_INTERVAL} ms or more is served"
+    return Violation(text, rule="keepalive_rate", code=connection.member.codes.Code.REJECTED_SETUP)
+
+
+def lifetime_of(setup: Any, limits: Limits) -> float:
+    """Seconds of silence after which a server ends the connection: clamped before any arithmetic (KA-04)."""
+    low, high = limits.peer_lifetime_s
+    announced: int = max(setup.lifetime_ms, 3 * setup.keepalive_ms)
+    return max(low, min(high, announced / 1000))
 
 
 def accept(connection: Connection) -> None:

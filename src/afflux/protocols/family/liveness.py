@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from afflux.core.bucket import Bucket
 from afflux.core.errors import Violation
 from afflux.core.events import Pushed
-from afflux.core.limits import REASONS, Limits
+from afflux.core.limits import Limits
 from afflux.protocols.family import arrivals, endings
 from afflux.protocols.family.leases import send_lease
 from afflux.protocols.family.states import ConnectionInput, ConnectionState
@@ -15,12 +15,10 @@ from afflux.protocols.family.states import ConnectionInput, ConnectionState
 if TYPE_CHECKING:
     from afflux.protocols.family.connection import Connection
 
-__all__ = ["Liveness", "due", "echo", "hold", "keepalive_refusal", "lifetime_of", "on_push", "send_keepalive", "tick"]
+__all__ = ["Liveness", "due", "echo", "hold", "on_push", "send_keepalive", "tick"]
 
 _S, _I = ConnectionState, ConnectionInput
 _UNDECIDED = (_S.WAIT_FIRST, _S.DECIDING, _S.RESUMING)
-_LEAST_INTERVAL = 10
-"Milliseconds between keepalives: a server refuses a SETUP that announces a shorter interval."
 _STEP_OF_TIME = 1.0
 "A tick that comes this many seconds after the peer's lifetime is this side's own delay (TM-03)."
 
@@ -44,21 +42,6 @@ class Liveness:
         self.keepalives: Bucket | None = None
         self.unasked: Bucket | None = None
         "The rate limit of keepalives that request no answer."
-
-
-def keepalive_refusal(interval_ms: int, code: int) -> Violation | None:
-    """Return the refusal of too short a keepalive interval, or None. Every accepted interval is served."""
-    if not 0 < interval_ms < _LEAST_INTERVAL:
-        return None
-    text = f"{REASONS['keepalive_rate']}: a keepalive every {interval_ms} ms; {_LEAST_INTERVAL} ms or more is served"
-    return Violation(text, rule="keepalive_rate", code=code)
-
-
-def lifetime_of(setup: Any, limits: Limits) -> float:
-    """Seconds of silence after which a server ends the connection: clamped before any arithmetic (KA-04)."""
-    low, high = limits.peer_lifetime_s
-    announced: int = max(setup.lifetime_ms, 3 * setup.keepalive_ms)
-    return max(low, min(high, announced / 1000))
 
 
 def _bucket(setup: Any, lifetime: float, limits: Limits) -> Bucket:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from afflux.core.errors import Violation
 from afflux.core.events import Verb
 from afflux.core.limits import Limits
-from afflux.core.machine import Table
+from afflux.core.machine import Step, Table
+from afflux.protocols.family.handshake import lifetime_of
 from afflux.protocols.family.layout import Layout
 from afflux.protocols.family.rules import Rules
 from afflux.protocols.family.states import (
@@ -32,59 +34,42 @@ if TYPE_CHECKING:
 __all__ = ["Member", "Opening", "Quirks", "Role"]
 
 
+@dataclass(frozen=True, slots=True)
 class Opening:
-    """How a request of one verb begins on the wire.
+    """How a request of one verb begins on the wire."""
 
-    ``frame`` is its class and ``word`` its first flag word; ``verb`` is its verb at the receiver; ``credited`` requests
-    carry a first credit. ``later`` is how the fragments after the first begin, None for as the first. A request that is
-    not ``cut`` leaves whole, whatever its size. An ``endless`` stream does not complete.
-    """
-
-    __slots__ = ("credited", "cut", "endless", "frame", "later", "verb", "word")
-
-    def __init__(
-        self,
-        frame: Any,
-        verb: Verb,
-        word: int,
-        *,
-        credited: bool = False,
-        later: tuple[int, bytes] | None = None,
-        cut: bool = True,
-        endless: bool = False,
-    ) -> None:
-        self.frame = frame
-        self.verb: Verb = verb
-        self.word = word
-        self.credited = credited
-        self.later = later
-        self.cut = cut
-        self.endless = endless
+    frame: Any
+    "The class of its frame."
+    verb: Verb
+    "Its verb at the receiver."
+    word: int
+    "Its first flag word."
+    credited: bool = False
+    "It carries a first credit."
+    later: tuple[int, bytes] | None = None
+    "How the fragments after the first begin; None for as the first."
+    cut: bool = True
+    "It is split when it is large; otherwise it leaves whole, whatever its size."
+    endless: bool = False
+    "The stream does not complete."
 
 
+@dataclass(slots=True)
 class Role:
-    """The behaviour of a stream's requester, or of its responder: its table, and how items look on the wire.
+    """The behaviour of a stream's requester, or of its responder: its table, and how items look on the wire."""
 
-    ``takes`` is the word of a plain inbound item; ``item`` and ``extra`` begin an outbound item.
-    """
+    table: Table[StreamState, StreamInput, StreamAction]
+    requester: bool
+    takes: int
+    "The word of a plain inbound item."
+    item: int
+    "The word of an outbound item, which ``extra`` follows."
+    extra: bytes = b""
+    steps: tuple[tuple[Step[StreamState, StreamAction], ...], ...] = field(init=False)
+    "The cells of the table."
 
-    __slots__ = ("extra", "item", "requester", "steps", "table", "takes")
-
-    def __init__(
-        self,
-        table: Table[StreamState, StreamInput, StreamAction],
-        *,
-        requester: bool,
-        takes: int,
-        item: int,
-        extra: bytes = b"",
-    ) -> None:
-        self.table = table
-        self.steps = table.steps
-        self.requester = requester
-        self.takes = takes
-        self.item = item
-        self.extra = extra
+    def __post_init__(self) -> None:
+        self.steps = self.table.steps
 
 
 class Quirks(ABC):
@@ -135,11 +120,11 @@ class Quirks(ABC):
 
     @abstractmethod
     def refusal(self, connection: Connection, setup: Any) -> Violation | None:
-        """Return why a server cannot accept a SETUP, or None."""
+        """Return why a server cannot accept a SETUP by the rules of this member alone, or None."""
 
-    @abstractmethod
     def lifetime(self, setup: Any, limits: Limits, client: bool) -> float:
         """Seconds of silence after which this side ends the connection."""
+        return float(setup.lifetime_ms / 1000) if client else lifetime_of(setup, limits)
 
     @abstractmethod
     def extension(self, type: int, body: bytes, stream: int, ignore: bool) -> Any:
@@ -154,92 +139,54 @@ class Quirks(ABC):
         return False
 
 
+@dataclass(slots=True, kw_only=True)
 class Member:
-    """The description of one member of the family.
+    """The description of one member of the family."""
 
-    Args:
-        layout: the bytes of its frames.
-        frames: the module of its frames.
-        codes: the module of its error codes.
-        rules: the numbers of its rules.
-        tables: the connection tables of client and server.
-        roles: what a stream's requester does, and its responder.
-        client_parity: 1 when the ids of a client's streams are odd, 0 when they are even.
-        openings: the requests, by the application's verb.
-        inputs: the connection input of each frame.
-        on_zero: the connection input of each frame that belongs on stream 0.
-        on_stream: the function for each frame of a stream that is not a request.
-        actions: the function for each action of the connection tables.
-        first_codes: the code that refuses a first frame that is too large, by its type; INVALID_SETUP for any other.
-        closing_code: the code of the ERROR that announces the end of a connection; None if the protocol has none.
-        bare_ends: on the wire, a completing item without content is identical to the completion alone.
-        quirks: its functions.
-    """
+    layout: Layout
+    "The bytes of its frames."
+    frames: Any
+    "The module of its frames."
+    codes: Any
+    "The module of its error codes."
+    rules: Rules
+    "The numbers of its rules."
+    client: _Table
+    "The connection table of a client."
+    server: _Table
+    "The connection table of a server."
+    requester: Role
+    responder: Role
+    client_parity: int
+    "1 when the ids of a client's streams are odd, 0 when they are even."
+    openings: Mapping[str, Opening]
+    "The requests, by the application's verb."
+    inputs: Mapping[type, ConnectionInput]
+    "The connection input of each frame."
+    on_zero: Mapping[type, ConnectionInput]
+    "The connection input of each frame that belongs on stream 0."
+    on_stream: Mapping[type, Callable[[Streams, Any], None]]
+    "The function for each frame of a stream that is not a request."
+    actions: Mapping[ConnectionAction, Callable[[Connection, Any], None]]
+    "The function for each action of the connection tables."
+    first_codes: Mapping[int, int]
+    "The code that refuses a first frame that is too large, by its type; INVALID_SETUP for any other."
+    quirks: Quirks
+    "Its functions."
+    closing_code: int | None = None
+    "The code of the ERROR that announces the end of a connection; None if the protocol has none."
+    bare_ends: bool = False
+    "On the wire, a completing item without content is identical to the completion alone."
+    verbs: dict[Any, Opening] = field(init=False)
+    "The requests, by frame class."
+    words: tuple[tuple[int, ...], tuple[int, ...], tuple[int, int]] = field(init=False)
+    "The words of the frames that may take a short path: items, answers, requests without and with metadata."
 
-    __slots__ = (
-        "actions",
-        "bare_ends",
-        "client",
-        "client_parity",
-        "closing_code",
-        "codes",
-        "first_codes",
-        "frames",
-        "inputs",
-        "layout",
-        "on_stream",
-        "on_zero",
-        "openings",
-        "quirks",
-        "requester",
-        "responder",
-        "rules",
-        "server",
-        "verbs",
-        "words",
-    )
-
-    def __init__(
-        self,
-        layout: Layout,
-        frames: Any,
-        codes: Any,
-        rules: Rules,
-        *,
-        tables: tuple[_Table, _Table],
-        roles: tuple[Role, Role],
-        client_parity: int,
-        openings: Mapping[str, Opening],
-        inputs: Mapping[type, ConnectionInput],
-        on_zero: Mapping[type, ConnectionInput],
-        on_stream: Mapping[type, Callable[[Streams, Any], None]],
-        actions: Mapping[ConnectionAction, Callable[[Connection, Any], None]],
-        first_codes: Mapping[int, int],
-        quirks: Quirks,
-        closing_code: int | None = None,
-        bare_ends: bool = False,
-    ) -> None:
-        self.layout = layout
-        self.frames = frames
-        self.codes = codes
-        self.rules = rules
-        self.client, self.server = tables
-        self.requester, self.responder = roles
-        self.client_parity = client_parity
-        self.openings = openings
-        self.verbs = {opening.frame: opening for opening in openings.values()}
-        "The requests, by frame class."
-        self.inputs = inputs
-        self.on_zero = on_zero
-        self.on_stream = on_stream
-        self.actions = actions
-        self.first_codes = first_codes
-        self.quirks = quirks
-        self.closing_code = closing_code
-        self.bare_ends = bare_ends
-        items = tuple({role.takes for role in roles})
+    def __post_init__(self) -> None:
+        layout = self.layout
+        self.verbs = {opening.frame: opening for opening in self.openings.values()}
+        items = tuple({self.requester.takes, self.responder.takes})
         self.words = (items, layout.answers, (layout.request, layout.request | layout.metadata))
-        "The words of the frames that may take a short path: items, answers, requests without and with metadata."
 
 
 _Table = Table[ConnectionState, ConnectionInput, ConnectionAction]

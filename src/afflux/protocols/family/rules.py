@@ -40,6 +40,8 @@ class Rules(NamedTuple):
     "A request has one answer, and no credit."
     stray: str
     "A frame that its stream does not allow is ignored."
+    unleased: str
+    "A server without leases refuses a SETUP that requests them."
     verb: str
     "The kinds of request."
     zero: str

@@ -11,43 +11,8 @@ from typing import Annotated, Any, ClassVar, Final
 
 from afflux.core import dissect
 from afflux.core.fields import U32, Data, Flag, Flagged, Sized, Text8, TypeWord, UInt
-from afflux.core.frame import Frame, Malformed, UnknownFrame, frame, trailing
+from afflux.core.frame import Frame, Malformed, UnknownFrame, frame
 from afflux.core.framing import LengthPrefix
-
-__all__ = [
-    "CONNECTION_ERROR",
-    "FLAG_COMPLETE",
-    "FLAG_FOLLOWS",
-    "FLAG_IGNORE",
-    "FLAG_INITIAL_N",
-    "FLAG_METADATA",
-    "FRAMES",
-    "HEADER_SIZE",
-    "LARGEST_FRAME",
-    "PREFIX",
-    "Cancel",
-    "ConnectionFrame",
-    "ErrorFrame",
-    "Ext",
-    "Keepalive",
-    "Lease",
-    "Malformed",
-    "MetadataPush",
-    "ReactiveSocketFrame",
-    "RequestChannel",
-    "RequestFnf",
-    "RequestN",
-    "RequestResponse",
-    "RequestStream",
-    "RequestSub",
-    "Response",
-    "Setup",
-    "StreamFrame",
-    "UnknownFrame",
-    "decode",
-    "record",
-    "trailing",
-]
 
 PREFIX: Final = LengthPrefix(4, inclusive=True, reserved=0x80000000)
 "The length of a frame counts its own four bytes (R-2). Transports that delimit messages omit it (R-3)."
@@ -299,24 +264,10 @@ class Ext(ReactiveSocketFrame):
 
 FRAMES: dict[int, type[ReactiveSocketFrame]] = {
     kind.TYPE: kind
-    for kind in (
-        Setup,
-        Lease,
-        Keepalive,
-        RequestResponse,
-        RequestFnf,
-        RequestStream,
-        RequestSub,
-        RequestChannel,
-        RequestN,
-        Cancel,
-        Response,
-        ErrorFrame,
-        MetadataPush,
-        Ext,
-    )
+    for kind in tuple(globals().values())
+    if isinstance(kind, type) and issubclass(kind, ReactiveSocketFrame) and kind.LAYOUT
 }
-"Every frame by type."
+"Every frame declared above, by its type."
 
 _HEADER = Struct(">HHI")
 "Numbers are big endian (R-1, D-1)."

@@ -73,6 +73,7 @@ RULES: Final = Rules(
     silence="3.1",
     single="R-28",
     stray="R-36",
+    unleased="D-15",
     verb="2.3",
     zero="R-26",
     reserved="R-4",
@@ -146,31 +147,21 @@ class _Quirks(Quirks):
             return frames.Setup()
         if not setup.keepalive_ms:
             raise LocalProtocolError("keepalive is above 0", rule="R-24")
-        if refusal := liveness.keepalive_refusal(setup.keepalive_ms, Code.REJECTED_SETUP):
-            raise LocalProtocolError(refusal.reason, rule=refusal.rule)
         return setup
 
     def refusal(self, connection: Connection, setup: Any) -> Violation | None:
-        if setup.stream:
-            return Violation("SETUP belongs on stream 0", rule="HS-03", code=Code.INVALID_SETUP)
         if setup.version:
             text = f"version {setup.version} is not spoken here, 0 is"
             return Violation(text, rule="R-19", code=Code.INVALID_SETUP)
-        if refusal := liveness.keepalive_refusal(setup.keepalive_ms, Code.REJECTED_SETUP):
-            return refusal
-        if setup.lease and connection.handshake.policy is None:
-            return Violation("leases are not supported", rule="D-15", code=Code.UNSUPPORTED_SETUP)
-        if len(setup.metadata or b"") > connection.limits.connection_metadata_bytes:
-            return Violation("metadata-too-large", rule="connection_metadata_bytes", code=Code.REJECTED_SETUP)
         if setup.strict and not connection.handshake.decide and not _understood(setup):
             text = "strict: the MIME types or the payload are not understood"
             return Violation(text, rule="HS-18", code=Code.UNSUPPORTED_SETUP)
         return None
 
     def lifetime(self, setup: Any, limits: Limits, client: bool) -> float:
-        if client:
-            return setup.lifetime_ms / 1000 if setup.lifetime_ms else inf  # R-27
-        return liveness.lifetime_of(setup, limits) if setup.lifetime_ms else limits.peer_lifetime_s[1]
+        if setup.lifetime_ms:
+            return super().lifetime(setup, limits, client)
+        return inf if client else limits.peer_lifetime_s[1]  # R-27
 
     def extension(self, type: int, body: bytes, stream: int, ignore: bool) -> Any:
         if stream or not 0 <= type <= 0xFFFFFFFF:
@@ -253,16 +244,18 @@ def _openings(dialect: Dialect, channel: tuple[int, bytes]) -> dict[str, Opening
 @lru_cache(maxsize=64)
 def member_of(dialect: Dialect) -> Member:
     """Describe ReactiveSocket, for peers of one dialect."""
-    roles = _roles(dialect)
+    requester, responder = _roles(dialect)
     return Member(
-        LAYOUT,
-        frames,
-        codes,
-        RULES,
-        tables=(states.CLIENT, states.SERVER),
-        roles=roles,
+        layout=LAYOUT,
+        frames=frames,
+        codes=codes,
+        rules=RULES,
+        client=states.CLIENT,
+        server=states.SERVER,
+        requester=requester,
+        responder=responder,
         client_parity=int(dialect.client_parity == "odd"),  # R-11, D-2
-        openings=_openings(dialect, (roles[0].item, roles[0].extra)),
+        openings=_openings(dialect, (requester.item, requester.extra)),
         inputs={
             frames.Ext: _I.EXT,
             frames.RequestResponse: _I.REQUEST,

@@ -8,16 +8,12 @@ from __future__ import annotations
 from enum import IntEnum
 
 from afflux.core.codes import Codes
-from afflux.core.texts import GENERIC_TEXT, clean_text, cut
 
 __all__ = [
     "FIRST_APPLICATION_CODE",
-    "GENERIC_TEXT",
     "LAST_APPLICATION_CODE",
     "Code",
-    "clean_text",
     "code_for",
-    "cut",
     "error_for",
     "is_application",
     "name_of",

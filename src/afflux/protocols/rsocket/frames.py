@@ -11,48 +11,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from afflux.core import dissect
 from afflux.core.fields import U16, U31, U63, Data, Flag, Rest, Sized, Text8, TypeWord, UInt
-from afflux.core.frame import Frame, Malformed, UnknownFrame, frame, trailing
-
-__all__ = [
-    "COMPLETE",
-    "CONNECTION_ERROR",
-    "FLAG_COMPLETE",
-    "FLAG_FOLLOWS",
-    "FLAG_IGNORE",
-    "FLAG_METADATA",
-    "FLAG_NEXT",
-    "FRAMES",
-    "HEADER_SIZE",
-    "LARGEST_FRAME",
-    "METADATA_COMPLETE",
-    "METADATA_NEXT",
-    "METADATA_NEXT_COMPLETE",
-    "NEXT",
-    "NEXT_COMPLETE",
-    "Cancel",
-    "ConnectionFrame",
-    "ErrorFrame",
-    "Ext",
-    "Keepalive",
-    "Lease",
-    "Malformed",
-    "MetadataPush",
-    "PayloadFrame",
-    "RSocketFrame",
-    "RequestChannel",
-    "RequestFnf",
-    "RequestN",
-    "RequestResponse",
-    "RequestStream",
-    "Resume",
-    "ResumeOk",
-    "Setup",
-    "StreamFrame",
-    "UnknownFrame",
-    "decode",
-    "record",
-    "trailing",
-]
+from afflux.core.frame import Frame, Malformed, UnknownFrame, frame
 
 # Final: a compiled build (mypyc) has the numbers in its code, 4 to 12 % of an item's cost.
 HEADER_SIZE: Final = 6
@@ -312,25 +271,10 @@ class Ext(StreamFrame):
 
 FRAMES: dict[int, type[RSocketFrame]] = {
     kind.TYPE: kind
-    for kind in (
-        Setup,
-        Lease,
-        Keepalive,
-        RequestResponse,
-        RequestFnf,
-        RequestStream,
-        RequestChannel,
-        RequestN,
-        Cancel,
-        PayloadFrame,
-        ErrorFrame,
-        MetadataPush,
-        Resume,
-        ResumeOk,
-        Ext,
-    )
+    for kind in tuple(globals().values())
+    if isinstance(kind, type) and issubclass(kind, RSocketFrame) and kind.LAYOUT
 }
-"Every frame by its type."
+"Every frame declared above, by its type."
 
 _DECODERS: list[Callable[[bytes, int, int], RSocketFrame] | None] = [
     FRAMES[code].decode if code in FRAMES else None for code in range(0x40)
@@ -386,6 +330,3 @@ _PAYLOAD: Final = 0x0A << 10
 NEXT: Final = _PAYLOAD | FLAG_NEXT
 NEXT_COMPLETE: Final = NEXT | FLAG_COMPLETE
 COMPLETE: Final = _PAYLOAD | FLAG_COMPLETE
-METADATA_NEXT: Final = NEXT | FLAG_METADATA
-METADATA_NEXT_COMPLETE: Final = NEXT_COMPLETE | FLAG_METADATA
-METADATA_COMPLETE: Final = COMPLETE | FLAG_METADATA

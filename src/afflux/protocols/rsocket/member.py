@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from afflux.core.errors import LocalProtocolError, Violation
 from afflux.core.limits import Limits
-from afflux.protocols.family import arrivals, liveness
+from afflux.protocols.family import arrivals
 from afflux.protocols.family.actions import ACTIONS
 from afflux.protocols.family.connection import Connection
 from afflux.protocols.family.layout import Layout
@@ -16,9 +16,10 @@ from afflux.protocols.family.rules import Rules
 from afflux.protocols.family.states import ConnectionInput, ConnectionState
 from afflux.protocols.family.stream import Stream
 from afflux.protocols.family.streams import Streams
-from afflux.protocols.rsocket import codes, establishment, frames, resumption
+from afflux.protocols.rsocket import codes, frames, resumption
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.frames import COMPLETE, NEXT, NEXT_COMPLETE
+from afflux.protocols.rsocket.resume import token_refusal
 from afflux.protocols.rsocket.states import CLIENT, REQUESTER, RESPONDER, SERVER
 
 __all__ = ["LAYOUT", "MEMBER"]
@@ -54,6 +55,7 @@ RULES: Final = Rules(
     silence="R-22",
     single="R-23",
     stray="R-31",
+    unleased="HS-08",
     verb="2.3",
     zero="R-32",
 )
@@ -99,18 +101,26 @@ class _Quirks(Quirks):
         return frames.Keepalive(stream=0, respond=respond, position=position, data=data).encode(prefixed=True)
 
     def proposal(self, setup: Any, limits: Limits) -> frames.Setup:
-        return establishment.proposal(setup, limits)
+        if setup is None:
+            return frames.Setup(keepalive_ms=int(limits.keepalive_s * 1000), lifetime_ms=int(limits.lifetime_s * 1000))
+        if not setup.keepalive_ms or not setup.lifetime_ms:
+            raise LocalProtocolError("keepalive and lifetime are above 0", rule="R-17")
+        least = limits.resume_token_bytes[0]
+        if setup.token is not None and len(setup.token) < least:
+            text = f"a resume token has {least} random bytes or more, not {len(setup.token)}"
+            raise LocalProtocolError(text, rule="R-53")
+        checked: frames.Setup = setup
+        return checked
 
     def refusal(self, connection: Connection, setup: Any) -> Violation | None:
-        granted = connection.handshake.policy is not None
-        sessions = resumption.sessions_of(connection)
-        return establishment.refusal_of(setup, connection.limits, leases=granted, sessions=sessions)
-
-    def lifetime(self, setup: Any, limits: Limits, client: bool) -> float:
-        if client:
-            lifetime: float = setup.lifetime_ms / 1000
-            return lifetime
-        return liveness.lifetime_of(setup, limits)
+        if (setup.major, setup.minor) != (1, 0):
+            text = f"version {setup.major}.{setup.minor} is not spoken here, 1.0 is"
+            return Violation(text, rule="R-16", code=Code.INVALID_SETUP)
+        if not setup.keepalive_ms or not setup.lifetime_ms:
+            return Violation("keepalive and lifetime are above 0", rule="R-17", code=Code.INVALID_SETUP)
+        if setup.token is None:
+            return None
+        return token_refusal(setup.token, connection.limits, resumption.sessions_of(connection))
 
     def extension(self, type: int, body: bytes, stream: int, ignore: bool) -> frames.Ext:
         if not 0 < type <= 0x7FFFFFFF:
@@ -131,15 +141,14 @@ def _opening(verb: Any, frame: Any, *, credited: bool = False) -> Opening:
 
 
 MEMBER: Final = Member(
-    LAYOUT,
-    frames,
-    codes,
-    RULES,
-    tables=(CLIENT, SERVER),
-    roles=(
-        Role(REQUESTER, requester=True, takes=NEXT, item=NEXT),
-        Role(RESPONDER, requester=False, takes=NEXT, item=NEXT),
-    ),
+    layout=LAYOUT,
+    frames=frames,
+    codes=codes,
+    rules=RULES,
+    client=CLIENT,
+    server=SERVER,
+    requester=Role(REQUESTER, requester=True, takes=NEXT, item=NEXT),
+    responder=Role(RESPONDER, requester=False, takes=NEXT, item=NEXT),
     client_parity=1,
     openings={
         "request": _opening("request", frames.RequestResponse),

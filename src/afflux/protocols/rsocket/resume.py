@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, cast
 from afflux.core.errors import Violation
 from afflux.core.limits import Limits
 from afflux.protocols.family.states import ConnectionState
+from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.frames import FRAMES, Ext, StreamFrame
 
 if TYPE_CHECKING:
     from afflux.protocols.family.connection import Connection
     from afflux.protocols.rsocket.resumption import Resumption
 
-__all__ = ["Retained", "Sessions", "counted", "part_of"]
+__all__ = ["Retained", "Sessions", "counted", "part_of", "token_refusal"]
 
 _TRACKED = frozenset(kind.TYPE for kind in FRAMES.values() if issubclass(kind, StreamFrame) and kind is not Ext)
 "Frame types that have a position (R-44)."
@@ -303,6 +304,20 @@ class Sessions:
                 return session
             del self._away[_digest(session)]
         return None
+
+
+def token_refusal(token: bytes, limits: Limits, sessions: Sessions | None) -> Violation | None:
+    """Return why no session can be stored under ``token``, or None."""
+    reason, rule = "", "R-53"
+    if not 0 < len(token) <= limits.resume_token_bytes[1]:
+        reason = "bad-token"
+    elif sessions is None:
+        reason, rule = "resumption is not supported", "R-15"
+    elif sessions.find(token) is not None:
+        reason, rule = "the token is in use", "R-49"
+    elif sessions.full:
+        reason, rule = "too many sessions", "resume_sessions"
+    return Violation(reason, rule=rule, code=Code.REJECTED_SETUP) if reason else None
 
 
 def part_of(session: Connection) -> Resumption:

@@ -15,9 +15,8 @@ from typing import Any
 from afflux.core.errors import Violation
 from afflux.core.limits import Limits
 from afflux.core.terms import Place
-from afflux.protocols.family.handshake import agree
+from afflux.protocols.family.handshake import agree, lifetime_of
 from afflux.protocols.family.lease import LeasePolicy
-from afflux.protocols.family.liveness import lifetime_of
 from afflux.protocols.family.states import ConnectionState
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.engine import Engine
