@@ -14,17 +14,18 @@ Rules of a table, each checked when it is built (ValueError):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
-__all__ = ["Row", "Same", "Step", "Table", "functions", "members", "same"]
+__all__ = ["Row", "Same", "Step", "Table", "functions", "members", "numbered", "same"]
 
 S = TypeVar("S", bound=IntEnum)
 I = TypeVar("I", bound=IntEnum)  # noqa: E741 -- states, inputs, actions: S, I, A
 A = TypeVar("A", bound=Enum | str)
 M = TypeVar("M", bound=IntEnum)
+F = TypeVar("F")
 
 
 class Same(Enum):
@@ -208,7 +209,14 @@ def _label(action: Enum | str) -> str:
     return action.name if isinstance(action, Enum) else action
 
 
+def numbered(functions: Mapping[A, F]) -> list[F]:
+    """Return the functions of actions as a list indexed by the action's number, because a lookup by a member of an
+    enumeration costs a call."""
+    actions: Any = type(next(iter(functions)))
+    return [cast("F", functions.get(action)) for action in actions]
+
+
 def functions(actions: type[Enum], owner: type) -> list[Any]:
-    """Return the function of each action, indexed by its number: the one of ``owner`` whose name is the action's in
-    lower case, or None if the owner does not implement the action."""
+    """Return the functions of actions as ``numbered`` does: the method of ``owner`` with the name of each action, in
+    lower case."""
     return [getattr(owner, action.name.lower(), None) for action in actions]

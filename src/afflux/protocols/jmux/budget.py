@@ -105,7 +105,7 @@ class Rations:
         if 2 * have > target:
             return 0
         allowance = self.shared_limit - self._reserved - self._goal if self.assembles else self.shared_limit
-        if self.blocked or self.shared_used > allowance:
+        if (self.waiting and self.blocked) or self.shared_used > allowance:
             target = self.initial
         elif not session.unread:
             larger = min(2 * target, max(self._most, target))
@@ -114,8 +114,9 @@ class Rations:
         more = max(0, target - have)
         extra = max(0, have + more - self.initial)
         if extra or account is not None or target > self.initial:
-            self._account(session).target = target
-            self._hold(session, extra)
+            account = account or self._account(session)
+            account.target = target
+            self._hold(account, extra)
         ration.add(more)
         return more
 
@@ -259,17 +260,17 @@ class Rations:
     def left_over(self, session: Session) -> None:
         """Pass the reservation on to another session; what is still unread is charged."""
         if session.inbox or session.account is not None:
-            self._hold(session, session.unread)
+            self._hold(self._account(session), session.unread)
 
     def shrink(self, session: Session) -> None:
         """Account for a read of what is left; nothing more will arrive."""
         if session.account is not None:
-            self._hold(session, min(session.account.extra, session.unread))
+            self._hold(session.account, min(session.account.extra, session.unread))
 
     def release(self, session: Session) -> None:
         """Account for a session of which nothing is left."""
         if session.account is not None:
-            self._hold(session, 0)
+            self._hold(session.account, 0)
             self.waiting.pop(session, None)
             self._growing.pop(session, None)
             self._stalled.discard(session)
@@ -280,9 +281,8 @@ class Rations:
         self._growing.clear()
         self._stalled.clear()
 
-    def _hold(self, session: Session, extra: int) -> None:
-        """Record the ration of a session beyond its initial one; a session without an account has none."""
-        account = self._account(session)
+    def _hold(self, account: Account, extra: int) -> None:
+        """Record the ration of a session beyond its initial one."""
         self.changed = True
         self.shared_used += extra - account.extra
         account.extra = extra

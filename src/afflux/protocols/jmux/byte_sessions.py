@@ -10,7 +10,7 @@ from __future__ import annotations
 from afflux.core.errors import ConnectionClosed, LocalProtocolError, Unsupported
 from afflux.protocols.jmux.client import ClientSessions
 from afflux.protocols.jmux.frames import NoOperation
-from afflux.protocols.jmux.halves import FINISHED, OutboundState
+from afflux.protocols.jmux.halves import FINISHED, InboundState, OutboundState
 from afflux.protocols.jmux.outbound import INFINITE
 from afflux.protocols.jmux.server import ServerSessions
 from afflux.protocols.jmux.session import Session
@@ -18,7 +18,9 @@ from afflux.protocols.jmux.states import ConnectionState
 
 __all__ = ["ByteSessions"]
 
-_S = ConnectionState
+_S, _ENDED = ConnectionState, InboundState.DONE
+_OPENING = (_S.WAIT_HEADER, _S.OPEN)
+"States in which sessions can be opened."
 _WRITTEN = (*FINISHED, OutboundState.DONE)
 "States in which the application writes nothing more."
 
@@ -38,7 +40,7 @@ class ByteSessions:
         role, shared = self._role, self._role.shared
         if not isinstance(role, ClientSessions):
             raise Unsupported("only the client of a jmux connection opens sessions")
-        if shared.state not in (_S.WAIT_HEADER, _S.OPEN):
+        if shared.state not in _OPENING:
             state = "draining" if shared.state is _S.LEAVING else shared.state.name.lower()
             raise ConnectionClosed.unsent(f"no session can be opened: the connection is {state}")
         if now is not None:
@@ -115,7 +117,13 @@ class ByteSessions:
 
     def read(self, stream: int, limit: int | None = None) -> bytes:
         """Return bytes that have arrived, all of them or at most ``limit``. That lets the peer send more."""
-        return self._role.read(stream, limit)
+        sessions, session = self._sessions, self._sessions.by_stream.get(stream)
+        if session is None or session.inbox is None or session.whole:
+            return b""
+        refills = session.inbound is not _ENDED and sessions.holds_id(session)
+        data = sessions.inboxes.read(session, session.inbox, limit, refills)
+        self._role.emptied(session)
+        return data
 
     def abort(self, stream: int, detail: str = "", *, untouched: bool = False) -> None:
         """End a session in both directions; no event follows. A server reports that the request may have been

@@ -14,6 +14,7 @@ from typing import Any
 from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError, Violation
 from afflux.core.events import Closed, Draining, Established, Event
 from afflux.core.limits import explained
+from afflux.core.machine import numbered
 from afflux.protocols.jmux import frames
 from afflux.protocols.jmux.client import ClientMessages, ClientSessions
 from afflux.protocols.jmux.errors import detail_of, encoded, violation
@@ -246,23 +247,25 @@ def _violation(connection: Connection, value: int, data: bytes) -> None:
 
 
 _D = ConnectionAction
-_ACTIONS: dict[ConnectionAction, Callable[[Connection, int, bytes], None]] = {
-    _D.VIOLATION: _violation,
-    _D.NOTHING: _nothing,
-    _D.SEND_HEADER: Connection.send_header,
-    _D.ESTABLISH: Connection.establish,
-    _D.ANSWER_HEADER: Connection.answer_header,
-    _D.BREAK_OFF: Connection.bad_header,
-    _D.SKIP: Connection.skip,
-    _D.ANSWER_PING: Connection.answer_ping,
-    _D.PEER_ALIVE: Connection.peer_alive,
-    _D.PEER_SHUT_DOWN: Connection.peer_shut_down,
-    _D.PEER_FAILED: Connection.peer_failed,
-    _D.DRAIN: _nothing,
-    _D.SHUT_DOWN: Connection.shut_down,
-    _D.CLOSE: Connection.close_now,
-    _D.FINISH: Connection.finish,
-    _D.LEAVE: Connection.leave,
-    _D.HALF_CLOSE: Connection.half_close,
-    _D.LOSE: Connection.lose,
-}
+_ACTIONS: list[Callable[[Connection, int, bytes], None]] = numbered(
+    {
+        _D.VIOLATION: _violation,
+        _D.NOTHING: _nothing,
+        _D.SEND_HEADER: Connection.send_header,
+        _D.ESTABLISH: Connection.establish,
+        _D.ANSWER_HEADER: Connection.answer_header,
+        _D.BREAK_OFF: Connection.bad_header,
+        _D.SKIP: Connection.skip,
+        _D.ANSWER_PING: Connection.answer_ping,
+        _D.PEER_ALIVE: Connection.peer_alive,
+        _D.PEER_SHUT_DOWN: Connection.peer_shut_down,
+        _D.PEER_FAILED: Connection.peer_failed,
+        _D.DRAIN: _nothing,
+        _D.SHUT_DOWN: Connection.shut_down,
+        _D.CLOSE: Connection.close_now,
+        _D.FINISH: Connection.finish,
+        _D.LEAVE: Connection.leave,
+        _D.HALF_CLOSE: Connection.half_close,
+        _D.LOSE: Connection.lose,
+    }
+)

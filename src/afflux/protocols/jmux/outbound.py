@@ -94,7 +94,7 @@ class Outbound:
         state = session.outbound
         if sendable or state in UNWRITTEN or (not session.waiting and state in FINISHED):
             self._ring.setdefault(session)
-        else:
+        elif session.waiting or state in _HUNGRY:
             self._starve(session)
 
     def _starve(self, session: Session) -> None:
@@ -148,7 +148,8 @@ class Outbound:
             taken += size + 4
             if last or not session.ready:
                 self._ring.pop(session, None)
-                self._starve(session)
+                if not last:
+                    self._starve(session)
                 return taken
             if taken >= share:
                 return taken

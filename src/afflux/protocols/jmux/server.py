@@ -41,9 +41,14 @@ _LIVE = (_S.OPEN, _S.OUT_FIN, _S.IN_FIN)
 _WAITING_FOR_CLIENT = (_S.OPEN, _S.OUT_FIN)
 _UNANSWERED = (_S.CLOSED_EARLY, _S.ABORTED)
 "This side has ended the session, and the client has not."
-_UNKNOWN = HandlerState.UNKNOWN
-_FINISHED = (*FINISHED, OutboundState.DONE)
-_HALF_CLOSED = ConnectionState.HALF_CLOSED
+# Names for the hot path: an attribute of an enumeration costs three times as much.
+_UNKNOWN, _TELL, _RETURN = HandlerState.UNKNOWN, HandlerInput.TELL, HandlerInput.RETURN
+_ENDED, _UNWANTED, _UNWANT = InboundState.DONE, InboundState.UNWANTED, InboundInput.UNWANTED
+_SENDING, _DONE, _LAST_LEFT = OutboundState.OPEN, OutboundState.DONE, OutboundInput.LAST_LEFT
+_APP_EOF, _APP_EOF_DROP, _APP_DROP, _ACK_WANTED = _I.APP_EOF, _I.APP_EOF_DROP, _I.APP_DROP, AckState.WANTED
+_OPEN, _ACKNOWLEDGED, _SEND_CLOSE, _SEND_EOF_CLOSE = _A.OPEN, _A.ACKNOWLEDGED, _A.SEND_CLOSE, _A.SEND_EOF_CLOSE
+_FINISHED = (*FINISHED, _DONE)
+_IN_USE, _HALF_CLOSED = ConnectionState.OPEN, ConnectionState.HALF_CLOSED
 
 
 class ServerSessions:
@@ -71,16 +76,16 @@ class ServerSessions:
         """Account for a departing Data message; with the last one the session may be closed too (R-24, R-25)."""
         if not last:
             return 0
-        unwanted = session.inbound is InboundState.UNWANTED
-        action = self.sessions.step(session, _I.APP_EOF_DROP if unwanted else _I.APP_EOF)
-        session.out(OutboundInput.LAST_LEFT)
+        unwanted = session.inbound is _UNWANTED
+        action = self.sessions.step(session, _APP_EOF_DROP if unwanted else _APP_EOF)
+        session.out(_LAST_LEFT)
         session.blocked = None
         flags = EOF
-        if session.ack is AckState.WANTED and session.acknowledge(AckInput.ASK) is PartAction.AWAIT:
+        if session.ack is _ACK_WANTED and session.acknowledge(AckInput.ASK) is PartAction.AWAIT:
             flags |= ACK_REQUIRED
             session.ack_since = SOON
             self.shared.soon(session, self.limits.ack_s)
-        if action is _A.SEND_EOF_CLOSE:
+        if action is _SEND_EOF_CLOSE:
             flags |= CLOSE
             self.terminated(session)
         self.sessions.settle(session)
@@ -94,21 +99,15 @@ class ServerSessions:
             self.cancel(session)
         self.sessions.finish(session)
 
-    def read(self, stream: int, limit: int | None) -> bytes:
-        """Return bytes that have arrived, at most ``limit``; that makes room for more."""
-        session = self.sessions.by_stream.get(stream)
-        refills = session is not None and session.inbound is not InboundState.DONE
-        data = None if session is None else self.sessions.read(session, limit, refills)
-        if session is None or data is None:
-            return b""
+    def emptied(self, session: Session) -> None:
+        """Forget a session of which everything was read, if it is over."""
         self.sessions.settle(session)
-        return data
 
     def cancel(self, session: Session) -> None:
         """Discard the rest of the request. The client is notified when the response is finished."""
-        session.receive(InboundInput.UNWANTED)
+        session.receive(_UNWANT)
         self.sessions.inboxes.close(session)
-        if self.sessions.step(session, _I.APP_DROP) is _A.SEND_CLOSE:
+        if self.sessions.step(session, _APP_DROP) is _SEND_CLOSE:
             self._close(session)
             self.terminated(session)
         self.sessions.settle(session)
@@ -121,7 +120,7 @@ class ServerSessions:
         self.sessions.give_up(session)
         if action is _A.SEND_ABORT:
             self.sessions.send_abort(session, detail, partial)
-        elif action is _A.SEND_CLOSE:
+        elif action is _SEND_CLOSE:
             self._close(session)
         else:
             return  # it was closed already
@@ -144,7 +143,7 @@ class ServerSessions:
         self.handlers.discard(stream)
         session = self.sessions.by_stream.get(stream)
         if session is not None:
-            session.handle(HandlerInput.RETURN)
+            session.handle(_RETURN)
             if session.outbound in _FINISHED:
                 self.cancel(session)
 
@@ -211,7 +210,7 @@ class ServerSessions:
     def fail_all(self, error: Error, *, safe: bool = False) -> None:
         """End the connection: every session that a handler may have seen fails, every Acknowledgment is negative."""
         for session in list(self.sessions.by_stream.values()):
-            ended = session.inbound is InboundState.DONE and session.outbound is OutboundState.DONE
+            ended = session.inbound is _ENDED and session.outbound is _DONE
             if session.handler is _UNKNOWN:
                 self.sessions.give_up(session)
                 self.handlers.discard(session.stream)
@@ -271,11 +270,12 @@ class ServerSessions:
 class ServerMessages:
     """Apply the client's messages to the server's sessions."""
 
-    __slots__ = ("_server", "_sessions", "_shared", "alike")
+    __slots__ = ("_inboxes", "_server", "_sessions", "_shared", "alike")
 
     def __init__(self, server: ServerSessions) -> None:
         self._server = server
         self._sessions = server.sessions
+        self._inboxes = server.sessions.inboxes
         self._shared = server.shared
         self.alike = server.sessions.alike
 
@@ -283,7 +283,7 @@ class ServerMessages:
         """Return the step of a message; see ``Sessions.judge``. An Acknowledgment must have been requested, and comes
         once (R-42)."""
         step = self._sessions.judge(input, id, first, value)
-        if step.action is _A.ACKNOWLEDGED:
+        if step.action is _ACKNOWLEDGED:
             session = self._sessions.by_id[id]
             if session is not None and session.ack not in OWED:
                 raise violation(f"unsolicited Acknowledgment of session {id}", "R-42")
@@ -292,7 +292,7 @@ class ServerMessages:
     def act(self, step: SessionStep, id: int, first: int, value: int, data: bytes) -> None:
         """Perform a step that was judged."""
         session = self._sessions.by_id[id]
-        if session is None or step.action is _A.OPEN:
+        if session is None or step.action is _OPEN:
             session = self._opened(id, session)
         session.state = step.next
         _ACTS[step.action](self, session, first, value, data)
@@ -304,7 +304,7 @@ class ServerMessages:
         sessions = self._sessions
         session = sessions.by_id[id] = sessions.new(self._server.whole)
         session.id = id
-        session.outbound = OutboundState.OPEN
+        session.outbound = _SENDING
         sessions.live += 1
         return session
 
@@ -323,15 +323,15 @@ class ServerMessages:
             session.since = self._shared.now
             self._shared.alarm = min(self._shared.alarm, self._shared.now + idle)
         if not session.whole:
-            session.handle(HandlerInput.TELL)
+            session.handle(_TELL)
             self._shared.events.append(SessionOpened(session.stream))
-        if data or last:
-            self._arrive(session, data, last)
+        if (data or last) and (outcome := self._inboxes.arrive(session, data, last)) is not None:
+            self._settle(session, outcome)
 
     def _refusal(self, session: Session) -> str:
         """Return why another session must be refused; "" if it is admitted. Nothing was done for it yet."""
         server, sessions, rations = self._server, self._sessions, self._sessions.rations
-        if self._shared.state is not ConnectionState.OPEN:
+        if self._shared.state is not _IN_USE:
             return "the server is closing"
         if len(server.handlers) >= server.most_handlers:
             return "too-many-streams"
@@ -347,22 +347,22 @@ class ServerMessages:
             session.state is _S.IN_FIN and session is not new for session in self._sessions.timed()
         )
 
-    def _arrive(self, session: Session, data: bytes, last: bool) -> None:
-        outcome = self._sessions.inboxes.arrive(session, data, last)
-        if outcome is None:
-            return
+    def _settle(self, session: Session, outcome: bytes | str) -> None:
+        """Deliver a request that is whole, or refuse one that cannot be stored."""
         if isinstance(outcome, str):
             self._server.refuse(session, outcome, "payload_bytes")
         else:
-            session.handle(HandlerInput.TELL)
+            session.handle(_TELL)
             self._shared.events.append(Opened(session.stream, "request", Payload(outcome), 1, True))
 
     def deliver(self, session: Session, first: int, value: int, data: bytes) -> None:
-        self._arrive(session, data, False)
+        if (outcome := self._inboxes.arrive(session, data, False)) is not None:
+            self._settle(session, outcome)
 
     def deliver_last(self, session: Session, first: int, value: int, data: bytes) -> None:
         session.since = None
-        self._arrive(session, data, True)
+        if (outcome := self._inboxes.arrive(session, data, True)) is not None:
+            self._settle(session, outcome)
         self._sessions.settle(session)
 
     def close_back(self, session: Session, first: int, value: int, data: bytes) -> None:
@@ -402,7 +402,7 @@ class ServerMessages:
         self._server.report_ack(session, AckInput.MISS)
 
     def discard(self, session: Session, first: int, value: int, data: bytes) -> None:
-        self._sessions.inboxes.discard(session, data)
+        self._inboxes.discard(session, data)
         if session.state not in _UNANSWERED:
             session.since = None
 

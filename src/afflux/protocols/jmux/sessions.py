@@ -93,12 +93,6 @@ class Sessions:
         """Whether a session still owns its id, so that messages about it may be sent."""
         return session.id >= 0 and self.by_id[session.id] is session
 
-    def read(self, session: Session, limit: int | None, refills: bool) -> bytes | None:
-        """Return bytes that have arrived, at most ``limit``; None where nothing has, or not for reading."""
-        if session.inbox is None or session.whole:
-            return None
-        return self.inboxes.read(session, session.inbox, limit, refills and self.holds_id(session))
-
     def timed(self) -> list[Session]:
         """Every session that has an id, and may wait for something."""
         return [session for session in self.by_id if session is not None]
@@ -264,7 +258,8 @@ class Sessions:
     def settle(self, session: Session, wanted: bool = False) -> None:
         """Forget a session on which nothing more can be sent or read; ``wanted``: an acknowledgement still can."""
         if session.outbound is _DONE and session.inbound is not _WANTED and not session.inbox:
-            self.rations.release(session)
+            if session.account is not None:
+                self.rations.release(session)
             if not wanted:
                 self.by_stream.pop(session.stream, None)
 

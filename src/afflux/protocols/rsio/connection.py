@@ -26,6 +26,7 @@ from afflux.core.errors import (
 )
 from afflux.core.events import Closed, Established, Event
 from afflux.core.limits import REASONS
+from afflux.core.machine import numbered
 from afflux.protocols.rsio import frames
 from afflux.protocols.rsio.clock import Clock
 from afflux.protocols.rsio.codes import VERSION, Extension
@@ -298,23 +299,25 @@ _INPUTS: dict[type[Message], ConnectionInput] = {
 }
 
 _D = ConnectionAction
-_ACTIONS: dict[ConnectionAction, Callable[[Connection, Any], None]] = {
-    _D.FATAL: Connection.fatal,
-    _D.SAY_HELLO: Connection.say_hello,
-    _D.JUDGE: Connection.judge,
-    _D.ESTABLISH: Connection.establish,
-    _D.OTHER_VERSION: Connection.other_version,
-    _D.SIGNAL: Connection.signal,
-    _D.REPLY: Connection.reply,
-    _D.ACKNOWLEDGED: _over,
-    _D.DROP: Connection.drop,
-    _D.STOP_READING: _stop_reading,
-    _D.REFUSE: Connection.refuse,
-    _D.DRAIN: Connection.drain,
-    _D.CLOSE: Connection.close,
-    _D.FINISH: Connection.finish,
-    _D.EXPIRE: _over,
-    _D.GIVE_UP: Connection.give_up,
-    _D.LOSE: Connection.lose,
-    _D.NOTHING: _nothing,
-}
+_ACTIONS: list[Callable[[Connection, Any], None]] = numbered(
+    {
+        _D.FATAL: Connection.fatal,
+        _D.SAY_HELLO: Connection.say_hello,
+        _D.JUDGE: Connection.judge,
+        _D.ESTABLISH: Connection.establish,
+        _D.OTHER_VERSION: Connection.other_version,
+        _D.SIGNAL: Connection.signal,
+        _D.REPLY: Connection.reply,
+        _D.ACKNOWLEDGED: _over,
+        _D.DROP: Connection.drop,
+        _D.STOP_READING: _stop_reading,
+        _D.REFUSE: Connection.refuse,
+        _D.DRAIN: Connection.drain,
+        _D.CLOSE: Connection.close,
+        _D.FINISH: Connection.finish,
+        _D.EXPIRE: _over,
+        _D.GIVE_UP: Connection.give_up,
+        _D.LOSE: Connection.lose,
+        _D.NOTHING: _nothing,
+    }
+)

@@ -34,7 +34,7 @@ DEFAULT_MTU = 0x10000
 _MIN_MTU = 64  # a smaller part makes no progress
 
 _S, _I = ConnectionState, ConnectionInput
-_OPEN, _DRAINING, _CLOSED = _S.OPEN, _S.DRAINING, _S.CLOSED
+_OPEN, _DRAINING, _CLOSED, _HELD = _S.OPEN, _S.DRAINING, _S.CLOSED, Reading.HELD
 
 
 class Engine(Defaults):
@@ -144,7 +144,7 @@ class Engine(Defaults):
         if len(self._publications.handlers) > self._publications.many:
             return False
         inbound = self.connection.inbound
-        if inbound.reading is Reading.HELD and inbound.pending >= limits.first_frame_bytes:
+        if inbound.reading is _HELD and inbound.pending >= limits.first_frame_bytes:
             return False
         delivered = shared.delivered + shared.objects * limits.object_overhead_bytes
         if delivered and delivered + self._subscriptions.parts.size > limits.connection_bytes:

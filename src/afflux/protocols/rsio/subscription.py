@@ -22,6 +22,7 @@ __all__ = ["Subscription"]
 
 _FREE = SubscriberState.FREE
 _I = SubscriberInput
+_SUBSCRIBED, _SUBSCRIBED_BIG, _ERROR = _I.SUBSCRIBED, _I.SUBSCRIBED_BIG, _I.ERROR
 _SILENT, _ANSWERED, _ENDED = AnswerState.SILENT, AnswerInput.ANSWERED, AnswerInput.ENDED
 _FORGET_SIZE = AnswerAction.FORGET_SIZE
 
@@ -78,14 +79,14 @@ class Subscription:
             self.awaiting -= 1
             return _I.SUBSCRIBED_OLD
         self.awaiting = 0
-        return _I.SUBSCRIBED_BIG if too_big else _I.SUBSCRIBED
+        return _SUBSCRIBED_BIG if too_big else _SUBSCRIBED
 
     def ended(self, input: SubscriberInput) -> SubscriberInput:
         """Classify onComplete or onError, given as ``input``: return whether it ends an older subscription."""
         self.answer, action, _ = ANSWERED.steps[self.answer][_ENDED]
         if action is _FORGET_SIZE:
             self.size = 0
-        elif input is _I.ERROR:
+        elif input is _ERROR:
             self.awaiting -= 1  # R-22: a refusal without subscribed
         else:
             return _I.OLD_ENDED  # ends a subscription that has not begun
