@@ -46,6 +46,7 @@ INTERPRETED = {
     "*/frames": "declarations; the generated code is in _codecs",
     "*/member": "values, created once",
     "*/states": "the tables",
+    "*/tables": "the tables",
     "protocols/family/lease": "applications inherit from the policies",
     "protocols/rsio/kinds": "data classes with slots, which mypyc does not know; not used for elements",
     "protocols/rsocket/cursor": "data classes with constants, which mypyc does not support",

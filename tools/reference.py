@@ -27,6 +27,7 @@ from afflux.core import limits
 from afflux.core.errors import RemoteProtocolError
 from afflux.core.frame import Frame
 from afflux.core.machine import Table
+from afflux.protocols.family import states as family
 from afflux.protocols.jmux import errors as jmux_errors
 from afflux.protocols.jmux import frames as jmux_frames
 from afflux.protocols.jmux import states as jmux_states
@@ -328,7 +329,7 @@ def _names(*kinds: type[Enum]) -> str:
     return "\n".join(rows) + "\n"
 
 
-_RSOCKET_KINDS = (states.ConnectionInput, states.ConnectionAction, states.StreamInput, states.StreamAction)
+_RSOCKET_KINDS = (family.ConnectionInput, family.ConnectionAction, family.StreamInput, family.StreamAction)
 
 
 def _member_docs(kind: type[Enum]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from afflux.protocols.family.states import (
     StreamInput,
     StreamState,
 )
+from afflux.protocols.family.tables import HalfRules, halves
 
 __all__ = ["CLIENT", "HALF_REQUESTER", "HALF_RESPONDER", "REQUESTER", "RESPONDER", "SERVER"]
 
@@ -179,58 +180,22 @@ RESPONDER = Table(
 )
 "Section 3.4 of the specification."
 
-_ANY = (_T.OPEN, _T.OUT_DONE, _T.IN_DONE)
-
-_HALVES = [
-    *_receiving(_ASKING, _ANY),
-    Row(_T.OPEN, _LAST, _D.COMPLETE_IN, _T.IN_DONE, "D-16"),
-    Row(_T.OUT_DONE, _LAST, _D.COMPLETE_IN, _T.CLOSED, "D-16"),
-    Row(_SERVING, _N.REQUEST_N, _D.GRANT, same, "R-38"),
-    Row(_SERVING, _N.REQUEST_N_ZERO, _D.RACE, same, "R-37"),
-    Row(_T.OUT_DONE, _CREDIT, _D.RACE, same, "R-36"),
-    Row(_ANY, _N.ERROR, _D.END_FAILED, _T.CLOSED, "D-16"),
-    Row(_SERVING, _N.APP_ITEM, _D.SEND, same, "R-39"),
-    Row(_T.OPEN, _N.APP_COMPLETE, _D.SEND_COMPLETE, _T.OUT_DONE, "D-16"),
-    Row(_T.IN_DONE, _N.APP_COMPLETE, _D.SEND_COMPLETE, _T.CLOSED, "D-16"),
-    Row(_T.OUT_DONE, (_N.APP_ITEM, _N.APP_COMPLETE), _D.NOTHING, same, "R-33"),
-    _late(_N.APP_ITEM, _N.APP_COMPLETE, _N.APP_FAIL, _N.APP_CANCEL),
-]
-
-HALF_REQUESTER = Table(
-    "stream, requester, half close",
-    states=StreamState,
-    inputs=StreamInput,
-    start=_T.IDLE,
-    rows=[
-        Row(_T.IDLE, _N.APP_OPEN, _D.OPEN, _T.OPEN, "3.3"),
-        Row(_T.IDLE, _N.APP_OPEN_LAST, _D.OPEN, _T.OUT_DONE, "3.3"),
-        Row(_T.OPEN, _N.CANCEL, _D.STOP_OUT, _T.OUT_DONE, "D-16"),
-        Row(_T.IN_DONE, _N.CANCEL, _D.END_CANCELED, _T.CLOSED, "D-16"),
-        Row(_T.OUT_DONE, _N.CANCEL, _D.RACE, same, "D-16"),
-        Row(_SERVING, _N.APP_FAIL, _D.SEND_ERROR, _T.CLOSED, "D-16"),
-        Row(_T.OUT_DONE, _N.APP_FAIL, _D.SEND_CANCEL, _T.CLOSED, "D-16"),
-        Row(_ANY, _N.APP_CANCEL, _D.SEND_CANCEL, _T.CLOSED, "D-16"),
-        *_HALVES,
-    ],
-    otherwise=(_D.IGNORE, "R-36"),
+HALF_REQUESTER, HALF_RESPONDER = halves(
+    HalfRules(
+        requester=("3.3", "3.3"),
+        responder=("3.4", "3.4"),
+        item="3.3",
+        credit="R-39",
+        grant="R-38",
+        zero_grant="R-37",
+        end="D-16",
+        cancel="D-16",
+        after="R-33",
+        stray="R-36",
+        too_big="R-45",
+        malformed="R-43",
+    ),
+    zero=(_D.RACE, same),
+    note=", half close",
 )
-"The requester's rows with ``channel_half_close`` (D-16)."
-
-HALF_RESPONDER = Table(
-    "stream, responder, half close",
-    states=StreamState,
-    inputs=StreamInput,
-    start=_T.IDLE,
-    rows=[
-        Row(_T.IDLE, _N.APP_OPEN, _D.OPEN, _T.OPEN, "3.4"),
-        Row(_T.IDLE, _N.APP_OPEN_LAST, _D.OPEN, _T.IN_DONE, "3.4"),
-        Row(_ANY, _N.CANCEL, _D.END_CANCELED, _T.CLOSED, "D-16"),
-        Row(_ANY, _N.APP_FAIL, _D.SEND_ERROR, _T.CLOSED, "D-16"),
-        Row(_T.OPEN, _N.APP_CANCEL, _D.SEND_CANCEL, _T.IN_DONE, "D-16"),
-        Row(_T.OUT_DONE, _N.APP_CANCEL, _D.SEND_CANCEL, _T.CLOSED, "D-16"),
-        Row(_T.IN_DONE, _N.APP_CANCEL, _D.NOTHING, same, "D-16"),
-        *_HALVES,
-    ],
-    otherwise=(_D.IGNORE, "R-36"),
-)
-"The responder's rows with ``channel_half_close`` (D-16)."
+"The tables with ``channel_half_close`` (D-16)."

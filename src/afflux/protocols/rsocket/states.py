@@ -3,9 +3,8 @@
 The engine acts on these tables, the tests visit every cell, and the reference page draws them. States, inputs and
 actions are those of family/states.py.
 
-A stream with items in one direction (request, stream) is half closed from its start: its requester begins in OUT_DONE
-and its responder in IN_DONE. So one pair of tables serves all interactions, and a channel is the general case.
-Request/response differs only in classification: its first item is also its last (R-23).
+The rows of the stream tables are those of family/tables.py. Request/response differs only in classification: its first
+item is also its last (R-23).
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from afflux.protocols.family.states import (
     ConnectionInput,
     ConnectionState,
     StreamAction,
-    StreamInput,
     StreamState,
 )
+from afflux.protocols.family.tables import HalfRules, halves
 
 __all__ = ["CLIENT", "REQUESTER", "RESPONDER", "SERVER"]
 
@@ -151,64 +150,21 @@ SERVER = Table(
 )
 "Section 3.2 of the specification. In DECIDING and RESUMING the application decides."
 
-_T, _N, _D = StreamState, StreamInput, StreamAction
-_ANY = (_T.OPEN, _T.OUT_DONE, _T.IN_DONE)
-_RECEIVING = (_T.OPEN, _T.OUT_DONE)
-_SENDING = (_T.OPEN, _T.IN_DONE)
-
-_BOTH = [
-    Row(_RECEIVING, _N.ITEM, _D.DELIVER, same, "R-27"),
-    Row(_T.OPEN, (_N.ITEM_LAST, _N.COMPLETE), _D.COMPLETE_IN, _T.IN_DONE, "R-28"),
-    Row(_T.OUT_DONE, (_N.ITEM_LAST, _N.COMPLETE), _D.COMPLETE_IN, _T.CLOSED, "R-28"),
-    Row(_RECEIVING, _N.ITEM_EXCESS, _D.EXCESS, _T.CLOSED, "R-27"),
-    Row(_SENDING, _N.REQUEST_N, _D.GRANT, same, "R-26"),
-    Row(_SENDING, _N.REQUEST_N_ZERO, _D.ZERO, _T.CLOSED, "FC-02"),
-    Row(_T.OUT_DONE, (_N.REQUEST_N, _N.REQUEST_N_ZERO), _D.RACE, same, "R-31"),
-    Row(_ANY, _N.ERROR, _D.END_FAILED, _T.CLOSED, "R-28"),
-    Row(_ANY, _N.TOO_BIG, _D.REFUSE_BIG, _T.CLOSED, "R-39"),
-    Row(_ANY, _N.MALFORMED, _D.REFUSE_MALFORMED, _T.CLOSED, "R-34"),
-    Row(_SENDING, _N.APP_ITEM, _D.SEND, same, "R-27"),
-    Row(_T.OPEN, _N.APP_COMPLETE, _D.SEND_COMPLETE, _T.OUT_DONE, "R-28"),
-    Row(_T.IN_DONE, _N.APP_COMPLETE, _D.SEND_COMPLETE, _T.CLOSED, "R-28"),
-    Row(_T.OUT_DONE, (_N.APP_ITEM, _N.APP_COMPLETE), _D.NOTHING, same, "R-29"),
-    Row(_T.CLOSED, (_N.APP_ITEM, _N.APP_COMPLETE, _N.APP_FAIL, _N.APP_CANCEL), _D.NOTHING, same, "R-31"),
-]
-
-REQUESTER = Table(
-    "stream, requester",
-    states=StreamState,
-    inputs=StreamInput,
-    start=_T.IDLE,
-    rows=[
-        Row(_T.IDLE, _N.APP_OPEN, _D.OPEN, _T.OPEN, "R-24"),
-        Row(_T.IDLE, _N.APP_OPEN_LAST, _D.OPEN, _T.OUT_DONE, "3.4"),
-        Row(_T.OPEN, _N.CANCEL, _D.STOP_OUT, _T.OUT_DONE, "D-6"),
-        Row(_T.IN_DONE, _N.CANCEL, _D.END_CANCELED, _T.CLOSED, "D-6"),
-        Row(_T.OUT_DONE, _N.CANCEL, _D.RACE, same, "D-6"),
-        Row(_SENDING, _N.APP_FAIL, _D.SEND_ERROR, _T.CLOSED, "R-28"),
-        Row(_T.OUT_DONE, _N.APP_FAIL, _D.SEND_CANCEL, _T.CLOSED, "R-28"),
-        Row(_ANY, _N.APP_CANCEL, _D.SEND_CANCEL, _T.CLOSED, "R-28"),
-        *_BOTH,
-    ],
-    otherwise=(_D.IGNORE, "R-31"),
+REQUESTER, RESPONDER = halves(
+    HalfRules(
+        requester=("R-24", "3.4"),
+        responder=("3.5", "3.5"),
+        item="R-27",
+        credit="R-27",
+        grant="R-26",
+        zero_grant="FC-02",
+        end="R-28",
+        cancel="D-6",
+        after="R-29",
+        stray="R-31",
+        too_big="R-39",
+        malformed="R-34",
+    ),
+    zero=(StreamAction.ZERO, StreamState.CLOSED),
 )
-"Section 3.4 of the specification."
-
-RESPONDER = Table(
-    "stream, responder",
-    states=StreamState,
-    inputs=StreamInput,
-    start=_T.IDLE,
-    rows=[
-        Row(_T.IDLE, _N.APP_OPEN, _D.OPEN, _T.OPEN, "3.5"),
-        Row(_T.IDLE, _N.APP_OPEN_LAST, _D.OPEN, _T.IN_DONE, "3.5"),
-        Row(_ANY, _N.CANCEL, _D.END_CANCELED, _T.CLOSED, "R-28"),
-        Row(_ANY, _N.APP_FAIL, _D.SEND_ERROR, _T.CLOSED, "R-28"),
-        Row(_T.OPEN, _N.APP_CANCEL, _D.SEND_CANCEL, _T.IN_DONE, "D-6"),
-        Row(_T.OUT_DONE, _N.APP_CANCEL, _D.SEND_CANCEL, _T.CLOSED, "D-6"),
-        Row(_T.IN_DONE, _N.APP_CANCEL, _D.NOTHING, same, "D-6"),
-        *_BOTH,
-    ],
-    otherwise=(_D.IGNORE, "R-31"),
-)
-"Section 3.5 of the specification."
+"Sections 3.4 and 3.5 of the specification."
