@@ -136,7 +136,7 @@ class Connecting:
                 handlers, driver = self._prepare()
                 handlers.keeper = peer.keeper
                 try:
-                    await self._join(driver, first=True)
+                    await self._begin(driver)
                 except BaseException:
                     driver.abort()
                     raise
@@ -150,7 +150,7 @@ class Connecting:
             await self._resume_former(peer, handlers, driver, driver.saving.record)
             return peer
         try:
-            await self._join(driver, first=True)
+            await self._begin(driver)
         except BaseException:
             if peer.keeper is not None:
                 await peer.keeper.stop()
@@ -228,20 +228,15 @@ class Connecting:
             SetupRefused: the server does not have the session any more; it has been removed from the file.
             ConnectFailed: no server answered; the session stays in the file.
         """
-        plan = self._plan
         handlers.again = restart(record, "client")
         handlers.back = back = driver.state.loop.create_future()
         peer.unfinished = unfinished_of(driver, record)
         try:
-            async with asyncio.timeout(plan.timeout):
-                await plan.address.carrier.load().open(plan.address, lambda: driver.pump, plan.tls)
-                await asyncio.wait((back, driver.closed), return_when=asyncio.FIRST_COMPLETED)
-        except BaseException as error:
+            await self._join(driver, until=back)
+        except BaseException:
             if peer.keeper is not None:
                 await peer.keeper.stop()
             driver.leave()
-            if isinstance(error, TimeoutError):
-                raise ConnectFailed(f"{plan.address} did not answer within {plan.timeout:g} s") from error
             raise
         if driver.state.over and driver.renew is not None:
             await driver.renew()
@@ -251,15 +246,20 @@ class Connecting:
             text += "; connect again for a new one"
             raise SetupRefused(text, code=reason.code, stream=0, rule=reason.rule) from reason
 
-    async def _join(self, driver: Driver, *, first: bool = False) -> None:
-        """Open a transport for a driver. With leases, the first one also waits until a request can be sent."""
+    async def _begin(self, driver: Driver) -> None:
+        """Open the first transport for a driver. With leases, also wait until a request can be sent."""
+        await self._join(driver, until=driver.leases.first)
+        if driver.leases.first is not None:
+            driver.state.check()
+
+    async def _join(self, driver: Driver, *, until: asyncio.Future[None] | None = None) -> None:
+        """Open a transport for a driver, and wait for ``until`` or the end of the connection."""
         plan = self._plan
         try:
             async with asyncio.timeout(plan.timeout):
                 await plan.address.carrier.load().open(plan.address, lambda: driver.pump, plan.tls)
-                if first and driver.leases.first is not None:
-                    await asyncio.shield(driver.leases.first)  # no request can be sent before the first lease
-                    driver.state.check()
+                if until is not None:
+                    await asyncio.wait((until, driver.closed), return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError as error:
             raise ConnectFailed(f"{plan.address} did not answer within {plan.timeout:g} s") from error
 

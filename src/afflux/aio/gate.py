@@ -20,7 +20,7 @@ from afflux.core.bucket import Bucket
 from afflux.core.limits import Limits, reached
 
 if TYPE_CHECKING:
-    from afflux.aio.server_connection import ServerConnection
+    from afflux.aio.clients import ServerConnection
 
 __all__ = ["Gate"]
 

@@ -15,7 +15,6 @@ from afflux.aio.opening import Channel, cancel_stream, new_inbound, new_items
 from afflux.aio.sender import Source
 from afflux.aio.serving import Serving
 from afflux.aio.session import Session
-from afflux.aio.statuses import statuses
 from afflux.aio.unfinished import Unfinished
 from afflux.calls import Cursor, Metadata, byte_sessions_of, payload_for
 from afflux.core.autocredit import Kept
@@ -250,7 +249,7 @@ class Peer:
     def streams(self) -> list[StreamStatus]:
         """List the live streams of both sides: state, credit, and the reason why each is stopped. Requests that wait
         for a lease have the number 0."""
-        return statuses(self._driver, self._serving)
+        return self._serving.statuses()
 
     @property
     def lease(self) -> Lease | None:

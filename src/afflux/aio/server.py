@@ -10,12 +10,11 @@ from time import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from afflux.aio.clients import Clients, OnSetup
+from afflux.aio.clients import Clients, OnSetup, ServerConnection
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT
 from afflux.aio.memory import Memory
 from afflux.aio.peer import Peer
-from afflux.aio.server_connection import ServerConnection
 from afflux.aio.verbs import Extension, verbs_of
 from afflux.core.autocredit import Kept, check_kept
 from afflux.core.errors import ConnectionClosed, LimitExceeded

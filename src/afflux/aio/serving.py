@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -24,6 +25,7 @@ from afflux.aio.slots import NONE, Slots
 from afflux.aio.verbs import Extension
 from afflux.core.autocredit import Kept
 from afflux.core.bucket import Bucket
+from afflux.core.credit import StreamStatus
 from afflux.core.errors import Rejected
 from afflux.core.events import Extended, Opened, Pushed, SessionOpened
 from afflux.core.events import Requests as RequestsEvent
@@ -35,6 +37,12 @@ _PAUSE = 64
 
 _FEW_CANCELED = 64
 "Canceled requests that stay in the queues until they are half of them."
+
+
+_NOT_OPEN = 0
+"The number of a request that waits to be opened."
+_MOVED_BY_FRAMES = (None, "peer", "producer")
+"Reasons that mean ``transport`` while the session waits for a connection."
 
 
 class Serving(Owner):
@@ -66,6 +74,19 @@ class Serving(Owner):
     def waiting(self) -> set[int]:
         """The streams that wait for a handler."""
         return self._requests.waiting | {one[1] for one in self._producers.queue.items}
+
+    def statuses(self) -> list[StreamStatus]:
+        """Return the live streams in the order in which they were opened, then the requests that wait to be opened.
+
+        An engine reports credit, its own queue and its memory. The driver adds whether the transport is full, whether a
+        request waits for a handler or a lease, and whether the application consumes the items that have arrived.
+        """
+        driver = self.driver
+        found = driver.engine.streams(room=driver.output.room_beside(), now=driver.state.now())
+        without_handler = self.waiting
+        streams = [_status(driver, status, waits=status.stream in without_handler) for status in found]
+        waits = StreamStatus.of(_NOT_OPEN, "request", "WAITING", requester=True, bounds=("lease",))
+        return streams + [waits] * driver.leases.waiting
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -273,3 +294,17 @@ class CallsInTurn:
                     driver.input.check()
         finally:
             self._task = None
+
+
+def _status(driver: Driver, status: StreamStatus, *, waits: bool) -> StreamStatus:
+    sender = driver.streams.senders.get(status.stream)
+    inbound = driver.streams.inbounds.get(status.stream)
+    if waits:
+        return replace(status, reason="local")
+    if (status.queued and driver.output.blocked) or driver.room.delays(sender):
+        return replace(status, reason="transport")
+    if inbound is not None and inbound.chunks and status.reason == "producer":
+        return replace(status, reason="application")
+    if driver.state.away and status.reason in _MOVED_BY_FRAMES:
+        return replace(status, reason="transport")
+    return status
