@@ -8,21 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_bytes
 from time import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from afflux.aio.driver import Driver
 from afflux.aio.keeper import Keeper
 from afflux.aio.peer import Peer
 from afflux.aio.serving import Serving
-from afflux.aio.unfinished import unfinished_of
 from afflux.aio.verbs import Extension, verbs_of
 from afflux.calls import SetupLike, terms_of
 from afflux.core.errors import ConnectFailed, SetupRefused
 from afflux.core.events import Opened, Suspended
 from afflux.core.limits import Limits
 from afflux.core.terms import TOKEN_BYTES, Terms
-from afflux.resume.recovery import replays_of, restart
 from afflux.retry.backoff import Backoff
 from afflux.transports import clock
 from afflux.transports.address import Address, parse
@@ -104,9 +101,7 @@ class Connecting:
         self._peer = await self._open()
         return self._peer
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._peer is not None:
             await self._peer.close()
 
@@ -178,6 +173,7 @@ class Connecting:
             driver.state.away = True
         elif self._store is not None:
             from afflux.resume.record import Record
+            from afflux.resume.recovery import replays_of
 
             replays = replays_of(plan.handler)
             where = self._where
@@ -204,6 +200,7 @@ class Connecting:
             return None
         from afflux.resume.errors import StoreError
         from afflux.resume.record import Record
+        from afflux.resume.recovery import replays_of
 
         saved = found[-1]
         if saved.kind != "client":
@@ -228,6 +225,9 @@ class Connecting:
             SetupRefused: the server does not have the session any more; it has been removed from the file.
             ConnectFailed: no server answered; the session stays in the file.
         """
+        from afflux.aio.unfinished import unfinished_of
+        from afflux.resume.recovery import restart
+
         handlers.again = restart(record, "client")
         handlers.back = back = driver.state.loop.create_future()
         peer.unfinished = unfinished_of(driver, record)

@@ -25,7 +25,6 @@ from afflux.aio.leases import LeaseQueue
 from afflux.aio.owner import NOBODY, Owner
 from afflux.aio.pump import Pump
 from afflux.aio.room import Room
-from afflux.aio.saving import Saving
 from afflux.aio.state import State
 from afflux.aio.streams import Streams
 from afflux.aio.tasks import Tasks
@@ -35,6 +34,7 @@ from afflux.core.events import Answers, Event, Items, Verb
 from afflux.core.payload import PayloadLike, payload_of
 
 if TYPE_CHECKING:
+    from afflux.aio.saving import Saving
     from afflux.resume.record import Record
 
 __all__ = ["Driver"]
@@ -236,6 +236,8 @@ class Driver:
 
     def keep(self, record: Record) -> None:
         """Write the session to a file from now on."""
+        from afflux.aio.saving import Saving
+
         self.saving = Saving(self.state, record)
         self.flushes_each_pass = True
         self.calls.batches = False

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from operator import length_hint
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from afflux.core.autocredit import AutoWindow, Kept, window_of
@@ -340,21 +339,16 @@ class ItemStream(AsyncIterator[Payload]):
             await self._begin()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def __del__(self) -> None:
         inbound = self._inbound
         if inbound.ended and not inbound.chunks and not self._chunk:
             return
-        if threading.get_ident() == self._loop_thread:
-            self._cancel_quietly()
+        if threading.get_ident() != self._loop_thread:
+            inbound.later(self._stop)
             return
-        inbound.later(self._stop)
-
-    def _cancel_quietly(self) -> None:
         with suppress(Error):  # the connection is over: nothing to cancel
             self.cancel()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from contextvars import ContextVar
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from afflux.aio.driver import Driver
@@ -15,7 +14,6 @@ from afflux.aio.opening import Channel, cancel_stream, new_inbound, new_items
 from afflux.aio.sender import Source
 from afflux.aio.serving import Serving
 from afflux.aio.session import Session
-from afflux.aio.unfinished import Unfinished
 from afflux.calls import Cursor, Metadata, byte_sessions_of, payload_for
 from afflux.core.autocredit import Kept
 from afflux.core.credit import StreamStatus
@@ -25,6 +23,7 @@ from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 
 if TYPE_CHECKING:
+    from afflux.aio.unfinished import Unfinished
     from afflux.protocols.rsocket.lease import Lease
     from afflux.resume.store import Store
 
@@ -341,9 +340,7 @@ class Peer:
     async def __aenter__(self) -> Peer:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from random import Random, getrandbits
-from types import TracebackType
 from typing import Any
 
 from afflux.aio.client import connect
@@ -77,9 +76,7 @@ class Pool:
     async def __aenter__(self) -> Pool:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _try(self, data: PayloadLike, call: dict[str, Any]) -> Payload:

@@ -14,7 +14,6 @@ from afflux.aio.slots import Producing, Slots, WaitingQueue
 from afflux.core.autocredit import Kept
 from afflux.core.errors import Canceled
 from afflux.core.events import Opened
-from afflux.resume.recovery import skipping
 
 __all__ = ["STOPS", "Producers"]
 
@@ -66,7 +65,11 @@ class Producers:
             if isawaitable(source):
                 source = await source
             source = () if source is None else source
-            await sender.send_all(skipping(source, sent) if sent else source)
+            if sent:
+                from afflux.resume.recovery import skipping
+
+                source = skipping(source, sent)
+            await sender.send_all(source)
         except asyncio.CancelledError:
             if not sender.over:
                 self._slots.fail(event.stream, Canceled("the handler was canceled"))

@@ -162,13 +162,11 @@ class Sender:
                 await self._next_quota()
                 full = False
             if type(item) is list:
-                await self._send_list(item)
-                full = self._quota <= 0 or self._bytes <= 0
+                full = await self._send_list(item)
                 continue
             if (size := len(item)) > small:
                 if size > room.loop_bytes:
-                    await self._send_large(item, size)
-                    full = True
+                    full = await self._send_large(item, size)
                     continue
                 self._size += size
             batch.append(item)
@@ -190,20 +188,18 @@ class Sender:
                 await self._next_quota()
                 full = False
             if type(item) is list:
-                await self._send_list(item)
-                full = self._quota <= 0 or self._bytes <= 0
+                full = await self._send_list(item)
                 continue
             if (size := len(item)) > small:
                 if size > self._room.loop_bytes:
-                    await self._send_large(item, size)
-                    full = True
+                    full = await self._send_large(item, size)
                     continue
                 self._size += size
             batch.append(item)
             full = len(batch) >= self._quota or self._size >= self._bytes
 
-    async def _send_list(self, items: list[PayloadLike]) -> None:
-        """Send several items together; the batch is empty afterwards."""
+    async def _send_list(self, items: list[PayloadLike]) -> bool:
+        """Send several items together; the batch is empty afterwards. Returns whether the quota is used up."""
         self.push()
         start = 0
         while start < len(items):
@@ -222,15 +218,17 @@ class Sender:
             self._driver.engine.send(self.id, items[start:stop])
             self._output.flush_soon()
             start = stop
+        return self._quota <= 0 or self._bytes <= 0
 
-    async def _send_large(self, item: PayloadLike, size: int) -> None:
-        """Send an item that may fill the room by itself."""
+    async def _send_large(self, item: PayloadLike, size: int) -> bool:
+        """Send an item that may fill the room by itself, and the quota with it: returns True."""
         self.push()
         await self._until_others_are_sent()
         self._batch.append(item)
         self._size = size
         self.push()
         self._output.flush_soon()
+        return True
 
     async def _next_quota(self) -> None:
         self.push()

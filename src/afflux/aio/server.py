@@ -7,7 +7,6 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from afflux.aio.clients import Clients, OnSetup, ServerConnection
@@ -168,9 +167,7 @@ class Server:
     async def __aenter__(self) -> Server:
         return await self.start()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from inspect import isawaitable
-from types import TracebackType
 from typing import Any, Self
 from weakref import ref
 
@@ -131,9 +130,7 @@ class Flow(AsyncIterator[Payload]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def _streams(self) -> list[ItemStream]:

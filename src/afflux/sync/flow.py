@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from time import monotonic
-from types import TracebackType
 from typing import Literal
 
 from afflux.core.autocredit import Kept, window_of
@@ -138,9 +137,7 @@ class ItemStream:
     def __enter__(self) -> ItemStream:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.cancel()
 
     def __del__(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from time import monotonic
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from afflux.calls import Cursor, Metadata, byte_sessions_of, payload_for
@@ -267,9 +266,7 @@ class Peer:
     def __enter__(self) -> Peer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

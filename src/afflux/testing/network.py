@@ -10,7 +10,6 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from random import Random
-from types import TracebackType
 from typing import Final, Literal, Self, cast
 
 from afflux.core.errors import ConnectFailed
@@ -67,9 +66,7 @@ class Network:
         mem.networks[self._loop] = self
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._loop is not None:
             mem.networks.pop(self._loop, None)
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Final, Self
 
 from afflux.testing.faults import FLAWLESS, Faults, Plan, Weather
@@ -98,9 +97,7 @@ class Proxy:
             self.uri = str(address.at(port=self._listener.sockets[0].getsockname()[1]))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._listener.close()
         self.cut()
         for task in self._tasks:
