@@ -45,8 +45,8 @@ def _hoard(engine: Any) -> Iterator[bytes]:
     """Requests that are never whole, on every id, as far as the server lets them grow."""
     reader = Reader(client=False)
     reader._begun = True
-    size = engine._sessions.rations.initial
-    for id in range(engine._sessions.most):
+    size = engine.sessions.rations.initial
+    for id in range(engine.sessions.most):
         yield opening(bytes(size), id=id).encode()
     while increments := [said for said in reader.read(drained(engine)) if isinstance(said, frames.IncrementRation)]:
         for increment in increments:
@@ -69,7 +69,7 @@ def every_ration_is_full() -> Iterator[None]:
     for line in (*openings, *said):
         heard += engine.receive(line, 0.0)
     assert engine.wants_read and not engine.closed
-    assert sum(session.unread for session in engine._sessions.by_stream.values()) == 128 * SERVER.ration_bytes
+    assert engine.sessions.inboxes.unread == 128 * SERVER.ration_bytes
 
 
 def stalled() -> Iterator[None]:

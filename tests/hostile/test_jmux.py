@@ -44,9 +44,9 @@ def test_FC_18_when_memory_is_tight_nobody_is_taken_on() -> None:
                 play.collect(play.engine.receive(data(bytes(more.size), id=more.session).encode(), 0.0))
         assert not [event for event in play.events if not isinstance(event, ev.Ignored)]
         play.events.clear()
-        rations = play.engine._sessions.rations
+        rations = play.engine.sessions.rations
         assert rations.shared_used <= rations.shared_limit
-    held = sum(session.unread for session in play.engine._sessions.by_stream.values())
+    held = play.engine.sessions.inboxes.unread
     assert held <= TINY.connection_bytes
 
 
@@ -93,7 +93,7 @@ def test_FL_07_at_the_bucket(excess: int) -> None:
             assert not play.engine.closed
         play.engine.release(n + 1)
         play.forget()
-    assert len(play.engine._role.handlers) <= burst + excess  # type: ignore[union-attr] # it is a server
+    assert len(play.engine.role.handlers) <= burst + excess  # type: ignore[union-attr] # it is a server
 
 
 def test_FL_07_live_handlers_are_counted() -> None:

@@ -407,7 +407,7 @@ def test_own_endings_are_all_of_it() -> None:
     play >> data(b"a", eof=True, close=True) << Readable
     assert play.engine.byte_sessions.read(1) == b"a"
     assert not play.engine.streams()
-    assert not play.engine._sessions.rations.shared_used
+    assert not play.engine.sessions.rations.shared_used
 
 
 def test_giving_up_a_response_that_is_complete() -> None:

@@ -70,7 +70,7 @@ def test_R_5_what_is_offered(bytes: int, field: int) -> None:
     """R-5, D-2: a multiple of 256 of at most 0xFFFF00, never 0."""
     limits = Limits.trusted(ration_bytes=bytes, ration_max_bytes=bytes, connection_bytes=1 << 32)
     play = Playbook(Engine("client", limits=limits)) << ClientConnectionHeader(initial_ration=field)
-    assert play.engine._sessions.rations.initial == min(bytes, MOST_OFFERED)
+    assert play.engine.sessions.rations.initial == min(bytes, MOST_OFFERED)
 
 
 BAD = ["00", "4b", "4a6d7579", "4a6d757800", "4a6d7578010080 02", "4a6d7578010080 80", "4a6d757802008000"]
@@ -165,7 +165,7 @@ def test_answers_that_nobody_reads_stop_the_reading() -> None:
     engine.tick(20.0)
     engine.receive(b"\x80", 50.0)
     assert engine.tick(60.0) == []
-    assert engine._connection.liveness.heard == 60.0
+    assert engine.deadline == 60.0 + 20
     engine.outgoing()
     assert bool(engine.wants_read)
     assert engine.tick(61.0) == []
@@ -175,10 +175,10 @@ def test_answers_that_nobody_reads_stop_the_reading() -> None:
 def test_a_ping_waits_while_this_side_does_not_read() -> None:
     engine = server(limits=Limits.trusted(control_replies=3), ping_interval=5).engine
     engine.tick(5.0)
-    assert engine._connection.liveness.pinged == 5.0
+    assert engine.deadline == 5.0 + engine.limits.ping_s
     engine.receive(ping(1).encode() * 3, 6.0)
     engine.tick(50.0)
-    assert engine._connection.liveness.pinged == 50.0
+    assert engine.deadline == 50.0 + engine.limits.ping_s
 
 
 def test_R_14_an_answer_without_a_question(mode: str) -> None:

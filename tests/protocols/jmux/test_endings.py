@@ -23,7 +23,7 @@ from afflux.core.payload import Payload
 from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.errors import SessionAborted, SessionLost
 from afflux.protocols.jmux.frames import Abort, Data
-from afflux.testing.world import World
+from afflux.testing.world import End, World
 
 from .playbook import HELLO, WELCOME, Playbook, abort, client, data, failed, free_id, more, opening, ping, pong
 from .test_wire import HERE, Sessions, running, said, stub
@@ -63,7 +63,7 @@ def test_a_response_is_not_lost_with_its_acknowledgment() -> None:
     assert play.engine.byte_sessions.session_id(1) is None
     assert play.engine.byte_sessions.read(1) == b"swer"
     assert not play.engine.streams()
-    assert play.engine._sessions.rations.shared_used == 0
+    assert play.engine.sessions.rations.shared_used == 0
 
 
 def test_a_complete_response_survives_an_abort() -> None:
@@ -496,8 +496,11 @@ def test_a_time_begins_when_the_application_acts(act: Callable[[Any, Any], None]
     near = Engine("client", limits=limits, ping_interval=0, max_wait_for_id=20, auto_ack=False)
     far = Engine("server", limits=limits, ping_interval=0, sessions=True)
     heard: list[tuple[float, type]] = []
-    link = world.join(near, far, on_client=lambda end, event: heard.append((world.now, type(event))))
-    link.server._react = link.client._react
+
+    def hear(end: End, event: object) -> None:
+        heard.append((world.now, type(event)))
+
+    link = world.join(near, far, on_client=hear, on_server=hear)
     world.run()
     near.byte_sessions.open_session(b"q")
     world.run()

@@ -82,7 +82,7 @@ class Pair:
 
     def act(self, wish: int, which: int, size: int) -> None:
         engine = self.far if wish % 2 else self.near
-        streams = list(engine._sessions.by_stream)
+        streams = [status.stream for status in engine.streams()]
         stream = streams[which % len(streams)] if streams else 0
         if wish < 2:
             self.move(engine, size)
@@ -115,20 +115,20 @@ def test_two_engines_never_break_a_rule(wishes: list[tuple[int, int, int]], draw
     for wish in wishes:
         pair.act(*wish)
         for engine in (pair.near, pair.far):
-            rations = engine._sessions.rations
+            rations = engine.sessions.rations
             assert 0 <= rations.shared_used <= rations.shared_limit + 4 * 256
-            assert engine._out.pending >= 0 <= engine._out.ready
+            assert engine.out.pending >= 0 <= engine.out.ready
     for _ in range(400):
         for engine in (pair.near, pair.far):
             pair.move(engine, 1 << 16)
-            for stream in list(engine._sessions.by_stream):
+            for stream in [status.stream for status in engine.streams()]:
                 engine.byte_sessions.read(stream)
                 engine.byte_sessions.finish(stream)
                 engine.release(stream)
                 engine.byte_sessions.acknowledge(stream)
             engine.consumed(1 << 30)
     for engine in (pair.near, pair.far):
-        for stream in list(engine._sessions.by_stream):
+        for stream in [status.stream for status in engine.streams()]:
             engine.byte_sessions.abort(stream)
             engine.release(stream)
     for _ in range(10):
@@ -136,8 +136,8 @@ def test_two_engines_never_break_a_rule(wishes: list[tuple[int, int, int]], draw
         pair.move(pair.far, 1 << 16)
     assert pair.near.byte_sessions.ids_in_use == 0
     assert pair.far.byte_sessions.ids_in_use == 0
-    assert pair.near._sessions.rations.shared_used == 0
+    assert pair.near.sessions.rations.shared_used == 0
     assert all(
         session is None or session.state in (SessionState.CLOSED, SessionState.ABORTED_FIN)
-        for session in pair.far._sessions.by_id
+        for session in pair.far.sessions.by_id
     )

@@ -13,7 +13,7 @@ from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.errors import SessionAborted
 from afflux.protocols.jmux.frames import Abort, Data, ErrorMessage, IncrementRation
 
-from .playbook import Playbook, abort, client, closed, data, failed, ignored, more, opening, owed, server
+from .playbook import HELLO, Playbook, Reader, abort, client, closed, data, failed, ignored, more, opening, owed, server
 
 SMALL = Limits.tiny(ration_bytes=256, ration_max_bytes=256)
 
@@ -87,10 +87,10 @@ def test_the_ration_grows_for_who_keeps_up() -> None:
         seen.append(owed)
         play.forget()
     assert seen == [65_536, 131_072, 262_144, 262_144, 262_144, 262_144, 262_144, 262_144]
-    assert play.engine._sessions.rations.shared_used == 262_144 - 32_768
+    assert play.engine.sessions.rations.shared_used == 262_144 - 32_768
     play >> data(eof=True)
     play.forget().on(lambda s: s.abort(1)).forget()
-    assert play.engine._sessions.rations.shared_used == 0
+    assert play.engine.sessions.rations.shared_used == 0
 
 
 def test_growth_stops_when_memory_is_tight() -> None:
@@ -103,7 +103,7 @@ def test_growth_stops_when_memory_is_tight() -> None:
             owed -= min(owed, 60_000)
         play.forget().engine.byte_sessions.read(1)
         play.forget()
-    assert play.engine._sessions.rations.shared_used <= play.engine._sessions.rations.shared_limit
+    assert play.engine.sessions.rations.shared_used <= play.engine.sessions.rations.shared_limit
     assert 65_536 <= play.engine.streams()[0].outstanding <= limits.connection_bytes
 
 
@@ -119,7 +119,7 @@ def test_FC_18_every_ration_is_full() -> None:
     play = server()
     said = b"".join(opening(b"x" * 32_768, id=id).encode() for id in range(128))
     play.engine.receive(said, 0.0)
-    held = sum(session.unread for session in play.engine._sessions.by_stream.values())
+    held = play.engine.held_bytes
     assert held == 4 << 20 <= play.engine.limits.connection_bytes
     assert play.engine.wants_read
 
@@ -128,17 +128,18 @@ def test_payloads_that_wait_count() -> None:
     """FC-18: what was handed over and not consumed is paid for, and while too much is, no session is taken on."""
     limits = Limits.tiny(ration_bytes=16_384, ration_max_bytes=16_384, sessions=8)
     play = server(limits=limits, sessions=False)
-    assert play.engine._sessions.rations.shared_limit == 2**18 - 8 * 16_384
+    assert play.engine.sessions.rations.shared_limit == 2**18 - 8 * 16_384
     count = 0
-    while not play.engine._sessions.rations.overdrawn:
+    while not play.engine.sessions.rations.overdrawn:
         play.forget() >> opening(b"x" * 16_384, eof=True) << ev.Opened
-        play.on(lambda s: s.finish(play.engine._sessions._numbers)).forget()
-        play.engine.release(play.engine._sessions._numbers)
+        stream = play.engine.streams()[-1].stream
+        play.on(lambda s, stream=stream: s.finish(stream)).forget()
+        play.engine.release(stream)
         count += 1
     assert count == 9
     play >> opening(b"x", eof=True) << ignored(1, "REJECTED") << abort(0, False, "buffer-full")
     play.do(lambda engine: engine.consumed(1 << 30))
-    assert play.engine._sessions.rations.shared_used == 0
+    assert play.engine.sessions.rations.shared_used == 0
 
 
 def test_responses_that_were_not_read_count() -> None:
@@ -149,12 +150,12 @@ def test_responses_that_were_not_read_count() -> None:
             play.on(lambda s: s.open_session(finish=True)).forget()
             play >> data(b"x" * 16_384, eof=True, close=True)
             play.forget()
-    streams = list(play.engine._sessions.by_stream)
+    streams = [status.stream for status in play.engine.streams()]
     assert len(streams) == 9
     for stream in streams:
         assert len(play.engine.byte_sessions.read(stream, 384)) == 384
         assert len(play.engine.byte_sessions.read(stream)) == 16_000
-    assert play.engine._sessions.rations.shared_used == 0
+    assert play.engine.sessions.rations.shared_used == 0
 
 
 def test_payloads_for_which_there_is_no_memory_wait() -> None:
@@ -170,7 +171,7 @@ def test_payloads_for_which_there_is_no_memory_wait() -> None:
                 play >> data(b"x" * min(ration, 4096), id=id)
                 refused |= {(said.session, said.detail) for said in play.sent if isinstance(said, Abort)}
                 play.forget()
-        rations = play.engine._sessions.rations
+        rations = play.engine.sessions.rations
         assert rations.shared_used <= rations.shared_limit
     assert refused == {(id, b"payload-too-large") for id in range(4)}
     assert not play.engine.closed
@@ -235,9 +236,8 @@ def test_sessions_take_turns() -> None:
     engine = client(ration=0).engine
     engine.open("request", b"x" * 100_000)
     engine.open("request", b"short")
-    reader = Playbook(Engine("client")).reader
-    reader._begun = True
-    ids = [message.session for message in reader.read(engine.outgoing(1 << 20)) if isinstance(message, Data)]
+    said = Reader(client=True).read(HELLO.encode() + engine.outgoing(1 << 20))
+    ids = [message.session for message in said if isinstance(message, Data)]
     assert ids.index(1) == 16
     assert ids.count(0) == 98
     assert engine.queued == 0
@@ -331,7 +331,7 @@ def test_127_sessions_stall_and_one_flows() -> None:
     for stream in range(1, 128):
         far.send(stream, [b"y" * 64_000])
     exchange()
-    assert near._out.pending == far._out.pending == 127 * (64_000 - 32_768)
+    assert near.out.pending == far.out.pending == 127 * (64_000 - 32_768)
     assert near.queued == far.queued == 0
     live = near.byte_sessions.open_session()
     exchange()
@@ -347,7 +347,7 @@ def test_127_sessions_stall_and_one_flows() -> None:
             got[engine] += len(engine.byte_sessions.read(live))
     assert sent == got == {near: 1 << 20, far: 1 << 20}
     assert not near.closed and not far.closed
-    assert near._out.pending == 127 * (64_000 - 32_768)
+    assert near.out.pending == 127 * (64_000 - 32_768)
     near.byte_sessions.finish(live)
     far.byte_sessions.finish(live)
     exchange()

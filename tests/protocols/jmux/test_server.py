@@ -31,7 +31,7 @@ def talking(mode: str = "whole", eof: bool = False, **options: object) -> Playbo
 
 def handlers(play: Playbook) -> set[int]:
     """The sessions whose handler has not returned."""
-    role = play.engine._role
+    role = play.engine.role
     assert isinstance(role, ServerSessions)
     return role.handlers
 
@@ -47,7 +47,7 @@ def test_a_request_and_its_response(mode: str) -> None:
     play.do(lambda engine: engine.release(1)).do(lambda engine: engine.consumed(8))
     assert not play.engine.streams()
     assert not handlers(play)
-    assert not play.engine._sessions.rations.shared_used
+    assert not play.engine.sessions.rations.shared_used
     play >> opening(b"again", eof=True) << ev.Opened(2, "request", Payload(b"again"), 1, True)
 
 

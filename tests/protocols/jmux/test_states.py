@@ -102,7 +102,7 @@ def server_session(state: SessionState) -> Playbook:
 
 
 def state_of(play: Playbook) -> SessionState:
-    session = play.engine._sessions.by_id[0]
+    session = play.engine.sessions.by_id[0]
     return _T.FREE if session is None else session.state
 
 
@@ -203,14 +203,14 @@ def test_the_engine_keeps_to_the_table_of_connections(role: str, input: Connecti
         if state is _S.START:
             continue  # no engine stays there
         play = connection(role, state)
-        assert play.engine._shared.state is state
+        assert play.engine.shared.state is state
         step = table.step(state, input)
         wanted = step.next
         if state in (_S.WAIT_HEADER, _S.LEAVING) and input < _I.SHUTDOWN and input is not _I.HEADER:
             wanted = _S.CLOSED  # whatever it is, it is no header
         if input is _I.SILENT:
             play.engine.tick(25.0)  # a Ping, if it is time for one
-            if play.engine._connection.liveness.pinged is None and state not in (_S.WAIT_HEADER, _S.LEAVING):
+            if play.engine.connection.liveness.pinged is None and state not in (_S.WAIT_HEADER, _S.LEAVING):
                 continue
             play.engine.tick(play.engine.deadline or 0.0)
         elif input in VERBS:
@@ -219,7 +219,7 @@ def test_the_engine_keeps_to_the_table_of_connections(role: str, input: Connecti
             play.engine.receive(conn_said(role, input) or b"", 0.0)
         if step.action is ConnectionAction.VIOLATION:
             wanted = _S.CLOSED
-        assert play.engine._shared.state is wanted, (state, input)
+        assert play.engine.shared.state is wanted, (state, input)
         assert play.engine.closed is (wanted is _S.CLOSED)
 
 

@@ -56,7 +56,7 @@ class Calls:
     def bounded(self) -> None:
         """What has arrived and was not consumed is within the budget, at both ends."""
         for engine in (self.near, self.far):
-            held = engine._sessions.inboxes.unread + engine._sessions.rations.delivered
+            held = engine.sessions.inboxes.unread + engine.sessions.rations.delivered
             assert held <= engine.limits.connection_bytes
 
     def heard(self, end: End, event: ev.Event) -> None:
@@ -187,7 +187,7 @@ def test_answers_with_pauses_end(sizes: list[int], seed: int) -> None:
     pair.run(0.1)
 
     def send(stream: int) -> None:
-        assert pair.near._sessions.inboxes.unread <= pair.near.limits.connection_bytes
+        assert pair.near.sessions.inboxes.unread <= pair.near.limits.connection_bytes
         size = min(left[stream], dice.randrange(1, 60_000))
         left[stream] -= size
         pair.far.send(stream, [bytes(size)], complete=not left[stream])

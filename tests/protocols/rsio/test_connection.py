@@ -83,7 +83,7 @@ def test_HS_23_the_first_message_is_no_hello(mode: Mode, role: Any, first: frame
     """R-9."""
     play = Playbook(Engine(role, extensions=BOTH), mode).forget()
     play >> first.encode() << Goodbye
-    assert play.engine._shared.state.name == "CLOSING"
+    assert play.engine.shared.state.name == "CLOSING"
     play.at(1.0) << closed(RemoteProtocolError)
 
 

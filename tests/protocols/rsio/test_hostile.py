@@ -39,7 +39,7 @@ def flooded(play: Playbook, data: bytes, words: str) -> int:
     play.forget()
     for count in range(1, 20_000):
         play.engine.receive(data, 0.0)
-        if play.engine._shared.state.name == "CLOSING":
+        if play.engine.shared.state.name == "CLOSING":
             play.collect([])
             assert play.sent.pop() == bye(words)
             return count
@@ -68,7 +68,7 @@ def test_messages_that_mean_nothing(data: frames.Message, price: int) -> None:
     for second in range(1, 500):
         play.now = float(second)
         play.engine.receive(data.encode() * TINY.glitch_bucket[1], play.now)
-    assert not play.engine.closed and play.engine._shared.state.name == "OPEN"
+    assert not play.engine.closed and play.engine.shared.state.name == "OPEN"
 
 
 def test_packs_of_nothing_for_ever() -> None:
@@ -137,7 +137,7 @@ def test_answers_that_are_not_read() -> None:
     while engine.wants_read:
         engine.receive(ask(1, name="x" * 300).encode(), 0.0)
     most = TINY.outbound_high_frames + TINY.control_replies
-    assert engine._out.frames <= most + 2
+    assert engine.out.frames <= most + 2
     while engine.outgoing():
         pass
     assert engine.wants_read
@@ -159,7 +159,7 @@ def test_an_application_that_takes_nothing() -> None:
     play = subscribed(UNBOUNDED, limits=TINY)
     while play.engine.wants_read:
         play.engine.receive(item(b"x").encode() * 10, 0.0)
-    shared = play.engine._shared
+    shared = play.engine.shared
     assert shared.delivered + shared.objects * TINY.object_overhead_bytes <= TINY.connection_bytes + 6000
     play.engine.consumed(shared.delivered, shared.objects)
     assert play.engine.wants_read

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from afflux.core.errors import Rejected
+from afflux.core.limits import Limits
 from afflux.protocols.rsio import Engine, frames
 from afflux.protocols.rsio.states import (
     CLIENT,
@@ -97,7 +98,7 @@ def test_the_engine_keeps_to_the_table_of_connections(role: str, input: Connecti
         if state is _S.START:
             continue  # no engine stays there
         play = connection(role, state)
-        assert play.engine._shared.state is state
+        assert play.engine.shared.state is state
         wanted = table.step(state, input).next
         if state is _S.WAIT and role == "server" and input is _I.HELLO:
             wanted = _S.OPEN  # accepted at once
@@ -113,7 +114,7 @@ def test_the_engine_keeps_to_the_table_of_connections(role: str, input: Connecti
             VERBS[input](play.engine)
         else:
             play.engine.receive(said(role, input) or b"", 0.0)
-        assert play.engine._shared.state is wanted, (state, input)
+        assert play.engine.shared.state is wanted, (state, input)
         assert play.engine.closed is (wanted is _S.CLOSED)
 
 
@@ -125,6 +126,14 @@ def test_every_input_of_a_connection_is_tried() -> None:
 # -- the engine does what the cell of an id says --------------------------------------------------------------
 
 _T, _N = SubscriberState, SubscriberInput
+
+
+def newest(engine: Engine) -> int:
+    """The stream of the newest subscription; the first one if none is live."""
+    live = engine.streams()
+    return live[-1].stream if live else 1
+
+
 SUBSCRIBER_SAYS: dict[SubscriberInput, Any] = {
     _N.SUBSCRIBED: answer(),
     _N.SUBSCRIBED_BIG: answer(size=1 << 40),
@@ -133,9 +142,9 @@ SUBSCRIBER_SAYS: dict[SubscriberInput, Any] = {
     _N.ERROR: error("no"),
 }
 SUBSCRIBER_VERBS: dict[SubscriberInput, Callable[[Engine], Any]] = {
-    _N.APP_REQUEST: lambda engine: engine.request(engine._subscriptions._newest, 1),
-    _N.APP_REQUEST_BAD: lambda engine: engine.request(engine._subscriptions._newest, 0),
-    _N.APP_CANCEL: lambda engine: engine.cancel(engine._subscriptions._newest),
+    _N.APP_REQUEST: lambda engine: engine.request(newest(engine), 1),
+    _N.APP_REQUEST_BAD: lambda engine: engine.request(newest(engine), 0),
+    _N.APP_CANCEL: lambda engine: engine.cancel(newest(engine)),
 }
 SUBSCRIBER_ELSEWHERE = {
     _N.SUBSCRIBED_OLD: "test_subscribing::test_R_36_used_again_behind_a_cancel",
@@ -148,7 +157,7 @@ SUBSCRIBER_ELSEWHERE = {
 
 def subscriber(state: SubscriberState) -> Playbook:
     """A client whose id 1 is in ``state``, with demand for five."""
-    play = Playbook(Engine("client")).forget() >> frames.ServerHello()
+    play = Playbook(Engine("client", limits=Limits.server(tombstones=1))).forget() >> frames.ServerHello()
     engine = play.forget().engine
     if state is not _T.FREE:
         engine.subscribe("p", 5)
@@ -157,7 +166,6 @@ def subscriber(state: SubscriberState) -> Playbook:
     if state in (_T.CANCELLED, _T.REUSED):
         engine.cancel(1)
     if state is _T.REUSED:
-        engine._subscriptions.ids._canceled = dict.fromkeys([1, *range(100, 2000)])  # so many that the oldest is used
         engine.subscribe("p", 5)
         play.forget() >> (answer(), complete())  # those of the older one
     return play.forget()
@@ -167,7 +175,7 @@ def subscriber(state: SubscriberState) -> Playbook:
 @pytest.mark.parametrize("input", [*SUBSCRIBER_SAYS, *SUBSCRIBER_VERBS])
 def test_the_engine_keeps_to_the_table_of_subscribers(state: SubscriberState, input: SubscriberInput) -> None:
     play = subscriber(state)
-    record = play.engine._subscriptions.ids.records.get(1)
+    record = play.engine.subscriptions.ids.records.get(1)
     assert (record.state if record else _T.FREE) is state
     if input in SUBSCRIBER_SAYS:
         play >> SUBSCRIBER_SAYS[input]
@@ -176,11 +184,11 @@ def test_the_engine_keeps_to_the_table_of_subscribers(state: SubscriberState, in
     step = SUBSCRIBER.step(state, input)
     if input is _N.COMPLETE and state is _T.CANCELLED:
         step = SUBSCRIBER.step(state, _N.OLD_ENDED)  # it ends what has not begun, and is of nobody
-    record = play.engine._subscriptions.ids.records.get(1)
+    record = play.engine.subscriptions.ids.records.get(1)
     if step.action is SubscriberAction.FATAL:
-        assert play.engine._shared.state is _S.CLOSING
+        assert play.engine.shared.state is _S.CLOSING
         return
-    assert play.engine._shared.state is _S.OPEN
+    assert play.engine.shared.state is _S.OPEN
     assert (record.state if record else _T.FREE) is step.next
     if step.action is SubscriberAction.IGNORE:
         assert [event.price for event in play.events] == [1]
@@ -215,11 +223,11 @@ def test_the_engine_keeps_to_the_table_of_publishers(state: PublisherState, inpu
         play >> PUBLISHER_SAYS[input]
     else:
         play.do(PUBLISHER_VERBS[input])
-    publication = engine._publications.by_id.get(1)
+    publication = engine.publications.by_id.get(1)
     if PUBLISHER.step(state, input).action is PublisherAction.FATAL:
-        assert engine._shared.state is _S.CLOSING
+        assert engine.shared.state is _S.CLOSING
         return
-    assert engine._shared.state is _S.OPEN
+    assert engine.shared.state is _S.OPEN
     assert (publication.state if publication else _P.FREE) is wanted
 
 

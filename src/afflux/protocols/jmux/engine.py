@@ -54,7 +54,7 @@ class Engine(Defaults):
         dialect: the deviations of the peer; none if None.
     """
 
-    __slots__ = ("_connection", "_full", "_out", "_role", "_sessions", "_shared", "byte_sessions", "limits")
+    __slots__ = ("_full", "byte_sessions", "connection", "limits", "out", "role", "sessions", "shared")
 
     byte_sessions: ByteSessions
     most_credit: ClassVar[int] = 0x7FFFFFFF
@@ -77,16 +77,16 @@ class Engine(Defaults):
         self.limits = limits or Limits.server()
         dialect = dialect or Dialect()
         largest = dialect.max_session_id
-        self._shared = shared = Shared(self.limits, (CLIENT if role == "client" else SERVER).start, now)
-        self._role: ClientSessions | ServerSessions
+        self.shared = shared = Shared(self.limits, (CLIENT if role == "client" else SERVER).start, now)
+        self.role: ClientSessions | ServerSessions
         if role == "client":
-            self._role = ClientSessions(shared, largest, fragment, max_wait_for_id, auto_ack)
+            self.role = ClientSessions(shared, largest, fragment, max_wait_for_id, auto_ack)
         else:
-            self._role = ServerSessions(shared, largest, fragment, not sessions)
-        self._sessions = self._role.sessions
-        self._out = self._sessions.out
-        self._connection = Connection(shared, self._role, largest, ping_interval, dialect.lenient_partial)
-        self.byte_sessions = ByteSessions(self._role, dialect.noop_data)
+            self.role = ServerSessions(shared, largest, fragment, not sessions)
+        self.sessions = self.role.sessions
+        self.out = self.sessions.out
+        self.connection = Connection(shared, self.role, largest, ping_interval, dialect.lenient_partial)
+        self.byte_sessions = ByteSessions(self.role, dialect.noop_data)
         self._full = False
         "This side could take no more input at the last check: the peer's timeout is suspended meanwhile."
 
@@ -94,7 +94,7 @@ class Engine(Defaults):
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
         """Apply bytes that arrived at ``now``; return the resulting events."""
-        shared, connection = self._shared, self._connection
+        shared, connection = self.shared, self.connection
         if shared.state is _CLOSED or shared.state is _HALF_CLOSED:
             return []
         if self._full:
@@ -107,12 +107,12 @@ class Engine(Defaults):
     def receive_eof(self, now: float) -> list[Event]:
         """Report the end of the peer's half. A server finishes its responses, and then returns Closed; the second call
         reports that the transport is closed in both directions."""
-        self._shared.now = now
-        return self._connection.run(self._connection.step, ConnectionInput.EOF, 0, b"the connection was lost")
+        self.shared.now = now
+        return self.connection.run(self.connection.step, ConnectionInput.EOF, 0, b"the connection was lost")
 
     def tick(self, now: float) -> list[Event]:
         """Apply the passing of time: send a Ping, end what takes too long."""
-        shared, connection = self._shared, self._connection
+        shared, connection = self.shared, self.connection
         if shared.state is _CLOSED:
             return []
         late = now - min(connection.due_at, now)
@@ -126,71 +126,71 @@ class Engine(Defaults):
     @property
     def deadline(self) -> float | None:
         """When tick is next needed."""
-        shared = self._shared
+        shared = self.shared
         if shared.state is _CLOSED:
             return None
-        if shared.state in ENDING and self._role.idle:
+        if shared.state in ENDING and self.role.idle:
             return shared.now  # the last response has left: tick returns Closed
-        if shared.fresh or self._sessions.inboxes.check_at == SOON:
+        if shared.fresh or self.sessions.inboxes.check_at == SOON:
             return shared.now  # verbs have no clock: what they have begun is timed from the next tick
-        due = self._connection.due_at
+        due = self.connection.due_at
         return None if due == inf else due
 
     def outgoing(self, limit: int = 0x10000) -> bytes:
         """Return bytes to write now."""
-        sessions = self._sessions
+        sessions = self.sessions
         if sessions.rations.changed:
             sessions.inboxes.give()
-        return self._out.take(limit)
+        return self.out.take(limit)
 
     @property
     def queued(self) -> int:
         """Bytes waiting for outgoing; bytes that wait for the peer's ration are not among them."""
-        return self._out.size
+        return self.out.size
 
     @property
     def held_bytes(self) -> int:
         """Bytes that this end buffers."""
-        sessions, out = self._sessions, self._out
-        arrived = len(self._connection.inbound.buffer.held) + sessions.inboxes.unread + sessions.rations.delivered
+        sessions, out = self.sessions, self.out
+        arrived = len(self.connection.inbound.buffer.held) + sessions.inboxes.unread + sessions.rations.delivered
         return arrived + out.pending + out.control_size
 
     @property
     def wants_read(self) -> bool:
         """False while too many answers to Ping and Abort wait to be written: a peer that sends much and reads nothing.
         No session can make it False (R-40)."""
-        return self._out.replies < self.limits.control_replies
+        return self.out.replies < self.limits.control_replies
 
     @property
     def closed(self) -> bool:
         """True once Closed was returned."""
-        return self._shared.state is _CLOSED
+        return self.shared.state is _CLOSED
 
     def room(self, unsent: int) -> int:
         """Bytes that may still be queued. At a server, answers that wait for their client's ration count as well, but
         each session has its own share of ``connection_bytes``, so a session that is not read does not stop small ones
         (R-40). Half as much again is for larger ones."""
-        limits, out = self.limits, self._out
+        limits, out = self.limits, self.out
         room = limits.outbound_high_bytes - out.size
-        if out.pending > limits.connection_bytes // 4 and not self._sessions.requester:
-            room = min(room, limits.connection_bytes // 2 - self._sessions.beyond_share)
+        if out.pending > limits.connection_bytes // 4 and not self.sessions.requester:
+            room = min(room, limits.connection_bytes // 2 - self.sessions.beyond_share)
         return max(0, room - unsent)
 
     def consumed(self, size: int, items: int = 0) -> None:
         """Account for whole payloads of ``size`` bytes in all that the application consumed."""
-        self._sessions.rations.consumed(size)
+        self.sessions.rations.consumed(size)
 
     def _hold(self, now: float) -> None:
         """Suspend the peer's timeouts: this side does not read."""
-        self._connection.liveness.hold(now)
-        self._connection.inbound.hold(now)
+        self.connection.liveness.hold(now)
+        self.connection.inbound.hold(now)
 
     # -- the application's side -----------------------------------------------------------------------------
 
     @property
     def header(self) -> ConnectionHeader | None:
         """The peer's header, or None before it has arrived."""
-        return self._connection.header
+        return self.connection.header
 
     def open(
         self,
@@ -212,14 +212,14 @@ class Engine(Defaults):
             raise Unsupported(f"jmux has no {verb}: {_VERBS}")
         data = _data_of(payload)
         session = self.byte_sessions.new(True, now)
-        self._sessions.write(session.stream, data, within=False, last=True)
+        self.sessions.write(session.stream, data, within=False, last=True)
         return session.stream
 
     def send(self, stream: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
         """Send bytes, in any quantity: what exceeds the ration waits. Boundaries are lost."""
         ends = len(payloads) - 1 if complete else -1
         for number, payload in enumerate(payloads):
-            self._sessions.write(stream, _data_of(payload), within=False, last=number == ends)
+            self.sessions.write(stream, _data_of(payload), within=False, last=number == ends)
         if complete and not payloads:
             self.byte_sessions.finish(stream)
 
@@ -233,23 +233,23 @@ class Engine(Defaults):
 
     def cancel(self, stream: int) -> None:
         """Discard further input: a client aborts the session, a server drops the rest of the request."""
-        session = self._sessions.by_stream.get(stream)
+        session = self.sessions.by_stream.get(stream)
         if session is not None:
-            self._role.cancel(session)
+            self.role.cancel(session)
 
     def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
         """Close immediately, or with ``drain`` when the live sessions have ended. A server sends Shutdown if it is true
         that nothing was processed (JA-07)."""
-        self._shared.now = now
-        return self._connection.close(drain, reason)
+        self.shared.now = now
+        return self.connection.close(drain, reason)
 
     def begin(self, stream: int) -> None:
         """Record that the handler of a session is running."""
-        self._role.begin(stream)
+        self.role.begin(stream)
 
     def release(self, stream: int) -> None:
         """Record that the handler of a session has returned; the rest of a request that it did not read is dropped."""
-        self._role.release(stream)
+        self.role.release(stream)
 
     def credit(self, stream: int) -> int:
         """Number of bytes that may be written now."""
@@ -257,11 +257,11 @@ class Engine(Defaults):
 
     def streams(self, *, room: int | None = None, now: float = 0.0) -> list[StreamStatus]:
         """The sessions on which the application can still act, in bytes."""
-        return self._sessions.status(self.room(0) if room is None else room)
+        return self.sessions.status(self.room(0) if room is None else room)
 
     def unsent(self, stream: int) -> bool:
         """Whether nothing of a session was handed over to be written: if so, it is always safe to retry."""
-        return self._sessions.unsent(stream)
+        return self.sessions.unsent(stream)
 
 
 def _data_of(payload: PayloadLike) -> bytes:

@@ -51,7 +51,7 @@ class Engine(Defaults):
         sizes: returns the size of the elements of a publisher here; without it they have any size.
     """
 
-    __slots__ = ("_full", "_out", "_publications", "_shared", "_subscriptions", "connection", "limits")
+    __slots__ = ("_full", "connection", "limits", "out", "publications", "shared", "subscriptions")
 
     most_credit: ClassVar[int] = SATURATED
     "Greatest demand of one request (R-24)."
@@ -70,12 +70,12 @@ class Engine(Defaults):
         if mtu < _MIN_MTU:
             raise LocalProtocolError(f"parts have {_MIN_MTU} bytes or more, not {mtu}", rule="fragment_min_bytes")
         self.limits = limits = limits or Limits.server()
-        self._out = Outbound(min(mtu, limits.payload_bytes), min(DEFAULT_MTU, limits.payload_bytes // 2))
-        self._shared = shared = Shared(limits, self._out, now)
-        self._subscriptions = Subscriptions(shared)
-        self._publications = Publications(shared, sizes)
+        self.out = Outbound(min(mtu, limits.payload_bytes), min(DEFAULT_MTU, limits.payload_bytes // 2))
+        self.shared = shared = Shared(limits, self.out, now)
+        self.subscriptions = Subscriptions(shared)
+        self.publications = Publications(shared, sizes)
         self.connection = Connection(
-            shared, role == "client", self._subscriptions, self._publications, decide=decide, extensions=extensions
+            shared, role == "client", self.subscriptions, self.publications, decide=decide, extensions=extensions
         )
         self._full = False
         "This side could take no more input at the last check."
@@ -84,7 +84,7 @@ class Engine(Defaults):
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
         """Apply bytes that arrived at ``now``; return the resulting events."""
-        shared, connection = self._shared, self.connection
+        shared, connection = self.shared, self.connection
         if shared.state is _CLOSED:
             return []
         if self._full:
@@ -96,12 +96,12 @@ class Engine(Defaults):
 
     def receive_eof(self, now: float) -> list[Event]:
         """Report the end of the transport (SL-03)."""
-        self._shared.now = now
+        self.shared.now = now
         return self.connection.run(self.connection.step, _I.LOST, None)
 
     def tick(self, now: float) -> list[Event]:
         """Apply the passing of time: end a silent peer, an unfinished message, or the wait for an answer."""
-        shared, connection = self._shared, self.connection
+        shared, connection = self.shared, self.connection
         shared.now = now
         if shared.state is _CLOSED:
             return []
@@ -114,7 +114,7 @@ class Engine(Defaults):
     @property
     def deadline(self) -> float | None:
         """When tick is next needed."""
-        shared, clock = self._shared, self.connection.clock
+        shared, clock = self.shared, self.connection.clock
         if shared.state is _CLOSED:
             return None
         if shared.events or (shared.state is _DRAINING and not clock.live):
@@ -123,63 +123,63 @@ class Engine(Defaults):
 
     def outgoing(self, limit: int = 0x10000) -> bytes:
         """Return bytes to write now."""
-        return self._out.take(limit)
+        return self.out.take(limit)
 
     @property
     def queued(self) -> int:
         """Bytes waiting for outgoing."""
-        return self._out.size
+        return self.out.size
 
     @property
     def held_bytes(self) -> int:
         """Bytes that this end buffers."""
-        shared, pending = self._shared, len(self.connection.inbound.buffer.held)
-        held = self._out.size + pending + self._subscriptions.parts.size + shared.delivered
+        shared, pending = self.shared, len(self.connection.inbound.buffer.held)
+        held = self.out.size + pending + self.subscriptions.parts.size + shared.delivered
         return held + shared.objects * self.limits.object_overhead_bytes
 
     @property
     def wants_read(self) -> bool:
         """False while more input would exceed the limits."""
-        limits, shared = self.limits, self._shared
-        if len(self._publications.handlers) > self._publications.many:
+        limits, shared = self.limits, self.shared
+        if len(self.publications.handlers) > self.publications.many:
             return False
         inbound = self.connection.inbound
         if inbound.reading is _HELD and inbound.pending >= limits.first_frame_bytes:
             return False
         delivered = shared.delivered + shared.objects * limits.object_overhead_bytes
-        if delivered and delivered + self._subscriptions.parts.size > limits.connection_bytes:
+        if delivered and delivered + self.subscriptions.parts.size > limits.connection_bytes:
             return False
         most = limits.outbound_high_bytes + limits.payload_bytes
-        return self._out.size <= most and self._out.frames < limits.outbound_high_frames + limits.control_replies
+        return self.out.size <= most and self.out.frames < limits.outbound_high_frames + limits.control_replies
 
     @property
     def closed(self) -> bool:
         """True once Closed was returned."""
-        return self._shared.state is _CLOSED
+        return self.shared.state is _CLOSED
 
     def room(self, unsent: int) -> int:
         """Bytes that may still be queued, 0 when there are too many messages."""
-        if self._out.frames >= self.limits.outbound_high_frames:
+        if self.out.frames >= self.limits.outbound_high_frames:
             return 0
-        return max(0, self.limits.outbound_high_bytes - self._out.size - unsent)
+        return max(0, self.limits.outbound_high_bytes - self.out.size - unsent)
 
     def consumed(self, size: int, items: int = 0) -> None:
         """Account for names or elements of ``size`` bytes in all that the application consumed."""
-        self._shared.delivered = max(0, self._shared.delivered - size)
-        self._shared.objects = max(0, self._shared.objects - items)
+        self.shared.delivered = max(0, self.shared.delivered - size)
+        self.shared.objects = max(0, self.shared.objects - items)
 
     # -- the application's side -----------------------------------------------------------------------------
 
     def accept(self, now: float) -> list[Event]:
         """Accept the peer; apply what it sent meanwhile."""
         self.connection.check_deciding()
-        self._shared.now = now
+        self.shared.now = now
         return self.connection.run(self.connection.accept)
 
     def refuse(self, reason: str, now: float, code: int | None = None) -> list[Event]:
         """Refuse the peer with goodbye; this protocol has no codes."""
         self.connection.check_deciding()
-        self._shared.now = now
+        self.shared.now = now
         return self.connection.run(self.connection.step, _I.APP_REFUSE, Violation(reason, rule="3.1"))
 
     def open(
@@ -209,57 +209,57 @@ class Engine(Defaults):
             LimitExceeded: the name is longer than a peer accepts.
             LocalProtocolError: the demand is negative, or the name is not text.
         """
-        state = self._shared.state
+        state = self.shared.state
         if not (state is _OPEN or (state is _S.WAIT and self.connection.client)):
             state = _DRAINING if state is _S.LEAVING else state
             raise ConnectionClosed.unsent(f"no new subscriptions while the connection is {state.name}", rule="3.1")
-        return self._subscriptions.subscribe(publisher, demand, columnar)
+        return self.subscriptions.subscribe(publisher, demand, columnar)
 
     def send(self, stream: int, payloads: Sequence[PayloadLike], *, complete: bool = False) -> None:
         """Send elements to a subscriber."""
         if stream & 1:
             raise LocalProtocolError("a subscriber sends no elements", stream=stream, rule="3.2")
-        self._publications.send(stream, payloads, complete)
+        self.publications.send(stream, payloads, complete)
 
     def fail(self, stream: int, error: Exception) -> None:
         """End the stream with an error; a publisher gets only cancel (D-9)."""
-        self._publications.fail(stream, error)
-        self._subscriptions.cancel(stream)
+        self.publications.fail(stream, error)
+        self.subscriptions.cancel(stream)
 
     def request(self, stream: int, n: int) -> None:
         """Demand ``n`` more; more than 2^63-1 in all is unbounded. 0 or less cancels the subscription and ends it with
         an error, as rule 3.9 of Reactive Streams requires (D-12); the next ``tick`` reports it."""
-        self._subscriptions.request(stream, n)
+        self.subscriptions.request(stream, n)
 
     def cancel(self, stream: int) -> None:
         """Cancel the subscription: no more elements are delivered."""
-        self._subscriptions.cancel(stream)
+        self.subscriptions.cancel(stream)
 
     def close(self, now: float, *, drain: bool = False, reason: str = "") -> list[Event]:
         """Send goodbye, immediately or when the live subscriptions have ended. Closed comes with the answer, or after
         ``goodbye_s``: from ``receive`` or ``tick``."""
-        self._shared.now = now
+        self.shared.now = now
         input = _I.APP_DRAIN if drain else _I.APP_CLOSE
         return self.connection.run(self.connection.step, input, Violation(reason, rule="3.1"))
 
     def begin(self, stream: int) -> None:
         """Record that the handler of a subscription of the peer is running."""
-        self._publications.begun.add(stream)
+        self.publications.begun.add(stream)
 
     def release(self, stream: int) -> None:
         """Record that the handler of a subscription of the peer has returned, or will never begin."""
-        self._publications.handlers.discard(stream)
-        self._publications.begun.discard(stream)
+        self.publications.handlers.discard(stream)
+        self.publications.begun.discard(stream)
 
     def credit(self, stream: int) -> int:
         """Number of elements that the subscriber still demands; 2^63-1 is unbounded (R-24)."""
-        publication = self._publications.live.get(stream)
+        publication = self.publications.live.get(stream)
         return 0 if publication is None else publication.to_send.available
 
     def streams(self, *, room: int | None = None, now: float = 0.0) -> list[StreamStatus]:
         """The live subscriptions of both sides, those of this side first."""
         left = self.room(0) if room is None else room
-        return [*self._subscriptions.status(self.wants_read), *self._publications.status(left)]
+        return [*self.subscriptions.status(self.wants_read), *self.publications.status(left)]
 
 
 def _lacks(verb: str) -> Unsupported:
