@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -45,6 +46,16 @@ _TROUBLES = ("cut", "cut", "restart", "unreachable", "client", "server")
 """What breaks: a link; the server, and another starts; a link, and none can be made for a while; a link for one end
 only, of which the other end would never learn without keepalives (rsio)."""
 _LONGEST_S = 7200.0
+_MOST_OPERATIONS = 14
+"How many operations of one side are in flight together."
+_SLOTS: tuple[dict[str, int], ...] = (
+    {"streams": 4},
+    {"streams": 256},
+    {"streams": _MOST_OPERATIONS + 1, "pending_streams": 0},
+    {"streams": _MOST_OPERATIONS + 1, "pending_streams": 0},
+)
+"""Limits of handlers. Without ``pending_streams`` an engine refuses the first request above ``streams``: then the last
+operations find a single slot that is not free."""
 _RESUME_OK_BYTES = 17
 _IDLE_BYTES = 40_000
 "What was consumed is reported to the engine by 64 items or 16 KiB, so an idle connection may owe one such report."
@@ -79,6 +90,8 @@ class Ledger:
     "Items of those that the responder has received."
     stays: bool = False
     "The requester takes every item."
+    meets: asyncio.Barrier | None = None
+    "Where its handler waits for the handlers of other operations."
     outcome: str = ""
 
     @property
@@ -142,6 +155,9 @@ class Simulation:
         self.cuts = random.randint(1, 5) if self.kind in ("resume", "reconnect") else 0
         "How many links break by themselves."
         self.leased = protocol == "rsocket" and self.kind in ("calm", "resume") and random.random() < 0.2
+        self.asks_both_ways = (
+            protocol in ("rsocket", "reactivesocket") and self.kind in ("calm", "resume") and not self.leased
+        )
 
     # -- the world --------------------------------------------------------------------------------------------
 
@@ -171,7 +187,7 @@ class Simulation:
         """Small ones, so that they matter; generous where many connections are no offence."""
         base = Limits.tiny() if self.random.random() < 0.5 else Limits.server()
         return base.replace(
-            streams=self.random.choice((4, 16, 256)),
+            **self.random.choice(_SLOTS),
             pending_s=_LONGEST_S,
             idle_s=_LONGEST_S,
             frame_s=8.0,
@@ -235,9 +251,9 @@ class Simulation:
             if self.kind in ("resume", "forgotten"):
                 await self.operate(99, lambda: self.peer, "request")  # the server has answered: it knows the session
                 self.known.set()
-            for number in range(random.randint(6, 14)):
+            for number in range(random.randint(6, _MOST_OPERATIONS)):
                 group.create_task(self.operate(number, lambda: self.peer))
-            if self.protocol in ("rsocket", "reactivesocket") and self.kind in ("calm", "resume") and not self.leased:
+            if self.asks_both_ways:
                 while not any(one.setup for one in self.server.connections):
                     await asyncio.sleep(0.1)
                 for number in range(100, 100 + random.randint(0, 4)):
@@ -253,7 +269,9 @@ class Simulation:
         if memory.exceeds(_IDLE_BYTES):
             self.wrong(f"{memory.size} bytes are accounted for on connections that are idle")
         if self.kind in ("calm", "resume") or (self.kind == "reconnect" and random.random() < 0.5):
-            await self.all_slots(min(self.peer.limits.streams, 20))
+            await self.all_slots(self.peer, 200)
+            if self.asks_both_ways:
+                await self.all_slots(self.guest(), 300)
         if random.random() < 0.3:
             self.story.happened["drained"] += 1
             await self.peer.close(drain=True)
@@ -319,20 +337,24 @@ class Simulation:
         if self.kind == "resume" and (self.peer.suspended or self.peer.closed):
             self.wrong(f"not back: {self.peer.error!r}")
 
-    async def all_slots(self, count: int) -> None:
-        """As many operations as a connection has slots end together: none of the slots has leaked."""
-        started = [self.begin(200 + n, self.verb_of_one()) for n in range(count)]
+    async def all_slots(self, peer: afflux.Peer, first: int) -> None:
+        """As many operations as a connection has slots are in flight together: none of the slots has leaked."""
+        count = min(peer.limits.streams, peer.limits.sessions, 20)
+        started = [self.begin(first + n, self.verb_of_one()) for n in range(count)]
+        meets = asyncio.Barrier(count)
         for ledger in started:
             ledger.items, ledger.fails, ledger.slow, ledger.stuck, ledger.stays = 1, False, 0.0, False, True
+            ledger.meets = meets
         try:
             async with asyncio.timeout(600.0):
-                await asyncio.gather(*(self.perform(self.peer, ledger) for ledger in started))
+                await asyncio.gather(*(self.perform(peer, ledger) for ledger in started))
         except TimeoutError:
             self.wrong(f"slots have leaked: {[ledger.outcome for ledger in started]}")
         except afflux.Error as error:
             # A lease may end while a request travels under it; a half open link is found by the first that uses it.
             if not (self.leased or self.kind == "reconnect"):
-                self.wrong(f"the connection cannot be used: {error!r}")
+                self.wrong(f"slots have leaked, or the connection cannot be used: {error!r}")
+            await meets.abort()
 
     async def hang(self, ledger: Ledger) -> None:
         """An operation that the end of the connection ends."""
@@ -546,10 +568,13 @@ class Handlers:
         if simulation.protocol == "jmux":
             self.session = self._session
 
-    def _begin(self, name: bytes) -> Ledger:
+    async def _begin(self, name: bytes) -> Ledger:
         ledger = self._simulation.ledgers[int(name)]
         ledger.began += 1
         self._simulation.note(f"{ledger.number} began")
+        if ledger.meets is not None:
+            with suppress(asyncio.BrokenBarrierError):
+                await ledger.meets.wait()
         return ledger
 
     async def _pause(self, ledger: Ledger) -> None:
@@ -558,30 +583,30 @@ class Handlers:
         if ledger.slow:
             await asyncio.sleep(self._simulation.random.random() * ledger.slow)
 
-    async def request(self, payload: Any) -> bytes:
-        """One item."""
-        ledger = self._begin(payload.data)
+    async def request(self, payload: Any) -> bytes | afflux.Payload:
+        """One item, as bytes or as a payload: answers that are payloads are sent together."""
+        ledger = await self._begin(payload.data)
         self._simulation.working += 1
         try:
             await self._pause(ledger)
             if ledger.fails:
                 raise afflux.ApplicationError(message="as it was told")
             ledger.made += 1
-            return ledger.text(0)
+            return afflux.Payload(ledger.text(0)) if ledger.number & 1 else ledger.text(0)
         finally:
             self._simulation.working -= 1
 
     async def fire(self, payload: Any) -> None:
         """Notes it."""
-        self._begin(payload.data)
+        await self._begin(payload.data)
 
     async def push(self, metadata: bytes) -> None:
         """Notes it."""
-        self._begin(metadata)
+        await self._begin(metadata)
 
     async def stream(self, payload: Any) -> AsyncIterator[bytes]:
         """The items."""
-        ledger = self._begin(payload.data)
+        ledger = await self._begin(payload.data)
         self._simulation.working += 1
         try:
             for item in range(ledger.items):
@@ -596,7 +621,7 @@ class Handlers:
 
     async def channel(self, items: Any) -> AsyncIterator[bytes]:
         """An item for each; they have to come in order."""
-        ledger = self._begin((await anext(items)).data)
+        ledger = await self._begin((await anext(items)).data)
         self._simulation.working += 1
         try:
             async for item in items:
@@ -612,7 +637,7 @@ class Handlers:
 
     async def _session(self, session: Any) -> None:
         """One item, as a request."""
-        ledger = self._begin(await session.read_all())
+        ledger = await self._begin(await session.read_all())
         self._simulation.working += 1
         try:
             await self._pause(ledger)
