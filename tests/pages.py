@@ -16,11 +16,14 @@ import contextlib
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
+
+from tests.cli.forking import Process
 
 __all__ = ["Block", "Reader", "blocks_of"]
 
@@ -34,7 +37,9 @@ _TOOLS = {
     "pytest": "-m pytest -p no:cacheprovider -p no:asyncio",
     "uvicorn": "-m uvicorn",
 }
-"Commands of the Python that runs the tests."
+"""Commands of the Python that runs the tests. ``afflux`` and ``python FILE`` are forked (``tests/cli/forking.py``) if
+they need no shell."""
+_SHELL = re.compile(r"[|&;<>()$`*?~]")
 
 _BLOCK = re.compile(
     r"(?P<differ>^<!-- numbers differ -->\n+)?"
@@ -68,7 +73,7 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._files: dict[str, str] = {}
-        self._servers: dict[str, subprocess.Popen[str]] = {}
+        self._servers: dict[str, Process | subprocess.Popen[str]] = {}
         "By the port that the page gives them."
         self._ports: dict[str, str] = {}
         "The real ones, by those of the page."
@@ -111,14 +116,7 @@ class Reader:
             _stop(before)
         free = self._ports if port is None else self._ports | {port[0]: "0"}
         self._save(free)
-        process = subprocess.Popen(
-            ["bash", "-c", f"exec {self._real(command, free)}"],
-            cwd=self._folder,
-            env=self._env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        process = self._start(self._real(command, free), subprocess.PIPE, "exec ")
         self._servers[name] = process
         lines: list[str] = []
         for line in process.stdout or ():
@@ -131,18 +129,21 @@ class Reader:
         if ready != self._real(shown.removeprefix(ANYTHING), self._ports):
             raise AssertionError(f"$ {command}\nshows\n{ready}instead of\n{shown}")
 
+    def _start(self, command: str, output: int, before: str = "") -> Process | subprocess.Popen[str]:
+        """Start a command, with ``before`` in front of it where a shell runs it."""
+        name, *words = shlex.split(command.replace("\\\n", ""))
+        ends = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+        if name in ("afflux", "python") and not _SHELL.search(command):
+            program = (self._folder / words.pop(0)).read_text(encoding="utf-8") if name == "python" else None
+            return Process(words, program=program, cwd=self._folder, env=self._env, text=True, **ends)
+        shell = ["bash", "-c", before + command]
+        return subprocess.Popen(shell, cwd=self._folder, env=self._env, text=True, **ends)
+
     def _typed(self, command: str) -> str:
         """What a terminal shows."""
         terminal, far_end = pty.openpty()
         try:
-            process = subprocess.Popen(
-                ["bash", "-c", command],
-                cwd=self._folder,
-                env=self._env,
-                stdin=subprocess.DEVNULL,
-                stdout=far_end,
-                stderr=far_end,
-            )
+            process = self._start(command, far_end)
             os.close(far_end)
             shown = b""
             with contextlib.suppress(OSError):  # EIO: the other end is closed
@@ -163,7 +164,7 @@ class Reader:
             _stop(process)
 
 
-def _stop(process: subprocess.Popen[str]) -> None:
+def _stop(process: Process | subprocess.Popen[str]) -> None:
     process.terminate()
     process.communicate(timeout=PATIENCE)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.cli.forking import Process
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples"
 LONGEST = 40
@@ -44,9 +45,10 @@ PRINTS = {
 
 @pytest.mark.parametrize("name", PRINTS)
 def test_it_prints_what_it_should(name: str) -> None:
-    command = [sys.executable, "-W", "error", str(FOLDER / f"{name}.py")]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (ran.stdout, ran.stderr, ran.returncode) == (PRINTS[name], "", 0)
+    program = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    with Process([], program=program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        shown, errors = process.communicate(timeout=60)
+    assert (shown, errors, process.returncode) == (PRINTS[name], "", 0)
 
 
 def test_each_is_tested_and_listed() -> None:

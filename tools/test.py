@@ -20,25 +20,29 @@ AT_ONCE = 3
 
 FOLDERS = {
     "spark": ["tests/spark", "tests/demo"],
-    "inner": ["tests/core", "tests/protocols", "tests/conformance", "tests/hostile"],
     "rest": [],
     "honest": ["tests/honest"],
     "commands": ["tests/cli", "tests/bench"],
+    "links": ["tests/transports", "tests/testing", "tests/peers"],
     "drivers": ["tests/aio", "tests/sync"],
+    "inner": ["tests/core", "tests/protocols"],
     "pages": ["tests/test_docs.py", "tests/test_examples.py", "tests/test_readme.py", "tests/test_site.py"],
+    "tables": ["tests/reactive", "tests/journal", "tests/resume"],
+    "hostile": ["tests/hostile", "tests/conformance"],
 }
 "What the parts with tests name, the longest first."
 
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
-COVERAGE = ["--cov", "--cov-report=term-missing", "-m", "not repetitive"]
-"For the part ``inner``. Tests that are measured take three times as long."
+COVERAGE = ["--cov", "--cov-report=term-missing", "-m", "not repetitive and not hypothesis"]
+"""For the part ``inner``. Measured tests take three times as long: those that repeat the same lines are excluded, and
+those of random examples, so that coverage does not depend on luck."""
 RUFF = str(Path(sys.executable).with_name("ruff"))
 QUICK = ["-m", "not slow and not spark"]
 
 PARTS = {
     "lint": [[RUFF, "check", "."], [RUFF, "format", "--check", "."]],
     **{name: [[*PYTEST, *folders]] for name, folders in FOLDERS.items()},
-    "repetitive": [[*PYTEST, *FOLDERS["inner"], "-m", "repetitive"]],
+    "repetitive": [[*PYTEST, *FOLDERS["inner"], "-m", "repetitive or hypothesis"]],
     "types": [[sys.executable, "-m", "mypy"]],
 }
 TESTS = [name for name in PARTS if name not in ("lint", "types")]

@@ -31,17 +31,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture(scope="module")
-def frozen() -> Iterator[None]:
-    """What was there before is not counted, which takes time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.fixture
-def no_collector(frozen: None) -> Iterator[None]:
+def no_collector() -> Iterator[None]:
     """Only references count."""
     gc.collect()
     gc.disable()

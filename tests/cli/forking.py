@@ -1,10 +1,10 @@
 """Runs ``afflux`` in processes forked from one that has imported it, which is 20 times as fast. Contains no tests.
 
 A forked process skips the start of the interpreter, most imports, and the clearing of modules at the end. Fresh
-processes run in ``test_start.py`` and in the tests of pages (``tests/pages.py``).
+processes run in ``test_start.py``.
 
-The test and the importer share a socket. A request carries the words, the environment and four descriptors: standard
-input, output and error, and a pipe on which the importer reports the process id and later the exit code.
+The test and the importer share a socket. A request carries the words, the folder, the environment and four descriptors:
+standard input, output and error, and a pipe on which the importer reports the process id and later the exit code.
 """
 
 from __future__ import annotations
@@ -52,17 +52,19 @@ class Process:
         stdout: int | IO[bytes] | None = None,
         stderr: int | IO[bytes] | None = None,
         env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
         text: bool = False,
         program: str | None = None,
     ) -> None:
         self.args = list(words)
         self.returncode: int | None = None
         far_ends: list[int] = []
-        ends = [_end(number, wanted, far_ends) for number, wanted in enumerate((stdin, stdout, stderr))]
+        ends = [_end(number, wanted, far_ends) for number, wanted in enumerate((stdin, stdout))]
+        ends.append((ends[1][0], None) if stderr == subprocess.STDOUT else _end(2, stderr, far_ends))
         self._report, far_report = os.pipe()
         far_ends.append(far_report)
         try:
-            _send(self.args, program, env, [theirs for theirs, _ in ends] + [far_report])
+            _send(self.args, program, cwd, env, [theirs for theirs, _ in ends] + [far_report])
         finally:
             for descriptor in far_ends:
                 os.close(descriptor)
@@ -155,6 +157,9 @@ def _end(number: int, wanted: int | IO[bytes] | None, far_ends: list[int]) -> tu
     """The descriptor for the process, and this side's end of a pipe."""
     if wanted is None:
         return number, None
+    if wanted == subprocess.DEVNULL:
+        far_ends.append(os.open(os.devnull, os.O_RDWR))
+        return far_ends[-1], None
     if wanted != PIPE:
         return wanted if isinstance(wanted, int) else wanted.fileno(), None
     reads, writes = os.pipe()
@@ -177,7 +182,11 @@ def _joined(file: Any, read: Mapping[Any, list[bytes]]) -> Any:
 
 
 def _send(
-    words: Sequence[str | bytes], program: str | None, env: Mapping[str, str] | None, descriptors: list[int]
+    words: Sequence[str | bytes],
+    program: str | None,
+    cwd: Path | None,
+    env: Mapping[str, str] | None,
+    descriptors: list[int],
 ) -> None:
     """Send a request to the importer, which the first request starts."""
     global _importer
@@ -187,7 +196,8 @@ def _send(
             command = [sys.executable, "-m", __name__, str(theirs.fileno())]
             subprocess.run(command, pass_fds=[theirs.fileno()], cwd=ROOT, check=True)
     environment = dict(os.environ if env is None else env)
-    request = json.dumps([[os.fsdecode(word) for word in words], program, os.getcwd(), environment]).encode()
+    folder = str(cwd or Path.cwd())
+    request = json.dumps([[os.fsdecode(word) for word in words], program, folder, environment]).encode()
     socket.send_fds(_importer, [len(request).to_bytes(4)], descriptors)
     _importer.sendall(request)
 
@@ -251,6 +261,7 @@ def _become(standard: list[int], request: Any) -> tuple[list[str], str | None]:
     words, program, directory, environment = request
     os.environ.clear()
     os.environ.update(environment)
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     os.chdir(directory)
     sys.path[0] = directory
     sys.argv = ["afflux" if program is None else "-c", *words]

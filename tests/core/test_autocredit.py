@@ -244,6 +244,15 @@ def test_a_clock_that_stands_still_does_no_harm() -> None:
     assert window.outstanding == window.target == 16
 
 
+def test_reports_are_due_for_a_quarter_of_the_window_and_grant_nothing_for_no_items() -> None:
+    window = AutoWindow()
+    assert window.initial(0.0) == 16
+    assert window.step == 4
+    window.arrived(16, 0.1)
+    assert window.consumed(0, 0, 0.1) == 0
+    assert window.outstanding == 16
+
+
 def test_what_is_consumed_was_outstanding() -> None:
     window = AutoWindow()
     window.initial(0.0)

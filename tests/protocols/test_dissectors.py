@@ -108,6 +108,7 @@ def test_each_alone_is_the_same(protocol: str) -> None:
             assert again["fields"] == record["fields"]
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("protocol", BUILT)
 def test_what_is_cut_off_is_told(protocol: str) -> None:
     data, names = side(protocol, True)

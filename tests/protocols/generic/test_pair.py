@@ -345,6 +345,7 @@ class Pair(RuleBasedStateMachine):
             assert [number for number in side.streams if number not in side.over or number not in side.done] == []
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("wire", WIRES, ids=id_of)
 def test_two_ends(wire: Wire) -> None:
     run_state_machine_as_test(

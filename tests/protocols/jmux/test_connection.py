@@ -123,6 +123,7 @@ def test_R_6_the_server_may_go_on_at_once(mode: str) -> None:
 # -- Ping and NoOperation -------------------------------------------------------------------------------------
 
 
+@pytest.mark.repetitive
 def test_R_12_nothing_is_skipped(mode: str) -> None:
     server(mode) >> (NoOperation(), NoOperation(data=b"x" * 65_535)) << ignored(16, "R-12")
 

@@ -80,6 +80,7 @@ class Calls:
         assert Counter(self.done) == dict.fromkeys(self.sizes, 1)
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize(("calls", "size"), CASES)
 def test_large_answers_at_once(calls: int, size: int) -> None:
     """D-16: as many as there are sessions, and together far more than ``connection_bytes``: all arrive."""
@@ -90,6 +91,7 @@ def test_large_answers_at_once(calls: int, size: int) -> None:
     pair.all_went_well()
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize(("calls", "size"), CASES)
 def test_large_requests_at_once(calls: int, size: int) -> None:
     pair = Calls(latency=0.001)
@@ -99,6 +101,7 @@ def test_large_requests_at_once(calls: int, size: int) -> None:
     pair.all_went_well()
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("sizes", [(10, 200_000), (200_000, 10), (10, 4 << 20), (100, 100)])
 def test_150_calls_with_ids_up_to_255(sizes: tuple[int, int]) -> None:
     """With twice as many ids the rations are smaller, so that there is memory beside them."""
@@ -291,6 +294,26 @@ def test_a_response_that_holds_the_memory_and_stands_still_is_ended_at_last() ->
     assert isinstance(error, SessionAborted)
     assert (error.message, error.rule, error.may_have_been_processed) == ("session-stall", "connection_bytes", True)
     assert isinstance(pair.ended[1], ev.Items)
+
+
+def test_an_abort_of_a_late_tick_is_answered_in_time() -> None:
+    """A response is ended because nothing moves, and a request because the server does not read it: the time for the
+    answers to both aborts begins at this tick."""
+    pair = Answers()
+    stalled = pair.ask(4_000_000, complete=False)
+    pair.run(5)
+    pair.ask(3_000_000, complete=True)
+    pair.run(40)
+    unread = pair.near.byte_sessions.open_session(bytes(40_000))
+    pair.run(1)
+    late = pair.world.now + 100
+    failures = [event for event in pair.near.tick(late) if isinstance(event, ev.Failed)]
+    assert [(event.stream, event.error.rule) for event in failures] == [
+        (stalled, "connection_bytes"),
+        (unread, "session_stall_s"),
+    ]
+    assert pair.near.tick(late + SERVER.abort_answer_s - 0.1) == []
+    assert "abort-unanswered" in str(pair.near.tick(late + SERVER.abort_answer_s)[-1])
 
 
 def test_sessions_of_bytes_give_back_what_others_need() -> None:

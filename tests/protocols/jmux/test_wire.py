@@ -58,6 +58,7 @@ async def said(writer: asyncio.StreamWriter, *messages: Any) -> None:
 # -- requests -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("uri", [HERE, "jmux+ws://127.0.0.1:0/j", "jmux+mem://jmux-requests"])
 async def test_requests(uri: str) -> None:
     async with afflux.serve(uri, Responder()) as server, afflux.connect(server.uri) as peer:

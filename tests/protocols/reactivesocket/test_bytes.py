@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from afflux.core import events as ev
 from afflux.core.errors import RemoteProtocolError
 from afflux.core.limits import Limits
@@ -10,6 +12,7 @@ from afflux.protocols.reactivesocket import Engine, frames
 from .playbook import Playbook, closed, error, ignored, responder, setup
 
 
+@pytest.mark.repetitive
 def test_a_cancel_flood() -> None:
     """FL-01: request and cancel in a loop."""
     limits = Limits.server()

@@ -95,6 +95,7 @@ def test_a_setup_that_is_refused(changes: Any, options: Any, code: int, rule: st
     play << error(0, code) << closed(RemoteProtocolError, code=code, rule=rule)
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("respond", [True, False])
 @pytest.mark.parametrize("interval", [10, 50])
 def test_keepalives_as_announced_are_served(interval: int, respond: bool) -> None:

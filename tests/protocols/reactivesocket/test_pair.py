@@ -17,6 +17,7 @@ from tests.protocols.generic.test_pair import Pair
 from .wire import WIRE
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("words", ["java", "half-close", "java,half-close", "half-close,fragment-requests,codes-0.1"])
 def test_two_ends_of_a_dialect(words: str) -> None:
     def make(role: Any, *, limits: Limits, mtu: int = 0) -> Engine:

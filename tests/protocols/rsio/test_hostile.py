@@ -48,6 +48,7 @@ def flooded(play: Playbook, data: bytes, words: str) -> int:
     raise AssertionError("it goes on for ever")
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize(
     ("data", "price"),
     [

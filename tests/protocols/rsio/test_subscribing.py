@@ -241,6 +241,7 @@ def test_FC_23_elements_that_are_too_large_from_the_start(mode: Mode, size: int)
     assert play.engine.held_bytes < 20
 
 
+@pytest.mark.repetitive
 def test_a_size_at_the_limit(mode: Mode) -> None:
     most = TINY.payload_bytes
     subscribed(2, most, mode=mode, limits=TINY) >> item(b"x" * most, size=most) << (ev.Items, {"stream": 1})

@@ -67,6 +67,24 @@ positions = st.builds(
 cursors = st.one_of(reads(), heads, states(), positions)
 
 
+EXAMPLES = [
+    Read(shard=1, epoch=2, first=3, limit=4, acknowledged=3),
+    Head(shard=1, epoch=2, after=3, wait_ms=4, acknowledged=5),
+    State(shard=1, epoch=2, first=3, head=4, time_us=-5, sealed=True),
+    Position(shard=1, epoch=2, offset=3, time_us=4, empty_metadata=True),
+]
+
+
+@pytest.mark.parametrize("cursor", EXAMPLES, ids=lambda cursor: type(cursor).__name__)
+def test_an_entry_is_decoded_and_every_truncation_is_refused(cursor: Cursor) -> None:
+    data = cursor.encode()
+    assert decode_cursor(data) == cursor
+    for cut in [data[:size] for size in range(len(data))] + [data + b"."]:
+        with pytest.raises(Violation) as caught:
+            decode_cursor(cut)
+        assert (caught.value.rule, caught.value.code) == ("C-1", 0x204)
+
+
 @given(cursors)
 def test_what_is_encoded_is_decoded(cursor: Cursor) -> None:
     assert decode_cursor(cursor.encode()) == cursor
@@ -196,6 +214,14 @@ def test_a_request_that_is_cut_is_refused() -> None:
         with pytest.raises(Violation) as caught:
             split_request(metadata[:size])
         assert caught.value.code == 0x204
+
+
+@pytest.mark.parametrize("own", [None, b"", b"own"])
+def test_metadata_of_an_item_follows_its_position(own: bytes | None) -> None:
+    sent = Position(shard=1, epoch=2, offset=3, time_us=4, empty_metadata=own == b"")
+    metadata = with_position(sent, own)
+    assert metadata == encode_entry(sent) + (own or b"")
+    assert split_position(metadata) == (sent, own)
 
 
 @given(positions, st.none() | st.binary(max_size=50))

@@ -99,6 +99,7 @@ def test_empty_token_is_rejected(mode: Mode) -> None:
     )
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize(
     ("size", "taken"), [(1, True), (15, True), (16, True), (1024, True), (1025, False), (65_535, False)]
 )
@@ -363,6 +364,7 @@ def test_keepalive_flood() -> None:
     play >> PING << closed(RemoteProtocolError, rule="keepalive_rate") << error(0, 0x101, b"keepalive-flood")
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("respond", [True, False])
 @pytest.mark.parametrize("interval", [10, 50])
 def test_keepalives_as_announced_are_served(interval: int, respond: bool) -> None:

@@ -285,6 +285,11 @@ def test_a_route_that_does_not_fit_cannot_be_made(tag: str) -> None:
     assert caught.value.rule == "R-56"
 
 
+@pytest.mark.parametrize("route", [Route(), Route("a"), Route("a", "b")])
+def test_a_route_is_shown_as_it_is_made(route: Route) -> None:
+    assert eval(repr(route)) == route
+
+
 @given(st.lists(st.text(max_size=60), max_size=5))
 def test_any_route_survives(given: list[str]) -> None:
     route = Route(*given)

@@ -60,6 +60,11 @@ def test_unknown_types_come_with_their_raw_payload(data: bytes, type: str, paylo
     assert Credentials(type, payload).encode() == data
 
 
+@pytest.mark.parametrize("credentials", [Simple("user", "pass"), Bearer("token")])
+def test_known_credentials_are_read_by_their_type(credentials: Simple | Bearer) -> None:
+    assert type(credentials).decode(credentials.encode()) == credentials
+
+
 @given(st.one_of(st.builds(Simple, st.text(), st.text()), st.builds(Bearer, st.text())))
 def test_any_known_credentials_survive(credentials: Simple | Bearer) -> None:
     data = credentials.encode()

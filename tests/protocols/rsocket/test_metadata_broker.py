@@ -60,6 +60,21 @@ def unreadable(data: bytes, rule: str) -> None:
     assert (caught.value.rule, caught.value.code) == (rule, Code.INVALID)
 
 
+@pytest.mark.parametrize(
+    "frame",
+    [
+        RouteSetup(ID, "svc", {"k": "v"}),
+        RouteJoin(ID, OTHER, 0x0102, "svc", {"k": "v"}),
+        RouteRemove(ID, OTHER, 1),
+        BrokerInfo(ID, 1, {"k": "v"}),
+        Address({"k": "v"}, origin=ID, wrapped=b"w", encrypted=True),
+    ],
+    ids=lambda frame: type(frame).__name__,
+)
+def test_each_frame_is_read(frame: Any) -> None:
+    assert decode_broker(frame.encode()) == frame
+
+
 @given(frames)
 def test_what_is_written_is_read(frame: Any) -> None:
     assert type(frame).decode(frame.encode()) == frame

@@ -50,6 +50,18 @@ def test_a_vector_is_read_and_written_as_published(vector: dict[str, Any]) -> No
     assert span.encode() == data
 
 
+@pytest.mark.parametrize("trace", [TRACE, TRACE[16:]])
+@pytest.mark.parametrize("parent", [None, SPAN])
+def test_ids_of_a_span_are_read_and_every_truncation_is_refused(trace: str, parent: str | None) -> None:
+    span = Zipkin(trace_id=trace, span_id=SPAN, parent_id=parent, sampling="sampled")
+    data = span.encode()
+    assert Zipkin.decode(data) == span
+    for end in range(len(data)):
+        with pytest.raises(Violation) as caught:
+            Zipkin.decode(data[:end])
+        assert (caught.value.rule, caught.value.code) == ("R-58", Code.INVALID)
+
+
 @given(SPANS)
 def test_any_span_survives(span: Zipkin) -> None:
     data = span.encode()

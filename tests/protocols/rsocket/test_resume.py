@@ -1559,6 +1559,7 @@ def test_a_full_store_stops_the_streams_and_nothing_else(mode: Mode) -> None:
     play.quiet()
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("limits", [Limits.tiny(), Limits.server().replace(resume_bytes=200_000), TEN])
 @pytest.mark.parametrize("mtu", [64, 1000, 0x20000])
 @pytest.mark.parametrize("size", [1, 55, 4000, 4096, 20_000])

@@ -293,6 +293,7 @@ class Reborn(Session):
         return super().rejoin()
 
 
+@pytest.mark.repetitive
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONVERSATIONS)
 @pytest.mark.parametrize("to", ["client", "server"])

@@ -440,6 +440,18 @@ def test_streams_are_limited_by_their_handlers() -> None:
     play.quiet()
 
 
+def test_reading_pauses_while_too_many_requests_wait_for_a_handler() -> None:
+    """DR-2: five eighths of ``pending_streams`` may wait; the rest is for the requests of one read."""
+    play = responder(limits=Limits.tiny(streams=2, pending_streams=8))
+    for stream in range(1, 17, 2):
+        assert play.engine.wants_read
+        play >> frames.RequestResponse(stream=stream, data=b"") << ev.Opened
+    assert not play.engine.wants_read
+    play.do(lambda engine: engine.release(1))
+    assert play.engine.wants_read
+
+
+@pytest.mark.repetitive
 def test_cancel_flood() -> None:
     limits = Limits.server()
     play = responder(limits=limits)
@@ -456,6 +468,7 @@ def test_cancel_flood() -> None:
 # -- fragments ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("verb", ["request", "fire", "stream", "channel"])
 @pytest.mark.parametrize("metadata", [None, b"", b"m" * 10, b"m" * 300])
 @pytest.mark.parametrize("size", [0, 1, 55, 56, 64, 65, 1000])
@@ -821,6 +834,7 @@ def test_a_draining_peer_is_named_by_its_code() -> None:
     assert caught.value.code == 0x102
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("limit", [1, 1000, 0x10000])
 @pytest.mark.parametrize(("size", "count"), [(5, 40_000), (900, 3), (5000, 40)])
 def test_a_payload_in_fragments_does_not_overtake_its_stream(size: int, count: int, limit: int) -> None:
