@@ -87,8 +87,9 @@ class Pump(Receiver):
 
     def held_below(self, size: int) -> None:
         """The transport buffers ``size`` bytes of an incomplete message."""
-        self.memory.below = size
-        self.memory.report()
+        if size != self.memory.below:
+            self.memory.below = size
+            self.memory.report()
 
     def eof_received(self) -> bool:
         """The peer has ended its half, which ends the connection (SL-03), unless its engine has more to send."""

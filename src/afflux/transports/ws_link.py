@@ -84,6 +84,7 @@ class WebSocketLink(Layer):
     def __init__(self, wire: Wire, upper: Receiver, limits: Limits, opened: asyncio.Future[None] | None = None) -> None:
         super().__init__(upper)
         self._wire = wire
+        self._now = clock_of(self.loop)
         self._limits = limits
         self._opened = opened
         self._before: list[bytes] = []
@@ -218,7 +219,7 @@ class WebSocketLink(Layer):
         """Decode input, for at most ``loop_ms``."""
         wire, at = self._wire, 0
         found: list[bytes] = []
-        now = clock_of(self.loop)
+        now = self._now
         until = now() + self._limits.loop_ms / 1000
         while not wire.over and (wire.stopped or at < len(data)):
             if self._echoing or (found and now() >= until):
