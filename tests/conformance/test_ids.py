@@ -41,7 +41,7 @@ def test_R_9_after_the_last_id_they_wrap_and_skip_those_in_use(
     assert engine.open("fire", b"") == first
     assert engine.open("stream", b"", credit=1) == first + 2
     assert engine.open("stream", b"", credit=1) == first + 4
-    engine.stream_table.ids._next = last
+    engine.stream_table.ids.restore([last, 0])
     assert [engine.open("fire", b"") for _ in range(4)] == [last, first, first + 6, first + 8]
 
 

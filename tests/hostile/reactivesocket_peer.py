@@ -118,7 +118,7 @@ def canceled_by_us() -> Iterator[None]:
     for _ in range(3 * SERVER.tombstones):
         engine.cancel(engine.open("request", b""))
         drained(engine)
-    assert len(engine.stream_table.late._given_up) == SERVER.tombstones
+    assert len(engine.stream_table.late.state()[0]) == SERVER.tombstones
 
 
 def request_and_cancel() -> Iterator[None]:

@@ -16,6 +16,7 @@ import pytest
 
 from afflux.core import events as ev
 from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolError, Rejected, RemoteProtocolError
+from afflux.core.ids import StreamIds
 from afflux.core.payload import Payload
 from afflux.protocols.rsocket import Engine, frames
 from tests.hostile.peers import SERVER, TINY, N, P, asked, carried, item, part, raw, serving, streaming
@@ -255,7 +256,7 @@ def test_SI_03_an_id_with_its_top_bit_set_is_the_id_without_it() -> None:
 def test_SI_06_our_ids_wrap_and_skip_the_busy_ones() -> None:
     play = streaming(5)
     ids = play.engine.stream_table.ids
-    ids._next = 0x7FFFFFFD
+    ids.restore([0x7FFFFFFD, 0])
     sent = [play.engine.open("request", b"") for _ in range(3)]
     assert sent == [0x7FFFFFFD, 0x7FFFFFFF, 3]
     assert ids.wrapped
@@ -266,7 +267,7 @@ def test_SI_06_our_ids_wrap_and_skip_the_busy_ones() -> None:
 
 def test_SI_06_an_id_that_is_used_again_has_no_past() -> None:
     play = streaming(1).do(lambda engine: engine.cancel(1)) << frames.Cancel
-    play.engine.stream_table.ids._next = 0x7FFFFFFF
+    play.engine.stream_table.ids.restore([0x7FFFFFFF, 0])
     assert [play.engine.open("fire", b""), play.engine.open("stream", b"", credit=1)] == [0x7FFFFFFF, 1]
     play.collect([])
     play.sent.clear()
@@ -276,10 +277,9 @@ def test_SI_06_an_id_that_is_used_again_has_no_past() -> None:
 
 def test_SI_06_all_ids_busy() -> None:
     engine = requester().engine
-    engine.stream_table.ids._count = 2
+    engine.stream_table.ids = StreamIds(1, 3)
     engine.open("request", b"")
     engine.open("request", b"")
-    engine.stream_table.ids._next = 1
     with pytest.raises(LimitExceeded, match="stream ids"):
         engine.open("request", b"")
 
@@ -378,7 +378,7 @@ def test_SI_07_tombstones_are_bounded() -> None:
         while engine.outgoing():
             pass
     streams = engine.stream_table
-    assert len(streams.late._given_up) == limits.tombstones
+    assert len(streams.late.state()[0]) == limits.tombstones
     assert not streams.live
     free = limits.tombstones * limits.cancel_race_frames  # what forgotten ids had to spare, in one number
     late = engine.receive(item(1).encode(prefixed=True) * (free + 1), 0.0)

@@ -582,4 +582,4 @@ def test_FL_10_a_million_requests_are_refused_at_a_token_for_a_hundred() -> None
     for n in range(1000, 2000):
         play >> asked("request", 1 + 2 * n) << ignored(int(n % 100 == 0)) << error(1 + 2 * n, 0x202)
     play >> asked("request", 9999) << ignored(1) << closed(RemoteProtocolError, rule="glitch_bucket") << error(0, 0x101)
-    assert len(play.engine.stream_table.late._given_up) <= SERVER.tombstones
+    assert len(play.engine.stream_table.late.state()[0]) <= SERVER.tombstones

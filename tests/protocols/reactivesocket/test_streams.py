@@ -15,6 +15,7 @@ from afflux.core.errors import (
     Rejected,
     RemoteProtocolError,
 )
+from afflux.core.ids import StreamIds
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.protocols.reactivesocket import Dialect, Engine, frames
@@ -611,10 +612,9 @@ def test_many_items_leave_in_chunks() -> None:
 def test_ids_run_out_and_begin_again() -> None:
     """SI-06, R-13."""
     play = requester()
-    play.engine.stream_table.ids._next = 0x7FFFFFFE
+    play.engine.stream_table.ids.restore([0x7FFFFFFE, 0])
     assert play.engine.ask([P(), P()]) == [0x7FFFFFFE, 2]
-    play.engine.stream_table.ids.first = play.engine.stream_table.ids._next = 0x7FFFFFFE
-    play.engine.stream_table.ids._count = 1
+    play.engine.stream_table.ids = StreamIds(2, 2)
     with pytest.raises(LimitExceeded):
         play.engine.ask([P()])
     with pytest.raises(LocalProtocolError) as caught:
@@ -631,10 +631,8 @@ def test_ids_run_out_and_begin_again() -> None:
 
 def test_asking_stops_where_ids_do() -> None:
     play = requester()
-    ids = play.engine.stream_table.ids
-    ids.first = ids._next = 0x7FFFFFFC
-    ids._count = 2
-    assert play.engine.ask([P(), P(), P()]) == [0x7FFFFFFC, 0x7FFFFFFE]
+    play.engine.stream_table.ids = StreamIds(2, 4)
+    assert play.engine.ask([P(), P(), P()]) == [2, 4]
 
 
 WHOLE = Limits.server(payload_bytes=100_000)

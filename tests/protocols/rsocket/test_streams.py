@@ -389,7 +389,7 @@ def test_an_id_that_is_used_again_has_no_past() -> None:
     """R-9: what was under way for the stream before is no excuse any more."""
     for verb, opens in (("stream", frames.RequestStream), ("request", frames.RequestResponse)):
         play = stream_requester(credit=1).do(lambda engine: engine.cancel(1)) << frames.Cancel(stream=1)
-        play.engine.stream_table.ids._next = 0x7FFFFFFF
+        play.engine.stream_table.ids.restore([0x7FFFFFFF, 0])
         play.do(lambda engine: engine.open("fire", b"")) << (frames.RequestFnf, {"stream": 0x7FFFFFFF})
         if verb == "stream":
             play.do(lambda engine: engine.open("stream", b"", credit=1)) << (opens, {"stream": 1})

@@ -85,7 +85,10 @@ def test_only_so_many_bytes_of_large_payloads_are_begun() -> None:
         unfinished = [stream for stream in begun if left[stream] < MI]
         assert len(unfinished) <= 3  # 3 MiB and 3 bytes: a fourth would pass 4 MiB
     assert all(size > MI for size in left.values())
-    assert (out.scheduler._begun, out.scheduler._begun_bytes) == ({}, 0)
+    for stream in (1, 3, 5, 7):
+        put(out, stream, MI + 1)
+    taken(out, 4 * turns.SHARE)
+    assert {stream for stream, _ in taken(out, 4 * turns.SHARE)} == {1, 3, 5}  # what was sent takes no room
 
 
 def test_one_is_begun_however_large_and_requests_always() -> None:
@@ -95,11 +98,12 @@ def test_one_is_begun_however_large_and_requests_always() -> None:
     put(out, 5, 6 * MI, request=True)
     assert {stream for _ in range(8) for stream, _ in taken(out)} == {1, 5}
     out.scheduler.drop(1)
-    assert 3 not in out.scheduler._begun  # 5 is on its way
+    assert {stream for _ in range(8) for stream, _ in taken(out)} == {5}  # 5 is on its way
     out.scheduler.drop(5)
     assert {stream for stream, _ in taken(out)} == {3}
     out.scheduler.forget()
-    assert out.scheduler._begun_bytes == 0
+    put(out, 7, 6 * MI)
+    assert {stream for stream, _ in taken(out)} == {7}
 
 
 def test_who_is_held_back_sends_what_stands_before_its_payload() -> None:
@@ -127,7 +131,6 @@ def test_a_stream_that_is_alone_owes_nothing_though_it_had_company() -> None:
             if out.scheduler.should_yield():
                 out.scheduler.pace()
             out.take(0x10000)
-    assert out.scheduler._yield_ms == 0
     put(out, 1, MI)
     assert not out.scheduler.should_yield()
     assert out.take(0x100000)
@@ -204,10 +207,13 @@ def test_who_is_cut_gets_something_however_many_wait(waiting: int) -> None:
     put(out, 1, MI)
     put(out, 3, MI)
     out.scheduler.crowd(waiting)
-    assert sum(size for _, size in taken(out)) >= 0x10000
-    assert out.scheduler._cut_share >= turns._LEAST_SHARE
+    turn = turns.SHARE // MTU if not waiting else 1
+    first = [stream for stream, _ in taken(out)]
+    assert first[: turn + 1] == [1] * turn + [3]
+    assert len(first) >= 0x10000 // MTU
     out.scheduler.crowd(0)
-    assert out.scheduler._cut_share == turns.SHARE
+    out.take(2 * turns.SHARE)  # turns that were cut short end
+    assert [stream for stream, _ in taken(out, 2 * turns.SHARE)].count(1) == turns.SHARE // MTU
 
 
 def test_an_engine_hears_how_many_wait() -> None:

@@ -9,9 +9,9 @@ Rules of this module:
 5. A resumable session ends with its last frame or its time limit, never with its transport (section 3.1).
 
 The parts: the handshake negotiates the connection (handshake.py); liveness sends keepalives and ends the connection of
-a silent peer (liveness.py); streams is the table of streams (streams.py, with arrivals.py and steps.py); the
-outbound queue encodes frames and schedules streams (outbound.py, scheduler.py); inbound parses (inbound.py), with
-reassembly. Resumption, leases and extensions are optional parts: each is an object or None.
+a silent peer (liveness.py); the stream table contains the live streams (streams.py, with arrivals.py and steps.py);
+the outbound queue encodes frames (outbound.py), and its scheduler shares the connection among streams (scheduler.py);
+inbound parses (inbound.py), with reassembly. Resumption and leases are optional parts: each is an object or None.
 
 Parts do not refer to the connection: their functions receive it as an argument. So an engine has no reference cycles,
 and is freed as soon as its driver drops it.

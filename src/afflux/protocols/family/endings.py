@@ -87,7 +87,7 @@ def lose_transport(connection: Connection, otherwise: ConnectionInput) -> None:
 
 
 def nothing(connection: Connection, argument: Any) -> None:
-    """No-op: already in this state."""
+    """No-op: already in this state, or nothing is left to do."""
 
 
 def expire(connection: Connection, argument: Any) -> None:

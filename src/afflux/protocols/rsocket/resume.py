@@ -236,7 +236,7 @@ class Sessions:
         self._sessions: dict[bytes, Connection] = {}
         self._away: OrderedDict[bytes, Connection] = OrderedDict()
         "Sessions that have lost their transport, the longest away first; some may have been resumed since."
-        self._size = 0
+        self.size = 0
         "The total size of all sessions when they were last weighed."
 
     def __len__(self) -> int:
@@ -264,7 +264,7 @@ class Sessions:
         """Remove a session that has ended."""
         part = part_of(session)
         if part.weight is not None:
-            self._size -= part.weight
+            self.size -= part.weight
             part.weight = None
             del self._sessions[_digest(session)]
             self._away.pop(_digest(session), None)
@@ -281,7 +281,7 @@ class Sessions:
         part = part_of(session)
         if part.weight is not None:
             size = part.size + session.scheduler.size + session.stream_table.reassembly.size
-            self._size += size - part.weight
+            self.size += size - part.weight
             part.weight = size
 
     def crowd_out(self) -> list[Connection]:
@@ -289,7 +289,7 @@ class Sessions:
         first (RE-18). The caller ends them."""
         limits = self._limits
         gone: list[Connection] = []
-        while len(self._sessions) > limits.resume_sessions or self._size > limits.resume_process_bytes:
+        while len(self._sessions) > limits.resume_sessions or self.size > limits.resume_process_bytes:
             session = self._longest_away()
             if session is None:
                 break

@@ -417,10 +417,6 @@ def _refuse_resume(connection: Connection, violation: Violation) -> None:
     raise Violation(violation.reason, rule="R-46", code=Code.REJECTED_RESUME)
 
 
-def _hand_over(connection: Connection, argument: Any) -> None:
-    """End this engine: the transport and the bytes after RESUME belong to the session."""
-
-
 def _refusal_of(connection: Connection, part: Resumption, request: Resume) -> str:
     """Return why the session cannot continue from the positions in RESUME; "" if it can."""
     retained, now = part.retained, connection.current.now
@@ -487,6 +483,6 @@ ACTIONS: Final[dict[ConnectionAction, Callable[[Connection, Any], None]]] = {
     _A.RESUME_BROKEN: _resume_broken,
     _A.JUDGE_RESUME: _judge_resume,
     _A.SEND_RESUME_OK: _send_resume_ok,
-    _A.HAND_OVER: _hand_over,
+    _A.HAND_OVER: endings.nothing,  # the transport and the bytes after RESUME belong to the session
 }
 "The functions of the actions that only RSocket's tables have."
