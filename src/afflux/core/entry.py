@@ -37,15 +37,15 @@ def seconds(text: str) -> float:
     return value
 
 
-def size(text: str) -> int:
-    """Parse an option that is a size of frames in bytes, 64 to 2^24−1.
+def size(text: str, most: int = 0xFFFFFF) -> int:
+    """Parse an option that is a size of frames in bytes, 64 to ``most``.
 
     Raises:
         ValueError: it is out of range or not a number.
     """
     value = int(text)
-    if not 64 <= value <= 0xFFFFFF:
-        raise ValueError("expected bytes, 64 to 16777215")
+    if not 64 <= value <= most:
+        raise ValueError(f"expected bytes, 64 to {most}")
     return value
 
 

@@ -231,7 +231,8 @@ class Rations:
         stalled = sorted((session for session in self._growing if session in self._stalled), key=_extra)
         if stalled:
             return [(stalled[-1], "session-stall")]
-        return [(session, "buffer-full") for session in sorted(self.waiting, key=_number)[-1:]]
+        newest = sorted(self.waiting, key=lambda session: session.stream)[-1:]
+        return [(session, "buffer-full") for session in newest]
 
     def _idle(self, session: Session, now: float, seconds: float) -> bool:
         return now >= self._account(session).moved + seconds
@@ -290,7 +291,3 @@ class Rations:
 
 def _extra(session: Session) -> int:
     return 0 if session.account is None else session.account.extra
-
-
-def _number(session: Session) -> int:
-    return session.stream

@@ -37,7 +37,7 @@ ENDING = (_S.DRAINING, _S.HALF_CLOSED, _S.LEAVING)
 class Connection:
     """Control one connection. ``role`` has the sessions; messages about no session are applied here."""
 
-    __slots__ = ("_born", "_client", "_out", "_reason", "_shared", "_table", "header", "inbound", "liveness", "role")
+    __slots__ = ("_born", "_client", "_out", "_reason", "_shared", "_table", "inbound", "liveness", "role")
 
     def __init__(
         self,
@@ -57,8 +57,6 @@ class Connection:
         self.liveness = Liveness(shared, ping_interval)
         self._born = shared.now
         self._reason = ""
-        self.header: frames.ConnectionHeader | None = None
-        "The peer's header, or None before it has arrived."
         if self._client:
             self.step(_I.APP_START, 0, b"")
 
@@ -106,9 +104,8 @@ class Connection:
 
     def establish(self, value: int, data: bytes) -> None:
         """Apply the peer's header, which has the ration of this side; 0 is unlimited (R-4, HS-22)."""
-        self.header = frames.decode_header(data, client=not self._client)
         self.liveness.idle_since = self._shared.now
-        self._shared.events.append(Established(self.header))
+        self._shared.events.append(Established(frames.decode_header(data, client=not self._client)))
         self.role.establish(value or INFINITE)
 
     def answer_header(self, value: int, data: bytes) -> None:

@@ -22,7 +22,6 @@ from afflux.protocols.jmux.byte_sessions import ByteSessions
 from afflux.protocols.jmux.client import ClientSessions
 from afflux.protocols.jmux.connection import ENDING, Connection
 from afflux.protocols.jmux.dialect import Dialect
-from afflux.protocols.jmux.frames import ConnectionHeader
 from afflux.protocols.jmux.server import ServerSessions
 from afflux.protocols.jmux.session import SOON
 from afflux.protocols.jmux.shared import Shared
@@ -186,11 +185,6 @@ class Engine(Defaults):
         self.connection.inbound.hold(now)
 
     # -- the application's side -----------------------------------------------------------------------------
-
-    @property
-    def header(self) -> ConnectionHeader | None:
-        """The peer's header, or None before it has arrived."""
-        return self.connection.header
 
     def open(
         self,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, Literal
 
-from afflux.core.entry import ProtocolEntry, seconds
+from afflux.core.entry import ProtocolEntry, seconds, size
 from afflux.core.errors import Unsupported
 from afflux.core.limits import Limits
 from afflux.core.terms import Terms
@@ -48,20 +49,13 @@ def _wait(text: str) -> float:
     return value
 
 
-def _fragment(text: str) -> int:
-    value = int(text)
-    if not 64 <= value <= 0xFFFF:
-        raise ValueError("bytes, 64 to 65535")
-    return value
-
-
 ENTRY: Final = ProtocolEntry(
     name="jmux",
     make=make,
     verbs=("request",),
     options=(
         ("keepalive", seconds),
-        ("mtu", _fragment),
+        ("mtu", partial(size, most=0xFFFF)),
         ("max_wait_for_id", _wait),
         ("dialect", Dialect.of),
     ),

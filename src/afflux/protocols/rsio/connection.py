@@ -219,8 +219,8 @@ class Connection:
     # -- messages -------------------------------------------------------------------------------------------
 
     def signal(self, message: Any) -> None:
-        if (signal := SIGNALS.get(type(message))) is not None:
-            signal(self._signals, message)
+        if type(message) in SIGNALS:
+            self._signals.apply(message)
         elif isinstance(message, frames.Subscribe):
             refusal = "the connection is closing" if self._shared.state is _DRAINING else ""
             self._publications.on_subscribe(message, refusal)

@@ -225,37 +225,34 @@ class Signals:
         self._records = subscriptions.ids.records
         self._parts = subscriptions.parts
 
-    def _unknown(self, id: int, name: str) -> None:
-        """Charge a message for an id in FREE: SI-29."""
-        self._shared.charge(1, id, "SI-29", f"{name} for an unknown id")
-
-    def on_subscribed(self, message: frames.Subscribed) -> None:
-        """Apply subscribed: the publisher has answered."""
+    def apply(self, message: Any) -> None:
+        """Apply a message of a publisher. One for an id in FREE is charged (SI-29)."""
         subscription = self._records.get(message.subscriber)
         if subscription is None:
-            self._unknown(message.subscriber, "subscribed")
-            return
+            self._shared.charge(1, message.subscriber, "SI-29", f"{message.NAME} for an unknown id")
+        else:
+            SIGNALS[type(message)](self, subscription, message)
+
+    def on_subscribed(self, subscription: Subscription, message: frames.Subscribed) -> None:
+        """Apply subscribed: the publisher has answered."""
         size = message.element_size
         input = _SUBSCRIBED
         if subscription.state is not _ACTIVE:
             input = subscription.answered(size, size > self._shared.limits.payload_bytes)
         self._subscriptions.step(subscription, input, size)
 
-    def on_next(self, message: frames.OnNext) -> None:
+    def on_next(self, subscription: Subscription, message: frames.OnNext) -> None:
         """Apply an element outside the fast path."""
-        subscription = self._records.get(message.subscriber)
-        if subscription is None:
-            self._unknown(message.subscriber, "onNext")
-        elif not subscription.to_receive.available:
+        if not subscription.to_receive.available:
             self._subscriptions.step(subscription, _I.NEXT_EXCESS, len(message.element or b""))
         elif message.element is None:
             self._subscriptions.step(subscription, _I.NEXT_BIG, _refused(REASONS["payload_bytes"]))
         else:
             self._subscriptions.step(subscription, _I.NEXT, (message.element, len(message.element), 1))
 
-    def on_packed(self, message: frames.OnNextPacked) -> None:
-        """Apply several elements outside the fast path. Those of an unknown id cannot be read at all."""
-        subscription, count, size = self._records[message.subscriber], message.count, message.element_size
+    def on_packed(self, subscription: Subscription, message: frames.OnNextPacked) -> None:
+        """Apply several elements outside the fast path."""
+        count, size = message.count, message.element_size
         if not count:
             # R-40: a no-op, and free for its sender (FC-23)
             self._shared.charge(1, subscription.id, "R-40", "onNextPacked without elements")
@@ -266,13 +263,10 @@ class Signals:
         else:
             self._subscriptions.step(subscription, _I.NEXT, (message.elements, size, count))
 
-    def on_part(self, message: frames.OnNextPart | frames.OnNextLastPart) -> None:
+    def on_part(self, subscription: Subscription, message: frames.OnNextPart | frames.OnNextLastPart) -> None:
         """Apply a part of an element; the first one uses the demand."""
-        subscription = self._records.get(message.subscriber)
         key = message.subscriber, message.element
-        if subscription is None:
-            self._unknown(message.subscriber, message.NAME)
-        elif subscription.state is not _ACTIVE:
+        if subscription.state is not _ACTIVE:
             self._subscriptions.step(subscription, _I.NEXT, (message.data, len(message.data), 1))
         elif key not in self._parts and not subscription.to_receive.available:
             self._subscriptions.step(subscription, _I.NEXT_EXCESS, len(message.data))
@@ -299,22 +293,14 @@ class Signals:
         else:
             self._subscriptions.elements.emit(subscription, element, 0, 0, len(element), 1)
 
-    def on_complete(self, message: frames.OnComplete) -> None:
+    def on_complete(self, subscription: Subscription, message: frames.OnComplete) -> None:
         """Complete the subscription. That needs no demand (R-32)."""
-        subscription = self._records.get(message.subscriber)
-        if subscription is None:
-            self._unknown(message.subscriber, "onComplete")
-        else:
-            self._subscriptions.step(subscription, subscription.ended(_COMPLETE), 0)
+        self._subscriptions.step(subscription, subscription.ended(_COMPLETE), 0)
 
-    def on_error(self, message: frames.OnError) -> None:
+    def on_error(self, subscription: Subscription, message: frames.OnError) -> None:
         """End the subscription: the publisher has failed, or refuses."""
-        subscription = self._records.get(message.subscriber)
-        if subscription is None:
-            self._unknown(message.subscriber, "onError")
-        else:
-            input = subscription.ended(_I.ERROR)
-            self._subscriptions.step(subscription, input, error_for(message.error, subscription.stream))
+        input = subscription.ended(_I.ERROR)
+        self._subscriptions.step(subscription, input, error_for(message.error, subscription.stream))
 
     def note(self, message: Any) -> None:
         """Record what affects parsing, while this side waits for the answer to its goodbye."""
@@ -323,7 +309,7 @@ class Signals:
             subscription.answered(message.element_size, False)
 
 
-SIGNALS: dict[type[frames.Message], Callable[[Signals, Any], None]] = {
+SIGNALS: dict[type[frames.Message], Callable[[Signals, Subscription, Any], None]] = {
     frames.Subscribed: Signals.on_subscribed,
     frames.OnNext: Signals.on_next,
     frames.OnNextPacked: Signals.on_packed,
