@@ -40,7 +40,7 @@ def test_D_4_a_channel_that_begins_complete_and_in_fragments() -> None:
     play = responder() >> frames.RequestChannel(stream=1, initial_n=3, follows=True, complete=True, data=bytes(60))
     play >> part(1) >> item(1, b"end") << ev.Opened(1, "channel", Payload(bytes(120) + b"end"), 3, True)
     play.do(lambda engine: engine.send(1, [b"x"], complete=True)) << item(1, complete=True)
-    assert not play.engine.stream_table.live
+    assert play.engine.streams() == []
     play.quiet()
 
 
@@ -66,7 +66,7 @@ def test_D_6_a_responder_that_cancels_ends_one_half() -> None:
     play >> item(1) << ev.Items(1, [Payload(b"x")])
     play.do(lambda engine: engine.request(1, 3)) << N(stream=1, n=3)
     play >> item(1, complete=True) << ev.Items(1, [Payload(b"x")], True)
-    assert not play.engine.stream_table.live
+    assert play.engine.streams() == []
     play.quiet()
 
 

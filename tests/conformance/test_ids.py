@@ -61,5 +61,5 @@ def test_R_10_an_id_is_not_used_again(verb: str, end: str) -> None:
     engine = requester().engine
     assert engine.open(verb, b"", credit=verb == "stream") == 1  # type: ignore[arg-type]  # a verb
     ENDS[end](engine)
-    assert not engine.stream_table.live
+    assert engine.streams() == []
     assert [engine.open("fire", b"") for _ in range(100)] == [3 + 2 * n for n in range(100)]

@@ -433,7 +433,7 @@ def test_SI_15_every_pair_of_ends_of_a_channel(role: str, order: str, ours: str,
     for last in ("complete", "cancel"):
         ends[last]()
     engine.receive(ENDS["error"].encode(prefixed=True), 0.0)
-    assert not engine.stream_table.live
+    assert engine.streams() == []
     assert not engine.stream_table.reassembly.partials
     assert not engine.closed
 

@@ -148,7 +148,7 @@ def test_LE_08_without_a_lease_nothing_is_queued() -> None:
         with pytest.raises(LeaseExpired):
             engine.open("request", bytes(1000), now=0.0)
     assert engine.queued == 0
-    assert not engine.stream_table.live
+    assert engine.streams() == []
 
 
 # -- keepalive positions --------------------------------------------------------------------------------------

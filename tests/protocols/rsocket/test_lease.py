@@ -263,7 +263,7 @@ def test_a_requester_waits_for_its_lease(mode: Mode) -> None:
         with pytest.raises(LeaseExpired):
             play.engine.open("fire", b"q", now=now)
     play.quiet()
-    assert play.engine.stream_table.live.keys() == {1, 3}
+    assert {status.stream for status in play.engine.streams()} == {1, 3}
 
 
 def test_a_refused_request_takes_no_id_and_no_credit() -> None:
@@ -642,7 +642,7 @@ def test_two_ends_with_rates() -> None:
         for end, other in (ends, ends[::-1]):
             if end.deadline is not None and end.deadline <= now:
                 end.tick(now)
-            while end.leases.lease(now)[0] and len(end.stream_table.live) < 50:
+            while end.leases.lease(now)[0] and len(end.streams()) < 50:
                 end.open("fire", b"x", now=now)
                 sent[end] += 1
             for event in other.receive(end.outgoing(), now):

@@ -1170,7 +1170,7 @@ def test_a_request_that_is_canceled_before_it_left() -> None:
     play.do(lambda engine: engine.cancel(1))
     reconnect(play) << resume(server=0, client=0)
     play >> resume_ok(0) << ev.Resumed << frames.RequestResponse(stream=1, data=b"q") << frames.Cancel(stream=1)
-    assert play.engine.stream_table.live == {}
+    assert play.engine.streams() == []
 
 
 def test_what_stream_0_had_to_say_goes_with_its_transport(mode: Mode) -> None:

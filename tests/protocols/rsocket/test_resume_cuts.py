@@ -296,7 +296,7 @@ class Session:
             assert not engine.closed
             assert engine.resuming.retained.size == 0
             assert list(engine.resuming.retained.blocks()) == []
-            assert not engine.stream_table.live
+            assert engine.streams() == []
             assert not engine.stream_table.handlers
             assert not engine.stream_table.reassembly.partials
             assert engine.stream_table.reassembly.size == 0
@@ -397,7 +397,7 @@ def never_heard_of(session: Session) -> None:
         name: [(ConnectionClosed, 0x004, text)] for name in streams if name not in fires
     }
     assert not session.server.log
-    assert not session.asked.stream_table.live
+    assert session.asked.streams() == []
     assert len(session.sessions) == 0
 
 

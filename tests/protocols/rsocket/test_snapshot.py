@@ -251,7 +251,7 @@ def test_what_is_known_of_a_stream() -> None:
     client.receive(frames.RequestN(stream=channel, n=5).encode(prefixed=True), 0.0)
     client.send(channel, [b"1", b"2"])
     assert client.resumption.opened == [channel, stream]
-    assert list(client.stream_table.handlers | client.stream_table.work.fires) == []
+    assert list(client.resumption.handlers) == []
     assert client.resumption.stream_counters(channel) == (3, 3, 7)
     assert client.resumption.stream_counters(stream) == (0, 0, 3)
     assert client.resumption.stream_counters(99) is None
@@ -261,7 +261,7 @@ def test_what_is_known_of_a_stream() -> None:
     client.send(2, [b"1"])
     assert client.resumption.stream_counters(2) == (1, 3, 0)
     assert client.resumption.opened == [channel, stream]
-    assert list(client.stream_table.handlers | client.stream_table.work.fires) == [2]
+    assert list(client.resumption.handlers) == [2]
 
 
 def test_a_channel_remembers_who_pays_for_its_first_item() -> None:
