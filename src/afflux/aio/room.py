@@ -110,11 +110,10 @@ class Room:
     def on_writable(self, unsent: int) -> bool:
         """After a write: wake waiters once there is plenty of room, and as many as fit. Returns whether handlers may
         begin again."""
-        writable, (engine, scheduler) = self._writable, (self._state.engine, self._state.scheduler)
-        may_begin = False
-        if not (self.waiting_for_room or self.waiting_for_large_slot or writable or self.handlers_wait):
+        if not (self.waiting_for_room or self.waiting_for_large_slot or self._writable or self.handlers_wait):
             return False
-        plenty = self._output.plenty
+        engine, scheduler = self._state.engine, self._state.scheduler
+        may_begin, plenty = False, self._output.plenty
         if (room := engine.room(unsent) if scheduler is None else scheduler.room_beside(unsent)) >= plenty:
             for sender in islice(self.waiting_for_room, min(1 + room // self.loop_bytes, self._at_once)):
                 sender.call()
