@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afflux.core.machine import Row, Step, Table, same
+from afflux.core.machine import Row, Step, Table, functions, members, numbered, same
 
 
 class Door(IntEnum):
@@ -174,6 +174,30 @@ def test_the_table_for_people() -> None:
         "|LOCKED|TURN_KEY|UNLOCK|SHUT|X-2|\n"
         "|any|anything else|NOTHING|same|X-9|\n"
     )
+
+
+class Light(IntEnum):
+    OFF = 0
+    ON = 1
+    BLINK_FAST = 2
+
+
+class Lamp:
+    def off(self) -> str:
+        return "off"
+
+    def blink_fast(self) -> str:
+        return "fast"
+
+
+def test_the_functions_of_actions_are_lists_by_number() -> None:
+    assert numbered({Light.ON: "on", Light.BLINK_FAST: "fast"}) == [None, "on", "fast"]
+    assert functions(Light, Lamp) == [Lamp.off, None, Lamp.blink_fast]
+
+
+def test_the_members_of_a_row_are_a_tuple() -> None:
+    assert members(Door.OPEN) == (Door.OPEN,)
+    assert members((Door.OPEN, Door.SHUT)) == (Door.OPEN, Door.SHUT)
 
 
 @given(st.dictionaries(st.tuples(st.sampled_from(Door), st.sampled_from(Hand)), st.sampled_from(Door)))

@@ -210,8 +210,8 @@ def _label(action: Enum | str) -> str:
 
 
 def numbered(functions: Mapping[A, F]) -> list[F]:
-    """Return the functions of actions as a list indexed by the action's number, because a lookup by a member of an
-    enumeration costs a call."""
+    """Return the functions of actions, which are numbered from 0, as a list indexed by the number: a dictionary would
+    call the hash function of the enumeration at each step."""
     actions: Any = type(next(iter(functions)))
     return [cast("F", functions.get(action)) for action in actions]
 

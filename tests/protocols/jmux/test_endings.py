@@ -103,7 +103,7 @@ async def test_what_is_left_unread_takes_no_room() -> None:
             assert await session.read(10) == b"x" * 10
             while not session.ended:
                 await asyncio.sleep(0)
-        assert not peer._driver.engine.streams()
+        assert not peer.streams()
 
 
 def test_sync_what_is_left_unread_takes_no_room() -> None:
@@ -112,7 +112,7 @@ def test_sync_what_is_left_unread_takes_no_room() -> None:
             assert session.read(10) == b"x" * 10
             peer._driver.wait(lambda: session._inbox.ended, 10)
         assert not peer._driver.inboxes
-        assert not peer._driver.engine.streams()
+        assert not peer.streams()
         with peer.session(b"q", finish=True, timeout=10) as session:
             assert session.read_all() == b"x" * 1000
         assert not peer._driver.inboxes
@@ -132,7 +132,7 @@ async def test_a_session_that_nobody_gets_is_given_up() -> None:
         with pytest.raises(asyncio.CancelledError):
             await asking
         assert not sessions
-        assert not peer._driver.engine.streams()
+        assert not peer.streams()
 
 
 def test_sync_a_session_that_nobody_gets_is_given_up() -> None:
@@ -140,7 +140,7 @@ def test_sync_a_session_that_nobody_gets_is_given_up() -> None:
         with pytest.raises(TimeoutError):
             peer.session(b"x" * 100_000, timeout=0.01)
         assert not peer._driver.inboxes
-        assert not peer._driver.engine.streams()
+        assert not peer.streams()
 
 
 # -- writers that wait ----------------------------------------------------------------------------------------

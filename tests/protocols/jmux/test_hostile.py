@@ -134,8 +134,8 @@ def test_two_engines_never_break_a_rule(wishes: list[tuple[int, int, int]], draw
     for _ in range(10):
         pair.move(pair.near, 1 << 16)
         pair.move(pair.far, 1 << 16)
-    assert pair.near.sessions.live == 0
-    assert pair.far.sessions.live == 0
+    assert pair.near.byte_sessions.ids_in_use == 0
+    assert pair.far.byte_sessions.ids_in_use == 0
     assert pair.near.sessions.rations.shared_used == 0
     assert all(
         session is None or session.state in (SessionState.CLOSED, SessionState.ABORTED_FIN)

@@ -258,8 +258,8 @@ def _session_table(name: str, states: tuple[SessionState, ...], rows: list[_Row]
     rows."""
     acted = {(state, input) for row in rows for state in members(row.states) for input in members(row.inputs)}
     for wish in _APP:
-        if idle := tuple(state for state in states if (state, wish) not in acted):
-            rows.append(Row(idle, wish, _D.NOTHING, same, "3"))
+        idle = tuple(state for state in states if (state, wish) not in acted)
+        rows.append(Row(idle, wish, _D.NOTHING, same, "3"))
     start, otherwise = _T.FREE, (_D.VIOLATION, rule)
     return Table(name, states=states, inputs=SessionInput, start=start, rows=rows, otherwise=otherwise)
 
