@@ -37,8 +37,8 @@ _OPEN, _OUT_DONE, _IN_DONE, _CLOSED = StreamState.OPEN, StreamState.OUT_DONE, St
 class Engine(Connection):
     """One end of a connection of the RSocket family; see core.engine.Engine for the contract.
 
-    It extends Connection, which has the calls of a driver: one class would have almost 50 methods, an engine that
-    contained a connection would only pass on half of its calls, and a server's table of sessions stores engines.
+    It extends Connection, which has the calls of a driver: one class would have more than 40 methods, an engine
+    that contained a connection would only pass on half of its calls, and a server's table of sessions stores engines.
     """
 
     __slots__ = ()

@@ -166,7 +166,7 @@ class Streams:
         self.settle(stream)
 
     def leave(self, id: int, input: StreamInput, argument: Any = None) -> None:
-        """End a stream, or its inbound half, for the application, which no longer wants to know how it ended."""
+        """End a stream, or its inbound half, for the application; an end that was not reported yet is dropped."""
         self.untold.pop(id, None)
         stream = self.live.get(id)
         if stream is not None:
