@@ -58,7 +58,6 @@ def test_a_response_before_the_request_has_ended(mode: str) -> None:
     play.do(lambda engine: engine.cancel(1)).quiet()
 
 
-@pytest.mark.repetitive
 def test_a_response_that_is_too_large(mode: str) -> None:
     """payload_bytes: the session is over here, and nobody knows what the server has done."""
     play = asking(

@@ -70,7 +70,6 @@ def test_R_30_a_request_that_nobody_has_seen(mode: str) -> None:
     play.on(lambda s: s.abort(1)).quiet()
 
 
-@pytest.mark.repetitive
 def test_a_request_that_is_too_large(mode: str) -> None:
     limits = Limits.tiny(
         payload_bytes=65_536, ration_bytes=65_536, ration_max_bytes=65_536, connection_bytes=2**20, sessions=1
