@@ -13,12 +13,12 @@ from afflux.core.passes import Pass
 def test_a_fault_is_reported_and_charged_until_the_bucket_is_empty() -> None:
     """DR-1."""
     part = Pass(Limits.server(glitch_bucket=(10, 1)), 0.0)
-    part.charge(10, 3, "R-9", "late")
-    assert part.events == [Ignored(3, "R-9", "late", 10)]
+    part.charge(10, 3, "DR-1", "late")
+    assert part.events == [Ignored(3, "DR-1", "late", 10)]
     with pytest.raises(Violation, match="protocol-abuse"):
-        part.charge(1, 3, "R-9", "late")
+        part.charge(1, 3, "DR-1", "late")
     part.now = 1.0
-    part.charge(1, 3, "R-9", "late")
+    part.charge(1, 3, "DR-1", "late")
 
 
 def test_cancels_are_counted() -> None:
