@@ -23,26 +23,29 @@ FOLDERS = {
     "rest": [],
     "honest": ["tests/honest"],
     "commands": ["tests/cli", "tests/bench"],
-    "links": ["tests/transports", "tests/testing", "tests/peers"],
     "drivers": ["tests/aio", "tests/sync"],
+    "links": ["tests/transports", "tests/testing", "tests/peers"],
     "inner": ["tests/core", "tests/protocols"],
+    "repetitive": ["tests/core", "tests/protocols"],
     "pages": ["tests/test_docs.py", "tests/test_examples.py", "tests/test_readme.py", "tests/test_site.py"],
     "tables": ["tests/reactive", "tests/journal", "tests/resume"],
     "hostile": ["tests/hostile", "tests/conformance"],
 }
-"What the parts with tests name, the longest first."
+"What the parts with tests name. The longest are first, so that no core is idle at the end."
 
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
-COVERAGE = ["--cov", "--cov-report=term-missing", "-m", "not repetitive and not hypothesis"]
-"""For the part ``inner``. Measured tests take three times as long: those that repeat the same lines are excluded, and
-those of random examples, so that coverage does not depend on luck."""
+MARKED = {
+    "inner": ["--cov", "--cov-report=term-missing", "-m", "not repetitive and not hypothesis"],
+    "repetitive": ["-m", "repetitive or hypothesis"],
+}
+"""``inner`` measures coverage. Measured tests take three times as long: those that repeat the same lines are excluded,
+and those of random examples, so that coverage does not depend on luck."""
 RUFF = str(Path(sys.executable).with_name("ruff"))
 QUICK = ["-m", "not slow and not spark"]
 
 PARTS = {
     "lint": [[RUFF, "check", "."], [RUFF, "format", "--check", "."]],
     **{name: [[*PYTEST, *folders]] for name, folders in FOLDERS.items()},
-    "repetitive": [[*PYTEST, *FOLDERS["inner"], "-m", "repetitive or hypothesis"]],
     "types": [[sys.executable, "-m", "mypy"]],
 }
 TESTS = [name for name in PARTS if name not in ("lint", "types")]
@@ -65,7 +68,7 @@ def commands(name):
         if "pytest" not in command:
             yield command
         else:
-            more = COVERAGE if name == "inner" else rest() if name == "rest" else []
+            more = rest() if name == "rest" else MARKED.get(name, [])
             yield [*command, *more, "-o", f"cache_dir=.pytest_cache/{name}"]
 
 

@@ -200,7 +200,7 @@ class Driver:
             calls.wake()
         if active or self.engine.queued or self.room.awaited:
             self.output.flush_soon()
-        else:
+        elif not self.output.flushing:  # a flush settles as well
             self.output.settle()
 
     def collect(self) -> None:

@@ -49,12 +49,14 @@ class MemoryUse:
         self.unsent_answers = 0
         "Bytes of answers that wait for room."
 
-    def report(self) -> None:
-        """Report the bytes that this connection buffers now."""
+    def report(self, size: int | None = None) -> None:
+        """Report the bytes that this connection buffers now. ``size``: those of the engine and after it, if known."""
         state = self.state
-        size = state.engine.held_bytes + self._input.buffered + self.below + self.unsent_answers
-        if state.transport is not None:
-            size += state.transport.get_write_buffer_size()
+        if size is None:
+            size = state.engine.held_bytes
+            if state.transport is not None:
+                size += state.transport.get_write_buffer_size()
+        size += self._input.buffered + self.below + self.unsent_answers
         if state.lost or size < 0:
             size = 0
         if size != self.reported:

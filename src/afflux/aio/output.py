@@ -137,8 +137,9 @@ class Output:
         """At the end of a flush, or of a pass that needs none: report memory, pause or resume reading, and arm the
         timer."""
         state, memory, input = self._state, self._memory, self._input
-        if state.engine.held_bytes + unsent != memory.reported or input.held:
-            memory.report()
+        size = state.engine.held_bytes + unsent
+        if size != memory.reported or input.held:
+            memory.report(size)
         input.check()
         state.arm_timer()
 
