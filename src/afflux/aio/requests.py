@@ -175,7 +175,8 @@ class Requests:
         """Run waiting requests until one of them suspends. Answers are sent together, with one call of the engine."""
         slots, queue, driver = self._slots, self.queue.items, self._slots.driver
         verbs, copy, me = slots.verbs, slots.context.copy, cast("asyncio.Task[Any]", asyncio.current_task())
-        streams, answers = list[int](), list[Payload]()
+        streams: list[int] = []
+        answers: list[Payload] = []
         free = 0 if slots.asking and self._answerable() <= 0 else slots.free
         left, room, start = driver.room.loop_frames, slots.room, driver.state.now()
         half, begins, read, made = max(_FEW, min(len(queue), left) // 2), 0, 0, 0
@@ -194,8 +195,7 @@ class Requests:
             try:
                 work, first = (context := copy()).run(_start, verbs[verb], payload)
             except StopIteration as stop:
-                value = stop.value
-                if verb == "request" and type(value) is Payload and value.proper:
+                if type(value := stop.value) is Payload and value.proper and verb == "request":
                     streams.append(stream)
                     answers.append(value)
                     made += len(value.data) if value.metadata is None else len(value)
