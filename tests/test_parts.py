@@ -10,7 +10,14 @@ from tools import test as runner
 
 
 def test_every_test_is_in_one_part() -> None:
-    folders = [folder for folders in runner.FOLDERS.values() for folder in folders]
+    parts = dict(runner.FOLDERS)
+    assert parts.pop("repetitive") == parts["inner"]
+    # two parts share these folders: one runs the tests with either mark, the other those without
+    assert [marks[-1] for marks in runner.MARKED.values()] == [
+        "not repetitive and not hypothesis",
+        "repetitive or hypothesis",
+    ]
+    folders = [folder for folders in parts.values() for folder in folders]
     assert len(folders) == len(set(folders)) and all((runner.ROOT / folder).exists() for folder in folders)
     named = [runner.ROOT / path for path in [*folders, *runner.rest()]]
     for path in sorted(runner.ROOT.glob("tests/**/test_*.py")):
