@@ -24,7 +24,10 @@ DOOR = 99
 
 INNER = ("afflux.core", "afflux.protocols")
 WORLD = frozenset(
-    ("asyncio", "socket", "time", "random", "logging", "threading", "selectors", "ssl", "subprocess", "multiprocessing")
+    (
+        *("asyncio", "socket", "time", "random", "logging", "threading", "selectors", "select", "ssl", "subprocess"),
+        *("multiprocessing", "mmap", "ctypes", "os", "signal", "resource", "tempfile", "shutil", "platform"),
+    )
 )
 LONGEST_FUNCTION = 40
 LONGEST_FILE = 500

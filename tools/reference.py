@@ -488,7 +488,7 @@ REACTIVESOCKET = Wire(
     _codes_of_2015(),
     _ABOUT_STATES_2015,
     (
-        (reactivesocket_states.CLIENT, "The side that connected. It sends SETUP, and may ask at once."),
+        (reactivesocket_states.CLIENT, "The side that connected. It sends SETUP, and may send requests immediately."),
         (reactivesocket_states.SERVER, "The side that was connected to. In DECIDING its application may refuse."),
         (reactivesocket_states.REQUESTER, "The side that opened the stream."),
         (reactivesocket_states.RESPONDER, "The side that answers. Its end ends both directions of a channel."),

@@ -315,7 +315,7 @@ def connect(
             at a time; closing the connection normally ends the session.
     Raises:
         AddressError: immediately, for an invalid address; when entered, for a certificate that cannot be used.
-        Unsupported: a protocol or transport that is not built yet, or lacks a requested feature.
+        Unsupported: the protocol or transport lacks a requested feature.
         ConnectFailed: when entered: no server answered, or the TLS handshake failed.
         SetupRefused: when entered, with ``store``: the session in the file is over; with ``reconnect`` another begins.
         afflux.resume.StoreError: when entered: the file cannot be used.

@@ -76,7 +76,7 @@ class Serving(Owner):
         return self._requests.waiting | {one[1] for one in self._producers.queue.items}
 
     def statuses(self) -> list[StreamStatus]:
-        """Return the live streams in the order in which they were opened, then the requests that wait to be opened.
+        """Return the live streams in the order in which they were opened, then those that wait for a lease.
 
         An engine reports credit, its own queue and its memory. The driver adds whether the transport is full, whether a
         request waits for a handler or a lease, and whether the application consumes the items that have arrived.

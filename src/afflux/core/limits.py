@@ -1,7 +1,7 @@
 """Declare the limits that a peer, a file or an application can reach, with safe defaults.
 
-Each row declares one limit: its value in each profile, its unit, its section of docs/limits and the reason word sent
-when it is reached. The dataclass, the profiles, REASONS and the reference page are derived from these rows.
+Each row declares one limit: its value in each profile, its unit and the reason word sent when it is reached. The
+dataclass, the profiles, REASONS and the reference page are derived from these rows.
 
 Rules: a limit may be ``None`` (off) only if its row permits it; the value of a limit is itself allowed; a ``Limits``
 that contradicts itself raises. Ki, Mi and Gi are powers of 1,024.
@@ -39,8 +39,6 @@ class LimitRow:
     tiny: Any
     unit: str
     "The unit of the value; for a pair, the unit of each part."
-    section: int
-    "The section of docs/limits: 1 framing, 2 streams, 3 buffers, 4 time, 5 listener, 6 resume, 7 journals and Spark."
     reason: str | None = None
     "The word that is sent and counted when the limit is reached; None if none is sent."
     off: bool = False
@@ -53,8 +51,8 @@ class LimitRow:
     "True if a value need not be whole, such as seconds."
 
 
-def _row(section: int, unit: str, server: Any, trusted: Any, tiny: Any, reason: str | None = None, **more: Any) -> Any:
-    row = {"server": server, "trusted": trusted, "tiny": tiny, "unit": unit, "section": section, "reason": reason}
+def _row(unit: str, server: Any, trusted: Any, tiny: Any, reason: str | None = None, **more: Any) -> Any:
+    row = {"server": server, "trusted": trusted, "tiny": tiny, "unit": unit, "reason": reason}
     return field(default=server, metadata=row | more)
 
 
@@ -68,85 +66,84 @@ class Limits:
     """
 
     # 1. Framing and payloads
-    first_frame_bytes: int = _row(1, "bytes before the handshake", 64 * Ki, Mi, 16 * Ki, "first-frame-too-large")
+    first_frame_bytes: int = _row("bytes before the handshake", 64 * Ki, Mi, 16 * Ki, "first-frame-too-large")
     frame_bytes: int = _row(
-        1, "bytes", 4 * Mi + _BESIDE_PAYLOAD, _LONGEST_FRAME, 64 * Ki, "frame-too-large", most=_LONGEST_FRAME
+        "bytes", 4 * Mi + _BESIDE_PAYLOAD, _LONGEST_FRAME, 64 * Ki, "frame-too-large", most=_LONGEST_FRAME
     )
     """The default is ``payload_bytes`` + 64 Ki, because other implementations send a payload in one frame."""
-    payload_bytes: int = _row(1, "bytes, reassembled", 4 * Mi, 64 * Mi, 128 * Ki, "payload-too-large")
-    fragments: int = _row(1, "count per payload", 16_384, 262_144, 2_048, "too-many-fragments")
-    fragment_min_bytes: int = _row(1, "bytes, with length field", 64, 64, 64, "fragment-too-small")
-    partial_payloads: int = _row(1, "count per connection", 64, 1_024, 8, "too-many-partials")
-    reassembly_s: float = _row(1, "seconds", 30, 60, 10, "reassembly-timeout")
-    frame_s: float = _row(1, "seconds", 30, 120, 10, "frame-timeout")
-    connection_metadata_bytes: int = _row(1, "bytes", 64 * Ki, Mi, 4 * Ki, "metadata-too-large")
-    composite_entries: int = _row(1, "count", 1_024, 4_096, 64, "too-many-entries")
-    varint_bytes: int = _row(1, "bytes", 10, 10, 10, "bad-varint", most=10)
-    publisher_bytes: int = _row(1, "bytes", 4 * Ki, 4 * Ki, 256, "unknown-publisher")
-    extension_ids: int = _row(1, "count per hello", 64, 64, 16, "too-many-extensions")
-    error_text_bytes: tuple[int, int] = _row(1, "bytes out, in", (Ki, 64 * Ki), (Ki, 64 * Ki), (256, 4 * Ki))
-    ws_fragments: int = _row(1, "count per message", 1_024, 16_384, 128, "too-many-fragments")
+    payload_bytes: int = _row("bytes, reassembled", 4 * Mi, 64 * Mi, 128 * Ki, "payload-too-large")
+    fragments: int = _row("count per payload", 16_384, 262_144, 2_048, "too-many-fragments")
+    fragment_min_bytes: int = _row("bytes, with length field", 64, 64, 64, "fragment-too-small")
+    partial_payloads: int = _row("count per connection", 64, 1_024, 8, "too-many-partials")
+    reassembly_s: float = _row("seconds", 30, 60, 10, "reassembly-timeout")
+    frame_s: float = _row("seconds", 30, 120, 10, "frame-timeout")
+    connection_metadata_bytes: int = _row("bytes", 64 * Ki, Mi, 4 * Ki, "metadata-too-large")
+    composite_entries: int = _row("count", 1_024, 4_096, 64, "too-many-entries")
+    varint_bytes: int = _row("bytes", 10, 10, 10, "bad-varint", most=10)
+    publisher_bytes: int = _row("bytes", 4 * Ki, 4 * Ki, 256, "unknown-publisher")
+    extension_ids: int = _row("count per hello", 64, 64, 16, "too-many-extensions")
+    error_text_bytes: tuple[int, int] = _row("bytes out, in", (Ki, 64 * Ki), (Ki, 64 * Ki), (256, 4 * Ki))
+    ws_fragments: int = _row("count per message", 1_024, 16_384, 128, "too-many-fragments")
 
     # 2. Streams, cancels, ignored frames
     streams: int = _row(
-        2, "handlers at work per connection: of requests, of streams, of fires", 256, 4_096, 16, "too-many-streams"
+        "handlers at work per connection: of requests, of streams, of fires", 256, 4_096, 16, "too-many-streams"
     )
-    pending_streams: int = _row(2, "requests that wait for a handler", 16_384, 65_536, 64, "too-many-streams")
-    pending_s: float = _row(2, "seconds in which no handler becomes free", 30, 120, 10, "too-many-streams")
-    sessions: int = _row(2, "Jmux ids per connection", 128, 128, 16, most=128)
-    tombstones: int = _row(2, "ids remembered", 1_024, 4_096, 64)
+    pending_streams: int = _row("requests that wait for a handler", 16_384, 65_536, 64, "too-many-streams")
+    pending_s: float = _row("seconds in which no handler becomes free", 30, 120, 10, "too-many-streams")
+    sessions: int = _row("Jmux ids per connection", 128, 128, 16, most=128)
+    tombstones: int = _row("ids remembered", 1_024, 4_096, 64)
     cancel_bucket: tuple[int, int] = _row(
-        2, "burst, per second", (4_256, 1_000), (40_000, 10_000), (50, 5), "cancel-flood"
+        "burst, per second", (4_256, 1_000), (40_000, 10_000), (50, 5), "cancel-flood"
     )
     glitch_bucket: tuple[int, int] = _row(
-        2, "tokens, per second", (1_000, 100), (10_000, 1_000), (200, 20), "protocol-abuse"
+        "tokens, per second", (1_000, 100), (10_000, 1_000), (200, 20), "protocol-abuse"
     )
-    cancel_race_frames: int = _row(2, "frames per cancel of ours", 256, 256, 16)
-    metadata_push_queue: int = _row(2, "frames", 16, 256, 4)
-    lease_queue: int = _row(2, "requests waiting for a lease", 0, 256, 0, most=256)
-    lease_frames_per_s: int = _row(2, "frames per second", 10, 100, 2)
+    cancel_race_frames: int = _row("frames per cancel of ours", 256, 256, 16)
+    metadata_push_queue: int = _row("frames", 16, 256, 4)
+    lease_queue: int = _row("requests waiting for a lease", 0, 256, 0, most=256)
+    lease_frames_per_s: int = _row("frames per second", 10, 100, 2)
 
     # 3. Buffers
-    connection_bytes: int = _row(3, "bytes, all queues of a connection", 8 * Mi, 128 * Mi, 256 * Ki, "buffer-full")
-    object_overhead_bytes: int = _row(3, "bytes per queued object", 512, 512, 512)
-    outbound_high_bytes: int = _row(3, "bytes", Mi, 16 * Mi, 32 * Ki)
-    outbound_low_bytes: int = _row(3, "bytes", 256 * Ki, 4 * Mi, 8 * Ki)
-    outbound_high_frames: int = _row(3, "frames", 1_000, 10_000, 100)
-    keepalive_echoes: int = _row(3, "queued answers", 16, 16, 4)
-    control_replies: int = _row(3, "queued acknowledgements", 1_000, 10_000, 100)
-    ration_bytes: int = _row(3, "bytes, Jmux inbound ration", 32 * Ki, 256 * Ki, 4 * Ki, "ration-exceeded")
-    ration_max_bytes: int = _row(3, "bytes, Jmux ration after growth", 256 * Ki, 4 * Mi, 4 * Ki)
-    process_bytes: int = _row(3, "bytes, all connections", 2 * Gi, 8 * Gi, 64 * Mi, "overload")
-    loop_frames: int = _row(3, "frames per turn of the loop", 256, 256, 64)
-    loop_bytes: int = _row(3, "bytes per turn of the loop", 64 * Ki, 64 * Ki, 16 * Ki)
-    loop_ms: float = _row(3, "milliseconds per turn of the loop", 5, 5, 5)
+    connection_bytes: int = _row("bytes, all queues of a connection", 8 * Mi, 128 * Mi, 256 * Ki, "buffer-full")
+    object_overhead_bytes: int = _row("bytes per queued object", 512, 512, 512)
+    outbound_high_bytes: int = _row("bytes", Mi, 16 * Mi, 32 * Ki)
+    outbound_low_bytes: int = _row("bytes", 256 * Ki, 4 * Mi, 8 * Ki)
+    outbound_high_frames: int = _row("frames", 1_000, 10_000, 100)
+    keepalive_echoes: int = _row("queued answers", 16, 16, 4)
+    control_replies: int = _row("queued acknowledgements", 1_000, 10_000, 100)
+    ration_bytes: int = _row("bytes, Jmux inbound ration", 32 * Ki, 256 * Ki, 4 * Ki, "ration-exceeded")
+    ration_max_bytes: int = _row("bytes, Jmux ration after growth", 256 * Ki, 4 * Mi, 4 * Ki)
+    process_bytes: int = _row("bytes, all connections", 2 * Gi, 8 * Gi, 64 * Mi, "overload")
+    loop_frames: int = _row("frames per turn of the loop", 256, 256, 64)
+    loop_bytes: int = _row("bytes per turn of the loop", 64 * Ki, 64 * Ki, 16 * Ki)
+    loop_ms: float = _row("milliseconds per turn of the loop", 5, 5, 5)
 
     # 4. Time and liveness
-    handshake_s: float = _row(4, "seconds, TLS, upgrade and acceptor", 10, 30, 5, "handshake-timeout")
-    keepalive_s: float = _row(4, "seconds, what we send", 20, 20, 20)
-    lifetime_s: float = _row(4, "seconds, what we send", 90, 90, 90)
+    handshake_s: float = _row("seconds, TLS, upgrade and acceptor", 10, 30, 5, "handshake-timeout")
+    keepalive_s: float = _row("seconds, proposed in SETUP", 20, 20, 20)
+    lifetime_s: float = _row("seconds, proposed in SETUP", 90, 90, 90)
     peer_lifetime_s: tuple[float, float] = _row(
-        4, "seconds, least and most", (0.1, 600), (0.1, 600), (0.1, 600), "keepalive-timeout"
+        "seconds, least and most", (0.1, 600), (0.1, 600), (0.1, 600), "keepalive-timeout"
     )
     keepalive_rate: tuple[int, int] = _row(
-        4, "per second at least, burst", (10, 100), (100, 1_000), (5, 20), "keepalive-flood"
+        "per second at least, burst", (10, 100), (100, 1_000), (5, 20), "keepalive-flood"
     )
-    ping_s: float = _row(4, "seconds to the PingAck", 30, 60, 10, "ping-timeout")
-    idle_s: float | None = _row(4, "seconds without a frame or stream", 300, None, 60, "idle", off=True)
-    session_idle_s: float | None = _row(4, "seconds, Jmux session", 300, None, 60, "session-idle", off=True)
-    session_stall_s: float = _row(4, "seconds without increments", 60, 300, 10, "session-stall")
-    abort_answer_s: float = _row(4, "seconds", 30, 30, 10, "abort-unanswered")
-    ack_s: float = _row(4, "seconds, Jmux Acknowledgment", 60, 60, 10)
-    write_stall_s: float = _row(4, "seconds", 30, 120, 10, "write-stall")
-    write_min_rate: int = _row(4, "bytes per second over write_stall_s", Ki, 0, 256, "write-stall")
-    flush_s: float = _row(4, "seconds, last frame before a close", 1, 1, 1)
-    goodbye_s: float = _row(4, "seconds, acknowledgement", 1, 1, 1)
-    lease_margin_ms: float = _row(4, "milliseconds, sender stops early", 50, 50, 50)
+    ping_s: float = _row("seconds to the PingAck", 30, 60, 10, "ping-timeout")
+    idle_s: float | None = _row("seconds without a frame or stream", 300, None, 60, "idle", off=True)
+    session_idle_s: float | None = _row("seconds, Jmux session", 300, None, 60, "session-idle", off=True)
+    session_stall_s: float = _row("seconds without increments", 60, 300, 10, "session-stall")
+    abort_answer_s: float = _row("seconds", 30, 30, 10, "abort-unanswered")
+    ack_s: float = _row("seconds, Jmux Acknowledgment", 60, 60, 10)
+    write_stall_s: float = _row("seconds", 30, 120, 10, "write-stall")
+    write_min_rate: int = _row("bytes per second over write_stall_s", Ki, 0, 256, "write-stall")
+    flush_s: float = _row("seconds, last frame before a close", 1, 1, 1)
+    goodbye_s: float = _row("seconds, acknowledgement", 1, 1, 1)
+    lease_margin_ms: float = _row("milliseconds, sender stops early", 50, 50, 50)
 
     # 5. Listener and authentication
-    connections: int = _row(5, "count", 10_000, 10_000, 100, "too-many-connections")
+    connections: int = _row("count", 10_000, 10_000, 100, "too-many-connections")
     connections_per_address: int | float | None = _row(
-        5,
         "count (int), or share of connections (float)",
         0.25,
         None,
@@ -155,25 +152,25 @@ class Limits:
         off=True,
         share_of="connections",
     )
-    accepts_per_s: int = _row(5, "count per second", 2_000, 20_000, 20)
-    half_handshakes: int = _row(5, "count", 1_024, 4_096, 32)
-    accept_backoff_s: float = _row(5, "seconds after descriptors run out", 1, 1, 1)
-    auth_failures: int = _row(5, "per minute and address", 10, 100, 5, "auth-rate")
+    accepts_per_s: int = _row("count per second", 2_000, 20_000, 20)
+    half_handshakes: int = _row("count", 1_024, 4_096, 32)
+    accept_backoff_s: float = _row("seconds after descriptors run out", 1, 1, 1)
+    auth_failures: int = _row("per minute and address", 10, 100, 5, "auth-rate")
 
     # 6. Resume
-    resume_bytes: int = _row(6, "bytes per session", Mi, 16 * Mi, 64 * Ki)
-    resume_s: float = _row(6, "seconds away", 120, 600, 30)
-    resume_sessions: int = _row(6, "count", 10_000, 10_000, 16)
-    resume_process_bytes: int = _row(6, "bytes, all sessions", 256 * Mi, 2 * Gi, Mi)
-    resume_rate: tuple[int, float] = _row(6, "attempts per minute, least gap in seconds", (10, 1), (60, 0.1), (5, 1))
+    resume_bytes: int = _row("bytes per session", Mi, 16 * Mi, 64 * Ki)
+    resume_s: float = _row("seconds away", 120, 600, 30)
+    resume_sessions: int = _row("count", 10_000, 10_000, 16)
+    resume_process_bytes: int = _row("bytes, all sessions", 256 * Mi, 2 * Gi, Mi)
+    resume_rate: tuple[int, float] = _row("attempts per minute, least gap in seconds", (10, 1), (60, 0.1), (5, 1))
     resume_token_bytes: tuple[int, int] = _row(
-        6, "least (ours), most (theirs)", (16, 1_024), (16, 1_024), (16, 64), "bad-token"
+        "least (ours), most (theirs)", (16, 1_024), (16, 1_024), (16, 64), "bad-token"
     )
 
     # 7. Journals, Spark
-    journal_bytes: int = _row(7, "bytes", Gi, 64 * Gi, 16 * Mi)
-    partitions: int = _row(7, "count", 1_024, 16_384, 8)
-    stop_s: float = _row(7, "seconds", 5, 5, 5)
+    journal_bytes: int = _row("bytes", Gi, 64 * Gi, 16 * Mi)
+    partitions: int = _row("count", 1_024, 16_384, 8)
+    stop_s: float = _row("seconds", 5, 5, 5)
 
     _profile: Profile = field(default="server", init=False, repr=False, compare=False)
 
@@ -247,7 +244,7 @@ ROWS: Mapping[str, LimitRow] = MappingProxyType(
         if item.metadata
     }
 )
-"The declarations, by name, in the order of docs/limits."
+"The declarations, by name, in the order of the fields."
 
 REASONS: Mapping[str, str] = MappingProxyType({name: row.reason for name, row in ROWS.items() if row.reason})
 "The reason word of each limit that has one, as on the wire and in counters."
@@ -328,12 +325,12 @@ _AT_MOST: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("+", ("ration_bytes",), "ration_max_bytes"),
     ("+", ("keepalive_s",), "lifetime_s"),
 )
-"""The sum or the product of the first is at most the last; each of ``connections`` costs 40 Ki (rule 8.2). An
+"""The sum or the product of the first is at most the last; each of ``connections`` costs 40 Ki. An
 incomplete frame is counted separately: a connection buffers at most ``connection_bytes`` and one frame."""
 
 
 def _check_together(limits: Limits) -> None:
-    """Raise ValueError if values contradict each other (rule 8.2)."""
+    """Raise ValueError if values contradict each other."""
     for sign, names, bound in _AT_MOST:
         terms = {f"{name}={(value := getattr(limits, name))}": value for name in names}
         if names == ("connections",):

@@ -43,7 +43,7 @@ def connect(
 
     Raises:
         AddressError: the address is invalid, or a certificate or a key cannot be used.
-        Unsupported: a protocol or transport that is not built yet, has no blocking side, or lacks a requested feature.
+        Unsupported: the protocol or transport has no blocking side, or lacks a requested feature.
         ConnectFailed: nothing listens there, the TLS handshake failed, or all this took more than ``timeout`` seconds
             (``limits.handshake_s`` if None).
     """

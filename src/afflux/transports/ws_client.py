@@ -105,9 +105,9 @@ class ClientWire(Wire):
             return super().receive(rest) if rest else b""
         error = client.handshake_exc
         if isinstance(error, InvalidHandshake) and error.__cause__ is None:
-            self._failed(f"the server's answer opens no WebSocket: {printable(str(error), 128)}")
+            self._failed(f"the server's answer does not open a WebSocket: {printable(str(error), 128)}")
         elif head.startswith(b"HTTP/1.0 "):
-            self._failed("the server's answer opens no WebSocket: it is one of HTTP/1.0")
+            self._failed("the server answered with HTTP/1.0, which does not support WebSocket")
         else:
             self._failed(self._unread())
         return b""

@@ -54,6 +54,9 @@ def again(engine: Any, now: float = 0.0, **terms: Any) -> Engine:
     assert retained(made).size == retained(engine).size
     assert b"".join(retained(made).blocks()) == b"".join(retained(engine).blocks())
     assert made.stream_table.reassembly.size == engine.stream_table.reassembly.size
+    assert [one.received for one in made.streams(room=0, now=now)] == [
+        one.received for one in engine.streams(room=0, now=now)
+    ]
     streams = {
         stream.id: (stream.hot, stream.answering, stream.role.table) for stream in engine.stream_table.live.values()
     }

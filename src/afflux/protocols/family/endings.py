@@ -92,7 +92,7 @@ def nothing(connection: Connection, argument: Any) -> None:
 
 def expire(connection: Connection, argument: Any) -> None:
     """End the connection of a peer that was silent for too long."""
-    text = f"keepalive-timeout: nothing heard for {connection.liveness.lifetime:g} s"
+    text = f"keepalive-timeout: no frame received for {connection.liveness.lifetime:g} s"
     send_error(connection, connection.member.codes.Code.CONNECTION_ERROR, "keepalive-timeout")
     end(connection, ConnectionClosed(text, rule=connection.member.rules.silence))
 

@@ -10,7 +10,7 @@ from afflux.protocols.family.states import StreamState
 
 __all__ = ["Stream"]
 
-_COUNTED = ("owed", "allowed", "sent", "columnar", "late", "races", "first_paid")
+_COUNTED = ("owed", "allowed", "sent", "columnar", "late", "races", "first_paid", "received")
 "The attributes of a stream's state, in addition to its name and its state in the tables."
 
 _IDLE, _RECEIVING = StreamState.IDLE, (StreamState.OPEN, StreamState.OUT_DONE)
@@ -80,7 +80,7 @@ class Stream:
         id, verb, requester, standing, *counted = state
         stream = cls(id, verb, member.requester if requester else member.responder)
         stream.state = StreamState(standing)
-        for name, value in zip(_COUNTED, counted, strict=True):
+        for name, value in zip(_COUNTED, counted, strict=False):  # files of earlier versions have fewer
             setattr(stream, name, value)
         return stream
 

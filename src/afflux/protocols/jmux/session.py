@@ -90,7 +90,7 @@ class Session:
         self.ack = _NO_ACK
         self.handler = _UNKNOWN
         self.since: float | None = None
-        "When the peer last did what the session waits for; None when it waits for nothing."
+        "Time of the peer's last progress; None if the session expects none."
         self.blocked: float | None = None
         "Time since which data waits for ration."
         self.ack_since: float | None = None

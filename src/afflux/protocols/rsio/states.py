@@ -181,7 +181,7 @@ class SubscriberState(IntEnum):
     "subscribe was sent."
     ACTIVE = 2
     CANCELLED = 3
-    "cancel was sent; to parse what still arrives needs the size of the elements."
+    "cancel was sent; the element size is still needed to parse late messages."
     REUSED = 4
     "subscribe was sent again after a cancel; what still arrives is for the older ones."
 
@@ -291,7 +291,7 @@ class AnswerState(IntEnum):
 
 
 class AnswerInput(IntEnum):
-    """Messages for an id, for whichever subscription."""
+    """Messages for an id, for any of its subscriptions."""
 
     ANSWERED = 0
     "subscribed."

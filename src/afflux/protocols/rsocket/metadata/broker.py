@@ -232,7 +232,7 @@ class Address:
             raise invalid(f"a method is one of {', '.join(_FLAGS)}, not {self.method!r}", "2.6")
         tags = _encode_tags(self.tags) + self.wrapped
         if (self.wrapped and not self.tags) or (self.metadata == () and tags):
-            raise invalid("an ADDRESS has a tag at least before what follows the tags", "2.6")
+            raise invalid("an ADDRESS needs at least one tag", "2.6")
         listed = _encode_tags(self.metadata or ())
         flags = flag | (_ENCRYPTED if self.encrypted else 0)
         return _header(self.TYPE, flags) + _id(self.origin) + listed + tags
