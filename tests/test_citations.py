@@ -35,7 +35,9 @@ READ = sorted(
     if path.name not in OWN_TESTS
 )
 PAGES = [*(f"specs/{protocol}.md" for protocol in protocols()), *SHARED_PAGES]
-SECTION = re.compile(r'(?:\brule=|\bRow\(.*, |\binvalid\(.*, )"(?:RSocket )?(\d(?:\.\d)?(?:, \d\.\d)*)"')
+SECTION = re.compile(
+    r'(?:\brule=|\bRow\((?:[^"()]|\([^()]*\))*|\binvalid\(.*, )"(?:RSocket )?(\d(?:\.\d)?(?:, \d\.\d)*)"'
+)
 "A section of a wire's page, as the rule of an error or of a row in a state table."
 
 
@@ -100,6 +102,7 @@ def test_every_section_that_is_cited_exists() -> None:
     [
         ('ConnectionClosed(text, rule="3.1")', "3.1"),
         ('Row(_S.OPEN, _I.SIGNAL, _A.SIGNAL, same, "3.2, 3.3"),', "3.2, 3.3"),
+        ('Row(\n    (_S.OPEN, _S.DRAINING),\n    _I.SIGNAL,\n    "3.2",\n)', "3.2"),
         ('raise invalid("too long", "2.5")', "2.5"),
         ('LocalProtocolError(text, rule="RSocket 2.5")', "2.5"),
         ('rule="R-3"', None),
@@ -118,6 +121,7 @@ def test_how_a_section_is_read(text: str, section: str | None) -> None:
         ("R-1, R-999", "jmux", [("jmux", "R-1", True), ("jmux", "R-999", False)]),
         ("HS-01 and HS-99", None, [("", "HS-01", True), ("", "HS-99", False)]),
         ("HS-1", None, [("", "HS-1", False)]),
+        ("XX-01, but not X-01 or XX-1", None, [("", "XX-01", False)]),
         ("R-1", None, [(None, "R-1", False)]),
         ("RSocket R-69, but R-70", "jmux", [("rsocket", "R-69", True), ("jmux", "R-70", False)]),
         ("ReactiveSocket R-1, D-16 and I-3", None, [("reactivesocket", id, True) for id in ("R-1", "D-16", "I-3")]),

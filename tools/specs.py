@@ -187,7 +187,8 @@ def cited_in(text: str, owner: str | None = None) -> Iterator[Citation]:
             owner = _names()[found["marker"]]
             continue
         before = text[max(0, found.start() - _NEAR) : found.start()]
-        if found["kind"] not in own | shared or _EXAMPLE.search(before):
+        misspelled = len(found["kind"]) == 2 == len(found["first"])  # no page has the prefix, but it looks like a case
+        if (found["kind"] not in own | shared and not misspelled) or _EXAMPLE.search(before):
             continue
         if name := _named().search(before):
             named = _names()[name[1]]
