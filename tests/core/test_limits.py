@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import pickle
 from dataclasses import FrozenInstanceError, fields
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import afflux
 from afflux.core.limits import REASONS, ROWS, Limits, explained, reached, reference
 
 PROFILES = {"server": Limits.server, "trusted": Limits.trusted, "tiny": Limits.tiny}
@@ -30,20 +27,6 @@ def test_a_profile_keeps_its_own_rules_and_its_column(profile: str) -> None:
 def test_each_field_is_declared_once() -> None:
     public = [field.name for field in fields(Limits) if not field.name.startswith("_")]
     assert list(ROWS) == public
-
-
-def test_each_limit_is_read() -> None:
-    """A limit that nothing enforces would promise a protection that does not exist."""
-    source = Path(afflux.__file__).parent
-    read: set[str] = set()
-    for path in source.rglob("*.py"):
-        if path == source / "core" / "limits.py":
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            match node:
-                case ast.Attribute(attr=name) | ast.Constant(value=str(name)) if name in ROWS:
-                    read.add(name)
-    assert [name for name in ROWS if name not in read] == []
 
 
 def test_the_default_is_the_server() -> None:
