@@ -8,6 +8,7 @@ uses. How bytes move is defined by the subclasses.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -84,7 +85,7 @@ class BufferedTransport(StreamTransport):
         return self.closing
 
 
-class Layer(Receiver):
+class Layer(Receiver, ABC):
     """The protocol object of a socket, and the link that a ``LayerTransport`` uses."""
 
     raw: asyncio.Transport
@@ -117,31 +118,31 @@ class Layer(Receiver):
         self._pass_queued = False
         self.next_pass()
 
+    @abstractmethod
     def next_pass(self) -> None:
         """Process input that has been buffered here."""
-        raise NotImplementedError
 
     # Called by the LayerTransport.
 
+    @abstractmethod
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send; before the end of the handshake the data waits."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write_eof(self) -> None:
         """End this half; input of the peer is still read. Before the handshake it is ``abort``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Close when everything is written; before the handshake it is ``abort``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def abort(self) -> None:
         """Close now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, wanted: bool) -> None:
         """Start or stop delivering input."""
-        raise NotImplementedError
 
     @property
     def unsent(self) -> int:
