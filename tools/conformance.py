@@ -133,7 +133,8 @@ def _shared(protocol: str) -> Iterator[tuple[Path, Citation]]:
         for node in _nodes(path, "rules."):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("rules"):
                 for citation in cited_in(str(numbers.get(node.attr, "")), protocol):
-                    yield path, citation._replace(line=node.lineno)
+                    if citation.protocol == protocol:
+                        yield path, citation._replace(line=node.lineno)
 
 
 def _nodes(path: Path, word: str) -> Iterator[ast.AST]:

@@ -83,7 +83,9 @@ def _cells(frame: type[Frame], field: Field) -> list[_Cell]:
         return [(kind.bits, length if len(length) < 2 * kind.bits else "length"), (0, name + condition)]
     if isinstance(kind, Flagged):
         return [(1, "0"), (31, f"{name} (if {kind.flag.letter})")]
-    return [(0, f"{name}, to the end")] if isinstance(kind, Rest) else []
+    if isinstance(kind, Rest):
+        return [(0, f"{name}, to the end")]
+    return [(0, f"{name}: {kind.described}")] if kind.described else []
 
 
 def _flag_cells(frame: type[Frame]) -> list[_Cell]:
@@ -162,4 +164,4 @@ def _type(kind: Kind) -> str:
         what = "ASCII text" if kind.text else "bytes"
         condition = f", if {kind.flag.letter}" if kind.flag else ""
         return f"{what} after {kind.bits} bits of length{condition}"
-    return "bytes to the end"
+    return kind.described or "bytes to the end"

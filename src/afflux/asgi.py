@@ -139,7 +139,7 @@ def app(
     path: str | None = None,
     lease: LeasePolicy | None = None,
     resume: bool = False,
-    extensions: Mapping[int, Extension] | None = None,
+    extensions: Mapping[int | str, Extension] | None = None,
     protocol: str = "rsocket",
     origins: Iterable[str] | None = None,
 ) -> App:

@@ -80,7 +80,7 @@ class _Plan:
     lease_wait: float | None
     resume: Backoff | None
     reconnect: Backoff | None
-    extensions: Mapping[int, Extension]
+    extensions: Mapping[int | str, Extension]
     store: Path | None
 
 
@@ -281,7 +281,7 @@ def connect(
     lease_wait: float | None = None,
     resume: Backoff | bool = False,
     reconnect: Backoff | bool = False,
-    extensions: Mapping[int, Extension] | None = None,
+    extensions: Mapping[int | str, Extension] | None = None,
     store: str | Path | None = None,
 ) -> Connecting:
     """Connect to a server: ``async with afflux.connect(uri) as peer`` or ``peer = await afflux.connect(uri)``.
@@ -308,7 +308,7 @@ def connect(
         resume: when the transport is lost, resume the session on another: no item is lost or repeated. True for
             ``Backoff()``. Tries end when ``limits.resume_s`` is over, or when the server refuses.
         reconnect: when the connection is over, make another; requests in flight have failed. True for ``Backoff()``.
-        extensions: functions to call with ``(stream, body)`` of an EXT frame, by extended type.
+        extensions: functions to call with ``(stream, body)`` of an EXT frame, by extended type or by name.
         store: a file to store the session in (SQLite, mode 0600), with ``resume``: when this process dies, the next
             one that connects with the same file resumes the session, and finds the unfinished streams in
             ``peer.unfinished``. An item counts as consumed when the next one is requested. The file is for one session

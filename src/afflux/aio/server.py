@@ -43,7 +43,7 @@ class _Extras:
 
     lease: LeasePolicy | None
     resume: bool
-    extensions: Mapping[int, Extension]
+    extensions: Mapping[int | str, Extension]
     store: Path | None
     origins: frozenset[str] | None
     reuse_port: bool
@@ -313,7 +313,7 @@ def serve(
     tls: Tls | None = None,
     lease: LeasePolicy | None = None,
     resume: bool = False,
-    extensions: Mapping[int, Extension] | None = None,
+    extensions: Mapping[int | str, Extension] | None = None,
     store: str | Path | None = None,
     origins: Iterable[str] | None = None,
     reuse_port: bool = False,
@@ -332,7 +332,7 @@ def serve(
             If None, such a client is refused.
         resume: retain the session of a client that asks for it when its transport is lost, for ``limits.resume_s`` and
             within the other limits of resumption.
-        extensions: functions to call with ``(stream, body)`` of an EXT frame, by extended type.
+        extensions: functions to call with ``(stream, body)`` of an EXT frame, by extended type or by name.
         store: a file to store the sessions in (SQLite, mode 0600), with ``resume``: when this process dies, the next
             one that serves with the same file resumes them. A handler of request or stream whose function has a true
             attribute ``replays`` is called again with the same request, and the items that were sent are skipped; the

@@ -53,7 +53,7 @@ class Serving(Owner):
         verbs: dict[str, Callable[..., Any]],
         *,
         credit: Kept = DEFAULT_CREDIT,
-        extensions: Mapping[int, Extension] | None = None,
+        extensions: Mapping[int | str, Extension] | None = None,
     ) -> None:
         self.slots = Slots(verbs, self)
         "The handlers at work, their driver and their context."

@@ -200,8 +200,8 @@ class Extended:
 
     stream: int
     "The stream id on the frame; 0 is the connection."
-    type: int
-    "The extension's type."
+    type: int | str
+    "The extension's type; a name for an extension that has one."
     body: bytes
     "The extension's own bytes."
 

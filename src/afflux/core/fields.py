@@ -11,8 +11,9 @@ A kind is used through ``Annotated``, so that a type checker sees the Python typ
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 __all__ = [
     "U8",
@@ -69,6 +70,16 @@ class Kind:
     def in_value(self) -> bool:
         """True if a frame has an attribute for it."""
         return True
+
+    @property
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
+        """The functions, by name, that the generated source calls: a kind that a protocol defines has its own."""
+        return {}
+
+    @property
+    def described(self) -> str:
+        """The type as the reference page shows it; empty for the kinds of this module."""
+        return ""
 
     def check(self, name: str) -> list[str]:
         """Return the lines of ``__init__`` that check the bounds."""

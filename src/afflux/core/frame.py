@@ -169,7 +169,7 @@ class Frame:
 def _raised(field: Field, value: Any) -> bool:
     if isinstance(field.kind, Rest):
         return field.kind.always or bool(value)
-    return bool(value) if isinstance(field.kind, Flag) else value is not None
+    return bool(value) if isinstance(field.kind, Flag) else value is not None and value != ()
 
 
 def shown(value: Any, kind: Kind) -> str:
@@ -253,14 +253,9 @@ def _layout(declared: type[Frame]) -> tuple[Field, ...]:
 
 
 def _flags(layout: tuple[Field, ...]) -> tuple[tuple[Flag, Field], ...]:
-    found: list[tuple[Flag, Field]] = []
-    for field in layout:
-        flag = (
-            field.kind if isinstance(field.kind, Flag) else field.kind.flag if isinstance(field.kind, Varying) else None
-        )
-        if flag is not None:
-            found.append((flag, field))
-    return tuple(sorted(found, key=lambda pair: -pair[0].bit))
+    kinds = [(field.kind, field) for field in layout if isinstance(field.kind, Flag | Varying)]
+    found = [(kind if isinstance(kind, Flag) else kind.flag, field) for kind, field in kinds]
+    return tuple(sorted(((flag, field) for flag, field in found if flag is not None), key=lambda pair: -pair[0].bit))
 
 
 # The codec: its source and its class.
@@ -293,11 +288,16 @@ def _compiled(cls: type[Frame]) -> type:
     """Compile the codec."""
     filename = f"<afflux frame {cls.__module__}.{cls.__qualname__}>"
     source = cls.__source__
-    namespace: dict[str, Any] = {"__name__": cls.__module__, "Any": Any, "Struct": Struct, **_HELPERS}
+    namespace: dict[str, Any] = {"__name__": cls.__module__, "Any": Any, "Struct": Struct, **_called(cls)}
     exec(compile(source, filename, "exec"), namespace)
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     codec: type = namespace[cls.__name__]
     return codec
+
+
+def _called(cls: type[Frame]) -> dict[str, Callable[..., Any]]:
+    """Return the functions that the source calls; a kind that a protocol defines has its own."""
+    return _HELPERS | {name: called for field in cls.LAYOUT for name, called in field.kind.functions.items()}
 
 
 def _written(cls: type[Frame]) -> type | None:
@@ -326,7 +326,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
-from afflux.core.frame import {helpers}
+{imports}
 
 FINGERPRINTS = {fingerprints!r}
 
@@ -336,9 +336,10 @@ FINGERPRINTS = {fingerprints!r}
 def codecs_module(frames: Iterable[type[Frame]]) -> str:
     """Return the source of ``_codecs.py`` for the package in which these frames are declared."""
     frames = list(frames)
+    called = {name: function for cls in frames for name, function in _called(cls).items()}
     head = _HEAD.format(
         module=frames[0].__module__,
-        helpers=", ".join(_HELPERS),
+        imports="\n".join(f"from {function.__module__} import {name}" for name, function in called.items()),
         fingerprints={cls.__qualname__: _fingerprint(cls) for cls in frames},
     )
     return "\n".join([head, *(cls.__source__ for cls in frames)])

@@ -42,8 +42,8 @@ class Terms:
     "The token by which the session is resumed; None for a session that ends with its transport."
     sessions: Any = None
     "The server's store of sessions that can be resumed; None if it has none."
-    extensions: Collection[int] = ()
-    "The extension types that the application supports."
+    extensions: Collection[Any] = ()
+    "The extension types that the application supports: numbers, or names in protocols whose extensions have names."
     sizes: Callable[[str], int] | None = None
     "Returns the element size of a local publisher by its name, in protocols whose elements have one size."
     dialect: Any = None

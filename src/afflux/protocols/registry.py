@@ -14,11 +14,12 @@ __all__ = ["PROTOCOLS", "Protocols", "named"]
 
 
 class Protocols(MutableMapping[str, ProtocolEntry]):
-    """The protocols by name. A protocol's package has the protocol's name; assign an entry to add another protocol."""
+    """The protocols by name. A protocol's package has the protocol's name, with "_" for "-"; assign an entry to add
+    another protocol."""
 
     def __init__(self) -> None:
         self._entries: dict[str, ProtocolEntry | None] = dict.fromkeys(
-            package.name
+            package.name.replace("_", "-")
             for path in protocols.__path__
             for package in iter_modules([path])
             if package.ispkg and any(module.name == "entry" for module in iter_modules([f"{path}/{package.name}"]))
@@ -27,7 +28,7 @@ class Protocols(MutableMapping[str, ProtocolEntry]):
     def __getitem__(self, name: str) -> ProtocolEntry:
         entry = self._entries[name]
         if entry is None:
-            entry = self._entries[name] = import_module(f"afflux.protocols.{name}.entry").ENTRY
+            entry = self._entries[name] = import_module(f"afflux.protocols.{name.replace('-', '_')}.entry").ENTRY
         return entry
 
     def __setitem__(self, name: str, entry: ProtocolEntry) -> None:

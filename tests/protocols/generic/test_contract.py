@@ -17,7 +17,7 @@ from afflux.core.limits import Limits
 from afflux.protocols.registry import PROTOCOLS
 
 from .every import WIRES
-from .wires import ROLES, Role, Wire, said
+from .wires import ROLES, Role, Wire, package_of, said
 
 TINY = Limits.tiny()
 BOTH = [(wire, role) for wire in WIRES for role in ROLES]
@@ -160,8 +160,8 @@ def test_every_protocol_is_declared() -> None:
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 def test_the_engine_is_the_one_of_its_package_and_needs_no_world(wire: Wire) -> None:
     """Nothing in a protocol imports a driver, or what has a clock or a socket, not even by name at run time."""
-    folder = Path(afflux.__file__).parent / "protocols" / wire.name
-    assert type(wire.make("client", limits=TINY)).__module__.startswith(f"afflux.protocols.{wire.name}.")
+    folder = Path(afflux.__file__).parent / "protocols" / package_of(wire.name)
+    assert type(wire.make("client", limits=TINY)).__module__.startswith(f"afflux.protocols.{package_of(wire.name)}.")
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""

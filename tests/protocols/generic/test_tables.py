@@ -11,7 +11,7 @@ import pytest
 from afflux.core.machine import Table
 
 from .every import WIRES
-from .wires import Wire, id_of
+from .wires import Wire, id_of, package_of
 
 TABLES = [(wire, *entry) for wire in WIRES for entry in wire.tables]
 IDS = [f"{wire.name}-{table.name}" for wire, table, _, _ in TABLES]
@@ -41,7 +41,7 @@ def test_every_cell(wire: Wire, table: Table[Any, Any, Any], text: str, letters:
 
 @pytest.mark.parametrize("wire", WIRES, ids=id_of)
 def test_every_table_of_the_package_is_here(wire: Wire) -> None:
-    module = import_module(f"afflux.protocols.{wire.name}.states")
+    module = import_module(f"afflux.protocols.{package_of(wire.name)}.states")
     declared = [table for table, _, _ in wire.tables]
     there = [value for name, value in vars(module).items() if isinstance(value, Table) and not name.startswith("_")]
     assert there

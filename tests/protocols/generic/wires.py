@@ -186,6 +186,11 @@ def told(wire: Wire, talk: Talk, cuts: Iterable[int]) -> tuple[list[Any], bytes]
     return flat(events), said(engine) if wire.same_answers else b""
 
 
+def package_of(name: str) -> str:
+    """The package of a protocol."""
+    return name.replace("-", "_")
+
+
 def id_of(value: Any) -> str:
     """How pytest names a parameter."""
     return str(getattr(value, "name", None) or getattr(value, "row", None) or value)

@@ -45,6 +45,9 @@ APP_HAND_OVER     . . . . .
 SESSION_OVER      . . . . .
 ERROR_UNHEARD     . . . . .
 APP_ANEW          . . . . .
+APP_AWAIT         . . . . .
+SETUP_OK          . . . . .
+ENTRIES           . . . . .
 """
 SERVER_GRID = """
                   W D O d C
@@ -75,6 +78,9 @@ APP_HAND_OVER     . . . . .
 SESSION_OVER      . . . . .
 ERROR_UNHEARD     . . . . .
 APP_ANEW          . . . . .
+APP_AWAIT         . . . . .
+SETUP_OK          . . . . .
+ENTRIES           . . . . .
 """
 REQUESTER_GRID = """
                I O u C

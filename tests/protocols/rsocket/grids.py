@@ -91,6 +91,9 @@ APP_HAND_OVER      . . . . . . .
 SESSION_OVER       . . . . C C .
 ERROR_UNHEARD      . . . . . P .
 APP_ANEW           . . . . s . .
+APP_AWAIT          . . . . . . .
+SETUP_OK           . . . . . . .
+ENTRIES            . . . . . . .
 """
 SERVER_GRID = """
                    W D N O d P C
@@ -121,4 +124,7 @@ APP_HAND_OVER      . . C . . . .
 SESSION_OVER       . . . . . C .
 ERROR_UNHEARD      . . . . . . .
 APP_ANEW           . . . . . . .
+APP_AWAIT          . . . . . . .
+SETUP_OK           . . . . . . .
+ENTRIES            . . . . . . .
 """

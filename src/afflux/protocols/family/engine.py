@@ -26,7 +26,7 @@ from afflux.protocols.family.stream import Stream
 __all__ = ["DEFAULT_MTU", "Engine"]
 
 _S, _I = ConnectionState, ConnectionInput
-_ASKING = (_S.OPEN, _S.SETUP_SENT, _S.SUSPENDED, _S.RESUME_SENT)
+_ASKING = (_S.OPEN, _S.SETUP_SENT, _S.SUSPENDED, _S.RESUME_SENT, _S.AWAIT_OK)
 "States in which requests may be queued."
 # Enum members are slow to look up: those of the short paths are looked up once.
 _APP_ITEM, _APP_COMPLETE = StreamInput.APP_ITEM, StreamInput.APP_COMPLETE

@@ -98,7 +98,7 @@ class Fragments:
         """Return the chunks of the next frame; ``size`` is 0 after the last one."""
         layout, prefixed = self._layout, self._with_metadata
         header_size = layout.size + len(self._extra) + (layout.metadata_size if prefixed else 0)
-        room = self._mtu - header_size
+        room = max(0, self._mtu - header_size)
         metadata, self._metadata = self._metadata[:room], self._metadata[room:]
         room -= len(metadata)
         data, self._data = self._data[:room], self._data[room:]

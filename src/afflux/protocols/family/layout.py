@@ -5,8 +5,11 @@ The hot paths of inbound.py and outbound.py read these numbers into locals. Stre
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Literal
+
+from afflux.core.payload import Payload
 
 __all__ = ["Layout"]
 
@@ -27,6 +30,8 @@ class Layout:
         request: the type of REQUEST_RESPONSE.
         grant: the type of REQUEST_N.
         answers: the words of a whole answer to a request. This side sends the first.
+        prelude: returns the flags, and the bytes between header and payload, for a payload of a class of its own and
+            whether it is a request; None if the protocol has no such payloads.
     """
 
     __slots__ = (
@@ -44,6 +49,7 @@ class Layout:
         "own",
         "parsing",
         "prefix",
+        "prelude",
         "request",
         "reserved",
         "shift",
@@ -66,6 +72,7 @@ class Layout:
         answers: tuple[int, ...],
         reserved: int = 0,
         last_id: int = 0x7FFFFFFF,
+        prelude: Callable[[Payload, bool], tuple[int, bytes]] | None = None,
     ) -> None:
         self.header = header
         self.size = header.size
@@ -90,6 +97,7 @@ class Layout:
         self.grant = grant
         "The type of REQUEST_N."
         self.answers = answers
+        self.prelude = prelude
         self.parsing = (header.unpack_from, self.size, self.own, self.least, self.id_first)
         "The values that loops over frames read, as one tuple."
 

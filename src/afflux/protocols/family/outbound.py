@@ -44,8 +44,8 @@ class Retaining(Protocol):
     def room(self) -> int:
         """Bytes that may still be sent."""
 
-    def add(self, block: bytes) -> None:
-        """Retain whole frames that are being sent."""
+    def add(self, block: bytes) -> bytes:
+        """Retain whole frames that are being sent; return the frames to send."""
 
     def blocks(self) -> Iterable[bytes]:
         """All retained frames, in order."""
@@ -111,7 +111,8 @@ class Outbound:
         """Queue one item."""
         data, layout = payload.data, self.layout
         size = layout.size + len(data)
-        if payload.metadata is not None or role.extra or size > self.mtu or size >= _COPY_BELOW:
+        plain = payload.metadata is None and type(payload) is Payload
+        if not plain or role.extra or size > self.mtu or size >= _COPY_BELOW:
             first = (role.item, role.extra)
             self._queue(stream, first, first, payload, complete, None)
             return
@@ -138,7 +139,7 @@ class Outbound:
         for index, item in enumerate(payloads):
             if isinstance(item, bytes):
                 data = item
-            elif isinstance(item, Payload) and item.metadata is None:
+            elif type(item) is Payload and item.metadata is None:
                 data = item.data
             else:
                 data = None
@@ -172,7 +173,7 @@ class Outbound:
             whole = header_size + len(data)
             if payload.metadata is not None:
                 whole += layout.metadata_size + len(payload.metadata)
-            if whole > small:
+            if whole > small or type(payload) is not Payload:
                 self._chunk(chunks, size, frames)
                 chunks, size, frames = [], 0, 0
                 first = (word & ~layout.complete, b"")
@@ -208,6 +209,9 @@ class Outbound:
     ) -> None:
         """Queue one payload as a frame, or as fragments if it exceeds the MTU. ``opening`` marks a request."""
         data, metadata, layout = payload.data, payload.metadata, self.layout
+        if layout.prelude is not None and type(payload) is not Payload:
+            flags, more = layout.prelude(payload, opening is not None)
+            first = (first[0] | flags, first[1] + more)
         word, extra = first
         size = layout.size + len(extra) + len(data)
         if metadata is not None:
@@ -300,8 +304,7 @@ class Outbound:
         limit -= len(control)
         limit = min(limit, retained.room if retained.size else max(1, retained.room))
         self.scheduler.take_turns(chunks, limit, len(self._last))
-        block = b"".join(chunks)
-        retained.add(block)
+        block = retained.add(b"".join(chunks))
         return control + block + self._take_last()
 
     def _take_control(self) -> bytes:

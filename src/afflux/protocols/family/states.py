@@ -34,6 +34,8 @@ class ConnectionState(IntEnum):
     "A client on a new transport: it sends nothing else before the answer (R-45)."
     RESUMING = 9
     "A new connection at a server asks to resume a session: the engine of the session decides."
+    AWAIT_OK = 10
+    "A client that wants its SETUP acknowledged: it sends nothing else before the answer."
 
 
 class ConnectionInput(IntEnum):
@@ -73,6 +75,12 @@ class ConnectionInput(IntEnum):
     "ERROR[REJECTED_RESUME] to a client that has received nothing from its server yet."
     APP_ANEW = 26
     "There is a new transport, for a client that starts a new session."
+    APP_AWAIT = 27
+    "The client's SETUP wants an acknowledgement."
+    SETUP_OK = 28
+    "The acknowledgement of SETUP."
+    ENTRIES = 29
+    "EXT with a chain of extension entries."
 
 
 class ConnectionAction(IntEnum):
@@ -127,6 +135,12 @@ class ConnectionAction(IntEnum):
     HAND_OVER = 29
     FORGET_SESSION = 30
     "Fail the streams that have sent anything, keep the others, and start a new session on the next transport."
+    ACKNOWLEDGED = 31
+    "SETUP_OK: check what it accepts, and send what was queued."
+    NO_OK = 32
+    "Anything else than SETUP_OK: ERROR[CONNECTION_ERROR]."
+    ENTRIES = 33
+    "Apply the extension entries of an EXT."
 
 
 class StreamState(IntEnum):

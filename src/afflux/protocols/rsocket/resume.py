@@ -96,10 +96,10 @@ class Retained:
         """Whether enough has arrived since the last report for a new one."""
         return self.received - self.reported >= max(1, min(self.limit // _REPORTS, _REPORT_ALWAYS))
 
-    def add(self, block: bytes) -> None:
-        """Retain whole frames of streams, with their prefixes, that are being sent."""
+    def add(self, block: bytes) -> bytes:
+        """Retain whole frames of streams, with their prefixes, that are being sent; return them."""
         if not block:
-            return
+            return block
         length = _length(block)
         self.sent += length
         if self._blocks and len(self._blocks[-1]) < _JOIN_BELOW:
@@ -108,6 +108,7 @@ class Retained:
         else:
             self._blocks.append(block)
             self._lengths.append(length)
+        return block
 
     def acknowledge(self, position: int) -> bool:
         """Apply the position that the peer reports (R-51). False when it goes backwards: then it is ignored. A peer
