@@ -116,7 +116,9 @@ def test_an_unknown_protocol_is_refused_before_anything_opens() -> None:
     ):
         with pytest.raises(afflux.AddressError) as caught:
             make()
-        assert str(caught.value) == 'unknown protocol "limit"; known: jmux, reactivesocket, rsio, rsocket'
+        assert (
+            str(caught.value) == 'unknown protocol "limit"; known: jmux, reactivesocket, rsio, rsocket, rsocket-draft'
+        )
 
 
 def test_a_transport_has_options_of_its_own() -> None:

@@ -118,13 +118,17 @@ FAMILY = "afflux.protocols.family"
 """The engine that RSocket and its relatives share; none of them knows another."""
 
 
+EXTENDS = {"afflux.protocols.rsocket_draft": ("afflux.protocols.rsocket",)}
+"""The draft is defined as a change of RSocket 1.0: what it does not change, it uses."""
+
+
 def test_protocols_do_not_know_each_other() -> None:
     crossings = []
     for path in FILES:
         parts = module_of(path).split(".")
         if parts[:2] == ["afflux", "protocols"] and len(parts) > 2:
             own = ".".join(parts[:3])
-            known = (own, FAMILY)
+            known = (own, FAMILY, *EXTENDS.get(own, ()))
             foreign = [n for n in imports(path) if inside(n, "afflux.protocols") and not inside(n, *known)]
             crossings += [f"{name_of(path)} imports {name}" for name in foreign if name != "afflux.protocols"]
     assert crossings == []

@@ -57,6 +57,9 @@ INTERPRETED = {
     "protocols/rsocket/metadata/types": "data classes with constants, which mypyc does not support",
     "protocols/rsocket/routes": "generic data classes, which mypyc does not support",
     "protocols/rsocket/snapshot": "runs once per stored session",
+    "protocols/rsocket_draft/fields": "generates source when a frame is declared",
+    "protocols/rsocket_draft/payload": "applications put bytearrays and memoryviews into it, as into core/payload",
+    "protocols/rsocket_draft/strategies": "inherits from the policies of family/lease, which are not compiled",
 }
 "Modules that stay interpreted, each with the reason; ``*`` is any package."
 

@@ -41,6 +41,8 @@ from afflux.protocols.rsocket import codes as rsocket_codes
 from afflux.protocols.rsocket import states
 from afflux.protocols.rsocket.codes import FIRST_APPLICATION_CODE, LAST_APPLICATION_CODE, Code
 from afflux.protocols.rsocket.frames import FRAMES
+from afflux.protocols.rsocket_draft import frames as draft_frames
+from afflux.protocols.rsocket_draft import states as draft_states
 
 __all__ = ["FOLDER", "pages", "write"]
 
@@ -136,6 +138,7 @@ def _pages() -> dict[str, str]:
         "rsocket.md": _rsocket(),
         "jmux.md": _wire(JMUX),
         "reactivesocket.md": _wire(REACTIVESOCKET),
+        "rsocket-draft.md": _wire(DRAFT),
         "reactive-streams-io.md": _wire(RSIO),
     }
 
@@ -164,8 +167,8 @@ def _index() -> str:
 - [engine.md](engine.md): engines and their events, for drivers of your own and for tests.
 - [rsocket.md](rsocket.md): RSocket 1.0. Every frame with its bits and fields, the error codes, the states of
   connections and streams.
-- [jmux.md](jmux.md), [reactivesocket.md](reactivesocket.md), [reactive-streams-io.md](reactive-streams-io.md): the
-  same for the other protocols.
+- [rsocket-draft.md](rsocket-draft.md), [jmux.md](jmux.md), [reactivesocket.md](reactivesocket.md),
+  [reactive-streams-io.md](reactive-streams-io.md): the same for the other protocols.
 - [limits.md](limits.md): every limit, its values in three profiles, and its reason word.
 """
 
@@ -449,6 +452,20 @@ _ABOUT_STATES_2015 = """\
 The engine is RSocket's with these tables and frames: inputs that only RSocket has, such as those of resumption, are
 no-ops here. Inputs whose names start with APP come from the application.
 """
+_ABOUT_FRAMES_DRAFT = """\
+Length and header are those of [RSocket](rsocket.md#frames). X marks a chain of extension entries, before everything of
+variable size; D and MM mark MIME types that apply to one item. Frames of RSocket that the draft does not change (LEASE,
+KEEPALIVE, METADATA_PUSH, RESUME, RESUME_OK, EXT without X) are on [RSocket's page](rsocket.md#frames).
+
+Rule numbers link to the [specification](../specs/rsocket-draft.md).
+"""
+_ABOUT_CODES_DRAFT = """\
+The codes are those of [RSocket](rsocket.md#error-codes).
+"""
+_ABOUT_STATES_DRAFT = """\
+The engine is RSocket's with these tables and frames. The tables of streams are
+[RSocket's](rsocket.md#stream-requester). Inputs whose names start with APP come from the application.
+"""
 _ABOUT_FRAMES_JMUX = """\
 All numbers are big endian. Each side starts with a header of eight bytes: `4A 6D 75 78` ("Jmux"), the version 1, its
 initial ration in units of 256 bytes (two bytes, 0 for unbounded), and a 0. Messages follow; each has four bytes, and
@@ -494,6 +511,20 @@ REACTIVESOCKET = Wire(
         (reactivesocket_states.RESPONDER, "The side that answers. Its end ends both directions of a channel."),
         (reactivesocket_states.HALF_REQUESTER, "The same in the dialect `half-close`: each direction ends alone."),
         (reactivesocket_states.HALF_RESPONDER, "The responder in the dialect `half-close`."),
+    ),
+    _RSOCKET_KINDS,
+)
+DRAFT = Wire(
+    "RSocket, the extensible draft",
+    "rsocket_draft",
+    _ABOUT_FRAMES_DRAFT,
+    {kind.TYPE: kind for kind in (*draft_frames.FRAMES.values(), draft_frames.ExtChain) if "__source__" in vars(kind)},
+    frame_page,
+    _ABOUT_CODES_DRAFT,
+    _ABOUT_STATES_DRAFT,
+    (
+        (draft_states.CLIENT, "The side that connected. In AWAIT_OK it waits for SETUP_OK."),
+        (draft_states.SERVER, "The side that was connected to. In DECIDING and RESUMING its application may refuse."),
     ),
     _RSOCKET_KINDS,
 )

@@ -210,4 +210,4 @@ def test_what_no_client_could_ask_for_is_not_served(
 
 def test_help_names_every_protocol_that_can_be_decoded() -> None:
     told = " ".join(here("decode", "--help").out.split())
-    assert "Protocol: jmux, reactivesocket, rsio, rsocket." in told
+    assert "Protocol: jmux, reactivesocket, rsio, rsocket, rsocket-draft." in told

@@ -1,5 +1,5 @@
-"""Rows that are told alike for Jmux, ReactiveSocket and reactive-streams-io: what any peer, network or clock may do.
-What a driver or a listener keeps is told over sockets, with each protocol."""
+"""Rows that are told alike for Jmux, ReactiveSocket, reactive-streams-io and the extensible draft of RSocket: what any
+peer, network or clock may do. What a driver or a listener keeps is told over sockets, with each protocol."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from afflux.protocols.registry import PROTOCOLS
 from afflux.protocols.rsio import Engine as Rsio
 from afflux.testing.world import End, Link, World
 from tests.aio.handlers import Demo, turns
-from tests.hostile import jmux_peer, reactivesocket_peer, rsio_peer
+from tests.hostile import jmux_peer, reactivesocket_peer, rsio_peer, rsocket_draft_peer
 from tests.hostile.hoards import SERVER, TINY, drained
 from tests.protocols.generic.wires import Role, Wire
 from tests.protocols.jmux.playbook import abort, opening
@@ -30,16 +30,24 @@ from tests.protocols.reactivesocket.wire import WIRE as REACTIVESOCKET
 from tests.protocols.rsio.playbook import ask
 from tests.protocols.rsio.playbook import error as failure
 from tests.protocols.rsio.wire import WIRE as RSIO
+from tests.protocols.rsocket_draft.wire import WIRE as DRAFT
 
 pytestmark = pytest.mark.repetitive
 
-WIRES = (JMUX, REACTIVESOCKET, RSIO)
-PEERS: dict[str, Any] = {"jmux": jmux_peer, "reactivesocket": reactivesocket_peer, "rsio": rsio_peer}
+WIRES = (JMUX, REACTIVESOCKET, RSIO, DRAFT)
+PEERS: dict[str, Any] = {
+    "jmux": jmux_peer,
+    "reactivesocket": reactivesocket_peer,
+    "rsio": rsio_peer,
+    "rsocket-draft": rsocket_draft_peer,
+}
 GREEDY = {
     "jmux": jmux_peer.frames.ClientConnectionHeader(initial_ration=0).encode() + opening(b"q", eof=True).encode(),
     "reactivesocket": reactivesocket_peer.setup().encode(prefixed=True)
     + reactivesocket_peer.frames.RequestStream(stream=2, initial_n=0x7FFFFFFF).encode(prefixed=True),
     "rsio": rsio_peer.frames.ClientHello().encode() + ask(demand=rsio_peer.UNBOUNDED).encode(),
+    "rsocket-draft": DRAFT.hello("server")
+    + rsocket_draft_peer.frames.RequestStream(stream=1, initial_n=0x7FFFFFFF).encode(prefixed=True),
 }
 "What a client says that wants everything."
 every_wire = pytest.mark.parametrize("wire", WIRES, ids=[wire.name for wire in WIRES])
@@ -81,6 +89,8 @@ def test_FR_09_garbage_is_found_within_the_first_frame(wire: Wire, role: Role) -
         for data in (noise, bytes(len(noise)), b"\xff" * len(noise)):
             if wire is REACTIVESOCKET and role == "client":
                 data = b"\0\0\0\x05" + data  # a server's frame may be longer
+            if wire is DRAFT and role == "client":
+                data = b"\0\0\x06\0\0\0\0\0\0" + data  # the same
             engine = wire.make(role, limits=SERVER)
             engine.receive(data, 0.0)
             assert ended(engine, 0.0)
@@ -333,7 +343,7 @@ async def test_SL_01_a_peer_that_reads(wire: Wire, sips: bool) -> None:
         assert 0x10000 < endless.most <= 1.1 * SERVER.outbound_high_bytes + 0x20000
 
 
-@pytest.mark.parametrize("wire", [REACTIVESOCKET, RSIO], ids=["reactivesocket", "rsio"])
+@pytest.mark.parametrize("wire", [REACTIVESOCKET, RSIO, DRAFT], ids=["reactivesocket", "rsio", "rsocket-draft"])
 async def test_SL_03_a_peer_that_ends_its_half(wire: Wire) -> None:
     """FIN is the end: the handler stops, nothing is left. (A client of Jmux may end its half: test_wire there.)"""
     endless = Endless()
@@ -420,6 +430,7 @@ CALL: dict[str, tuple[str, bytes, dict[str, int]]] = {
     "jmux": ("request", b"5", {}),
     "reactivesocket": ("stream", b"5", {"credit": 9}),
     "rsio": ("stream", b"5", {"credit": 9}),
+    "rsocket-draft": ("stream", b"5", {"credit": 9}),
 }
 "What is asked, and with what."
 
@@ -530,6 +541,9 @@ SAID: dict[str, bytes] = {
         prefixed=True
     ),
     "rsio": rsio_peer.answer().encode() + failure(HOSTILE).encode(),
+    "rsocket-draft": rsocket_draft_peer.frames.ErrorFrame(stream=1, code=0x201, data=HOSTILE.encode()).encode(
+        prefixed=True
+    ),
 }
 "How a stream is ended with such a text."
 

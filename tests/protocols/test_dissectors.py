@@ -23,6 +23,7 @@ FILES = {
     "reactivesocket": "reactivesocket",
     "jmux": "jmux",
     "rsio": "reactive-streams-io",
+    "rsocket-draft": "rsocket-draft",
 }
 BUILT = list(PROTOCOLS)
 TO_CLIENT = ("server-to-client", "publisher-to-subscriber")

@@ -47,7 +47,7 @@ def promised(contract: Any) -> set[str]:
 @pytest.mark.parametrize("role", ["client", "server"])
 @pytest.mark.parametrize("name", BUILT)
 def test_an_engine_has_what_its_entry_says(name: str, role: str) -> None:
-    sessions = Sessions(Limits()) if name == "rsocket" and role == "server" else None
+    sessions = Sessions(Limits()) if "resume" in PROTOCOLS[name].features and role == "server" else None
     engine = made(name, role, Terms(leases=True, token=bytes(32), sessions=sessions))
     assert promised(contracts.Engine) - set(dir(engine)) == set()
     abilities = {ability for feature in PROTOCOLS[name].features if (ability := ABILITIES.get(feature))}

@@ -24,6 +24,7 @@ __all__ = ["KINDS", "Simulation", "Story"]
 
 KINDS = {
     "rsocket": ("calm", "resume", "resume", "resume", "forgotten", "reconnect", "severed"),
+    "rsocket-draft": ("calm", "reconnect", "severed"),
     "reactivesocket": ("calm", "reconnect", "severed"),
     "jmux": ("calm", "reconnect", "severed"),
     "rsio": ("calm", "reconnect", "severed"),
@@ -35,6 +36,7 @@ remembers it. reconnect: links break, and another connection is made. severed: t
 
 _VERBS = {
     "rsocket": ("request", "request", "stream", "stream", "channel", "fire", "push"),
+    "rsocket-draft": ("request", "request", "stream", "stream", "channel", "fire", "push"),
     "reactivesocket": ("request", "request", "stream", "stream", "channel", "fire", "push", "subscribe"),
     "jmux": ("request", "session"),
     "rsio": ("stream", "subscribe"),
@@ -156,7 +158,9 @@ class Simulation:
         "How many links break by themselves."
         self.leased = protocol == "rsocket" and self.kind in ("calm", "resume") and random.random() < 0.2
         self.asks_both_ways = (
-            protocol in ("rsocket", "reactivesocket") and self.kind in ("calm", "resume") and not self.leased
+            protocol in ("rsocket", "rsocket-draft", "reactivesocket")
+            and self.kind in ("calm", "resume")
+            and not self.leased
         )
 
     # -- the world --------------------------------------------------------------------------------------------
@@ -203,7 +207,7 @@ class Simulation:
         connect: dict[str, Any] = {"limits": limits}
         if self.protocol != "rsio":
             connect["keepalive"] = 5.0
-        if self.protocol in ("rsocket", "reactivesocket"):
+        if self.protocol in ("rsocket", "rsocket-draft", "reactivesocket"):
             connect["lifetime"] = 40.0 if self.kind == "calm" else 16.0
         connect["mtu"] = self.mtu
         if self.protocol != "rsio":
@@ -224,7 +228,9 @@ class Simulation:
         assert isinstance(loop, VirtualLoop)
         self.loop = loop
         serve, connect = self.arguments(self.limits())
-        uri = f"{self.protocol}+mem://simulated" + (f"?mtu={self.mtu}" if self.mtu else "")
+        options = [f"mtu={self.mtu}"] if self.mtu else []
+        options += ["ack=yes"] if self.protocol == "rsocket-draft" else []  # its keepalives count from the beginning
+        uri = f"{self.protocol}+mem://simulated" + ("?" + "&".join(options) if options else "")
         window = self.random.choice((2_000, 0x10000))
         with Network(plan=self.plan, window=window, seed=self.random.randrange(1 << 30)) as self.network:
             try:

@@ -15,7 +15,7 @@ import pytest
 from afflux.testing import run
 from tests.testing.simulation import KINDS, Simulation, Story
 
-SEEDS = {"rsocket": 160, "reactivesocket": 60, "jmux": 60, "rsio": 60}
+SEEDS = {"rsocket": 160, "rsocket-draft": 60, "reactivesocket": 60, "jmux": 60, "rsio": 60}
 BATCH = 10
 STEPS = 300_000
 
@@ -28,6 +28,12 @@ REACHED = {
         *("stream: completed", "stream: failed", "stream: given up", "stream: left early", "stream: ConnectionClosed"),
         *("channel: completed", "channel: failed", "channel: given up", "channel: left early"),
         *("channel: ConnectionClosed", "fire: completed", "push: completed"),
+    },
+    "rsocket-draft": {
+        *(f"kind: {kind}" for kind in KINDS["rsocket-draft"]),
+        *("cut", "half open", "held", "refused", "sliced", "fragments", "late timers", "asked by the server"),
+        *("request: completed", "stream: completed", "channel: completed", "fire: completed", "push: completed"),
+        *("stream: left early", "stream: ConnectionClosed"),
     },
     "reactivesocket": {
         *(f"kind: {kind}" for kind in KINDS["reactivesocket"]),

@@ -16,6 +16,7 @@ from afflux.aio.peer import Peer
 from afflux.aio.serving import Serving
 from afflux.aio.verbs import Extension, verbs_of
 from afflux.calls import SetupLike, terms_of
+from afflux.core.entry import NO_STORE
 from afflux.core.errors import ConnectFailed, SetupRefused
 from afflux.core.events import Opened, Suspended
 from afflux.core.limits import Limits
@@ -327,6 +328,8 @@ def connect(
     for wanted, feature in ((lease, "lease"), (resume, "resume"), (extensions, "extensions")):
         if wanted:
             address.entry.require(feature)
+    if store is not None:
+        address.entry.require("store", NO_STORE)
     limits = limits or Limits.server()
     if lease_wait is not None and not limits.lease_queue:
         limits = limits.replace(lease_queue=_MOST_WAITING)

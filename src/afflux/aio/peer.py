@@ -25,6 +25,7 @@ from afflux.core.payload import Payload, PayloadLike, payload_of
 if TYPE_CHECKING:
     from afflux.aio.unfinished import Unfinished
     from afflux.protocols.rsocket.lease import Lease
+    from afflux.protocols.rsocket_draft.entries import Entry
     from afflux.resume.store import Store
 
 __all__ = ["Peer", "current_peer"]
@@ -279,8 +280,11 @@ class Peer:
         leases.grant(lease, self._driver.state.now(), metadata)
         self._driver.output.flush_soon()
 
-    async def extend(self, type: int, body: bytes = b"", *, stream: int = 0, ignore: bool = True) -> None:
+    async def extend(self, type: int | Entry, body: bytes = b"", *, stream: int = 0, ignore: bool = True) -> None:
         """Send a frame of an extension (EXT). A peer without the extension skips it, or closes unless ``ignore``.
+
+        ``type`` is the extended type; in ``rsocket-draft`` it may be an extension entry instead, which has its own
+        payload and its own flag for "ignore".
 
         Raises:
             LocalProtocolError, LimitExceeded: the frame cannot be written.

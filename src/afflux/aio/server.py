@@ -16,6 +16,7 @@ from afflux.aio.memory import Memory
 from afflux.aio.peer import Peer
 from afflux.aio.verbs import Extension, verbs_of
 from afflux.core.autocredit import Kept, check_kept
+from afflux.core.entry import NO_STORE
 from afflux.core.errors import ConnectionClosed, LimitExceeded
 from afflux.core.limits import Limits, reached
 from afflux.core.terms import Terms
@@ -349,7 +350,8 @@ def serve(
     Raises:
         AddressError: immediately, for an invalid address; when entered, for a certificate that cannot be used.
         BindFailed: when entered: the address cannot be bound.
-        Unsupported: ``reuse_port`` where the system has no SO_REUSEPORT.
+        Unsupported: the protocol lacks a requested feature, such as ``store``; ``reuse_port`` where the system has no
+            SO_REUSEPORT.
         afflux.resume.StoreError: when entered: the file cannot be used.
     """
     if store is not None and not resume:
@@ -358,6 +360,8 @@ def serve(
     for wanted, feature in ((lease, "lease"), (resume, "resume"), (extensions, "extensions")):
         if wanted:
             address.entry.require(feature)
+    if store is not None:
+        address.entry.require("store", NO_STORE)
     if origins is not None and address.transport not in ("ws", "wss", "mem"):
         raise ValueError(f"origins= is for ws:// and wss://, not for {address.transport}://")
     if reuse_port:

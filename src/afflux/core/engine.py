@@ -327,8 +327,8 @@ class Leases(Protocol):
 class Extensions(Protocol):
     """Sends frames of extensions."""
 
-    def extend(self, type: int, body: bytes, *, stream: int = 0, ignore: bool = True) -> None:
-        """Send a frame of an extension."""
+    def extend(self, type: Any, body: bytes, *, stream: int = 0, ignore: bool = True) -> None:
+        """Send a frame of an extension: of an extended type, or of an entry where extensions are entries."""
 
 
 class ByteSessions(Protocol):

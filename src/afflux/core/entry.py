@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from afflux.core.dissector import MakeDissector
     from afflux.core.engine import Engine
 
-__all__ = ["FIVE_VERBS", "SHARED_OPTIONS", "EngineFactory", "ProtocolEntry", "nearest", "seconds", "size"]
+__all__ = ["FIVE_VERBS", "SHARED_OPTIONS", "NO_STORE", "EngineFactory", "ProtocolEntry", "nearest", "seconds", "size"]
 
+NO_STORE: Final = "resume=True without store= resumes while this process runs, and rsocket has store="
+"What works where sessions cannot be stored in a file."
 _FEATURE_VERBS: Final = ("session", "subscribe")
 "Features that are called like verbs."
 
@@ -68,7 +70,7 @@ class ProtocolEntry:
     options: tuple[tuple[str, Callable[[str], Any]], ...] = ()
     "Options of an address, each with its parser: fields of Terms, or the protocol's own (``Terms.own``)."
     features: tuple[str, ...] = ()
-    "Features beyond the verbs: lease, resume, extensions, session, subscribe."
+    "Features beyond the verbs: lease, resume, store (sessions in a file), extensions, session, subscribe."
     framing: LengthPrefix | None = None
     "The length prefix of its frames, for message transports; None for a protocol without frames."
     subprotocol: str | None = None
@@ -107,15 +109,15 @@ class ProtocolEntry:
         """The verb that opens a subscription: ``subscribe`` if the protocol has it, else ``stream``."""
         return "subscribe" if "subscribe" in self.verbs else "stream"
 
-    def require(self, feature: str) -> None:
-        """Check that the protocol has a feature.
+    def require(self, feature: str, instead: str = "") -> None:
+        """Check that the protocol has a feature; the error ends with ``instead``, what works in other ways.
 
         Raises:
             Unsupported: the feature is missing.
         """
         if feature not in self.features:
             there = ", ".join(self.features) or "nothing beyond its verbs"
-            raise Unsupported(f'{self.name} has no "{feature}"; it has: {there}')
+            raise Unsupported(f'{self.name} has no "{feature}"; it has: {there}{instead and "; " + instead}')
 
 
 def nearest(kind: str, name: str, known: Iterable[str], *, meant: str | None = None) -> AddressError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from itertools import starmap
 from struct import iter_unpack
 from typing import overload
@@ -132,7 +133,10 @@ def payload_of(value: PayloadLike) -> Payload:
     if isinstance(value, Payload):
         if value.proper:
             return value
-        return Payload(_bytes_of(value.data), None if value.metadata is None else _bytes_of(value.metadata))
+        proper = copy(value)  # of a derived class, it keeps the rest
+        proper.data = _bytes_of(value.data)
+        proper.metadata = None if value.metadata is None else _bytes_of(value.metadata)
+        return proper
     if isinstance(value, bytes):
         return Payload(value)
     if isinstance(value, str):

@@ -11,7 +11,7 @@ from afflux.calls import Cursor, Metadata, byte_sessions_of, payload_for
 from afflux.core.autocredit import Kept, check_kept
 from afflux.core.credit import StreamStatus
 from afflux.core.entry import ProtocolEntry
-from afflux.core.errors import Canceled, Error
+from afflux.core.errors import Canceled, Error, Unsupported
 from afflux.core.events import Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of, size_of
@@ -23,6 +23,7 @@ from afflux.sync.sources import Outbox
 
 if TYPE_CHECKING:
     from afflux.protocols.rsocket.lease import Lease
+    from afflux.protocols.rsocket_draft.entries import Entry
 
 __all__ = ["DEFAULT_CREDIT", "Peer"]
 
@@ -238,6 +239,32 @@ class Peer:
 
         leases = self._driver.leases
         return None if leases is None else Lease(*leases.lease(monotonic()))
+
+    def extend(
+        self,
+        type: int | Entry,
+        body: bytes = b"",
+        *,
+        stream: int = 0,
+        ignore: bool = True,
+        timeout: float | None = None,
+    ) -> None:
+        """Send a frame of an extension (EXT). A peer without the extension skips it, or closes unless ``ignore``.
+
+        ``type`` is the extended type; in ``rsocket-draft`` it may be an extension entry instead, which has its own
+        payload and its own flag for "ignore".
+
+        Raises:
+            LocalProtocolError, LimitExceeded: the frame cannot be written.
+        """
+        self._protocol.require("extensions")
+        with self._driver.guard:
+            self._driver.check()
+            self._wait_for_room(timeout)
+            if (extensions := self._driver.engine.extensions) is None:
+                raise Unsupported("this protocol has no extensions")
+            extensions.extend(type, body, stream=stream, ignore=ignore)
+            self._driver.write()
 
     @property
     def certificate(self) -> dict[str, Any] | None:

@@ -43,11 +43,17 @@ class Extending:
             ConnectionClosed: the connection is closed.
         """
         connection = self._engine
+        frame = self._frame(type, body, stream, ignore)
         if not connection.may_send:
             raise ConnectionClosed(f"nothing can be sent: the connection is {connection.standing}")
+        connection.outbound.control(frame)
+
+    def _frame(self, type: int, body: bytes, stream: int, ignore: bool) -> bytes:
+        connection = self._engine
         frame = connection.member.quirks.extension(type, body, stream, ignore)
         most = connection.limits.frame_bytes - (frame.encoded_size - len(body))
         if len(body) > most:
             text = f"{len(body)} bytes of an extension: a peer accepts {most}"
             raise LimitExceeded(text, stream=stream, rule="frame-too-large")
-        connection.outbound.control(frame.encode(prefixed=True))
+        encoded: bytes = frame.encode(prefixed=True)
+        return encoded

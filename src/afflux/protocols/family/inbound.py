@@ -23,7 +23,7 @@ from afflux.protocols.family.states import StreamState
 from afflux.protocols.family.stream import Stream
 from afflux.protocols.family.streams import Streams
 
-__all__ = ["Counting", "Inbound"]
+__all__ = ["Counting", "Inbound", "Runs"]
 
 _FAR = 1 << 62
 # Enum members are slow to look up.
@@ -38,6 +38,14 @@ class Counting(Protocol):
 
     def count(self, block: bytes, start: int, end: int) -> None:
         """Count the whole frames in ``block[start:end]`` as received."""
+
+
+class Runs(Protocol):
+    """A further short path, for items whose word is not a plain one."""
+
+    def take(self, streams: Streams, id: int, word: int, block: bytes, position: int, end: int, limit: int) -> int:
+        """Deliver a run of whole items, which begins with a whole frame of at most ``limit`` bytes; return where it
+        ends, which is where it starts when the frame must go through the tables."""
 
 
 class Inbound:
@@ -55,6 +63,7 @@ class Inbound:
         "incomplete_since",
         "over",
         "retained",
+        "runs",
     )
 
     def __init__(self, streams: Streams, first: bool) -> None:
@@ -78,6 +87,8 @@ class Inbound:
         "When the unfinished frame at the end began to arrive."
         self.retained: Counting | None = None
         "Counts the received position (R-44); None without resumption."
+        self.runs: Runs | None = None
+        "A further short path; None for most protocols."
         self._counted = 0
 
     @property
@@ -123,7 +134,7 @@ class Inbound:
         layout, live = self._streams.member.layout, self._streams.live
         unpack, header_size, own, least, id_first = layout.parsing
         items, answers, requests = self._words
-        limit, plain = self._limit, self._plain
+        limit, plain, runs = self._limit, self._plain, self.runs
         while end - position >= header_size:
             high, low, id, word = unpack(block, position)
             if not id_first:
@@ -145,6 +156,11 @@ class Inbound:
                 if word in requests and (after := self._take_requests(block, position, end)) > position:
                     position = after
                     continue
+                if runs is not None:
+                    after = runs.take(self._streams, id, word, block, position, end, plain)
+                    if after > position:
+                        position = after
+                        continue
             if not id:
                 self._count(block, position)  # a KEEPALIVE reports the position before it
             treat(block, position + layout.prefix, stop)

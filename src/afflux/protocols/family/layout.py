@@ -5,13 +5,24 @@ The hot paths of inbound.py and outbound.py read these numbers into locals. Stre
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from struct import Struct
-from typing import Literal
+from typing import Any, Literal, Protocol
 
-from afflux.core.payload import Payload
+from afflux.core.payload import Payload, PayloadLike
 
-__all__ = ["Layout"]
+__all__ = ["Layout", "Prelude"]
+
+
+class Prelude(Protocol):
+    """Encodes payloads of a class of the protocol's own, with bytes between header and payload."""
+
+    def encode(self, payload: Payload, request: bool) -> tuple[int, bytes]:
+        """Return the flags of the first frame of any payload, and the bytes between its header and the payload."""
+
+    def queue(self, outbound: Any, stream: int, role: Any, payloads: Sequence[PayloadLike], last: int) -> bool:
+        """Queue a list of items, with the arguments of ``Outbound.run``, if some are of the class; otherwise return
+        False."""
 
 
 class Layout:
@@ -30,8 +41,7 @@ class Layout:
         request: the type of REQUEST_RESPONSE.
         grant: the type of REQUEST_N.
         answers: the words of a whole answer to a request. This side sends the first.
-        prelude: returns the flags, and the bytes between header and payload, for a payload of a class of its own and
-            whether it is a request; None if the protocol has no such payloads.
+        prelude: encodes payloads of a class of the protocol's own; None if it has none.
     """
 
     __slots__ = (
@@ -72,7 +82,7 @@ class Layout:
         answers: tuple[int, ...],
         reserved: int = 0,
         last_id: int = 0x7FFFFFFF,
-        prelude: Callable[[Payload, bool], tuple[int, bytes]] | None = None,
+        prelude: Prelude | None = None,
     ) -> None:
         self.header = header
         self.size = header.size

@@ -27,9 +27,9 @@ from afflux.protocols.family.layout import Layout
 from afflux.protocols.family.member import Opening, Role
 from afflux.protocols.family.scheduler import Entry, Scheduler
 
-__all__ = ["Outbound", "Retaining"]
+__all__ = ["COPY_BELOW", "Outbound", "Retaining"]
 
-_COPY_BELOW = 0x1000
+COPY_BELOW = 0x1000
 "Joining header and data immediately is cheaper below this size; above it the copy costs more than the object."
 
 
@@ -112,7 +112,7 @@ class Outbound:
         data, layout = payload.data, self.layout
         size = layout.size + len(data)
         plain = payload.metadata is None and type(payload) is Payload
-        if not plain or role.extra or size > self.mtu or size >= _COPY_BELOW:
+        if not plain or role.extra or size > self.mtu or size >= COPY_BELOW:
             first = (role.item, role.extra)
             self._queue(stream, first, first, payload, complete, None)
             return
@@ -129,12 +129,15 @@ class Outbound:
 
         ``last`` is the index of the item that completes the stream, or -1.
         """
+        prelude = self.layout.prelude
+        if prelude is not None and prelude.queue(self, stream, role, payloads, last):
+            return
         chunks: list[bytes] = []
         size = frames = 0
         length, header = -1, b""
         layout, extra = self.layout, role.extra
         own = layout.size + len(extra)
-        small, counted, pack = min(_COPY_BELOW, self.mtu - own), own - layout.own, layout.header.pack
+        small, counted, pack = min(COPY_BELOW, self.mtu - own), own - layout.own, layout.header.pack
         first, second = (stream, role.item) if layout.id_first else (role.item, stream)
         for index, item in enumerate(payloads):
             if isinstance(item, bytes):
@@ -165,7 +168,7 @@ class Outbound:
         """Queue one payload for each of several streams that have nothing queued."""
         chunks: list[bytes] = []
         size = frames = 0
-        small = min(_COPY_BELOW, self.mtu)
+        small = min(COPY_BELOW, self.mtu)
         layout = self.layout
         pack, own, header_size, id_first = layout.header.pack, layout.own, layout.size, layout.id_first
         for stream, payload in zip(streams, payloads, strict=True):
@@ -210,7 +213,7 @@ class Outbound:
         """Queue one payload as a frame, or as fragments if it exceeds the MTU. ``opening`` marks a request."""
         data, metadata, layout = payload.data, payload.metadata, self.layout
         if layout.prelude is not None and type(payload) is not Payload:
-            flags, more = layout.prelude(payload, opening is not None)
+            flags, more = layout.prelude.encode(payload, opening is not None)
             first = (first[0] | flags, first[1] + more)
         word, extra = first
         size = layout.size + len(extra) + len(data)
@@ -223,7 +226,7 @@ class Outbound:
             self.scheduler.queue_payload(stream, fragments)
             return
         header = layout.head(stream, word | layout.complete if complete else word, extra, metadata, size)
-        self.scheduler.queue(stream, header + data if size < _COPY_BELOW else Whole((header, data), 1, size), size, 1)
+        self.scheduler.queue(stream, header + data if size < COPY_BELOW else Whole((header, data), 1, size), size, 1)
 
     # -- transports ---------------------------------------------------------------------------------------------
 

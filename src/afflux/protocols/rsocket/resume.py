@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from hmac import compare_digest
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import Violation
 from afflux.core.limits import Limits
@@ -25,7 +25,6 @@ from afflux.protocols.rsocket.frames import FRAMES, Ext, StreamFrame
 
 if TYPE_CHECKING:
     from afflux.protocols.family.connection import Connection
-    from afflux.protocols.rsocket.resumption import Resumption
 
 __all__ = ["Retained", "Sessions", "counted", "part_of", "token_refusal"]
 
@@ -321,9 +320,9 @@ def token_refusal(token: bytes, limits: Limits, sessions: Sessions | None) -> Vi
     return Violation(reason, rule=rule, code=Code.REJECTED_SETUP) if reason else None
 
 
-def part_of(session: Connection) -> Resumption:
-    """Return the resumption part of a connection that has one."""
-    return cast("Resumption", session.resuming)
+def part_of(session: Connection) -> Any:
+    """Return the resumption part of a connection that has one: of RSocket, or of a protocol that shares the table."""
+    return session.resuming
 
 
 def _digest(session: Connection) -> bytes:

@@ -36,7 +36,8 @@ def lasting(engine: Engine) -> bool:
 
 def retained(engine: Engine) -> Retained:
     """Return the frames that a lasting session retains for its peer."""
-    return part_of(engine).kept
+    found: Retained = part_of(engine).kept
+    return found
 
 
 def snapshot(engine: Engine) -> dict[str, Any]:

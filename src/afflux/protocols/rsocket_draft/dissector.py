@@ -1,0 +1,14 @@
+"""Split bytes into frame records, for ``afflux decode``: each frame follows its length (RSocket R-2)."""
+
+from __future__ import annotations
+
+from afflux.core.dissect import PayloadForm
+from afflux.core.dissector import Dissector, Prefixed
+from afflux.protocols.rsocket_draft.frames import DraftFrame, record
+
+__all__ = ["dissector"]
+
+
+def dissector(client: bool, payload: PayloadForm = "none") -> Dissector:
+    """Return a dissector for the bytes of one side; see core.dissector."""
+    return Prefixed(DraftFrame.PROTOCOL, DraftFrame.PREFIX, "RSocket R-2", record, client=client, payload=payload)

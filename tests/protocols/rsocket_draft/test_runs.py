@@ -1,0 +1,274 @@
+"""Runs of items that share their entries and MIME types, beside items that don't."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import afflux
+from afflux.core import events as ev
+from afflux.core.errors import LimitExceeded, LocalProtocolError
+from afflux.core.payload import Payload, Run
+from afflux.protocols.rsocket_draft import Engine, Entry, ExtendedPayload, frames, payloads
+from afflux.protocols.rsocket_draft.payload import MOST_PRELUDE, ExtendedItems, ExtendedRun
+
+from .pair import KEEPALIVE as PING
+from .pair import client, exchange, frames_of, greet, joined, plain, said, server, wired
+
+OWN = Entry("own", b"1", True)
+THREE = (OWN, Entry("own", b"22", True), Entry("own", b"333", True))
+SKIPPED = Entry("unknown", b"x", True)
+
+
+def streaming(credit: int = 1000, *, mtu: int = 4096, columnar: bool = False, **terms: Any) -> tuple[Engine, Engine]:
+    """A client with one stream, and the server that sends its items; both understand ``own``."""
+    a, b = client(PING, extensions=("own",), mtu=mtu), server(extensions=("own",), mtu=mtu, **terms)
+    greet(a, b)
+    a.open("stream", b"", credit=credit, columnar=columnar)
+    exchange(a, b)
+    return a, b
+
+
+def items(data: Sequence[bytes], **own: Any) -> list[ExtendedPayload]:
+    return [ExtendedPayload(one, **own) for one in data]
+
+
+def heard(a: Engine, data: bytes, mode: str = "whole") -> list[Any]:
+    """What a program hears of some bytes."""
+    pieces = [data] if mode == "whole" else [data[at : at + 1] for at in range(len(data))]
+    return [event for piece in pieces for event in a.receive(piece, 0.0) if not isinstance(event, ev.Ignored)]
+
+
+def taken(events: Sequence[Any]) -> list[Payload]:
+    return [payload for event in events for payload in event.payloads]
+
+
+OWNS: dict[str, dict[str, Any]] = {
+    "three entries": {"entries": THREE},
+    "a MIME type": {"data_mime": "application/json"},
+    "all": {"entries": THREE, "data_mime": "application/json", "metadata_mime": "x/y"},
+}
+
+
+@pytest.mark.parametrize("own", OWNS.values(), ids=list(OWNS))
+@pytest.mark.parametrize("sizes", [[5] * 40, [5, 0, 7, 5] * 10], ids=["one size", "many sizes"])
+def test_items_that_share_their_entries(mode: str, own: dict[str, Any], sizes: list[int]) -> None:
+    a, b = streaming()
+    sent = items([b"x" * size for size in sizes], **own)
+    b.send(1, sent)
+    assert taken(heard(a, said(b), mode)) == sent
+
+
+def test_a_run_of_one_size_creates_its_payloads_when_they_are_accessed() -> None:
+    a, b = streaming()
+    sent = items([b"%04d" % number for number in range(100)], entries=THREE)
+    b.send(1, sent)
+    (event,) = heard(a, said(b))
+    run = event.payloads
+    assert isinstance(run, ExtendedRun)
+    assert (len(run), run.size) == (100, 400)
+    assert list(run) == sent
+    assert (run[3], run[-1]) == (sent[3], sent[99])
+    assert isinstance(run[10:20], ExtendedRun)
+    assert run[10:20] == sent[10:20]
+    assert run[0].entries is run[1].entries  # parsed once
+
+
+def test_items_of_many_sizes_create_their_payloads_too_when_they_are_accessed() -> None:
+    a, b = streaming()
+    sent = items([b"x" * number for number in range(10)], entries=THREE)
+    b.send(1, sent)
+    (event,) = heard(a, said(b))
+    found = event.payloads
+    assert isinstance(found, ExtendedItems)
+    assert (len(found), found.size) == (10, 45)
+    assert (found[3], found[-1], found[2:4]) == (sent[3], sent[9], sent[2:4])
+
+
+def test_runs_without_data() -> None:
+    a, b = streaming()
+    sent = items([b""] * 30, entries=THREE)
+    b.send(1, sent)
+    assert taken(heard(a, said(b))) == sent
+
+
+def test_a_frame_that_ends_within_the_entries_of_the_one_before() -> None:
+    """Its own entries are shorter."""
+    a, _ = streaming()
+    long = frames.PayloadFrame(stream=1, next=True, extensions=THREE, data=b"x" * 50)
+    short = frames.PayloadFrame(stream=1, next=True, extensions=THREE[:1], data=b"")
+    assert [len(one.entries) for one in taken(heard(a, wired(long, short, long)))] == [3, 1, 3]
+    broken = wired(long)[:-50]
+    data = (len(broken) - 13).to_bytes(3, "big") + broken[3:-10]
+    events = a.receive(wired(long) + data + wired(long), 0.0)
+    assert isinstance(events[-1], ev.Closed)
+
+
+def test_a_run_can_be_sent_on() -> None:
+    a, b = streaming()
+    b.send(1, items([b"%04d" % number for number in range(100)], entries=THREE))
+    first = said(b)
+    (event,) = heard(a, first)
+    c, d = streaming()
+    d.send(1, event.payloads)
+    assert said(d) == first
+    assert c.streams()
+
+
+def test_a_run_beside_other_data_keeps_only_its_own_bytes_alive() -> None:
+    a, b = streaming()
+    small = items([b"%02d" % number for number in range(20)], entries=(OWN,))
+    b.send(1, [*small, *[b"y" * 500] * 20])
+    assert taken(heard(a, said(b))) == [*small, *[Payload(b"y" * 500)] * 20]
+
+
+def test_entries_that_are_all_skipped_leave_plain_payloads() -> None:
+    for count in (3, 100):
+        a, b = streaming()
+        b.send(1, items([b"%04d" % number for number in range(count)], entries=(SKIPPED,)))
+        (event,) = heard(a, said(b))
+        assert [type(payload) for payload in event.payloads] == [Payload] * count
+        assert isinstance(event.payloads, Run) is (count == 100)
+
+
+def test_entries_that_change(mode: str) -> None:
+    """Each change is parsed, in runs and alone."""
+    a, b = streaming()
+    sent: list[Any] = [
+        *items([b"a"] * 20, entries=THREE),
+        *items([b"b"] * 3, entries=THREE[:1]),
+        *[Payload(b"plain")] * 20,
+        ExtendedPayload(b"m", b"metadata", entries=THREE),
+        *items([b"c"] * 20, entries=THREE, data_mime="x/y"),
+        *items([b"d"] * 20, entries=(OWN, SKIPPED)),
+        *items([b"e" * 5000, b"f", b"g"], entries=THREE),
+    ]
+    b.send(1, sent, complete=True)
+    got = heard(a, said(b), mode)
+    assert got[-1].complete
+    assert taken(got) == [ExtendedPayload(one.data, entries=(OWN,)) if one.data == b"d" else one for one in sent]
+
+
+def test_the_last_item_of_a_run_completes_the_stream() -> None:
+    for sent in (items([b"a"] * 20, entries=THREE), [*items([b"a"] * 3, entries=THREE), b"z"]):
+        a, b = streaming()
+        b.send(1, sent, complete=True)
+        said_all = said(b)
+        assert [frame.complete for frame in frames_of(said_all)] == [False] * (len(sent) - 1) + [True]
+        got = heard(a, said_all)
+        assert got[-1].complete
+        assert len(taken(got)) == len(sent)
+        assert a.streams() == b.streams() == []
+
+
+def test_large_runs_are_queued_in_parts() -> None:
+    a, b = streaming()
+    sent = items([b"x" * 3000] * 100, entries=THREE)
+    b.send(1, sent)
+    assert taken(heard(a, said(b))) == sent
+
+
+def test_items_and_entries_that_do_not_fit_the_mtu() -> None:
+    a, b = streaming(mtu=64)
+    sent = items([b"x" * 10, b"y" * 100, b"z" * 10], entries=(*THREE, Entry("own", b"long" * 20, True)))
+    b.send(1, sent)
+    assert taken(heard(a, said(b))) == sent
+
+
+def test_data_that_is_not_bytes() -> None:
+    a, b = streaming()
+    parts: Any = [bytearray(b"a"), memoryview(b"b"), b"c"]
+    b.send(1, items(parts, entries=THREE))
+    assert taken(heard(a, said(b))) == items([b"a", b"b", b"c"], entries=THREE)
+
+
+def test_credit_ends_within_a_run() -> None:
+    """An item beyond the credit is a violation as without entries."""
+    for size in (3, 30):
+        a, _ = streaming(credit=size)
+        data = wired(*[frames.PayloadFrame(stream=1, next=True, extensions=THREE, data=b"x")] * (size + 1))
+        (items_, *rest) = heard(a, data)
+        assert len(items_.payloads) == size
+        assert rest
+
+
+def test_items_of_two_streams() -> None:
+    a, b = streaming()
+    a.open("stream", b"", credit=100)
+    exchange(a, b)
+    frame = frames.PayloadFrame
+    one = frame(stream=1, next=True, extensions=THREE, data=b"x")
+    other = frame(stream=3, next=True, extensions=THREE, data=b"x")
+    events = heard(a, wired(one, other, one, one, other))
+    assert [(event.stream, len(event.payloads)) for event in events] == [(1, 1), (3, 1), (1, 2), (3, 1)]
+
+
+def test_an_unfinished_frame_ends_a_run() -> None:
+    a, _ = streaming()
+    frame = wired(frames.PayloadFrame(stream=1, next=True, extensions=THREE, data=b"x" * 20))
+    assert len(taken(heard(a, frame * 2 + frame[:-1]))) == 2
+    assert len(taken(heard(a, frame[-1:] + frame * 10 + frame[:4]))) == 11
+
+
+def test_a_columnar_stream_takes_items_with_entries_one_by_one() -> None:
+    a, b = streaming(columnar=True)
+    b.send(1, items([b"x"] * 20, entries=THREE))
+    events = heard(a, said(b))
+    assert sum(len(event.payloads) if isinstance(event, ev.Items) else len(event.starts) for event in events) == 20
+
+
+def test_entries_that_are_refused_go_through_the_tables() -> None:
+    a, _ = streaming()
+    must = frames.PayloadFrame(stream=1, next=True, extensions=(Entry("must"),), data=b"x")
+    good = frames.PayloadFrame(stream=1, next=True, extensions=THREE, data=b"x")
+    events = heard(a, wired(good, must, good))
+    assert [type(event) for event in events] == [ev.Items, ev.Failed]
+    assert [(frame.NAME, frame.code) for frame in frames_of(said(a))] == [("ERROR", 0x204)]
+
+
+def test_skipped_entries_are_not_retained() -> None:
+    """More than an item may have is not remembered for the next."""
+    a, _ = streaming()
+    long = Entry("unknown", bytes(MOST_PRELUDE), True)
+    frame = frames.PayloadFrame(stream=1, next=True, extensions=(long,), data=b"x")
+    assert taken(heard(a, wired(frame, frame))) == [Payload(b"x")] * 2
+
+
+def test_what_cannot_be_sent() -> None:
+    a, b = streaming()
+    long = Entry("own", bytes(MOST_PRELUDE), True)
+    with pytest.raises(LimitExceeded):
+        b.send(1, items([b"a"] * 2, entries=(long,)))
+    with pytest.raises(LocalProtocolError):
+        b.send(1, items([b"a"] * 2, data_mime="x" * 200))
+    assert heard(a, said(b)) == []
+
+
+def test_Frames_Count_counts_each_item_of_a_run() -> None:
+    """R-32."""
+    lease = payloads.lease_entry([payloads.FRAMES_COUNT], ack=True)
+    a, b = joined(PING, lease, lease=afflux.FixedLease(100, 60.0))
+    channel = a.open("channel", b"", credit=1)
+    exchange(a, b)
+    b.request(channel, 50)
+    exchange(a, b)
+    assert b.leases is not None
+    before, _ = b.leases.granted(0.0)
+    a.send(channel, items([b"x"] * 20, entries=THREE))
+    _, got = exchange(a, b)
+    assert len(taken(got)) == 20
+    assert before - b.leases.granted(0.0)[0] == 20
+
+
+def test_a_chain_of_other_words_is_left_to_the_tables() -> None:
+    """A fragment, and an item with metadata."""
+    a, _ = streaming()
+    part = frames.PayloadFrame(stream=1, next=True, follows=True, extensions=THREE, data=b"x" * 100)
+    rest = frames.PayloadFrame(stream=1, next=True, data=b"y" * 100)
+    whole = frames.PayloadFrame(stream=1, next=True, extensions=THREE, metadata=b"m", data=b"z")
+    assert plain(a.receive(wired(part, rest, whole), 0.0)) == [
+        ev.Items(1, [ExtendedPayload(b"x" * 100 + b"y" * 100, entries=THREE)]),
+        ev.Items(1, [ExtendedPayload(b"z", b"m", entries=THREE)]),
+    ]
