@@ -84,8 +84,7 @@ def _accept(streams: Streams, frame: Any, payload: Payload, complete: bool) -> N
         streams.work.fires.add(id)
     else:
         streams.handlers.add(id)
-        stream = streams.live[id] = Stream(id, verb, streams.member.responder)
-        stream.allowed = credit
+        stream = streams.live[id] = Stream(id, verb, streams.member.responder, to_send=credit)
         stream.endless = opening.endless
         stream.state = _IN_DONE if verb != "channel" or complete else StreamState.OPEN
     streams.delivered += len(payload)
@@ -144,7 +143,7 @@ def on_item(streams: Streams, frame: Any, is_item: bool, fits: bool = True) -> N
     elif last:
         item = is_item or (stream.verb == "request" and streams.member.bare_ends)
         _item(streams, stream, item, frame.complete, Payload(frame.data, frame.metadata))
-    elif stream.owed or stream.state == _IN_DONE:
+    elif stream.to_receive.available or stream.state == _IN_DONE:
         fragment(streams, frame, last)
     else:
         streams.step(stream, StreamInput.ITEM_EXCESS)
@@ -153,7 +152,7 @@ def on_item(streams: Streams, frame: Any, is_item: bool, fits: bool = True) -> N
 def _item(streams: Streams, stream: Stream, is_item: bool, complete: bool, payload: Payload) -> None:
     if not is_item:
         streams.step(stream, StreamInput.COMPLETE if complete else StreamInput.EMPTY)
-    elif not stream.owed and stream.state != _IN_DONE:
+    elif not stream.to_receive.available and stream.state != _IN_DONE:
         streams.step(stream, StreamInput.ITEM_EXCESS)
     elif len(payload) > streams.limits.payload_bytes and stream.state != _IN_DONE:
         stream.late = 0

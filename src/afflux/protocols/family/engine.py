@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from afflux.core.credit import SATURATED, Bound, Credit, StreamStatus
+from afflux.core.credit import Bound, StreamStatus
 from afflux.core.errors import (
     ConnectionClosed,
     Consequence,
@@ -110,12 +110,12 @@ class Engine(Connection):
         self.outbound.request(id, opening, extra, value, complete and channel)
         streams.opened += 1
         if verb != "fire":
-            stream = streams.live[id] = Stream(id, opening.verb, member.requester)
+            stream = streams.live[id] = Stream(id, opening.verb, member.requester, credit)
+            if channel:
+                stream.to_send.used = 1
             stream.columnar = columnar
             stream.endless = opening.endless
             stream.state = _OUT_DONE if complete or not channel else _OPEN
-            stream.owed = credit if opening.credited else 1
-            stream.sent = int(channel)
             stream.rate(False)
         if self.resuming is not None:
             self.resuming.weigh_away(self)
@@ -140,7 +140,6 @@ class Engine(Connection):
                 raise
             stream = live[id] = Stream(id, "request", role)
             stream.state = _OUT_DONE
-            stream.owed = 1
             stream.answering = True
             ids.append(id)
         if streams.ids.wrapped:
@@ -192,8 +191,9 @@ class Engine(Connection):
         if live is None or live.role.steps[live.state][_APP_ITEM].action is not _SEND:
             return
         count = len(payloads)
-        if count > live.allowed:
-            text = f"stream {stream} has credit for {live.allowed} items, not for {count}"
+        credit = live.to_send
+        if count > credit.available:
+            text = f"stream {stream} has credit for {credit.available} items, not for {count}"
             raise LocalProtocolError(text, stream=stream, rule=self.member.rules.credit)
         if not count:
             if complete:
@@ -203,8 +203,9 @@ class Engine(Connection):
         ends = (complete and not alone) or live.verb == "request"
         if count == 1:
             self.outbound.item(stream, live.role, payload_of(payloads[0]), ends)
-        live.allowed -= count
-        live.sent += count
+        if live.verb != "request":
+            credit.available -= count
+            credit.used += count
         table.items_sent += count
         if count > 1:
             self.outbound.run(stream, live.role, payloads, count - 1 if ends else -1)
@@ -247,10 +248,10 @@ class Engine(Connection):
             raise LocalProtocolError("a request/response has one item and no credit", stream=stream, rule=rules.single)
         if not live.first_paid:
             live.first_paid = True  # D-8: the first item came with REQUEST_CHANNEL and used one
-            live.received += 1
+            live.to_receive.used += 1
             n -= 1
         if n:
-            live.owed = min(live.owed + n, SATURATED)
+            live.to_receive.add(n)
             live.rate(stream in table.reassembly.partials)
             grant = self.member.frames.RequestN(stream=stream, n=n).encode(prefixed=True)
             self.scheduler.queue_credit(stream, grant)
@@ -268,7 +269,7 @@ class Engine(Connection):
     def credit(self, stream: int) -> int:
         """Items that the peer still accepts on a stream."""
         live = self.stream_table.live.get(stream)
-        return 0 if live is None else live.allowed
+        return 0 if live is None else live.to_send.available
 
     def streams(self, *, room: int | None = None, now: float = 0.0) -> list[StreamStatus]:
         """Describe the live streams; credit counts items."""
@@ -277,8 +278,7 @@ class Engine(Connection):
 
     def _status(self, stream: Stream, room: int) -> StreamStatus:
         queued = self.scheduler.queued(stream.id)
-        to_send, to_receive = Credit(stream.allowed), Credit(stream.owed)
-        to_send.used, to_receive.used = stream.sent, stream.received
+        to_send, to_receive = stream.to_send, stream.to_receive
         line = stream.role.steps[stream.state]
         bounds: list[Bound | None] = []
         if queued or line[_APP_ITEM].action is _SEND:

@@ -184,7 +184,7 @@ class Inbound:
 
     def _take_items(self, stream: Stream, block: bytes, position: int, end: int) -> int:
         """Deliver a run of plain items of one stream, at least one; return where it ends."""
-        streams, id, owed, limit, start = self._streams, stream.id, stream.owed, self._plain, position
+        streams, id, owed, limit, start = self._streams, stream.id, stream.to_receive.available, self._plain, position
         layout = streams.member.layout
         unpack, header_size, own, least, _ = layout.parsing
         high, low, first, second = unpack(block, position)
@@ -218,7 +218,7 @@ class Inbound:
     def _take_columns(self, stream: Stream, block: bytes, position: int, end: int) -> int:
         """Deliver a run of items as a Block."""
         starts, ends = array("q"), array("q")
-        streams, owed, start, limit = self._streams, stream.owed, position, self._plain
+        streams, owed, start, limit = self._streams, stream.to_receive.available, position, self._plain
         layout = streams.member.layout
         unpack, header_size, own, least, _ = layout.parsing
         _, _, first, second = unpack(block, position)
@@ -299,7 +299,6 @@ class Inbound:
                 break
             newest = id
             stream = live[id] = Stream(id, "request", role)
-            stream.allowed = 1
             stream.state = _IN_DONE
             ids.append(id)
             payloads.append(payload)

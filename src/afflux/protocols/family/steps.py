@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from afflux.core.credit import SATURATED
 from afflux.core.errors import Error, LimitExceeded, RemoteProtocolError
 from afflux.core.events import Canceled, Completed, Failed, Granted, Ignored, Items
 from afflux.core.payload import Payload
@@ -63,10 +62,10 @@ def _complete_both(streams: Streams, stream: Stream, payload: Payload | None) ->
 
 
 def _take(streams: Streams, stream: Stream, payload: Payload) -> None:
-    stream.owed -= 1
-    stream.received += 1
     streams.delivered += len(payload)
-    streams.objects += stream.verb != "request"
+    if stream.verb != "request":
+        stream.to_receive.take()
+        streams.objects += 1
 
 
 def _excess(streams: Streams, stream: Stream, argument: Any) -> None:
@@ -80,7 +79,7 @@ def _excess(streams: Streams, stream: Stream, argument: Any) -> None:
 
 
 def _grant(streams: Streams, stream: Stream, n: int) -> None:
-    stream.allowed = min(stream.allowed + n, SATURATED)
+    stream.to_send.add(n)
     streams.current.events.append(Granted(stream.id, n))
 
 
@@ -103,7 +102,7 @@ def _stop_in(streams: Streams, stream: Stream, argument: Any) -> None:
 def _end_canceled(streams: Streams, stream: Stream, argument: Any) -> None:
     streams.outbound.scheduler.drop(stream.id)
     stream.ended = True
-    stream.late = stream.owed  # some requesters send the items that they had credit for
+    stream.late = stream.to_receive.available  # some requesters send the items that they had credit for
     streams.current.events.append(Canceled(stream.id, final=True))
 
 

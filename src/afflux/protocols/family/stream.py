@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from afflux.core.credit import Credit
 from afflux.core.events import Verb
 from afflux.protocols.family.member import Member, Role
 from afflux.protocols.family.states import StreamState
 
 __all__ = ["Stream"]
 
-_COUNTED = ("owed", "allowed", "sent", "columnar", "late", "races", "first_paid", "received")
-"The attributes of a stream's state, in addition to its name and its state in the tables."
+_ONE, _NONE = Credit(1), Credit()
+"The credit of every request: its only item ends it, so nothing is counted and the objects are shared."
 
 _IDLE, _RECEIVING = StreamState.IDLE, (StreamState.OPEN, StreamState.OUT_DONE)
 
@@ -20,7 +21,6 @@ class Stream:
     """The state of one live stream."""
 
     __slots__ = (
-        "allowed",
         "answering",
         "columnar",
         "ended",
@@ -29,30 +29,26 @@ class Stream:
         "hot",
         "id",
         "late",
-        "owed",
         "races",
-        "received",
         "requester",
         "role",
-        "sent",
         "state",
+        "to_receive",
+        "to_send",
         "verb",
     )
 
-    def __init__(self, id: int, verb: Verb, role: Role) -> None:
+    def __init__(self, id: int, verb: Verb, role: Role, to_receive: int = 0, to_send: int = 0) -> None:
         self.id = id
         self.verb: Verb = verb
         self.role = role
         self.requester = role.requester
         self.state = _IDLE
-        self.owed = 0
-        "Items that the peer may still send."
-        self.received = 0
-        "Items that the peer has sent."
-        self.allowed = 0
-        "Items that this side may still send; 0 before the peer's first grant (R-25)."
-        self.sent = 0
-        "Items that this side has sent. The request of a channel counts as one, any other request does not count."
+        self.to_receive = Credit(to_receive) if verb != "request" else _ONE if role.requester else _NONE
+        "The credit of the peer, in items."
+        self.to_send = Credit(to_send) if verb != "request" else _NONE if role.requester else _ONE
+        """The credit of this side, in items; 0 before the peer's first grant (R-25). The request of a channel counts as
+        one item, any other request does not count."""
         self.columnar = False
         self.hot = 0
         """The word of plain items that may take the short path: the stream receives, no item is being reassembled, and
@@ -72,20 +68,25 @@ class Stream:
 
     def state_of(self) -> list[Any]:
         """The state that ``of_state`` reads."""
-        return [self.id, self.verb, self.requester, int(self.state), *(getattr(self, name) for name in _COUNTED)]
+        to_receive, to_send = self.to_receive, self.to_send
+        counted = [to_receive.available, to_send.available, to_send.used]
+        counted += [self.columnar, self.late, self.races, self.first_paid, to_receive.used]
+        return [self.id, self.verb, self.requester, int(self.state), *counted]
 
     @classmethod
     def of_state(cls, state: list[Any], member: Member) -> Stream:
         """Restore a stream from its state; ``rate`` must follow."""
-        id, verb, requester, standing, *counted = state
-        stream = cls(id, verb, member.requester if requester else member.responder)
+        id, verb, requester, standing, to_receive, to_send, sent, columnar, late, races, first_paid, *received = state
+        stream = cls(id, verb, member.requester if requester else member.responder, to_receive, to_send)
         stream.state = StreamState(standing)
-        for name, value in zip(_COUNTED, counted, strict=False):  # files of earlier versions have fewer
-            setattr(stream, name, value)
+        stream.columnar, stream.late, stream.races, stream.first_paid = columnar, late, races, first_paid
+        if verb != "request":
+            stream.to_send.used = sent
+            stream.to_receive.used = received[0] if received else 0  # files of earlier versions have none
         return stream
 
     def rate(self, reassembling: bool) -> None:
         """Compute ``hot`` and ``answering`` from the state."""
-        ready = self.owed > 0 and not reassembling and self.state in _RECEIVING
+        ready = self.to_receive.available > 0 and not reassembling and self.state in _RECEIVING
         self.hot = self.role.takes if ready and self.verb != "request" else 0
         self.answering = ready and self.verb == "request"

@@ -149,9 +149,10 @@ class Streams:
 
     def took(self, stream: Stream, items: int, size: int) -> None:
         """Count items that bypassed the tables (R-27)."""
-        stream.owed -= items
-        stream.received += items
-        if stream.owed <= 0:
+        credit = stream.to_receive
+        credit.available -= items
+        credit.used += items
+        if credit.available <= 0:
             stream.hot = 0
         self.delivered += size
         self.objects += items
@@ -196,7 +197,7 @@ class Streams:
         """End a stream, or its inbound half, from this side: items within the peer's credit may be in flight."""
         partial = stream.id in self.reassembly.partials
         in_flight = self.limits.fragments if partial else self.limits.cancel_race_frames
-        stream.late = max(stream.late, stream.owed, in_flight)
+        stream.late = max(stream.late, stream.to_receive.available, in_flight)
         self.late.expect_parts()
 
     def end_both(self, stream: Stream) -> None:

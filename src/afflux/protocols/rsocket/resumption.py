@@ -311,7 +311,7 @@ class Ability:
         if live is None:
             return None
         sends = live.role.steps[live.state][StreamInput.APP_ITEM].action is StreamAction.SEND
-        return live.sent if sends else 0, live.allowed, live.owed
+        return live.to_send.used if sends else 0, live.to_send.available, live.to_receive.available
 
 
 def sessions_of(connection: Connection) -> Sessions | None:

@@ -180,7 +180,7 @@ class SharedRuns:
         if not self._knows(word, block, position, position + stride):
             return position
         head = _HEADER + len(self._prelude)
-        most = min(stream.owed, (end - position) // stride)
+        most = min(stream.to_receive.available, (end - position) // stride)
         count = 0
         if most >= MANY:
             count = most if _all_alike(block[position : position + most * stride], stride, head) else 0
@@ -190,7 +190,7 @@ class SharedRuns:
             size = count * (stride - head)
             found = self._run(block, position, after, stride, count)
         else:
-            datas, after = self._loose(block, position, end, limit, stream.owed)
+            datas, after = self._loose(block, position, end, limit, stream.to_receive.available)
             count, size = len(datas), sum(map(len, datas))
             found = list(map(Payload, datas)) if self._own == PLAIN else ExtendedItems(datas, self._own)
         streams.took(stream, count, size)
