@@ -108,7 +108,7 @@ def test_an_address_is_text() -> None:
 
 
 def test_an_unknown_protocol_is_refused_before_anything_opens() -> None:
-    uri = "limit+tcp://h:1"
+    uri = "carrier+tcp://h:1"
     for make in (
         lambda: afflux.connect(uri),
         lambda: afflux.serve(uri, object()),
@@ -117,7 +117,8 @@ def test_an_unknown_protocol_is_refused_before_anything_opens() -> None:
         with pytest.raises(afflux.AddressError) as caught:
             make()
         assert (
-            str(caught.value) == 'unknown protocol "limit"; known: jmux, reactivesocket, rsio, rsocket, rsocket-draft'
+            str(caught.value)
+            == 'unknown protocol "carrier"; known: jmux, limit, reactivesocket, rsio, rsocket, rsocket-draft'
         )
 
 

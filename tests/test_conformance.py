@@ -15,6 +15,7 @@ CODE = {protocol: in_code(protocol) for protocol in RULES}
 TESTS = {protocol: in_tests(protocol) for protocol in RULES}
 COUNTS = {
     "jmux": (45, 17, 14),
+    "limit-stream": (40, 16, 6),
     "reactive-streams-io": (46, 13, 6),
     "reactivesocket": (51, 16, 12),
     "rsocket": (69, 13, 11),

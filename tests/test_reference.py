@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("typer", reason="the reference has the exit codes of the command line: the extra cli")
 
-from tools.reference import FOLDER, JMUX, REACTIVESOCKET, RSIO, Wire, pages, write
+from tools.reference import FOLDER, JMUX, LIMIT, REACTIVESOCKET, RSIO, Wire, pages, write
 
 import afflux
 from afflux.core import engine, events
@@ -67,9 +67,9 @@ def test_a_code_has_its_meaning_its_error_and_its_exit_code(row: str) -> None:
     assert row in PAGES["rsocket.md"]
 
 
-@pytest.mark.parametrize("wire", [JMUX, REACTIVESOCKET, RSIO], ids=lambda wire: wire.package)
+@pytest.mark.parametrize("wire", [JMUX, LIMIT, REACTIVESOCKET, RSIO], ids=lambda wire: wire.package)
 def test_the_page_of_another_wire_is_complete(wire: Wire) -> None:
-    page = PAGES[f"{wire.title.lower() if wire is RSIO else wire.package}.md"]
+    page = PAGES[f"{wire.title.lower() if wire in (LIMIT, RSIO) else wire.package}.md"]
     assert [frame.NAME for frame in wire.frames.values() if f"\n## {frame.NAME} (0x" not in page] == []
     assert [table.name for table, _ in wire.tables if table.markdown() not in plain(page)] == []
     states = import_module(f"afflux.protocols.{wire.package}.states")
@@ -82,6 +82,7 @@ def test_the_page_of_another_wire_is_complete(wire: Wire) -> None:
     [
         ("reactivesocket.md", "| 0x22 | REJECTED | "),
         ("jmux.md", "| `SessionRejected` | The server has processed nothing of the call"),
+        ("limit-stream.md", "| 0x201 | APPLICATION_ERROR | "),
         ("reactive-streams-io.md", "| 12 | SPLIT_MESSAGES | "),
         ("reactive-streams-io.md", "| `element` | bytes: as many as elements have"),
     ],

@@ -31,6 +31,9 @@ from afflux.protocols.family import states as family
 from afflux.protocols.jmux import errors as jmux_errors
 from afflux.protocols.jmux import frames as jmux_frames
 from afflux.protocols.jmux import states as jmux_states
+from afflux.protocols.limit import codes as limit_codes
+from afflux.protocols.limit import frames as limit_frames
+from afflux.protocols.limit import states as limit_states
 from afflux.protocols.reactivesocket import codes as reactivesocket_codes
 from afflux.protocols.reactivesocket import frames as reactivesocket_frames
 from afflux.protocols.reactivesocket import states as reactivesocket_states
@@ -137,6 +140,7 @@ def _pages() -> dict[str, str]:
         "modules.md": _modules(),
         "rsocket.md": _rsocket(),
         "jmux.md": _wire(JMUX),
+        "limit-stream.md": _wire(LIMIT),
         "reactivesocket.md": _wire(REACTIVESOCKET),
         "rsocket-draft.md": _wire(DRAFT),
         "reactive-streams-io.md": _wire(RSIO),
@@ -168,7 +172,8 @@ def _index() -> str:
 - [rsocket.md](rsocket.md): RSocket 1.0. Every frame with its bits and fields, the error codes, the states of
   connections and streams.
 - [rsocket-draft.md](rsocket-draft.md), [jmux.md](jmux.md), [reactivesocket.md](reactivesocket.md),
-  [reactive-streams-io.md](reactive-streams-io.md): the same for the other protocols.
+  [reactive-streams-io.md](reactive-streams-io.md), [limit-stream.md](limit-stream.md): the same for the other
+  protocols.
 - [limits.md](limits.md): every limit, its values in three profiles, and its reason word.
 """
 
@@ -412,12 +417,13 @@ _KINDS = {
 }
 
 
-def _codes_of_2015() -> str:
-    docs = _member_docs(reactivesocket_codes.Code)
+def _codes_of(module: ModuleType, digits: int, about: str) -> str:
+    """The codes that a module declares."""
+    docs = _member_docs(module.Code)
     rows = ["| Code | Name | Meaning | Arrives as | Exit |", "|---|---|---|---|---|"]
-    for code in reactivesocket_codes.Code:
-        rows.append(_code_row(f"0x{code:02X}", code.name, docs[code.name], code, reactivesocket_codes))
-    return _ABOUT_CODES_2015 + "\n" + "\n".join(rows) + "\n"
+    for code in module.Code:
+        rows.append(_code_row(f"0x{code:0{digits}X}", code.name, docs[code.name], code, module))
+    return about + "\n" + "\n".join(rows) + "\n"
 
 
 def _errors_of(module: ModuleType, about: str) -> str:
@@ -481,6 +487,22 @@ _ABOUT_STATES_JMUX = """\
 The engine executes these tables, and the tests cover every cell. An unlisted input is a violation: Error is sent, and
 the connection ends. Inputs whose names start with APP come from the application.
 """
+_ABOUT_FRAMES_LIMIT = """\
+All numbers are big endian. On a byte stream, such as TCP, each frame is preceded by its length: 24 bits, which do not
+count themselves and are not shown below. Every frame starts with six bytes: the number of a message (0 is the
+connection), the frame type in 6 bits, and 10 flag bits.
+
+Rule numbers link to the [specification](../specs/limit-stream.md).
+"""
+_ABOUT_CODES_LIMIT = """\
+The codes of an ERROR frame. "Arrives as" is the exception that the application receives; "exit" is the exit code of the
+`afflux` command.
+"""
+_ABOUT_STATES_LIMIT = """\
+The engine executes these tables, and the tests cover every cell. VIOLATE sends ERROR[CONNECTION_ERROR], and the
+connection ends. Inputs whose names start with APP come from the application; those that start with TO come from the
+session type, which decides whose turn it is.
+"""
 _ABOUT_FRAMES_RSIO = """\
 A message is its type followed by its fields, without lengths or tags. A varint has seven bits per byte, the least
 significant first; the high bit marks that another byte follows.
@@ -502,7 +524,7 @@ REACTIVESOCKET = Wire(
     _ABOUT_FRAMES_2015,
     reactivesocket_frames.FRAMES,
     frame_page,
-    _codes_of_2015(),
+    _codes_of(reactivesocket_codes, 2, _ABOUT_CODES_2015),
     _ABOUT_STATES_2015,
     (
         (reactivesocket_states.CLIENT, "The side that connected. It sends SETUP, and may send requests immediately."),
@@ -549,6 +571,28 @@ JMUX = Wire(
         jmux_states.SessionState,
         jmux_states.SessionInput,
         jmux_states.SessionAction,
+    ),
+)
+LIMIT = Wire(
+    "Limit-Stream",
+    "limit",
+    _ABOUT_FRAMES_LIMIT,
+    limit_frames.FRAMES,
+    frame_page,
+    _codes_of(limit_codes, 3, _ABOUT_CODES_LIMIT),
+    _ABOUT_STATES_LIMIT,
+    (
+        (limit_states.CLIENT, "The side that connected. It opens the sessions."),
+        (limit_states.SERVER, "The side that was connected to. In DECIDING its application may refuse the client."),
+        (limit_states.SESSION, "A session at one of the sides."),
+    ),
+    (
+        limit_states.ConnectionState,
+        limit_states.ConnectionInput,
+        limit_states.ConnectionAction,
+        limit_states.SessionState,
+        limit_states.SessionInput,
+        limit_states.SessionAction,
     ),
 )
 RSIO = Wire(

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from afflux.protocols.jmux import frames as jmux
+from afflux.protocols.limit import frames as limit
 from afflux.protocols.reactivesocket import frames as old
+from afflux.protocols.registry import PROTOCOLS
 from afflux.protocols.rsio import frames as rsio
 from afflux.protocols.rsocket import frames as wire
 from tests.cli.running import afflux, here
@@ -104,6 +106,14 @@ BOTH: dict[str, tuple[list[bytes], list[bytes], list[str]]] = {
         [bytes.fromhex("4a6d757801008000"), jmux.Data(session=0, eof=True, close=True, data=b"y").encode()],
         ["ClientConnectionHeader", "Data", "ServerConnectionHeader", "Data"],
     ),
+    "limit": (
+        [
+            limit.Setup(metadata=b"sum").encode(prefixed=True),
+            limit.PayloadFrame(stream=1, data=b"x").encode(prefixed=True),
+        ],
+        [limit.Choose(stream=4, data=b"\x01").encode(prefixed=True), limit.End().encode(prefixed=True)],
+        ["SETUP", "PAYLOAD", "CHOOSE", "END"],
+    ),
     "rsio": (
         [rsio.ClientHello().encode(), rsio.Subscribe(publisher="p", subscriber=1, initial_demand=5).encode()],
         [
@@ -139,7 +149,8 @@ def test_both_sides_of_every_protocol(protocol: str, tmp_path: Path) -> None:
     words = [">" + b"".join(ours).hex(), "<", *(data.hex() for data in theirs)]
     assert read("--protocol", protocol, "--hex", *words) == found
     lines = tmp_path / "lines"
-    width = {"rsocket": 3, "reactivesocket": 4}.get(protocol, 0)
+    framing = PROTOCOLS[protocol].framing
+    width = 0 if framing is None else framing.width
     marked = [f"> {data[width:].hex(' ')}" for data in ours] + [f"< {data[width:].hex()}" for data in theirs]
     lines.write_text("\n\n".join(marked))
     bare = read("--protocol", protocol, "--framing", "none", str(lines))
@@ -186,7 +197,7 @@ def test_other_outputs() -> None:
         (["a", "b", "c"], "one file, or one per side"),
         (["a", "b"], "file 'a' not found"),
         (["--protocol", "rsockt", "--hex", "00"], "rsocket"),
-        (["--protocol", "limit", "--hex", "00"], 'unknown protocol "limit"'),
+        (["--protocol", "carrier", "--hex", "00"], 'unknown protocol "carrier"'),
         (["--where", "n < 4", "--hex", "00"], "--where is not supported yet"),
         ([], "FILE | HEX"),
     ],

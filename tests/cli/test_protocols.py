@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.running import Server, here
 
-OTHERS = ("jmux", "reactivesocket", "rsio")
+OTHERS = ("jmux", "limit", "reactivesocket", "rsio")
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +20,9 @@ def uris() -> Iterator[dict[str, str]]:
         Server("--demo", uri="jmux+tcp://127.0.0.1:0") as jmux,
         Server("--demo", uri="reactivesocket+tcp://127.0.0.1:0") as old,
         Server("--demo", uri="rsio+tcp://127.0.0.1:0") as rsio,
+        Server("--demo", uri="limit+tcp://127.0.0.1:0") as limit,
     ):
-        yield {"jmux": jmux.uri, "reactivesocket": old.uri, "rsio": rsio.uri}
+        yield {"jmux": jmux.uri, "reactivesocket": old.uri, "rsio": rsio.uri, "limit": limit.uri}
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,8 @@ def uris() -> Iterator[dict[str, str]]:
         ("reactivesocket", "--channel -d a -d b", "ab"),
         ("reactivesocket", "--fnf -d x", ""),
         ("reactivesocket", "--push -m x", ""),
+        ("limit", "--channel -d a -d b", "ab"),
+        ("limit", "--channel -d a -d b -m name", "ab"),
         ("rsio", "--stream -d count:3:4", "0...1...2..."),
         ("rsio", "--stream -d count:1000000:1 --take 4 --credit 2", "0123"),
     ],
@@ -106,6 +109,7 @@ def test_a_failure_has_the_exit_code_of_its_kind(
         ("reactivesocket", "--stream --items 20 --size 10 -n 3", 3, 600),
         ("reactivesocket", "--channel --items 5 --size 10 -n 3", 3, 150),
         ("reactivesocket", "--fnf -n 5", 5, 0),
+        ("limit", "--channel --items 5 --size 10 -n 3", 3, 150),
         ("rsio", "--stream --items 20 --size 10 -n 3", 3, 600),
         ("rsio", "--stream -d count:20:10 -n 3 --credit 4", 3, 600),
     ],
@@ -116,9 +120,9 @@ def test_load(uris: dict[str, str], protocol: str, words: str, succeeded: int, r
     assert ran.code == 0
     found = json.loads(ran.out)
     assert (found["succeeded"], found["failed"], found["received_bytes"]) == (succeeded, 0, received)
-    if protocol == "rsio":
+    if protocol in ("limit", "rsio"):
         assert found["round_trip_ms"] is None
-        assert ran.errors == "afflux: rsio has no KEEPALIVE: the round trip and the cost of credit are unknown\n"
+        assert ran.errors == f"afflux: {protocol} has no KEEPALIVE: the round trip and the cost of credit are unknown\n"
     else:
         assert found["round_trip_ms"] > 0
 
@@ -191,7 +195,8 @@ def test_a_handler_may_have_sessions_alone(tmp_path: Path, monkeypatch: pytest.M
         ("jmux", "--file hands.py", "offers request, session, but the handler has only stream"),
         ("rsio", "--handler hands:Asked", "offers stream, subscribe, but the handler has only request"),
         ("rsocket", "--handler hands:Session", "but the handler has only session"),
-        ("limit", "--handler hands:Asked", 'unknown protocol "limit"'),
+        ("carrier", "--handler hands:Asked", 'unknown protocol "carrier"'),
+        ("limit", "--handler hands:Asked", "offers channel, but the handler has only request"),
         ("jmux", "--demo --auth-file secret", "a jmux connection has no setup"),
         ("rsio", "--demo --auth-file secret", "reactive-streams-io has no setup"),
     ],
@@ -210,4 +215,4 @@ def test_what_no_client_could_ask_for_is_not_served(
 
 def test_help_names_every_protocol_that_can_be_decoded() -> None:
     told = " ".join(here("decode", "--help").out.split())
-    assert "Protocol: jmux, reactivesocket, rsio, rsocket, rsocket-draft." in told
+    assert "Protocol: jmux, limit, reactivesocket, rsio, rsocket, rsocket-draft." in told

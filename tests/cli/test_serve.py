@@ -100,7 +100,9 @@ def test_a_mistake_is_told_in_a_line(options: str, told: str) -> None:
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize("uri", ["tcp:/127.0.0.1", "smtp://127.0.0.1:0", "limit+tcp://127.0.0.1:0", "tcp://127.0.0.1"])
+@pytest.mark.parametrize(
+    "uri", ["tcp:/127.0.0.1", "smtp://127.0.0.1:0", "carrier+tcp://127.0.0.1:0", "tcp://127.0.0.1"]
+)
 def test_an_address_it_can_not_serve_is_a_usage_error(uri: str) -> None:
     ran = afflux(["serve", uri, "--demo"])
     assert ran.returncode == 2

@@ -220,7 +220,7 @@ async def test_a_place_that_is_given_up_takes_the_others_with_it(tmp_path: Path)
         ("tcp://127.0.0.1:0 --demo --workers 2 --lease ten", "expected N/TIME"),
         ("tcp://127.0.0.1:0 --file /no/such/file --workers 2", "file '/no/such/file' not found"),
         ("tcp:/127.0.0.1 --demo --workers 2", "an address looks like"),
-        ("limit+tcp://127.0.0.1:0 --demo --workers 2", 'unknown protocol "limit"'),
+        ("carrier+tcp://127.0.0.1:0 --demo --workers 2", 'unknown protocol "carrier"'),
         ("tcp://127.0.0.1:0 --handler no_such_module_here:x --workers 2", "no_such_module_here"),
     ],
 )

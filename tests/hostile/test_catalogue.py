@@ -155,6 +155,30 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
             "aio/test_fires::test_no_more_run_than_may_and_requests_go_beside_them",
         ),
     },
+    "limit": {
+        "FR-01": ("limit/test_hostile::test_FR_01_a_frame_shorter_than_its_header",),
+        "FR-02": ("limit/test_hostile::test_FR_02_a_frame_above_the_limit_is_refused_by_its_length",),
+        "FR-05": ("limit/test_connection::test_FR_05_a_frame_that_does_not_end",),
+        "FR-13": (
+            "limit/test_connection::test_R_8_FR_13_what_is_not_understood",
+            "limit/test_hostile::test_FR_13_frames_that_are_skipped_are_charged",
+        ),
+        "HS-01": ("limit/test_connection::test_HS_01_a_client_that_says_nothing",),
+        "HS-02": ("limit/test_connection::test_HS_02_another_frame_before_SETUP",),
+        "HS-03": ("limit/test_connection::test_HS_03_a_SETUP_that_names_no_channel",),
+        "HS-12": ("limit/test_hostile::test_HS_12_a_first_frame_that_is_too_large",),
+        "SI-16": ("limit/test_hostile::test_SI_16_handlers_that_are_too_many",),
+        "SI-24": ("limit/test_numbers::test_R_21_SI_24_another_number_than_the_next",),
+        "SI-25": (
+            "limit/test_sessions::test_R_32_SI_25_a_step_of_the_peer_that_is_not_legal",
+            "limit/test_sessions::test_SI_25_a_step_that_is_not_legal_is_not_sent",
+        ),
+        "SI-28": ("limit/test_numbers::test_R_19_SI_28_an_id_that_is_in_use",),
+        "FG-14": ("limit/test_connection::test_R_10_FG_14_a_length_that_lies",),
+        "FG-19": ("limit/test_connection::test_FG_19_bytes_behind_the_end_of_a_frame",),
+        "FL-01": ("limit/test_hostile::test_FL_01_sessions_that_are_opened_and_ended",),
+        "FL-06": ("limit/test_hostile::test_FL_06_a_peer_that_does_not_read",),
+    },
     "rsio": {
         "FR-05": ("rsio/test_connection::test_a_message_that_never_ends", "rsio/test_hostile::test_bytes_one_by_one"),
         "FR-25": (
@@ -278,4 +302,4 @@ def test_the_catalogue_is_of_every_protocol_that_is_not_RSocket() -> None:
         "rsocket-draft",
     }  # one engine; the draft's own rows are among its floods and in test_every_wire
     assert family | set(TAGS) == {wire.name for wire in WIRES}
-    assert [len(rows_of(protocol)) for protocol in TAGS] == [45, 44, 28]
+    assert [len(rows_of(protocol)) for protocol in TAGS] == [45, 32, 44, 28]

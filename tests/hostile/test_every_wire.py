@@ -21,11 +21,12 @@ from afflux.protocols.registry import PROTOCOLS
 from afflux.protocols.rsio import Engine as Rsio
 from afflux.testing.world import End, Link, World
 from tests.aio.handlers import Demo, turns
-from tests.hostile import jmux_peer, reactivesocket_peer, rsio_peer, rsocket_draft_peer
+from tests.hostile import jmux_peer, limit_peer, reactivesocket_peer, rsio_peer, rsocket_draft_peer
 from tests.hostile.hoards import SERVER, TINY, drained
 from tests.protocols.generic.wires import Role, Wire
 from tests.protocols.jmux.playbook import abort, opening
 from tests.protocols.jmux.wire import WIRE as JMUX
+from tests.protocols.limit.wire import WIRE as LIMIT
 from tests.protocols.reactivesocket.wire import WIRE as REACTIVESOCKET
 from tests.protocols.rsio.playbook import ask
 from tests.protocols.rsio.playbook import error as failure
@@ -34,15 +35,17 @@ from tests.protocols.rsocket_draft.wire import WIRE as DRAFT
 
 pytestmark = pytest.mark.repetitive
 
-WIRES = (JMUX, REACTIVESOCKET, RSIO, DRAFT)
+WIRES = (JMUX, LIMIT, REACTIVESOCKET, RSIO, DRAFT)
 PEERS: dict[str, Any] = {
     "jmux": jmux_peer,
+    "limit": limit_peer,
     "reactivesocket": reactivesocket_peer,
     "rsio": rsio_peer,
     "rsocket-draft": rsocket_draft_peer,
 }
 GREEDY = {
     "jmux": jmux_peer.frames.ClientConnectionHeader(initial_ration=0).encode() + opening(b"q", eof=True).encode(),
+    "limit": limit_peer.GREEDY,
     "reactivesocket": reactivesocket_peer.setup().encode(prefixed=True)
     + reactivesocket_peer.frames.RequestStream(stream=2, initial_n=0x7FFFFFFF).encode(prefixed=True),
     "rsio": rsio_peer.frames.ClientHello().encode() + ask(demand=rsio_peer.UNBOUNDED).encode(),
@@ -50,6 +53,8 @@ GREEDY = {
     + rsocket_draft_peer.frames.RequestStream(stream=1, initial_n=0x7FFFFFFF).encode(prefixed=True),
 }
 "What a client says that wants everything."
+LONGER = {"limit": b"\0\0\x05", "reactivesocket": b"\0\0\0\x05", "rsocket-draft": b"\0\0\x06\0\0\0\0\0\0"}
+"What a client reads before noise, where a server's frame may be longer than the first of a client."
 every_wire = pytest.mark.parametrize("wire", WIRES, ids=[wire.name for wire in WIRES])
 both_roles = pytest.mark.parametrize("role", ["client", "server"])
 
@@ -67,6 +72,9 @@ async def works(wire: Wire, peer: afflux.Peer) -> None:
     """One call that is answered."""
     if wire is RSIO:
         assert [item.data async for item in peer.subscribe("3", credit=8)] == [b"0", b"1", b"2"]
+    elif wire is LIMIT:
+        async with peer.channel([b"x", b"y"]) as items:
+            assert [item.data async for item in items] == [b"x", b"y"]
     else:
         assert await peer.request(b"x") == Payload(b"x")
 
@@ -87,10 +95,8 @@ def test_FR_09_garbage_is_found_within_the_first_frame(wire: Wire, role: Role) -
     for seed in range(40):
         noise = random.Random(seed).randbytes(SERVER.first_frame_bytes)
         for data in (noise, bytes(len(noise)), b"\xff" * len(noise)):
-            if wire is REACTIVESOCKET and role == "client":
-                data = b"\0\0\0\x05" + data  # a server's frame may be longer
-            if wire is DRAFT and role == "client":
-                data = b"\0\0\x06\0\0\0\0\0\0" + data  # the same
+            if role == "client":  # a server's frame may be longer
+                data = LONGER.get(wire.name, b"") + data
             engine = wire.make(role, limits=SERVER)
             engine.receive(data, 0.0)
             assert ended(engine, 0.0)
@@ -119,8 +125,9 @@ async def test_FR_28_a_burst_leaves_turns_to_others(wire: Wire) -> None:
         afflux.serve(uri_of(wire), handler, limits=limits) as server,
         afflux.connect(server.uri, limits=limits) as peer,
     ):
-        if wire is RSIO:
-            items = peer.subscribe("stuck", credit=0x7FFFFFFF)
+        if wire in (LIMIT, RSIO):
+            asked = peer.channel([b"x"], credit=0x7FFFFFFF) if wire is LIMIT else None
+            items = asked or peer.subscribe("stuck", credit=0x7FFFFFFF)
             taking = asyncio.ensure_future(counted(items))
             await handler.entered.get()
             await turns(20)
@@ -131,13 +138,13 @@ async def test_FR_28_a_burst_leaves_turns_to_others(wire: Wire) -> None:
             await turns(20)
             guest = server.connections[0]._driver
         taken = 0
-        guest.pump.data_received(PEERS[wire.name].BURST[1])
+        guest.pump.data_received(limit_peer.TO_CLIENT if wire is LIMIT else PEERS[wire.name].BURST[1])
         while guest.input.held:
             taken += 1
             await asyncio.sleep(0)
         assert taken > 2
         assert not guest.state.over
-        if wire is RSIO:
+        if wire in (LIMIT, RSIO):
             taking.cancel()
             await asyncio.gather(taking, return_exceptions=True)
 
@@ -162,6 +169,8 @@ class Stuck(Demo):
         await self.entered.put("stream")
         await asyncio.Event().wait()
         yield b""
+
+    channel = stream  # type: ignore[assignment]  # it looks at nothing
 
 
 # -- 3.2 handshake --------------------------------------------------------------------------------------------
@@ -312,6 +321,8 @@ class Endless:
         finally:
             self.over.set()
 
+    channel = stream
+
 
 async def sipping(sock: socket.socket) -> None:
     """Read a little at a time, for ever."""
@@ -343,7 +354,9 @@ async def test_SL_01_a_peer_that_reads(wire: Wire, sips: bool) -> None:
         assert 0x10000 < endless.most <= 1.1 * SERVER.outbound_high_bytes + 0x20000
 
 
-@pytest.mark.parametrize("wire", [REACTIVESOCKET, RSIO, DRAFT], ids=["reactivesocket", "rsio", "rsocket-draft"])
+@pytest.mark.parametrize(
+    "wire", [LIMIT, REACTIVESOCKET, RSIO, DRAFT], ids=["limit", "reactivesocket", "rsio", "rsocket-draft"]
+)
 async def test_SL_03_a_peer_that_ends_its_half(wire: Wire) -> None:
     """FIN is the end: the handler stops, nothing is left. (A client of Jmux may end its half: test_wire there.)"""
     endless = Endless()
@@ -428,11 +441,17 @@ def reading(link: Link, reads: bool) -> None:
 
 CALL: dict[str, tuple[str, bytes, dict[str, int]]] = {
     "jmux": ("request", b"5", {}),
+    "limit": ("channel", b"5", {"credit": 9, "complete": True}),
     "reactivesocket": ("stream", b"5", {"credit": 9}),
     "rsio": ("stream", b"5", {"credit": 9}),
     "rsocket-draft": ("stream", b"5", {"credit": 9}),
 }
 "What is asked, and with what."
+
+
+def asked_at_once(wire: Wire, most: int) -> range:
+    """A connection of Limit-Stream has one session at a time."""
+    return range(1 if wire is LIMIT else most)
 
 
 def joined(world: World, wire: Wire, answers: bool = True, **how: Any) -> Link:
@@ -465,7 +484,7 @@ def test_TR_15_latency_and_slices(wire: Wire, slice: int | None, jitter: float) 
     world = World(seed=4)
     link = joined(world, wire, latency=0.1, jitter=jitter, slice=slice)
     verb, data, options = CALL[wire.name]
-    streams = [link.client.engine.open(verb, data, **options) for _ in range(9)]
+    streams = [link.client.engine.open(verb, data, **options) for _ in asked_at_once(wire, 9)]
     world.run()
     assert heard(link.client) == dict.fromkeys(streams, b"5" if wire is JMUX else b"01234")
 
@@ -481,7 +500,7 @@ def test_TR_15_whatever_the_network_does(wire: Wire, to: str) -> None:
         world = World(seed=place)
         link = joined(world, wire, slice=0)
         link.cut_after(place, link.client if to == "client" else link.server)
-        streams = [link.client.engine.open(verb, data, **options) for _ in range(3)]
+        streams = [link.client.engine.open(verb, data, **options) for _ in asked_at_once(wire, 3)]
         world.run()
         world.run(until=1.0)
         if not all(end.engine.closed for end in link.ends):
@@ -537,6 +556,7 @@ async def test_AU_03_where_nobody_could_be_asked() -> None:
 HOSTILE = "\r\n\x1b[31m%s\0{x}"
 SAID: dict[str, bytes] = {
     "jmux": abort(detail=HOSTILE).encode(),
+    "limit": limit_peer.frames.ErrorFrame(stream=2, code=0x201, data=HOSTILE.encode()).encode(prefixed=True),
     "reactivesocket": reactivesocket_peer.frames.ErrorFrame(stream=2, code=0x21, data=HOSTILE.encode()).encode(
         prefixed=True
     ),
@@ -571,6 +591,8 @@ async def test_AU_05_nothing_of_an_exception_is_told(wire: Wire) -> None:
             raise ValueError("a secret")
             yield b""
 
+        channel = stream
+
     async with afflux.serve(uri_of(wire), Leaky()) as server, afflux.connect(server.uri) as peer:
         with pytest.raises(afflux.Error) as caught:
             await works(wire, peer)
@@ -596,11 +618,19 @@ async def test_AU_06_bytes_stay_bytes(wire: Wire) -> None:
             told.append(payload.data)
             yield payload.data
 
+        async def channel(self, items: Any) -> AsyncIterator[bytes]:
+            async for item in items:
+                told.append(item.data)
+                yield item.data
+
     # A publisher's name is text.
     data = pickle.dumps(Trap(), protocol=0) if wire is RSIO else pickle.dumps(Trap()) + b"\xac\xed\x00\x05"
     async with afflux.serve(uri_of(wire), Ears()) as server, afflux.connect(server.uri) as peer:
         if wire is RSIO:
             assert [item.data async for item in peer.subscribe(data.decode(), credit=1)] == [data]
+        elif wire is LIMIT:
+            async with peer.channel([data]) as items:
+                assert [item.data async for item in items] == [data]
         else:
             assert (await peer.request(data)).data == data
     assert told == [data]

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from afflux.core.limits import Limits
-from tests.hostile import jmux_peer, reactivesocket_peer, rsio_peer
+from tests.hostile import jmux_peer, limit_peer, reactivesocket_peer, rsio_peer
 from tests.hostile.hoards import SERVER, TINY, Hoard, drained, poured
 from tests.protocols.generic.wires import Wire
 from tests.protocols.jmux.wire import WIRE as JMUX
+from tests.protocols.limit.wire import WIRE as LIMIT
 from tests.protocols.reactivesocket.wire import WIRE as REACTIVESOCKET
 from tests.protocols.rsio.wire import WIRE as RSIO
 
@@ -182,6 +183,26 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "KA-08": Bound(1000 * (4 + jmux_peer.OBJECT), jmux_peer.pings_that_nobody_reads_about),
         "FL-07": Bound(128 * 2048, jmux_peer.opened_and_aborted),
         "FL-08": Bound(128 * 2048, jmux_peer.opened_and_left),
+    },
+    "limit": everybodys(LIMIT, limit_peer.HOARD, limit_peer.LARGEST, limit_peer.BURST)
+    | streaming(limit_peer.greedy, limit_peer.publish)
+    | {
+        "FR-01": Bound(6, lambda: told(limit_peer.server, [b"\0\0\5", b"\0\0\0"])),
+        "FR-02": Bound(3, lambda: told(limit_peer.server, [b"\xff\xff\xff"])),
+        "FR-13": Bound(SERVER.frame_bytes, lambda: dribbled(limit_peer.server, limit_peer.UNKNOWN)),
+        "HS-01": "hostile/test_every_wire::test_HS_27_what_strangers_cost",
+        "HS-02": Bound(SERVER.first_frame_bytes, lambda: dribbled(limit_peer.stranger, limit_peer.SKIP)),
+        "HS-03": Bound(SERVER.first_frame_bytes, lambda: dribbled(limit_peer.stranger, limit_peer.LARGE_SETUP)),
+        "HS-12": Bound(16, lambda: told(limit_peer.stranger, [b"\x01\x00\x01", bytes(5)]), slack=8 * 1024),
+        "SI-16": Bound(900 * 512, lambda: told(limit_peer.stranger, limit_peer.sessions(), reads=True)),
+        "FG-14": Bound(SERVER.frame_bytes, lambda: dribbled(limit_peer.server, limit_peer.LYING)),
+        "FG-19": Bound(SERVER.frame_bytes, lambda: dribbled(limit_peer.server, limit_peer.TRAILING)),
+        "FL-01": Bound(300 * 2048, lambda: told(limit_peer.stranger, limit_peer.sessions(), reads=True)),
+        "FL-06": Bound(
+            SERVER.outbound_high_bytes,
+            lambda: published(limit_peer.greedy, limit_peer.publish),
+            slack=256 * 1024,
+        ),
     },
     "reactivesocket": everybodys(
         REACTIVESOCKET, reactivesocket_peer.HOARD, reactivesocket_peer.LARGEST, reactivesocket_peer.BURST

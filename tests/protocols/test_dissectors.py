@@ -24,6 +24,7 @@ FILES = {
     "jmux": "jmux",
     "rsio": "reactive-streams-io",
     "rsocket-draft": "rsocket-draft",
+    "limit": "limit-stream",
 }
 BUILT = list(PROTOCOLS)
 TO_CLIENT = ("server-to-client", "publisher-to-subscriber")

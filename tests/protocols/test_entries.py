@@ -8,7 +8,7 @@ import pytest
 
 from afflux.core import engine as contracts
 from afflux.core.errors import AddressError, LocalProtocolError, Unsupported
-from afflux.core.events import Closed, Failed, Requests
+from afflux.core.events import Closed, Failed, Opened, singly
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.core.terms import Terms
@@ -139,7 +139,7 @@ def test_a_refusal_ends_a_client_and_says_why(name: str) -> None:
     refusal = PROTOCOLS[name].refusal
     assert refusal is not None
     client = made(name, "client")
-    verb = "stream" if name == "rsio" else "request"
+    verb = PROTOCOLS[name].verbs[0]
     client.open(verb, b"x", credit=1)
     while client.outgoing():
         pass
@@ -160,7 +160,7 @@ def test_what_an_engine_holds(name: str) -> None:
     while data := server.outgoing():
         client.receive(data, 0.0)
     assert client.held_bytes == server.held_bytes == 0
-    verb = "stream" if name == "rsio" else "request"
+    verb = PROTOCOLS[name].verbs[0]
     asked = bytes([0x78]) * 1000
     client.open(verb, asked, credit=1)
     assert client.held_bytes >= 1000
@@ -173,7 +173,7 @@ def test_what_an_engine_holds(name: str) -> None:
     server.consumed(server.held_bytes, 100)
     list(iter(server.outgoing, b""))
     assert server.held_bytes == 0
-    (stream,) = [one.stream for event in events for one in (event.each() if isinstance(event, Requests) else [event])]
+    (stream,) = [event.stream for event in singly(events) if isinstance(event, Opened)]
     server.send(stream, [bytes(2000)])
     assert server.held_bytes >= 2000
     server.close(0.0)

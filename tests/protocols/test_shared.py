@@ -38,6 +38,9 @@ async def talked(peer: afflux.Peer, protocol: str) -> None:
     """Small and large payloads come and go."""
     if protocol == "rsio":
         assert [len(item) async for item in peer.stream(b"count:40:10000")] == [10_000] * 40
+    elif protocol == "limit":
+        async with peer.channel([b"x" * 10_000] * 40) as items:
+            assert [len(item) async for item in items] == [10_000] * 40
     else:
         for data in (b"", b"hello", bytes(range(256)) * 1500):
             assert (await peer.request(data)).data == data
@@ -46,6 +49,8 @@ async def talked(peer: afflux.Peer, protocol: str) -> None:
 def talked_blocking(peer: afflux.sync.Peer, protocol: str) -> None:
     if protocol == "rsio":
         assert [len(item) for item in peer.stream(b"count:40:10000")] == [10_000] * 40
+    elif protocol == "limit":
+        assert [len(item) for item in peer.channel([b"x" * 10_000] * 40)] == [10_000] * 40
     else:
         assert peer.request(b"x" * 300_000).data == b"x" * 300_000
 

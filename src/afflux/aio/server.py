@@ -85,6 +85,7 @@ class Server:
         self._terms = replace(
             extras.terms(limits),
             sizes=getattr(handler, "element_size", None),
+            channels=getattr(handler, "session_steps", None),
             handled=tuple(self._verbs),
             **{"keepalive": limits.keepalive_s, "lifetime": limits.lifetime_s, **address.terms},
         )

@@ -46,6 +46,8 @@ class Terms:
     "The extension types that the application supports: numbers, or names in protocols whose extensions have names."
     sizes: Callable[[str], int] | None = None
     "Returns the element size of a local publisher by its name, in protocols whose elements have one size."
+    channels: Callable[[str], Any] | None = None
+    "Returns the local steps of a channel by its name, in protocols whose channels have session types."
     dialect: Any = None
     "The peer's deviations from the protocol, in protocols that support some; None for none."
     handled: Collection[str] = ()

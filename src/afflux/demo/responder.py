@@ -6,7 +6,7 @@
   ``delay_ms`` between them; route ``flights`` returns flight data, ``{"count": n, "rate": items per second}``. For
   protocols with named publishers, ``count:N:SIZE`` is the first of these.
 - jmux: a request ``gen N`` returns N bytes.
-- channel: echoes each item. fire and push: counted.
+- channel: echoes each item; in limit the channel ``sum`` returns the sum of the integers. fire and push: counted.
 """
 
 from __future__ import annotations
@@ -93,10 +93,35 @@ class Responder:
     stream.replays = True  # type: ignore[attr-defined]  # an attribute on a function, read by afflux.journal
 
     async def channel(self, items: AsyncIterator[Payload]) -> AsyncIterator[Payload]:
-        """Echo each item."""
+        """Echo each item, or add numbers."""
         self.counts["channel"] += 1
         async for item in items:
+            if item.metadata == b"sum" and _speaks("limit"):
+                yield await _sum(items)
+                return
             yield item
+
+    def session_steps(self, channel: str) -> Any:
+        """Return the steps of a channel (limit). The handler checks those of ``sum``."""
+        from afflux.protocols.limit import Plain, Unchecked
+
+        return Unchecked() if channel == "sum" else Plain(client=False)
+
+
+async def _sum(items: AsyncIterator[Payload]) -> Payload:
+    """Serve ``sum = recv int -> offer | sum | recv Done -> send int -> end``; ``Done`` is an empty array."""
+    from afflux.protocols.limit import Choice
+    from afflux.protocols.limit.integers import packed, unpacked
+
+    total, done = 0, False
+    async for item in items:
+        if isinstance(item, Choice):
+            done = item.branch == 1
+        elif done:
+            break
+        else:
+            total += unpacked(item.data)
+    return Payload(packed(total))
 
 
 async def numbered(payload: Payload) -> AsyncIterator[list[bytes]]:

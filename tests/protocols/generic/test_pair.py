@@ -325,6 +325,14 @@ class Pair(RuleBasedStateMachine):
         if not self.sides:
             return
         self.settle()
+        for side in self.sides if self.wire.waits else ():
+            for number in side.live:
+                side.granted[number] += 10_000
+                side.engine.request(side.streams[number], 10_000)
+            for number in side.sending:
+                side.engine.complete(side.streams[number])
+                side.finish(number, "complete")
+        self.settle()
         for side in self.sides:
             for number in side.streams:
                 sender = side.other

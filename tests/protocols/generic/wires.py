@@ -117,6 +117,8 @@ class Wire:
     "What each side may open."
     grants: bool = True
     "Whether applications grant credit in items."
+    waits: bool = False
+    "Whether credit is never sent, so that items beyond it wait at their receiver, and a side waits for its turn."
     opening: Callable[[int, Payload], Payload] = lambda key, payload: Payload(
         b"%06d" % key + payload.data, payload.metadata
     )

@@ -1,0 +1,61 @@
+"""Declare Limit-Stream: its row in the table of protocols, and how to make an engine."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from afflux.core.entry import ProtocolEntry
+from afflux.core.errors import Unsupported
+from afflux.core.framing import LengthPrefix
+from afflux.core.limits import Limits
+from afflux.core.terms import Terms
+from afflux.protocols.limit.codes import Code
+from afflux.protocols.limit.dissector import dissector
+from afflux.protocols.limit.engine import Engine
+from afflux.protocols.limit.frames import ErrorFrame
+
+__all__ = ["ENTRY", "make", "refusal"]
+
+
+def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
+    """Return an engine for one connection.
+
+    Raises:
+        Unsupported: a setup payload was given.
+    """
+    if terms.payload is not None or terms.metadata_mime or terms.data_mime:
+        raise Unsupported("a limit connection has no setup: each session has its own, with the channel's name")
+    return Engine(role, limits=limits, decide=decide, now=now, channels=terms.channels, **terms.own)
+
+
+def refusal(reason: str) -> bytes:
+    """Return the bytes that refuse a connection before its SETUP arrives: ERROR[REJECTED_SETUP]."""
+    return ErrorFrame(code=Code.REJECTED_SETUP, data=reason.encode()).encode(prefixed=True)
+
+
+def _switch(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return text == "true"
+
+
+# R-1: every transport of afflux is reliable and keeps the order of bytes. R-2: those with messages have one for each
+# frame (``framing``). D-13: the version is not on the wire, so there is nothing to negotiate.
+ENTRY: Final = ProtocolEntry(
+    name="limit",
+    make=make,
+    verbs=("channel",),
+    # D-5, R-18: both are off unless an address sets them.
+    options=(("explicit_first_choice", _switch), ("reuse_ids", _switch)),
+    framing=LengthPrefix(3),
+    subprotocol="limit-stream",
+    refusal=refusal,
+    aliases=("limit-stream", "limitstream"),
+    exit_codes={
+        Code.APPLICATION_ERROR: 64,
+        Code.INVALID_SETUP: 68,
+        Code.REJECTED_SETUP: 70,
+        Code.CONNECTION_ERROR: 72,
+    },
+    dissector=dissector,
+)

@@ -1,0 +1,1 @@
+"""Limit-Stream: frames, numbers, tables, conversations."""
