@@ -1,6 +1,6 @@
 """Pages as a reader follows them: files are saved under their titles, commands are typed in order. No test lives here.
 
-1. A block ``python title="NAME"`` is a file. A later one of the same name replaces it.
+1. A block ``python title="NAME"`` or ``text title="NAME"`` is a file. A later one of the same name replaces it.
 2. A block ``console`` has commands, behind ``$ ``, and what a terminal shows then. They run in one folder with the
    files of the page, which it may call ``/srv``. ``\\`` at the end of a command's line continues it.
 3. A command that answers ``ready ADDRESS`` (uvicorn: ``running on``) is a server: it stays until the page ends, or
@@ -43,7 +43,7 @@ _SHELL = re.compile(r"[|&;<>()$`*?~]")
 
 _BLOCK = re.compile(
     r"(?P<differ>^<!-- numbers differ -->\n+)?"
-    r"^```(?:console|python title=\"(?P<title>[^\"]+)\")\n(?P<text>.*?)^```$",
+    r"^```(?:console|(?:python|text) title=\"(?P<title>[^\"]+)\")\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 _COMMAND = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n(?P<shown>(?:(?!\$ ).*\n)*)", re.MULTILINE)

@@ -49,6 +49,46 @@ def test_what_a_protocol_has(uris: dict[str, str], protocol: str, words: str, ou
     assert here("request", uris[protocol], *given, "-o", "raw") == (0, out, "")
 
 
+SUM = "struct Done {} channel sum = recv int -> offer | sum | recv Done -> send int -> end"
+
+
+@pytest.mark.parametrize("protocol", ["limit", "reactivesocket"])
+@pytest.mark.parametrize(
+    ("items", "code", "out", "told"),
+    [
+        (["1", "2", "choose 2", "[]"], 0, "3", ""),
+        (["1", "choose 1", "-2", "choose 2", "[]"], 0, "-1", ""),
+        (["1", "choose 3"], 2, "", "choose of branches 1 to 2"),
+        (['"x"'], 2, "", "expects send int (state 0), not str 'x'"),
+        (["1", "2"], 2, "", "the session is not over: the type expects choose of branches 1 to 2"),
+        (["one"], 2, "", "'one' is neither JSON nor a choice"),
+    ],
+)
+def test_a_session_of_a_session_type(
+    uris: dict[str, str], tmp_path: Path, protocol: str, items: list[str], code: int, out: str, told: str
+) -> None:
+    pytest.importorskip("lark", reason='the language of session types needs the extra "sessions"')
+    (tmp_path / "sum.lstr").write_text(SUM)
+    words = [word for item in items for word in ("-d", item)]
+    asked = ["--channel", "-r", "sum", "--session", str(tmp_path / "sum.lstr"), *words, "-o", "raw"]
+    ran = here("request", uris[protocol], *asked)
+    assert (ran.code, ran.out) == (code, out), ran.errors
+    assert told in ran.errors
+
+
+def test_a_session_has_a_channel(uris: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("lark", reason='the language of session types needs the extra "sessions"')
+    (tmp_path / "sum.lstr").write_text(SUM)
+    for words, told in (
+        ("--channel", "--session requires --channel and -r CHANNEL"),
+        ("-r sum", "--session requires --channel and -r CHANNEL"),
+        ("--channel -r other", 'has no channel "other"; it has: sum'),
+    ):
+        ran = here("request", uris["limit"], *words.split(), "--session", str(tmp_path / "sum.lstr"))
+        assert (ran.code, ran.out) == (2, "")
+        assert told in ran.errors
+
+
 @pytest.mark.parametrize(
     ("protocol", "words", "told"),
     [
@@ -196,7 +236,7 @@ def test_a_handler_may_have_sessions_alone(tmp_path: Path, monkeypatch: pytest.M
         ("rsio", "--handler hands:Asked", "offers stream, subscribe, but the handler has only request"),
         ("rsocket", "--handler hands:Session", "but the handler has only session"),
         ("carrier", "--handler hands:Asked", 'unknown protocol "carrier"'),
-        ("limit", "--handler hands:Asked", "offers channel, but the handler has only request"),
+        ("limit", "--handler hands:Asked", "offers channel, open, but the handler has only request"),
         ("jmux", "--demo --auth-file secret", "a jmux connection has no setup"),
         ("rsio", "--demo --auth-file secret", "reactive-streams-io has no setup"),
     ],

@@ -62,7 +62,7 @@ def test_an_unknown_command_gets_the_nearest_name() -> None:
 def test_a_command_like_no_other_gets_the_list() -> None:
     assert (
         afflux("zzz").stderr
-        == "afflux: unknown command 'zzz'; available commands: serve, request, bench, decode, demo, doctor\n"
+        == "afflux: unknown command 'zzz'; available commands: serve, request, bench, decode, check, demo, doctor\n"
     )
 
 

@@ -21,6 +21,7 @@ ABILITIES = {
     "resume": "resumption",
     "extensions": "extensions",
     "session": "byte_sessions",
+    "open": "typed_sessions",
 }
 """The attribute of an engine for each feature, and the contract of what it is."""
 CONTRACTS = {
@@ -29,6 +30,7 @@ CONTRACTS = {
     "resumption": contracts.Resumption,
     "extensions": contracts.Extensions,
     "byte_sessions": contracts.ByteSessions,
+    "typed_sessions": contracts.TypedSessions,
 }
 
 

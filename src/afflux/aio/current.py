@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from afflux.aio.peer import current_peer
-from afflux.calls import route_in
+from afflux.calls import CHANNEL_NAME, route_in
 from afflux.core.payload import Payload
 
 __all__ = ["mime_types", "route_of"]
@@ -35,5 +35,7 @@ def mime_types() -> tuple[str | None, str]:
         peer = current_peer()
     except LookupError:
         return None, OCTETS
+    if peer._driver.engine.typed_sessions is not None:
+        return CHANNEL_NAME, OCTETS
     setup: Any = peer.setup if peer.setup is not None else peer._driver.engine.setup
     return (None, OCTETS) if setup is None else (setup.metadata_mime, setup.data_mime)

@@ -277,6 +277,11 @@ class ItemStream(AsyncIterator[Payload]):
         """The stream's id; None while it is not open."""
         return self._inbound.id
 
+    @property
+    def driver(self) -> Driver:
+        """The connection of the stream."""
+        return self._inbound.driver
+
     def __aiter__(self) -> ItemStream:
         return self
 

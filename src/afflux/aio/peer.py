@@ -11,6 +11,7 @@ from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT, ItemStream
 from afflux.aio.keeper import Keeper
 from afflux.aio.opening import Channel, cancel_stream, new_inbound, new_items
+from afflux.aio.opens import Opens
 from afflux.aio.sender import Source
 from afflux.aio.serving import Serving
 from afflux.aio.session import Session
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from afflux.protocols.rsocket.lease import Lease
     from afflux.protocols.rsocket_draft.entries import Entry
     from afflux.resume.store import Store
+    from afflux.sessions.chan import SessionType
+    from afflux.sessions.machine import Machine
 
 __all__ = ["Peer", "current_peer"]
 
@@ -42,7 +45,7 @@ def current_peer() -> Peer:
     return _current.get()
 
 
-class Peer:
+class Peer(Opens):
     """One connection, seen from this side; ``async with`` closes it. ``connect`` and ``serve`` create it.
 
     ``metadata=`` of a verb is bytes, which are sent unchanged, or entries of composite metadata: one, such as
@@ -206,16 +209,32 @@ class Peer:
         route: str | None = None,
         cursor: Cursor | None = None,
         credit: Kept = DEFAULT_CREDIT,
+        session: SessionType[Any, Any] | Machine | None = None,
     ) -> Channel:
         """Send the items of ``source`` and receive items, at the same time. Use it with ``async with``.
 
         The first item of ``source`` is sent with the request; it alone gets ``metadata``, ``route`` and ``cursor``. A
         source without items ends the channel immediately, and nothing is sent. An exception of the source is raised to
         the consumer of the items, and the peer receives an error.
+
+        Args:
+            session: a session type that the items of both sides have to follow, each a value in MessagePack or a
+                choice; ``open`` converts them. An illegal item of ``source`` raises SessionTypeError before it is sent,
+                one of the peer SessionViolation.
+
+        Raises:
+            Unsupported: ``session`` in a protocol that has session types itself.
         """
         inbound = new_inbound(self._driver, self._protocol, "channel", credit)
         first = (metadata, route, cursor)
-        return Channel(inbound, source, first, lambda: cancel_stream(inbound))
+        if session is None:
+            return Channel(inbound, source, first, lambda: cancel_stream(inbound))
+        from afflux.aio.typed import MonitoredChannel
+        from afflux.sessions.chan import type_of
+
+        if self._driver.engine.typed_sessions is not None:
+            raise Unsupported(f"{self._protocol.name} checks session types itself: use open")
+        return MonitoredChannel(inbound, source, first, lambda: cancel_stream(inbound), type_of(session).client)
 
     # -- the connection -------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from afflux.core.payload import PayloadLike
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
 
-__all__ = ["Sender", "Source"]
+__all__ = ["Over", "Sender", "Source"]
 
 Source = AsyncIterable[Any] | Iterable[Any]
 "The source of a producer's items; each is a payload or a list of payloads."
@@ -127,6 +127,24 @@ class Sender:
         finally:
             room.producing -= 1
             self._output.flush_soon()
+
+    async def ready(self) -> None:
+        """Wait until ``send_one`` may be called: for a stream whose items no source produces.
+
+        Raises:
+            Over: no more items are wanted.
+        """
+        if self._burst >= self._room.loop_frames:
+            self._burst = 0
+            await _turn()
+        await self._ready()
+
+    def send_one(self, item: PayloadLike) -> None:
+        """Send one item, after ``ready``. Raises as ``Engine.send`` does."""
+        self._batch.append(item)
+        self._size = len(item)
+        self.push()
+        self._output.flush_soon()
 
     def push(self) -> None:
         """Send the items produced so far."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from afflux.core.errors import Invalid, LocalProtocolError, Unsupported, Violation
 from afflux.core.limits import Limits
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from afflux.protocols.rsocket.metadata import CompactLen, Entries, Entry, EntryLike
 
 __all__ = [
+    "CHANNEL_NAME",
     "Cursor",
     "Metadata",
     "byte_sessions_of",
@@ -44,6 +45,8 @@ SetupLike: TypeAlias = "PayloadLike | Entry | Sequence[EntryLike]"
 
 _BYTES = (bytes, bytearray, memoryview)
 _COMPOSITE = "message/x.rsocket.composite-metadata.v0"
+CHANNEL_NAME: Final = "application/x.afflux.channel-name"
+"Stands for metadata that is the name of a channel, in protocols with session types: the route is that name."
 
 
 class Cursor(Protocol):
@@ -56,6 +59,8 @@ class Cursor(Protocol):
 def metadata_mime_of(engine: Engine) -> str | None:
     """Return the MIME type of all metadata of an engine's connection, from its SETUP; None stands for composite
     metadata."""
+    if engine.typed_sessions is not None:
+        return CHANNEL_NAME
     mime: str | None = None if engine.setup is None else engine.setup.metadata_mime
     return mime
 
@@ -195,6 +200,8 @@ def _route(metadata: bytes, metadata_mime: str) -> str | None:
 
 
 def _read_route(metadata: bytes, metadata_mime: str) -> str | None:
+    if metadata_mime == CHANNEL_NAME:
+        return metadata.decode()  # the engine has checked it
     from afflux.protocols.rsocket import metadata as format
 
     try:
@@ -217,6 +224,8 @@ def _mime_only(mime: str) -> bytes:
 
 def _alone(metadata: Metadata, route: str | None, cursor: Cursor | None, metadata_mime: str) -> bytes:
     """Return metadata of a type that is not composite: the value of one entry of that type."""
+    if metadata_mime == CHANNEL_NAME and route is not None and metadata is None and cursor is None:
+        return route.encode()
     from afflux.protocols.rsocket.metadata import Route, pair_of
 
     wanted = {

@@ -12,10 +12,10 @@ from importlib import import_module
 
 __all__ = ["COMMANDS", "PLANNED", "main"]
 
-COMMANDS = ("serve", "request", "bench", "decode", "demo", "doctor")
+COMMANDS = ("serve", "request", "bench", "decode", "check", "demo", "doctor")
 "Available commands, in the order of the help."
 
-PLANNED = ("inspect", "capture", "bridge", "relay", "spark", "check")
+PLANNED = ("inspect", "capture", "bridge", "relay", "spark")
 "Planned commands that this version does not have."
 
 USAGE = 2

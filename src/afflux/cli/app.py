@@ -8,6 +8,7 @@ import typer
 
 from afflux.cli import COMMANDS
 from afflux.cli.bench import bench
+from afflux.cli.check import check
 from afflux.cli.decode import decode
 from afflux.cli.demo import demo
 from afflux.cli.doctor import doctor
@@ -18,7 +19,7 @@ from afflux.cli.serve import serve
 
 __all__ = ["app", "run"]
 
-_FUNCTIONS: tuple[Callable[..., None], ...] = (serve, request, bench, decode, demo, doctor)
+_FUNCTIONS: tuple[Callable[..., None], ...] = (serve, request, bench, decode, check, demo, doctor)
 
 app = typer.Typer(
     name="afflux",

@@ -26,7 +26,7 @@ from afflux.protocols.registry import PROTOCOLS, named
 if TYPE_CHECKING:
     from afflux.core.dissector import MakeDissector
 
-__all__ = ["Framing", "Shown", "Side", "decode"]
+__all__ = ["CHUNK", "Framing", "Shown", "Side", "decode", "dissector_of", "refuse_captures"]
 
 CAPTURES = {
     bytes.fromhex("a1b2c3d4"),
@@ -95,7 +95,7 @@ def decode(
         usage("--where is not supported yet")
     if output in (Format.raw, Format.hex):
         usage(f"unsupported output {output.value} for decode: use ndjson, json, table, csv")
-    make = _dissector(protocol)
+    make = dissector_of(protocol)
     client = role is Side.client
     if as_hex:
         found = _from_hex(words, client)
@@ -109,7 +109,12 @@ def decode(
         raise typer.Exit(MALFORMED)
 
 
-def _dissector(protocol: str) -> MakeDissector:
+def dissector_of(protocol: str) -> MakeDissector:
+    """Return the dissector of a protocol.
+
+    Raises:
+        Unsupported: the protocol is unknown or has no dissector.
+    """
     make = named(protocol).dissector
     if make is None:
         raise Unsupported(f"{protocol} has no dissector")
@@ -183,7 +188,7 @@ def _from_files(names: list[str], framing: Framing, client: bool) -> Iterator[Pi
             usage(f"file {name!r} not found; hexadecimal bytes require --hex")
     for side, name in zip((client, not client), names, strict=False):
         with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
-            _check(file)
+            refuse_captures(file)
             if framing is Framing.none:
                 yield from _from_hex((line.decode("ascii", "replace") for line in file), side)
             else:
@@ -191,7 +196,7 @@ def _from_files(names: list[str], framing: Framing, client: bool) -> Iterator[Pi
                     yield side, data
 
 
-def _check(file: BinaryIO) -> None:
+def refuse_captures(file: BinaryIO) -> None:
     """Refuse capture files."""
     start = file.peek(4)[:4] if isinstance(file, io.BufferedReader) else b""
     if start in CAPTURES:

@@ -29,6 +29,7 @@ PACKAGES = (
     ("msgspec", "codecs", "JSON and MessagePack in routes"),
     ("cbor2", "codecs", "CBOR in routes"),
     ("reactivex", "rx", "reactivex Observables"),
+    ("lark", "sessions", "the language of session types"),
     ("uvloop", "fast", "a faster event loop"),
     ("numba", "fast", "faster decoding of captures"),
     ("altair", "report", "reports with pictures"),

@@ -30,6 +30,11 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
         "afflux decode --payload text --hex '00 00 0e 00 00 00 01 11 00 00 00 00 70 69 6e 67'",
         "afflux decode --strict frames.bin",
     ),
+    "check": (
+        "afflux check sum.lstr",
+        "afflux check sum.lstr --emit python",
+        "afflux check sum.lstr --against client.bin server.bin --protocol rsocket",
+    ),
     "demo": (
         "afflux demo --rows 20000",
         "afflux demo --out build/demo",

@@ -53,6 +53,7 @@ class _Asked:
     resume: bool
     store: Path | None
     auth_file: Path | None
+    session: Path | None
 
 
 def request(
@@ -101,6 +102,14 @@ def request(
             "--auth-file", metavar="FILE", help="File with credentials: bearer TOKEN, or simple USER PASSWORD."
         ),
     ] = None,
+    session: Annotated[
+        Path | None,
+        typer.Option(
+            "--session",
+            metavar="FILE",
+            help='With --channel: session types. Each item is a value as JSON, or "choose N"; -r names the channel.',
+        ),
+    ] = None,
     output: Annotated[
         Format | None,
         typer.Option("-o", "--output", help="Output format. [default: text, or ndjson in a pipe]"),
@@ -110,6 +119,8 @@ def request(
     inputs.check_metadata(mmt, route, auth_file)
     verb = _verb(request=response, stream=stream, channel=channel, fire=fnf, push=push)
     _check_store(store, resume, verb, lines)
+    if session is not None and (verb != "channel" or route is None):
+        usage("--session requires --channel and -r CHANNEL")
     asked = _Asked(
         uri=uri,
         verb=verb,
@@ -128,6 +139,7 @@ def request(
         resume=resume,
         store=store,
         auth_file=auth_file,
+        session=session,
     )
     show = printer(output, single=verb == "request" and lines is None)
     asyncio.run(_run(asked, show))
@@ -230,6 +242,10 @@ async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes]
         case "stream":
             async with peer.stream(first, credit=0, **call) as answer:
                 await _consume(answer, asked, show)
+        case "channel" if asked.session is not None:
+            from afflux.cli.steps import run
+
+            await run(peer, asked.session, str(asked.route), _each(asked, data), show)
         case "channel":
             async with peer.channel(_each(asked, data), credit=0, **call) as answer:
                 await _consume(answer, asked, show)

@@ -24,7 +24,7 @@ from afflux.core.events import Event, Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike
 
-__all__ = ["ByteSessions", "Defaults", "Engine", "Extensions", "Leases", "Resumption", "Scheduler"]
+__all__ = ["ByteSessions", "Defaults", "Engine", "Extensions", "Leases", "Resumption", "Scheduler", "TypedSessions"]
 
 
 class Engine(Protocol):
@@ -54,6 +54,10 @@ class Engine(Protocol):
     @property
     def byte_sessions(self) -> ByteSessions | None:
         """Sessions of bytes in both directions; None: the protocol has none."""
+
+    @property
+    def typed_sessions(self) -> TypedSessions | None:
+        """Channels whose steps the engine checks by session types; None: the protocol has none."""
 
     @property
     def setup(self) -> Any:
@@ -192,6 +196,7 @@ class Defaults:
     leases: ClassVar[None] = None
     extensions: ClassVar[None] = None
     byte_sessions: ByteSessions | None = None
+    typed_sessions: TypedSessions | None = None
     setup: ClassVar[None] = None
 
     def accept(self, now: float) -> list[Event]:
@@ -369,3 +374,13 @@ class ByteSessions(Protocol):
 
     def decline(self, stream: int) -> None:
         """Release a session that is over without acknowledging its response."""
+
+
+class TypedSessions(Protocol):
+    """Channels whose steps the engine checks by session types. The metadata of a request is the channel's name."""
+
+    def opening(self, channel: str, machine: Any) -> Payload:
+        """Return the payload that opens a session of a channel; ``machine`` is this side's view of its type."""
+
+    def notation(self) -> Any:
+        """Return an ``afflux.sessions.Notation``: how the steps of a session are written as items."""

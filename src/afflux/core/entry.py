@@ -20,7 +20,7 @@ __all__ = ["FIVE_VERBS", "SHARED_OPTIONS", "NO_STORE", "EngineFactory", "Protoco
 
 NO_STORE: Final = "resume=True without store= resumes while this process runs, and rsocket has store="
 "What works where sessions cannot be stored in a file."
-_FEATURE_VERBS: Final = ("session", "subscribe")
+_FEATURE_VERBS: Final = ("session", "subscribe", "open")
 "Features that are called like verbs."
 
 EngineFactory = Callable[..., "Engine"]
@@ -70,7 +70,7 @@ class ProtocolEntry:
     options: tuple[tuple[str, Callable[[str], Any]], ...] = ()
     "Options of an address, each with its parser: fields of Terms, or the protocol's own (``Terms.own``)."
     features: tuple[str, ...] = ()
-    "Features beyond the verbs: lease, resume, store (sessions in a file), extensions, session, subscribe."
+    "Features beyond the verbs: lease, resume, store (sessions in a file), extensions, session, subscribe, open."
     framing: LengthPrefix | None = None
     "The length prefix of its frames, for message transports; None for a protocol without frames."
     subprotocol: str | None = None

@@ -84,6 +84,11 @@ class Limits:
     extension_ids: int = _row("count per hello", 64, 64, 16, "too-many-extensions")
     error_text_bytes: tuple[int, int] = _row("bytes out, in", (Ki, 64 * Ki), (Ki, 64 * Ki), (256, 4 * Ki))
     ws_fragments: int = _row("count per message", 1_024, 16_384, 128, "too-many-fragments")
+    message_values: int = _row("values in a message of a session", 65_536, 1_048_576, 4_096, "too-many-values")
+    value_depth: int = _row("nested structs and enums in a message", 64, 64, 16, "value-too-deep", most=128)
+    session_type_bytes: int = _row("bytes of the text of session types", Mi, 16 * Mi, 64 * Ki, "type-too-large")
+    session_type_depth: int = _row("nested offers and choices", 64, 64, 16, "type-too-deep", most=128)
+    session_type_states: int = _row("states of the channels of a file", 10_000, 100_000, 1_000, "too-many-states")
 
     # 2. Streams, cancels, ignored frames
     streams: int = _row(

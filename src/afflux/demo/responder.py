@@ -6,7 +6,7 @@
   ``delay_ms`` between them; route ``flights`` returns flight data, ``{"count": n, "rate": items per second}``. For
   protocols with named publishers, ``count:N:SIZE`` is the first of these.
 - jmux: a request ``gen N`` returns N bytes.
-- channel: echoes each item; in limit the channel ``sum`` returns the sum of the integers. fire and push: counted.
+- channel: echoes each item; route ``sum`` serves the session type of sum.py. fire and push: counted.
 """
 
 from __future__ import annotations
@@ -92,36 +92,32 @@ class Responder:
     # Item numbers are stable: a journal may call again and skip what it has stored.
     stream.replays = True  # type: ignore[attr-defined]  # an attribute on a function, read by afflux.journal
 
-    async def channel(self, items: AsyncIterator[Payload]) -> AsyncIterator[Payload]:
-        """Echo each item, or add numbers."""
+    def channel(self, items: Any) -> Any:
+        """Echo each item, or serve the session ``sum``."""
         self.counts["channel"] += 1
-        async for item in items:
-            if item.metadata == b"sum" and _speaks("limit"):
-                yield await _sum(items)
-                return
-            yield item
+        if _route(items.first) == "sum":
+            return _adding(items)
+        return _echo(items)
 
     def session_steps(self, channel: str) -> Any:
-        """Return the steps of a channel (limit). The handler checks those of ``sum``."""
-        from afflux.protocols.limit import Plain, Unchecked
+        """Return the steps of a channel (limit)."""
+        from afflux.demo.sum import SUM
+        from afflux.protocols.limit import Plain
+        from afflux.protocols.limit.typed import Typed
 
-        return Unchecked() if channel == "sum" else Plain(client=False)
+        return Typed(SUM.server) if channel == "sum" else Plain(client=False)
 
 
-async def _sum(items: AsyncIterator[Payload]) -> Payload:
-    """Serve ``sum = recv int -> offer | sum | recv Done -> send int -> end``; ``Done`` is an empty array."""
-    from afflux.protocols.limit import Choice
-    from afflux.protocols.limit.integers import packed, unpacked
-
-    total, done = 0, False
+async def _echo(items: AsyncIterator[Payload]) -> AsyncIterator[Payload]:
     async for item in items:
-        if isinstance(item, Choice):
-            done = item.branch == 1
-        elif done:
-            break
-        else:
-            total += unpacked(item.data)
-    return Payload(packed(total))
+        yield item
+
+
+async def _adding(items: Any) -> None:
+    from afflux.aio.typed import serve_session
+    from afflux.demo.sum import SUM, add
+
+    await serve_session(SUM, add, items)
 
 
 async def numbered(payload: Payload) -> AsyncIterator[list[bytes]]:

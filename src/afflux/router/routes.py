@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Any, Final, NoReturn, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict, TypeVar, Unpack
 
 from afflux.aio.current import route_of
 from afflux.calls.patterns import Patterns, Route, parsed
@@ -18,9 +18,14 @@ from afflux.middleware.limits import RouteLimits
 from afflux.middleware.wrapping import answering, requested_route
 from afflux.router.binding import bound
 
+if TYPE_CHECKING:
+    from afflux.sessions.chan import SessionType
+    from afflux.sessions.machine import Machine
+
 __all__ = ["RouteOptions", "Router", "route_of"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Session = TypeVar("_Session", bound=Callable[[Any], Awaitable[None]])
 
 
 class RouteOptions(TypedDict, total=False):
@@ -54,6 +59,8 @@ class _Entry:
     "The registered function."
     run: Callable[..., Any]
     "The function with its middleware, called with the payload or the items, and the places by name."
+    session: SessionType[Any, Any] | None = None
+    "The session type of a channel that has one."
 
 
 class Router(Routed):
@@ -124,6 +131,38 @@ class Router(Routed):
         """Register an async generator ``(items, **places)``."""
         return self._adder("channel", route, options)
 
+    def session(
+        self, session_type: SessionType[Any, Any] | Machine, route: str | None = None
+    ) -> Callable[[_Session], _Session]:
+        """Register an async function ``(chan) -> None`` that serves a channel by a session type.
+
+        ``chan`` is the server's first endpoint, and the function takes all steps up to ``end``. The route is the
+        channel's name if None. In ``limit`` the engine checks the steps, in other protocols a monitor does."""
+        from afflux.aio.typed import serve_session
+        from afflux.sessions.chan import type_of
+
+        found = type_of(session_type)
+        path = parsed(found.name if route is None else route)
+        if path.places:
+            raise ValueError("the route of a session has no places")
+
+        def add(function: _Session) -> _Session:
+            self._put("channel", path, function, partial(serve_session, found, function), {}, found)
+            return function
+
+        return add
+
+    def session_steps(self, channel: str) -> Any:
+        """Return the steps of a channel in ``limit``, None without a function for it; the server calls this."""
+        from afflux.protocols.limit import Plain
+        from afflux.protocols.limit.typed import Typed
+
+        try:
+            entry, _ = self._find("channel", None if channel == "plain" else channel)
+        except Rejected:
+            return None
+        return Plain(client=False) if entry.session is None else Typed(entry.session.server)
+
     def push(self, function: _Function) -> _Function:
         """Register the function ``(metadata) -> None``."""
         if self._push is not None:
@@ -184,12 +223,23 @@ class Router(Routed):
     def _add(
         self, verb: str, route: Route | None, function: Any, names: Mapping[str, Any], options: RouteOptions
     ) -> None:
+        pattern, places = ("", {}) if route is None else (route.text, route.places)
+        self._put(verb, route, function, bound(function, verb, pattern, places, options.get("codec"), names), options)
+
+    def _put(
+        self,
+        verb: str,
+        route: Route | None,
+        function: Callable[..., Any],
+        run: Callable[..., Any],
+        options: RouteOptions,
+        session: SessionType[Any, Any] | None = None,
+    ) -> None:
+        """Add a function to the table of a verb."""
         table, pattern = self._tables.get(verb, Patterns()), "" if route is None else route.text
         if (None if route is None else pattern) in table:
             raise ValueError(f'{verb} "{pattern}" already has a function')
-        places = {} if route is None else route.places
-        run = bound(function, verb, pattern, places, options.get("codec"), names)
-        table.add(route, _Entry(pattern, function, self._layered(verb, pattern, run, options)))
+        table.add(route, _Entry(pattern, function, self._layered(verb, pattern, run, options), session))
         self._tables[verb] = table
 
     def _layered(self, verb: str, pattern: str, run: Callable[..., Any], options: RouteOptions) -> Callable[..., Any]:

@@ -102,6 +102,11 @@ class ItemStream:
                 self._ask(n)
                 self._driver.write()
 
+    def begin(self) -> int:
+        """Open the stream now and return its id; for streams whose opener always opens one."""
+        self._begin()
+        return self.id or 0
+
     def cancel(self) -> None:
         """Cancel the stream; items that were not consumed are dropped. Idempotent."""
         driver = self._driver

@@ -18,6 +18,7 @@ from afflux.core.payload import Payload, PayloadLike, payload_of, size_of
 from afflux.sync.driver import Driver
 from afflux.sync.flow import ItemStream, payloads_of
 from afflux.sync.inbox import Inbox
+from afflux.sync.opens import DEFAULT_CREDIT, Opens
 from afflux.sync.session import Session
 from afflux.sync.sources import Outbox
 
@@ -27,11 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_CREDIT", "Peer"]
 
-DEFAULT_CREDIT = 256
-"Default window of a stream, in items."
 
-
-class Peer:
+class Peer(Opens):
     """One connection of one process and one thread. ``afflux.sync.connect`` creates it; ``with`` closes it.
 
     ``timeout`` is in seconds everywhere. None waits until the connection ends: it ends when the peer is silent for the

@@ -85,6 +85,7 @@ class Connection:
     )
 
     byte_sessions: ClassVar[None] = None
+    typed_sessions: ClassVar[None] = None
     most_credit: ClassVar[int] = MAX_N
 
     def __init__(

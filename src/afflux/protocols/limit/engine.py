@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from afflux.core.credit import SATURATED, StreamStatus
-from afflux.core.engine import Defaults
+from afflux.core.engine import Defaults, TypedSessions
 from afflux.core.errors import ConnectionClosed, Unsupported, Violation
 from afflux.core.events import Event, Verb
 from afflux.core.limits import Limits
@@ -26,6 +26,7 @@ from afflux.protocols.limit.ids import Numbers
 from afflux.protocols.limit.sessions import Channels, Sessions
 from afflux.protocols.limit.shared import Shared
 from afflux.protocols.limit.states import ConnectionInput, ConnectionState
+from afflux.protocols.limit.typed import TypedSteps
 
 __all__ = ["Engine"]
 
@@ -51,6 +52,7 @@ class Engine(Defaults):
     __slots__ = ("_full", "connection", "limits", "out", "sessions", "shared")
 
     most_credit: ClassVar[int] = SATURATED
+    typed_sessions: TypedSessions | None = TypedSteps()
 
     def __init__(
         self,

@@ -45,6 +45,7 @@ ENTRY: Final = ProtocolEntry(
     name="limit",
     make=make,
     verbs=("channel",),
+    features=("open",),
     # D-5, R-18: both are off unless an address sets them.
     options=(("explicit_first_choice", _switch), ("reuse_ids", _switch)),
     framing=LengthPrefix(3),

@@ -1,0 +1,268 @@
+"""Take the steps of session types on the channels of a connection, under asyncio.
+
+``TypedSession`` opens a channel, ``serve_session`` serves one, and ``MonitoredChannel`` checks the items of a channel
+that the program writes itself. Steps are sent within credit and room, as the items of every channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from afflux.aio.flow import Inbound, ItemStream
+from afflux.aio.opening import Channel, cancel_stream, fail_channel
+from afflux.aio.sender import Over, Sender, Source
+from afflux.calls import payload_for
+from afflux.core.autocredit import Kept
+from afflux.core.errors import Canceled, Error, LimitExceeded, LocalProtocolError
+from afflux.core.payload import Payload, PayloadLike, Payloads, payload_of
+from afflux.sessions.chan import Chan, SessionType
+from afflux.sessions.errors import SessionTypeError, SessionViolation
+from afflux.sessions.machine import Machine
+from afflux.sessions.monitor import Received
+from afflux.sessions.notation import Monitored, Notation
+
+if TYPE_CHECKING:
+    from afflux.aio.driver import Driver
+
+__all__ = ["MonitoredChannel", "TypedSession", "serve_session"]
+
+ClientOut = TypeVar("ClientOut", covariant=True)
+
+
+class SessionSteps:
+    """The steps of one session; implements ``afflux.sessions.Steps``."""
+
+    __slots__ = ("_driver", "_items", "_sender", "_values", "finished", "notation")
+
+    def __init__(self, driver: Driver, items: ItemStream, sender: Sender, notation: Notation) -> None:
+        self._driver = driver
+        self._items = items
+        self._sender = sender
+        self.notation = notation
+        "Writes steps as items."
+        self._values: list[Any] = []
+        "The value that has implied the branch which ``offer`` returned."
+        self.finished = False
+        "This side has taken its last step."
+
+    async def send(self, value: Any) -> None:
+        """Send a value."""
+        await self._ready()
+        self._send(self.notation.value(value))
+
+    async def choose(self, branch: int) -> None:
+        """Choose a branch, from 1."""
+        await self._ready()
+        if (item := self.notation.choice(branch)) is not None:
+            self._send(item)
+
+    async def recv(self) -> Any:
+        """Return the next value of the peer."""
+        if self._values:
+            return self._values.pop()
+        async for item in self._items:
+            return self._read(item).value
+        raise self._end_of_peer()
+
+    async def offer(self) -> int:
+        """Return the branch that the peer has chosen, from 1."""
+        async for item in self._items:
+            received = self._read(item)
+            if received.has_value:
+                self._values.append(received.value)
+            return received.branch or 1
+        raise self._end_of_peer()
+
+    async def end(self) -> None:
+        """End the session: complete this half, and wait for the end of the peer's."""
+        self.notation.end()
+        self.finished = True
+        if not self._sender.over:
+            self._driver.engine.complete(self._sender.id)
+            self._sender.over = True
+            self._driver.output.flush_soon()
+        async for item in self._items:
+            self._read(item)
+
+    def close(self) -> None:
+        """Leave a session at the client: cancel it if it has not ended."""
+        driver, stream = self._driver, self._sender.id
+        ended = stream not in driver.streams.inbounds
+        self._items.cancel()
+        driver.streams.senders.pop(stream, None)
+        if ended and not (self.finished or self._sender.over or driver.state.over):
+            driver.engine.fail(stream, Canceled("the session was left before its end", stream=stream))
+            driver.output.flush_soon()
+        self._sender.over = True
+
+    async def _ready(self) -> None:
+        """Wait for credit and room.
+
+        Raises:
+            Error: the session is over.
+        """
+        try:
+            await self._sender.ready()
+        except Over:
+            async for _ in self._items:  # the reason comes after the items that have arrived
+                pass
+            raise Canceled("the peer has ended the session", stream=self._sender.id) from None
+
+    def _send(self, item: PayloadLike) -> None:
+        try:
+            self._sender.send_one(item)
+        except LimitExceeded as error:  # the step is taken, and its item cannot be sent
+            self._fail(error)
+            raise
+
+    def _read(self, item: Payload) -> Received:
+        try:
+            return self.notation.received(item)
+        except SessionViolation as violation:
+            self._fail(violation)
+            raise
+
+    def _end_of_peer(self) -> Error:
+        """Return the error of a session that the peer has ended between two steps."""
+        try:
+            self.notation.ended()
+        except SessionViolation as violation:
+            self._fail(violation)
+            return violation
+        return Canceled("the session has ended", stream=self._sender.id)
+
+    def _fail(self, error: Error) -> None:
+        """End the session with an error."""
+        driver, stream = self._driver, self._sender.id
+        driver.streams.inbounds.pop(stream, None)
+        driver.engine.fail(stream, error)
+        driver.output.flush_soon()
+        self._items.cancel()
+        self._sender.over = True
+
+
+class TypedSession(Generic[ClientOut]):
+    """A session about to be opened by ``peer.open``. ``async with`` opens it and returns its first endpoint; leaving it
+    ends a session that has not ended, with an error."""
+
+    __slots__ = ("_credit", "_driver", "_route", "_steps", "_type")
+
+    def __init__(self, driver: Driver, type: SessionType[Any, ClientOut], route: str | None, credit: Kept) -> None:
+        self._driver = driver
+        self._type = type
+        self._route = type.name if route is None else route
+        self._credit = credit
+        self._steps: SessionSteps | None = None
+
+    async def __aenter__(self) -> Chan[ClientOut]:
+        if self._steps is not None:
+            raise LocalProtocolError("this session was opened: open another one", rule="SI-27")
+        driver = await self._driver.writable()
+        typed, machine = driver.engine.typed_sessions, self._type.client
+        notation: Notation
+        if typed is not None:
+            payload, notation = typed.opening(self._route, machine), typed.notation()
+        else:
+            payload, notation = payload_for(driver.engine, b"", None, self._route, None), Monitored(machine)
+        inbound = Inbound(driver, self._credit)
+        stream = inbound.id = driver.open("channel", payload, inbound.first_grant(0))
+        driver.streams.inbounds[stream] = inbound
+        sender = driver.streams.senders[stream] = Sender(driver, stream)
+        driver.output.flush_soon()
+        items = ItemStream(inbound, opener=None, stop=lambda: cancel_stream(inbound))
+        self._steps = SessionSteps(driver, items, sender, notation)
+        return self._type.at_client(self._steps)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._steps is not None:
+            self._steps.close()
+
+
+async def serve_session(
+    type: SessionType[Any, Any], function: Callable[[Chan[Any]], Awaitable[None]], items: ItemStream
+) -> None:
+    """Serve a channel by a function that takes the first endpoint of the server.
+
+    Raises:
+        SessionTypeError: the function has returned before the end of the type.
+    """
+    driver, stream = items.driver, items.id
+    typed = driver.engine.typed_sessions
+    notation: Notation = Monitored(type.server) if typed is None else typed.notation()
+    sender = None if stream is None else driver.streams.senders.get(stream)
+    if sender is None:
+        raise Canceled("the session has ended", stream=stream)
+    steps = SessionSteps(driver, items, sender, notation)
+    first = items.first
+    if first is None or not notation.first(first):
+        await anext(items, None)  # the opening is not a step
+    await function(type.at_server(steps))
+    if not steps.finished:
+        raise SessionTypeError(0, "steps until its end", f"the return of {function!r}", stream=stream)
+
+
+class MonitoredChannel(Channel):
+    """A channel whose items are checked against a session type: those of the source before they are sent, those of the
+    peer when they are consumed."""
+
+    __slots__ = ("_notation",)
+
+    def __init__(self, inbound: Inbound, source: Source, call: tuple[Any, ...], stop: Any, machine: Machine) -> None:
+        self._notation = notation = Monitored(machine)
+        super().__init__(inbound, _checked(source, notation), call, stop)
+
+    def cancel(self) -> None:
+        """Stop receiving and sending."""
+        super().cancel()
+        self._notation.monitor.over = True
+
+    async def batches(self) -> AsyncIterator[list[Payload]]:
+        """Iterate over lists of items that arrived together."""
+        if rest := list(self._items):
+            yield rest
+        while await self._advance():
+            yield list(self._items)
+
+    async def _advance(self) -> bool:
+        if await super()._advance():
+            self._items = map(self._check, list(self._chunk))
+            return True
+        try:
+            self._notation.ended()
+        except SessionViolation as violation:
+            self._fail(violation)
+            raise
+        return False
+
+    def _check(self, item: Payload) -> Payload:
+        try:
+            self._notation.received(item)
+        except SessionViolation as violation:
+            self._fail(violation)
+            raise
+        return item
+
+    def _fail(self, violation: SessionViolation) -> None:
+        fail_channel(self._inbound.driver, self._inbound, violation)
+        self.cancel()
+
+
+async def _checked(source: Source, notation: Monitored) -> AsyncIterator[list[Payload]]:
+    """Yield the items of a source, each after its step was taken."""
+    async for items in _lists(source):
+        payloads = [payload_of(item) for item in items]
+        for payload in payloads:
+            notation.sent(payload.data)
+        yield payloads
+    notation.completed()
+
+
+async def _lists(source: Any) -> AsyncIterator[Payloads]:
+    """Yield the items of a source as lists."""
+    if hasattr(source, "__aiter__"):
+        async for item in source:
+            yield item if type(item) is list else [item]
+    else:
+        for item in source:
+            yield item if type(item) is list else [item]

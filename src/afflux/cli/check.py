@@ -1,0 +1,191 @@
+"""Implement ``afflux check``: parse, check, format, dualise and generate session types, and check dumps against them.
+
+The language and the checks are in ``afflux.sessions``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from afflux.cli.decode import CHUNK, Side, dissector_of, refuse_captures
+from afflux.cli.exits import FAILED, usage
+from afflux.core.limits import Limits
+
+if TYPE_CHECKING:
+    from afflux.sessions import SessionSyntaxError, SessionTypes
+    from afflux.sessions.recorded import Report
+
+__all__ = ["Emitted", "Shape", "check"]
+
+
+class Emitted(StrEnum):
+    """The languages of generated modules."""
+
+    python = "python"
+
+
+class Shape(StrEnum):
+    """The formats of the output."""
+
+    json = "json"
+    ndjson = "ndjson"
+    text = "text"
+
+
+def check(
+    file: Annotated[str, typer.Argument(metavar="FILE.lstr", help="Session types; - for stdin.")],
+    dumps: Annotated[
+        list[str] | None, typer.Argument(metavar="[DUMP]", help="With --against: the dump of the other side.")
+    ] = None,
+    formatted: Annotated[bool, typer.Option("--format", help="Print the types, formatted.")] = False,
+    dual: Annotated[bool, typer.Option("--dual", help="Print the dual: the types as the client sees them.")] = False,
+    emit: Annotated[Emitted | None, typer.Option("--emit", help="Print a typed module for both sides: python.")] = None,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="DUMP", help="Find the first frame of a dump that breaks a type."),
+    ] = None,
+    channel: Annotated[
+        str | None, typer.Option("--channel", metavar="NAME", help="With --against: the channel, if none is named.")
+    ] = None,
+    protocol: Annotated[
+        str, typer.Option("--protocol", metavar="NAME", help="With --against: limit, or rsocket.")
+    ] = "limit",
+    role: Annotated[
+        Side, typer.Option("--role", help="With --against: the side that sent the first dump.")
+    ] = Side.client,
+    output: Annotated[
+        Shape | None, typer.Option("-o", "--output", help="text, json, ndjson. [default: text, or ndjson in a pipe]")
+    ] = None,
+) -> None:
+    """Check session types, or frames against them."""
+    if (formatted or dual) + (emit is not None) + (against is not None) > 1:
+        usage("--format and --dual, --emit, and --against exclude each other")
+    if dumps and against is None:
+        usage("a dump needs --against")
+    shape = output or (Shape.text if sys.stdout.isatty() else Shape.ndjson)
+    quiet = formatted or dual or emit is not None
+    types = _loaded(file, None if quiet else shape)
+    if against is not None:
+        _against(types, [against, *(dumps or [])], channel, protocol, role is Side.client, shape)
+    elif formatted or dual:
+        sys.stdout.write(_text(types, dual))
+    elif emit is not None:
+        sys.stdout.write(_module(types, "" if file == "-" else Path(file).name))
+    else:
+        _show([_summary(types, name) for name in types], shape)
+
+
+def _loaded(file: str, shape: Shape | None) -> SessionTypes:
+    """Return the types of a file. Report its problems and exit if it has any."""
+    from afflux.sessions import SessionSyntaxError, load, loads
+
+    try:
+        if file == "-":
+            return loads(sys.stdin.read(Limits().session_type_bytes + 1), name="stdin")
+        if not Path(file).is_file():
+            usage(f"file {file!r} not found")
+        return load(file)
+    except SessionSyntaxError as error:
+        typer.echo(error.message, err=True)
+        if shape in (Shape.json, Shape.ndjson):
+            _show(list(_problems(error, file)), shape)
+        raise typer.Exit(FAILED) from None
+
+
+def _problems(error: SessionSyntaxError, file: str) -> Iterator[dict[str, Any]]:
+    for problem in error.problems:
+        line, column = (None, None) if problem.place is None else (problem.place.line, problem.place.column)
+        yield {"file": file, "line": line, "column": column, "rule": problem.rule, "text": problem.text}
+
+
+def _text(types: SessionTypes, dual: bool) -> str:
+    from afflux.sessions import dual as dual_of
+    from afflux.sessions import format_file
+
+    return format_file(dual_of(types.file) if dual else types.file)
+
+
+def _module(types: SessionTypes, source: str) -> str:
+    from afflux.sessions.generating import python_module
+
+    try:
+        return python_module(types, source=source)
+    except ValueError as error:
+        usage(str(error))
+
+
+def _summary(types: SessionTypes, name: str) -> dict[str, Any]:
+    from afflux.sessions import dual
+    from afflux.sessions.formatting import format_chain
+
+    chain = next(each.chain for each in types.file.channels if each.name == name)
+    states = len(types[name].states)
+    return {"channel": name, "states": states, "server": format_chain(chain), "client": format_chain(dual(chain))}
+
+
+def _show(records: list[dict[str, Any]], shape: Shape) -> None:
+    if shape is Shape.json:
+        sys.stdout.write(json.dumps(records, ensure_ascii=False, indent=2) + "\n")
+        return
+    for record in records:
+        if shape is Shape.ndjson:
+            sys.stdout.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
+        elif "states" in record:
+            sys.stdout.write(f"{record['channel']}: {record['states']} states\n")
+
+
+def _against(
+    types: SessionTypes, names: list[str], channel: str | None, protocol: str, client: bool, shape: Shape
+) -> None:
+    from afflux.sessions.recorded import PROTOCOLS, check_records
+
+    if len(names) > 2:
+        usage("--against reads one dump per side")
+    if protocol not in PROTOCOLS:
+        usage(f"unsupported protocol {protocol!r}: {', '.join(PROTOCOLS)}")
+    sides = {side: _records(name, protocol, side) for side, name in zip((client, not client), names, strict=False)}
+    try:
+        report = check_records(types, protocol, sides, channel)
+    except ValueError as error:
+        usage(str(error))
+    if report.broken is not None:
+        _break(report, shape)
+        raise typer.Exit(FAILED)
+    result = {"frames": report.frames, "sessions": report.sessions, "open": report.open, "failed": report.failed}
+    if shape is Shape.text:
+        state = "failed" if report.failed else "open" if report.open else "complete"
+        sys.stdout.write(f"{report.frames} frames follow the types; sessions: {report.sessions}, the last is {state}\n")
+    else:
+        _show([result | {"error": None}], shape)
+
+
+def _break(report: Report, shape: Shape) -> None:
+    broken = report.broken
+    if broken is None:
+        return
+    record = broken.record
+    state = "" if broken.state is None else f" (state {broken.state})"
+    reason = f"expected {broken.expected}{state}, not {broken.seen}"
+    where = f"frame {record['type']} {record['dir']} at offset {record['offset']}, stream {record['stream']}"
+    typer.echo(f"afflux: {where} breaks {broken.channel or 'the protocol'}: {reason}", err=True)
+    error = {"rule": "SI-25", "reason": reason, "channel": broken.channel, "state": broken.state}
+    _show([{**record, "error": error | {"expected": broken.expected, "seen": broken.seen}}], shape)
+
+
+def _records(name: str, protocol: str, client: bool) -> Iterator[dict[str, Any]]:
+    """Yield the frame records of a dump of one side."""
+    if not Path(name).is_file():
+        usage(f"file {name!r} not found")
+    dissector = dissector_of(protocol)(client, "hex")
+    with Path(name).open("rb") as file:
+        refuse_captures(file)
+        while data := file.read(CHUNK):
+            yield from dissector.feed(data)
+    yield from dissector.end()
