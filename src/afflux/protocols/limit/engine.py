@@ -31,7 +31,7 @@ from afflux.protocols.limit.typed import TypedSteps
 __all__ = ["Engine"]
 
 _S, _I = ConnectionState, ConnectionInput
-_OPENS = (_S.START, _S.IDLE, _S.ENDED, _S.FAILED)
+_OPENS = (_S.START, _S.IDLE, _S.ENDED, _S.FAILED, _S.OPEN)
 
 
 class Engine(Defaults):
@@ -49,10 +49,10 @@ class Engine(Defaults):
         numbers: the numbers of messages to continue from; new ones if None.
     """
 
-    __slots__ = ("_full", "connection", "limits", "out", "sessions", "shared")
+    __slots__ = ("_full", "connection", "limits", "out", "sessions", "shared", "typed_sessions")
 
     most_credit: ClassVar[int] = SATURATED
-    typed_sessions: TypedSessions | None = TypedSteps()
+    typed_sessions: TypedSessions
 
     def __init__(
         self,
@@ -71,6 +71,7 @@ class Engine(Defaults):
         numbers = numbers or Numbers(client, reuse_ids)
         self.shared = shared = Shared(limits, numbers, now)
         self.out = shared.out
+        self.typed_sessions = TypedSteps()
         self.sessions = Sessions(shared, client, channels, explicit_first_choice)
         self.connection = Connection(shared, self.sessions, decide=decide)
         self._full = False
@@ -212,7 +213,7 @@ class Engine(Defaults):
             raise Unsupported(f"limit has no {verb} here; it has: {who}, a session of a session type")
         if shared.state is not _S.DRAINING:
             connection.settle()
-        if shared.state not in (*_OPENS, _S.OPEN):
+        if shared.state not in _OPENS:
             raise ConnectionClosed.unsent(f"no new sessions while the connection is {shared.state.name}", rule="3.1")
         steps, setup = sessions.prepare(payload_of(payload))
         stream = connection.open(steps, setup, shared.state is _S.ENDED)
