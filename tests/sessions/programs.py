@@ -129,6 +129,24 @@ async def ten_offers(chan: Chan[Offer[End, End, End, End, End, End, End, End, En
         await end.end()
     else:
         await branch[1].end()
+
+
+async def opens(peer: afflux.Peer) -> int:
+    async with peer.open(SUM) as chan:
+        assert_type(chan, Chan[SumClient])
+        return await ask(chan, [1, 2])
+
+
+def opens_and_blocks(peer: afflux.sync.Peer) -> int:
+    with peer.open(SUM) as chan:
+        choice = chan.send(1).choose(1).send(2)
+        total, end = choice.choose(2).send(Done()).recv()
+        assert_type(total, int)
+        end.end()
+        return total
+
+
+afflux.Router().session(SUM)(add)
 """
 
 REJECTED = """
@@ -212,6 +230,20 @@ async def uses_the_endpoint_before_the_step(chan: Chan[SumClient]) -> None:
 async def goes_on_after_the_end(chan: Chan[End]) -> None:
     await chan.end()
     await chan.recv()  # error
+
+
+async def opens_a_session(peer: afflux.Peer) -> None:
+    async with peer.open(SUM) as chan:
+        await chan.recv()  # error
+
+
+def opens_a_session_and_blocks(peer: afflux.sync.Peer) -> None:
+    with peer.open(SUM) as chan:
+        choice = chan.send("1")  # error
+        choice.send(2)  # error
+
+
+afflux.Router().session(SUM)(takes_a_client)  # error
 
 
 async def is_not_given_a_side() -> None:

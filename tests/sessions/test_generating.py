@@ -95,6 +95,8 @@ from __future__ import annotations
 
 from typing import assert_type
 
+import afflux
+import afflux.sync
 from afflux.sessions import Chan, Choose, End, Offer, Recv, Send
 from generated import SHOP, SUM, Done, Order, ShopClient, ShopServer, SumClient, SumServer
 

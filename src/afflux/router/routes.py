@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from afflux.aio.current import route_of
 from afflux.calls.patterns import Patterns, Route, parsed
@@ -19,13 +19,15 @@ from afflux.middleware.wrapping import answering, requested_route
 from afflux.router.binding import bound
 
 if TYPE_CHECKING:
-    from afflux.sessions.chan import SessionType
+    from afflux.sessions.chan import Chan, SessionType
     from afflux.sessions.machine import Machine
 
 __all__ = ["RouteOptions", "Router", "route_of"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_Session = TypeVar("_Session", bound=Callable[[Any], Awaitable[None]])
+_Server = TypeVar("_Server")
+_Session: TypeAlias = "Callable[[Chan[_Server]], Awaitable[None]]"
+"Serves a session from the server's first endpoint."
 
 
 class RouteOptions(TypedDict, total=False):
@@ -131,9 +133,15 @@ class Router(Routed):
         """Register an async generator ``(items, **places)``."""
         return self._adder("channel", route, options)
 
+    @overload
     def session(
-        self, session_type: SessionType[Any, Any] | Machine, route: str | None = None
-    ) -> Callable[[_Session], _Session]:
+        self, session_type: SessionType[_Server, Any], route: str | None = None
+    ) -> Callable[[_Session[_Server]], _Session[_Server]]: ...
+
+    @overload
+    def session(self, session_type: Machine, route: str | None = None) -> Callable[[_Session[Any]], _Session[Any]]: ...
+
+    def session(self, session_type: SessionType[Any, Any] | Machine, route: str | None = None) -> Any:
         """Register an async function ``(chan) -> None`` that serves a channel by a session type.
 
         ``chan`` is the server's first endpoint, and the function takes all steps up to ``end``. The route is the
@@ -146,7 +154,7 @@ class Router(Routed):
         if path.places:
             raise ValueError("the route of a session has no places")
 
-        def add(function: _Session) -> _Session:
+        def add(function: _Session[Any]) -> _Session[Any]:
             self._put("channel", path, function, partial(serve_session, found, function), {}, found)
             return function
 
