@@ -48,6 +48,7 @@ INTERPRETED = {
     "*/states": "the tables",
     "*/tables": "the tables",
     "protocols/family/lease": "applications inherit from the policies",
+    "protocols/limit/messages": "payloads: mypyc refuses slots in a class that inherits from an interpreted one",
     "protocols/rsio/kinds": "data classes with slots, which mypyc does not know; not used for elements",
     "protocols/rsocket/cursor": "data classes with constants, which mypyc does not support",
     "protocols/rsocket/metadata/authentication": "data classes with constants, which mypyc does not support",

@@ -230,8 +230,9 @@ class Engine(Defaults):
         ends at the server, and in one with a session type nothing of this side may be missing.
         """
         sessions = self.sessions
-        if (session := sessions.find(stream)) is not None and session.sends_runs:
-            payloads = payloads[runs.send(self.shared, session, payloads) :] if payloads else payloads
+        if payloads and (session := sessions.find(stream)) is not None and session.sends_runs:
+            sent = runs.send(self.shared, session, payloads)  # a variable: mypyc evaluates the start of a slice twice
+            payloads = payloads[sent:]
         for payload in payloads:
             if (session := sessions.find(stream)) is not None:
                 sessions.send(session, payload_of(payload))

@@ -43,25 +43,27 @@ class Setups:
             channel = name.decode()
         except UnicodeDecodeError:
             return _I.SETUP_BAD
-        self._opening, self.refusal = None, ""
+        self.refusal, found = "", False
         if len(name) > most:
             self.refusal = REASONS["connection_metadata_bytes"]
         elif len(self._sessions.handlers) >= self._sessions.most_handlers:
             self.refusal = REASONS["streams"]
         else:
-            self._choose_steps(channel, setup)
-        return _I.SETUP_UNKNOWN if self._opening is None else _I.SETUP
+            found = self._choose_steps(channel, setup)
+        return _I.SETUP if found else _I.SETUP_UNKNOWN
 
-    def _choose_steps(self, channel: str, setup: Setup) -> None:
+    def _choose_steps(self, channel: str, setup: Setup) -> bool:
+        """Find the steps of a channel; return whether it has some."""
         try:
             steps = self._sessions.steps_of(channel)
         except Exception as error:
             self.refusal = public_text(error)
-            return
+            return False
         if steps is None:
             self.refusal = "unknown channel"
-        else:
-            self._opening = steps, setup
+            return False
+        self._opening = steps, setup
+        return True
 
     def begin(self) -> None:
         """Begin the session of the SETUP that arrived last."""
