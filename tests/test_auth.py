@@ -267,7 +267,7 @@ async def test_a_router_and_plain_functions_may_stand_behind_the_gate() -> None:
     assert pushed == [afflux.compose(TOKEN)]
 
 
-async def test_a_request_says_more_than_its_connection() -> None:
+async def test_the_request_overrides_its_connection() -> None:
     guarded = Guarded()
     setup = auth.at_setup(lambda credentials, peer: "connection")
     handler = auth.per_request(guarded, lambda credentials, peer: credentials and "request")
@@ -384,7 +384,7 @@ class Slow:
         return await answer
 
 
-async def test_as_many_checks_at_once_as_may_fail_and_one_more_for_each_that_said_yes() -> None:
+async def test_as_many_checks_at_once_as_may_fail_and_one_more_for_each_that_passed() -> None:
     slow = Slow()
     handler = auth.per_request(Guarded(), slow)
     async with afflux.serve(TCP, handler, limits=Limits.server(auth_failures=2)) as server:
@@ -444,7 +444,7 @@ async def test_trying_at_once_gains_nothing() -> None:
             assert slow.begun.empty()
 
 
-async def test_a_check_that_never_answers_holds_nobody_for_ever() -> None:
+async def test_a_check_that_never_answers_blocks_no_client_for_ever() -> None:
     slow = Slow()
     limits = Limits.server(auth_failures=1, handshake_s=0.05)
     async with afflux.serve(TCP, auth.per_request(Guarded(), slow), limits=limits) as server:
@@ -682,7 +682,7 @@ def test_a_file_holds_credentials(tmp_path: Path, data: str, credentials: Any) -
         (b"bearer " + b"x" * (65537 - 7), "more than 65536 bytes"),
     ],
 )
-def test_a_file_that_says_something_else(tmp_path: Path, data: str | bytes, why: str) -> None:
+def test_a_file_with_unexpected_content(tmp_path: Path, data: str | bytes, why: str) -> None:
     path = written(tmp_path, data)
     with pytest.raises(AuthFileError, match=why) as caught:
         read_file(path)

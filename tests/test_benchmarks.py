@@ -72,7 +72,7 @@ async def test_a_wrong_count_is_no_measurement() -> None:
             await processes.measure(wrong, 5)
 
 
-async def test_a_process_that_breaks_says_why() -> None:
+async def test_a_process_that_breaks_reports_why() -> None:
     async with pair(Contender("skeleton", "asyncio")) as processes:
         with pytest.raises(Failure, match="the process ended: ConnectionError: the server disconnected"):
             await processes.measure(WORKLOADS[3]._replace(size=0), 5)
@@ -107,7 +107,7 @@ async def test_what_compiles_while_it_runs_is_warmed_up(monkeypatch: pytest.Monk
         del done[: len(before) + 1]
 
 
-async def test_memory_is_told_from_where_it_began() -> None:
+async def test_memory_is_measured_from_where_it_began() -> None:
     large = SIXTEEN
     async with pair(Contender("skeleton", "asyncio"), large=True) as processes:
         sample = await processes.measure(large, 2)
@@ -122,18 +122,18 @@ def test_who_is_not_here_is_named() -> None:
     }
 
 
-def test_without_grpcio_the_reason_says_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_grpcio_the_reason_states_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PEERS, "grpc", PEERS["grpc"]._replace(imports="no_grpc_here"))
     assert Contender("grpc", "asyncio").why_not() == "no module no_grpc_here here (make bench installs it)"
 
 
-def test_without_node_the_reason_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_node_the_reason_states_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     reason = node.installed(tmp_path)
     assert reason == "node not found: install Node.js 18 or newer (Debian: apt-get install nodejs npm)"
 
 
-def test_without_the_java_original_the_reason_says_where_to_name_it(
+def test_without_the_java_original_the_reason_states_where_to_name_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for tool in ("java", "javac"):
@@ -144,7 +144,7 @@ def test_without_the_java_original_the_reason_says_where_to_name_it(
     assert Contender("jeri", "java").why_not() == told
 
 
-def test_without_java_the_reason_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_java_the_reason_states_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv(java.RIVER, str(tmp_path / "a.jar"))
     told = "java not found: install a JDK, 11 or newer (Debian: apt-get install default-jdk-headless)"
@@ -152,7 +152,7 @@ def test_without_java_the_reason_says_what_to_install(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK")
-def test_jars_of_something_else_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_jars_of_something_else_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(java.RIVER, str(tmp_path))
     assert Contender("jeri", "java").why_not() == (
         "javac fails with the jars of AFFLUX_RIVER (package net.jini.core.constraint does not exist)"
@@ -160,7 +160,7 @@ def test_jars_of_something_else_are_told(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="needs npm: install Node.js 18 or newer")
-def test_when_npm_can_not_install_the_reason_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_when_npm_cannot_install_the_reason_states_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home = tmp_path / "js"
     home.mkdir()
     for name in (".npmrc", "package.json", "package-lock.json"):

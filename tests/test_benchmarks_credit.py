@@ -26,7 +26,7 @@ def test_the_rule(rate: float, won: int, lost: int) -> None:
     assert lines[1].startswith(f"loses more than 5 % on {lost}: ")
 
 
-def test_the_page_tells_the_committed_figures() -> None:
+def test_the_page_states_the_committed_figures() -> None:
     figures = json.loads(credit.RESULTS.read_text(encoding="utf-8"))
     assert [list(figures[one.name]) for one in credit.WORKLOADS] == [list(credit.SETTINGS)] * 6
     page = credit.PAGE.read_text(encoding="utf-8")

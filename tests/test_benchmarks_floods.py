@@ -40,7 +40,7 @@ def test_a_flood_on_each_wire(wire: str, tmp_path: Path, capsys: pytest.CaptureF
     assert name in capsys.readouterr().out
 
 
-def test_the_worst_is_told() -> None:
+def test_the_worst_is_reported() -> None:
     figures = figures_of({"a": one(1.0, 9.0), "b": one(20.0, 3.0)}, 1.0, 4)
     assert figures["worst"] == {"flood": "b", "mib_per_attacker": 20.0}
     assert figures["slowest"] == {"flood": "a", "p99_ms": 9.0}
@@ -48,7 +48,7 @@ def test_the_worst_is_told() -> None:
     assert "Worst: b, 20.0 MiB an attacker" in report(figures)
 
 
-def test_a_server_that_does_not_come_up_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = flood_ends.Flood("nonsense", "no such wire", lambda: iter(()))
     monkeypatch.setitem(FLOODS, "wrong", wrong)
     found = run(["wrong"], 0.1, 1, lambda _: None)

@@ -69,7 +69,7 @@ def test_a_part_is_not_published(capsys: pytest.CaptureFixture[str]) -> None:
     assert (many.RESULTS.read_bytes(), many_report.PAGE.read_bytes()) == before
 
 
-def test_too_few_open_files_are_told(
+def test_too_few_open_files_are_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(many, "room", lambda wanted: 20)  # root may always have more
@@ -89,7 +89,7 @@ async def test_a_wrong_count_is_no_measurement() -> None:
             await both.do("connect", 2, n=1, keepalive=20.0)
 
 
-async def test_a_client_that_fails_says_why() -> None:
+async def test_a_client_that_fails_reports_why() -> None:
     with pytest.raises(Failure, match="nothing listens there"):
         await measure(Served("tcp://127.0.0.1:1", ()), "request", clients=1, connections=1, seconds=0.1)
 
@@ -113,7 +113,7 @@ def test_fewer_are_not_judged() -> None:
     assert [entry["verdict"] for entry in targets(found(n=9_999))] == ["not run", "not run"]
 
 
-def test_the_report_and_the_page_tell_the_same() -> None:
+def test_the_report_and_the_page_agree() -> None:
     figures = figures_of(Asked(), found(), "quiet night")
     shown, page = many_report.report(figures), many_report.section(figures)
     for text in ("quiet night", "ambition met", "1,234", "2.00 + 3.00", "× 1.50", "55% (median) and 61% (at worst)"):
@@ -143,6 +143,6 @@ def test_the_targets_of_the_results_are_those_of_the_bars(committed: Any) -> Non
     assert not {entry["verdict"] for entry in committed["targets"]} & {"not run"}
 
 
-def test_the_page_tells_the_results(committed: Any) -> None:
+def test_the_page_states_the_results(committed: Any) -> None:
     page = many_report.PAGE.read_text(encoding="utf-8")
     assert many_report.rewritten(page, committed) == page

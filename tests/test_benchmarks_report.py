@@ -189,7 +189,7 @@ def test_numbers_have_three_figures() -> None:
     assert words.rate({"in_bytes": True}, one) == "79.0 MB/s"
 
 
-def test_the_page_says_where_others_are_ahead() -> None:
+def test_the_page_states_where_others_are_ahead() -> None:
     made = figures(
         {
             ("request-1", "afflux/uvloop"): 1000,
@@ -256,7 +256,7 @@ def _committed() -> Any:
     return json.loads(RESULTS.read_text())
 
 
-def test_the_figures_tell_nothing_of_the_machine_s_paths() -> None:
+def test_the_figures_contain_no_path_of_the_machine() -> None:
     text = RESULTS.read_text()
     assert "/src" not in text
     assert "PYTHONPATH" not in text
@@ -271,7 +271,7 @@ def test_the_targets_of_the_results_are_those_of_the_bars(committed: Any) -> Non
     assert committed["targets"] == targets(committed)
 
 
-def test_the_page_tells_the_results(committed: Any) -> None:
+def test_the_page_states_the_results(committed: Any) -> None:
     text = page.PAGE.read_text()
     assert page.rewritten(text, committed) == text, "make it anew: python -m benchmarks --draw"
 

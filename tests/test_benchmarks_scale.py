@@ -55,7 +55,7 @@ async def test_a_wrong_count_is_no_figure() -> None:
             await both.do("items", 64, 4, n=3)
 
 
-def test_a_failure_is_told_without_a_traceback(
+def test_a_failure_is_reported_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def broken(*_: object) -> None:
@@ -96,7 +96,7 @@ def test_figures_are_medians_and_memory_the_worst() -> None:
     assert json.loads(as_text(figures)) == figures
 
 
-def test_a_page_without_marks_is_told() -> None:
+def test_a_page_without_marks_is_reported() -> None:
     with pytest.raises(ValueError, match=r"the page has no lines '<!-- made of a.json by make it: begin -->'"):
         between("# A page\n", "a.json", "make it", "figures")
     page = "# A page\n<!-- made of a.json by make it: begin -->\nold\n<!-- end -->\nmore\n"
@@ -105,7 +105,7 @@ def test_a_page_without_marks_is_told() -> None:
     assert between(made, "a.json", "make it", "figures") == made
 
 
-def test_the_page_tells_what_the_figures_tell() -> None:
+def test_the_page_agrees_with_the_figures() -> None:
     page = scale_report.PAGE.read_text(encoding="utf-8")
     committed = json.loads(RESULTS.read_text(encoding="utf-8"))
     assert scale_report.rewritten(page, committed) == page, "make it anew: python -m benchmarks.scale --draw"

@@ -293,7 +293,7 @@ async def test_R_62_a_client_that_comes_back_is_newer(world: World) -> None:
     assert (await peer.request(metadata=Address({"Own": "a"}))).text == "a"
 
 
-async def test_a_client_that_leaves_in_the_middle_is_told(world: World) -> None:
+async def test_a_client_that_leaves_in_the_middle_is_reported(world: World) -> None:
     peer = await world.start()
     request = asyncio.ensure_future(peer.request(b"wait", metadata=Address({"Own": "a"})))
     await world.workers["a"].asked.get()

@@ -75,7 +75,7 @@ def test_nought_is_no(tmp_path: Path, value: str) -> None:
 
 
 @source_only
-def test_without_a_compiler_a_wheel_is_pure_and_one_line_says_why(tmp_path: Path) -> None:
+def test_without_a_compiler_a_wheel_is_pure_and_one_line_states_the_reason(tmp_path: Path) -> None:
     wheel, told = build(tmp_path, AFFLUX_MYPYC="1", CC="no-such-compiler -O2")
     assert is_pure(wheel)
     lines = [line for line in told.splitlines() if line.startswith("afflux: ")]
@@ -83,14 +83,14 @@ def test_without_a_compiler_a_wheel_is_pure_and_one_line_says_why(tmp_path: Path
 
 
 @compiled_only  # it compiles for 15 s before it fails
-def test_when_compiling_fails_a_wheel_is_pure_and_the_last_line_says_so(tmp_path: Path) -> None:
+def test_when_compiling_fails_a_wheel_is_pure_and_the_last_line_reports_it(tmp_path: Path) -> None:
     wheel, told = build(tmp_path, AFFLUX_MYPYC="1", CC="false")
     assert is_pure(wheel)
     assert "afflux: not compiled, the wheel is pure Python: compiling failed\n" in told
 
 
 @source_only
-def test_pip_builds_what_the_page_says(tmp_path: Path) -> None:
+def test_pip_builds_as_the_page_states(tmp_path: Path) -> None:
     """The first command of docs/how-to/compiled.md, without fetching anything, and without a compiler."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-v", "--no-deps"]
     done = subprocess.run(
@@ -106,7 +106,7 @@ def test_pip_builds_what_the_page_says(tmp_path: Path) -> None:
     assert (tmp_path / "afflux" / "core" / "buffer.py").exists()
 
 
-def test_without_mypy_the_tool_says_so() -> None:
+def test_without_mypy_the_tool_reports_it() -> None:
     bare = [sys.executable, "-I", "-S", "tools/compiled.py", "nowhere"]
     done = subprocess.run(bare, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "mypyc is not installed\n")
@@ -123,14 +123,14 @@ def test_the_source_distribution_has_what_compiling_needs(tmp_path: Path) -> Non
 def test_every_command_of_the_page_is_tried() -> None:
     """What the tests of the documentation do not run, because it installs or measures, is tried in this file."""
     tried = {
-        'AFFLUX_MYPYC=1 pip install -v ".[cli]"': test_pip_builds_what_the_page_says,
+        'AFFLUX_MYPYC=1 pip install -v ".[cli]"': test_pip_builds_as_the_page_states,
         "AFFLUX_MYPYC=0 pip install --force-reinstall --no-deps .": test_nought_is_no,
-        "python -m benchmarks.compiled": test_the_gain_is_measured_as_the_page_says,
+        "python -m benchmarks.compiled": test_the_gain_is_measured_as_the_page_states,
     }
     assert re.findall(r"^```sh\n(.*)\n```$", PAGE, re.MULTILINE) == list(tried)
 
 
-def test_the_gain_is_measured_as_the_page_says(
+def test_the_gain_is_measured_as_the_page_states(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measuring = import_module("benchmarks.compiled")
@@ -158,7 +158,7 @@ def test_a_new_package_is_found_and_its_declarations_are_not_compiled(tmp_path: 
     assert found == {"engine.py", "_codecs.py", "inner/engine.py", "inner/_codecs.py"}
 
 
-def test_what_mypyc_refuses_is_told_from_what_the_compiler_does() -> None:
+def test_refusals_of_mypyc_differ_from_failures_of_the_compiler() -> None:
     told = "afflux/protocols/new/engine.py:12: error: no\nafflux/core/ids.py:3: note: see\ngcc: error: none\n"
     assert tool().REFUSED.findall(told) == [("afflux/protocols/new/engine.py", "no")]
 

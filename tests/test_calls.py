@@ -251,7 +251,7 @@ def test_entries_are_read_of_a_payload_or_of_metadata() -> None:
         entries(payload, limit=1).get("no/such")
 
 
-def test_a_reply_says_what_it_is() -> None:
+def test_a_reply_names_its_type() -> None:
     """RSocket R-57: the responder names its data MIME type when it differs from the requester's accept list."""
     request = call_payload(b"", Accept(["application/cbor", "application/json"]))
     assert not entries(request).accepts("text/plain")

@@ -59,7 +59,7 @@ def page(name: str) -> str:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=[program.name for program in PROGRAMS])
-def test_the_program_runs_and_prints_what_the_page_says(program: Program) -> None:
+def test_the_program_runs_and_prints_the_output_on_the_page(program: Program) -> None:
     if program.needs is not None:
         pytest.skip(f"needs {program.needs}: tests/{program.needs} tries what the page shows")
     with Process([], program=program.code, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -87,7 +87,7 @@ SESSIONS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SESSIONS)
-def test_the_commands_show_what_the_page_says(name: str, tmp_path: Path) -> None:
+def test_the_commands_print_the_output_on_the_page(name: str, tmp_path: Path) -> None:
     pytest.importorskip("typer", reason="the commands need the extra cli")
     if shutil.which("openssl") is None and any("$ openssl" in block.text for block in SESSIONS[name]):
         pytest.skip("the page makes certificates with openssl")

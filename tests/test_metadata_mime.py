@@ -137,7 +137,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("given", "words"), WRONG)
-async def test_a_type_that_can_not_hold_it_says_so(given: dict[str, Any], words: str, listen: str) -> None:
+async def test_a_type_that_cannot_store_it_raises(given: dict[str, Any], words: str, listen: str) -> None:
     """A LocalProtocolError that names the type; nothing is sent."""
     async with afflux.serve(listen, Mirror()) as server, afflux.connect(server.uri, metadata_mime=JSON) as peer:
         for ask in (
@@ -205,7 +205,7 @@ async def test_what_a_server_asks_its_client_follows_the_type() -> None:
     assert asked == [b"echo x"]
 
 
-async def test_an_answer_says_its_type_only_where_metadata_can() -> None:
+async def test_an_answer_names_its_type_only_where_metadata_can() -> None:
     """RSocket R-57 needs composite metadata; on another connection the data goes alone."""
     async with afflux.serve("tcp://127.0.0.1:0", router()) as server:
         async with afflux.connect(server.uri, metadata_mime=ROUTING_MIME) as peer:
@@ -230,7 +230,7 @@ async def test_middleware_knows_the_route() -> None:
     assert seen == ["echo", None]
 
 
-def test_outside_of_handlers_the_type_is_said() -> None:
+def test_outside_of_handlers_the_type_is_stated() -> None:
     assert afflux.route_of(afflux.Payload(b"", b"\x04echo"), ROUTING_MIME) == "echo"
     assert afflux.route_of(afflux.Payload(b"", b"\x04echo"), JSON) is None
     assert afflux.route_of(afflux.Payload(b"", b"\xfe\x00\x00\x05\x04echo")) == "echo"

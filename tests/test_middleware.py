@@ -412,7 +412,7 @@ async def test_errors_come_through_and_close_the_layers(uri: str) -> None:
         )
 
 
-async def test_a_failing_end_is_told() -> None:
+async def test_a_failing_end_is_reported() -> None:
     class Careless(Middleware):
         def __init__(self, *, late: bool) -> None:
             self.late = late
@@ -545,7 +545,7 @@ async def test_items_that_were_replaced_also_come_in_batches(uri: str) -> None:
             assert found in ([b"1<a>", b"1<b>"], [b"1a", b"1b"])
 
 
-def test_what_is_said_of_a_method_stays_said() -> None:
+def test_attributes_of_a_method_are_preserved() -> None:
     async def stream(payload: Payload) -> AsyncIterator[bytes]:
         yield b""
 
@@ -886,7 +886,7 @@ async def test_the_names_of_errors(error: Exception, outcome: str, code: int | N
     assert await watch.short() == ("stream", "other", outcome, code, 1)
 
 
-async def test_an_observer_that_raises_harms_nobody(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_observer_that_raises_harms_no_call(uri: str, caplog: pytest.LogCaptureFixture) -> None:
     def observer(seen: Observation) -> None:
         raise ValueError("a bug")
 

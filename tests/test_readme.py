@@ -22,7 +22,7 @@ def fenced(language: str) -> list[str]:
     return [text for name, text in blocks if name == language]
 
 
-def test_the_program_prints_what_the_readme_says() -> None:
+def test_the_program_prints_the_output_in_the_readme() -> None:
     program = next(block for block in fenced("python") if "asyncio.run" in block)
     told = README[README.index(program) :].split("\n\nprints\n\n```\n")[1].partition("```")[0]
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

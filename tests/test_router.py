@@ -398,7 +398,7 @@ def mistakes() -> list[tuple[str, str, Any, str]]:
 
 
 @pytest.mark.parametrize(("verb", "route", "function", "words"), mistakes(), ids=range(15))
-def test_a_mistake_is_told_when_it_is_made(verb: str, route: str, function: Any, words: str) -> None:
+def test_a_mistake_is_reported_when_it_is_made(verb: str, route: str, function: Any, words: str) -> None:
     router = Router()
     with pytest.raises(TypeError) as caught:
         getattr(router, verb)(route)(function)
@@ -562,7 +562,7 @@ async def test_typed_functions_over_a_connection(uri: str, mime: str) -> None:
         ("application/x-msgpack", ("Application/JSON",), "Application/JSON"),
     ],
 )
-async def test_a_request_says_what_it_sends_and_takes(
+async def test_a_request_names_the_types_it_sends_and_accepts(
     sends: str, accepts: tuple[str, ...], answers: str | None
 ) -> None:
     """The answer says what it is, unless it is what the request is, and is accepted (RSocket R-57)."""
@@ -657,7 +657,7 @@ async def test_other_ways_to_write_typed_functions() -> None:
             assert [item.data async for item in items] == [order] * 2
 
 
-async def test_what_is_asked_of_a_client_is_of_the_type_that_it_said() -> None:
+async def test_a_request_to_a_client_is_of_the_type_the_client_named() -> None:
     class Asks:
         async def request(self, payload: Payload) -> Payload:
             return await afflux.current_peer().request(b'[{"symbol":"EUR","size":7}]', route="total")
@@ -736,7 +736,7 @@ async def test_what_is_asked_of_a_client_is_of_the_type_that_it_said() -> None:
         ),
     ],
 )
-async def test_what_a_client_is_told(  # a table of what may go wrong
+async def test_messages_for_a_client(  # a table of what may go wrong
     route: str, data: bytes, metadata: str | None, error: type[afflux.Error], words: str
 ) -> None:
     entries = [] if metadata is None else [afflux.MimeType(metadata)]
@@ -870,7 +870,7 @@ class Held:
         yield await self.request(Payload(b""), x)
 
 
-async def test_as_many_calls_at_once_as_the_route_says(uri: str) -> None:
+async def test_as_many_calls_at_once_as_the_route_allows(uri: str) -> None:
     held = Held(concurrent=2)
     async with afflux.serve(uri, held.router) as server, afflux.connect(server.uri) as peer:
         calls = [asyncio.create_task(peer.request(b"%d" % n, route="hold.x")) for n in range(2)]
@@ -936,7 +936,7 @@ async def test_a_channel_has_its_place_for_as_long_as_it_lasts(uri: str) -> None
             assert [item.data async for item in items] == [b"c", b""]
 
 
-async def test_as_many_calls_in_a_time_as_the_route_says(uri: str) -> None:
+async def test_as_many_calls_in_a_time_as_the_route_allows(uri: str) -> None:
     held = Held(rate=(2, 0.5))
     async with afflux.serve(uri, held.router) as server, afflux.connect(server.uri) as peer:
         for _ in range(2):
@@ -949,7 +949,7 @@ async def test_as_many_calls_in_a_time_as_the_route_says(uri: str) -> None:
             await peer.request(route="hold.free")
 
 
-async def test_a_payload_as_large_as_the_route_says(uri: str) -> None:
+async def test_a_payload_as_large_as_the_route_allows(uri: str) -> None:
     held = Held(payload_bytes=64)
     metadata = len(compose(route="hold.free"))
     async with afflux.serve(uri, held.router) as server, afflux.connect(server.uri) as peer:

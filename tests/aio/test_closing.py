@@ -293,7 +293,7 @@ async def test_a_peer_that_hangs_up_at_once() -> None:
             await peer.request(b"")
 
 
-async def test_nobody_there() -> None:
+async def test_no_server() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

@@ -236,7 +236,7 @@ async def test_what_is_unfinished_can_be_taken_up(nursery: Nursery, place: Place
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-async def test_what_nobody_wants_is_canceled(nursery: Nursery, place: Place, by_hand: bool) -> None:
+async def test_unwanted_streams_are_canceled(nursery: Nursery, place: Place, by_hand: bool) -> None:
     """One by one, or all that is left when the connection is closed."""
     slow = Slow()
     async with afflux.serve("tcp://127.0.0.1:0", slow, resume=True, limits=LIMITS) as server:
@@ -312,7 +312,7 @@ async def left_behind(nursery: Nursery, uri: str, place: Place) -> None:
     assert await (await nursery.start("open_all", uri, place.store)).ended() == KILLED
 
 
-async def test_a_server_that_has_forgotten_is_told_of_once(nursery: Nursery, place: Place) -> None:
+async def test_a_server_that_has_forgotten_is_reported_once(nursery: Nursery, place: Place) -> None:
     """RE-25."""
     async with afflux.serve("tcp://127.0.0.1:0", Slow(), resume=True, limits=LIMITS) as server:
         uri = server.uri
@@ -362,7 +362,7 @@ async def test_a_session_that_is_too_old(nursery: Nursery, place: Place, reconne
             assert peer.unfinished == ()
 
 
-async def test_nobody_is_there_for_now(nursery: Nursery, place: Place) -> None:
+async def test_no_server_is_there_for_now(nursery: Nursery, place: Place) -> None:
     """The session stays in the file for the next try."""
     demo = Slow()
     server = await afflux.serve("tcp://127.0.0.1:0", demo, resume=True, limits=LIMITS)
@@ -673,7 +673,7 @@ def test_a_certificate_in_a_file_is_the_same() -> None:
     assert plain(None) is None
 
 
-async def test_a_hook_that_fails_lets_nobody_back(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_hook_that_fails_lets_no_client_back(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     fails = False
 
     async def decide(setup: Any, peer: afflux.Peer) -> None:

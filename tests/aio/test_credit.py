@@ -122,7 +122,7 @@ async def test_two_tasks_can_not_wait_for_one_stream(uri: str) -> None:
         assert (await one).data == b"second"
 
 
-async def test_a_client_that_reads_slowly_holds_up_nobody(uri: str) -> None:
+async def test_a_client_that_reads_slowly_delays_no_other(uri: str) -> None:
     """SL-08: one stream is not consumed, the other goes on, and memory is bounded by what was granted."""
     demo = Demo()
     async with afflux.serve(uri, demo) as server, afflux.connect(server.uri) as peer:

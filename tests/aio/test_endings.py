@@ -112,7 +112,7 @@ async def test_a_channel_whose_source_stands_idle_ends_with_its_connection(uri: 
 
 
 @pytest.mark.parametrize("items", [(), (b"one", b"two")], ids=["not open", "open"])
-async def test_whoever_waits_for_a_channel_hears_the_end_of_the_connection(uri: str, items: tuple[bytes, ...]) -> None:
+async def test_a_wait_for_a_channel_ends_with_the_connection(uri: str, items: tuple[bytes, ...]) -> None:
     idle = Idle(*items)
     async with afflux.serve(uri, Echo()) as server, afflux.connect(server.uri) as peer:
         channel = peer.channel(idle.source())
@@ -159,7 +159,7 @@ async def test_an_item_that_can_not_be_sent_ends_a_channel_though_its_source_sta
             await idle.closed.wait()
 
 
-async def test_whoever_waits_for_a_stream_that_is_not_open_hears_the_end(uri: str) -> None:
+async def test_a_wait_for_a_stream_that_is_not_open_ends_with_the_connection(uri: str) -> None:
     async with afflux.serve(uri, Echo()) as server, afflux.connect(server.uri) as peer:
         stream = peer.stream(b"", credit=0)  # opened by the first request for items
         waiting = asyncio.ensure_future(anext(stream))

@@ -76,7 +76,9 @@ async def test_errors_reach_the_peer_with_code_and_text(uri: str, caplog: pytest
         assert caplog.records == []
 
 
-async def test_other_exceptions_are_logged_and_told_in_general(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_other_exceptions_are_logged_and_sent_in_general_terms(
+    uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with afflux.serve(uri, Fails()) as server, afflux.connect(server.uri) as peer:
         for _ in range(3):
             with pytest.raises(afflux.ApplicationError) as caught:
@@ -105,7 +107,7 @@ async def test_an_answer_of_the_wrong_type_fails_the_request(uri: str, caplog: p
     assert "not int" in caplog.text
 
 
-async def test_a_sleeping_handler_blocks_nobody(uri: str) -> None:
+async def test_a_sleeping_handler_blocks_no_other(uri: str) -> None:
     waits = Waits()
 
     class Both(Waits):

@@ -53,7 +53,7 @@ async def test_what_is_not_taken_is_given_up_when_others_wait() -> None:
             assert failed.value.rule == "connection_bytes"
 
 
-async def test_who_holds_nobody_up_may_take_its_time() -> None:
+async def test_a_slow_reader_that_delays_no_other_may_stay() -> None:
     async with afflux.serve("tcp://127.0.0.1:0", Sources()) as server:
         async with afflux.connect(server.uri) as peer:
             stream = await full(peer)

@@ -188,7 +188,7 @@ async def test_a_server_that_drains_does_not_wait_for_who_leaves_meanwhile() -> 
         await asked
 
 
-async def test_a_server_that_closes_lets_nobody_in() -> None:
+async def test_a_server_that_closes_admits_no_client() -> None:
     class Slow:
         async def stream(self, payload: Payload) -> AsyncIterator[bytes]:
             yield b"1"

@@ -71,7 +71,7 @@ async def test_waiting_is_bounded(uri: str) -> None:
     ]
 
 
-async def test_those_who_wait_hear_the_end(uri: str) -> None:
+async def test_waiting_callers_get_the_end(uri: str) -> None:
     async with afflux.serve(uri, Demo(), lease=FixedLease(0, 600.0)) as server:
         async with afflux.connect(server.uri, lease=True, lease_wait=30.0) as peer:
             waiting = asyncio.ensure_future(peer.request(b""))
@@ -166,7 +166,7 @@ async def test_a_policy_that_raises_ends_its_connection(uri: str) -> None:
         assert "secret" not in str(caught.value)
 
 
-async def test_a_protocol_without_leases_says_so() -> None:
+async def test_a_protocol_without_leases_reports_it() -> None:
     from dataclasses import replace
 
     from afflux.protocols.registry import PROTOCOLS

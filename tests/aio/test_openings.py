@@ -212,7 +212,7 @@ async def test_a_stream_that_was_tried_too_early_is_opened_on_the_next_connectio
             assert await taken(items) == [b"0", b"1", b"2"]
 
 
-async def test_a_publisher_of_a_stream_tells_that_there_is_no_lease_and_the_next_one_begins() -> None:
+async def test_a_publisher_of_a_stream_reports_that_there_is_no_lease_and_the_next_one_begins() -> None:
     from afflux.reactive import from_publisher, stream
 
     async with Lessor("rsocket") as lessor:
@@ -224,7 +224,7 @@ async def test_a_publisher_of_a_stream_tells_that_there_is_no_lease_and_the_next
             assert [item.data async for item in from_publisher(publisher)] == [b"0", b"1", b"2"]
 
 
-async def test_a_handler_that_takes_a_channel_late_hears_its_end() -> None:
+async def test_a_handler_that_takes_a_channel_late_gets_its_end() -> None:
     """The window of a handler's items opens at the first use, too."""
     heard: list[object] = []
     begun, go = asyncio.Event(), asyncio.Event()

@@ -128,7 +128,7 @@ async def test_the_newest_that_do_not_read_are_ended(wire: str) -> None:
                 await works(wire, honest)
 
 
-async def test_the_newest_with_half_a_frame_are_told() -> None:
+async def test_the_newest_with_half_a_frame_are_reported() -> None:
     """Nothing is queued for them: they hear ERROR with the name and the value. An older one may end its frame."""
     frame = frames.RequestFnf(stream=1, data=bytes(1_000_000)).encode(prefixed=True)
     async with afflux.serve("tcp://127.0.0.1:0", Rich(), limits=LIMITS) as server:

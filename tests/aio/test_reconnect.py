@@ -185,7 +185,7 @@ async def test_extensions_that_can_not_be(uri: str) -> None:
                 await peer.extend(1, b"x" * peer.limits.frame_bytes)
 
 
-async def test_an_extension_that_fails_harms_nobody(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_extension_that_fails_harms_no_other(uri: str, caplog: pytest.LogCaptureFixture) -> None:
     def broken(stream: int, body: bytes) -> None:
         raise RuntimeError("no")
 

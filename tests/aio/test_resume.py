@@ -171,7 +171,7 @@ async def test_tries_run_out() -> None:
     await server.close()
 
 
-async def test_a_session_ends_when_nobody_comes_back() -> None:
+async def test_a_session_ends_when_its_client_stays_away() -> None:
     waits = Waits()
     limits = Limits.server(resume_s=0.05)
     async with afflux.serve("tcp://127.0.0.1:0", waits, resume=True, limits=limits) as server:
@@ -264,7 +264,7 @@ async def test_the_newer_transport_wins() -> None:
                 assert len(server.connections) == 1
 
 
-async def test_positions_that_nobody_has_are_refused_and_harm_nobody() -> None:
+async def test_unknown_positions_are_refused_and_harm_no_session() -> None:
     """RE-05: a stranger who knows the token, but not the rest."""
     from afflux.protocols.rsocket.frames import Resume, decode
 

@@ -67,7 +67,7 @@ async def test_an_address_may_guess_so_often_and_then_waits() -> None:
     assert clock.slept == [pytest.approx(4.0)]
 
 
-async def test_who_would_wait_too_long_is_told_late() -> None:
+async def test_a_client_that_would_wait_too_long_is_refused_late() -> None:
     clock = Clock()
     guesses = ResumeThrottle(LIMITS, clock=clock, sleep=clock.sleep)
     for _ in range(11):
@@ -114,7 +114,7 @@ async def test_after_wrong_guesses_the_right_one_waits_too() -> None:
             assert clock.slept == [pytest.approx(3.0)]
 
 
-async def test_who_guesses_too_often_is_not_looked_at_and_harms_nobody() -> None:
+async def test_a_client_that_guesses_too_often_is_not_checked_and_harms_no_other() -> None:
     limits = LIMITS.replace(auth_failures=1, handshake_s=0.1)
     async with afflux.serve("tcp://127.0.0.1:0", Demo(), resume=True, limits=limits) as server:
         async with afflux.connect(server.uri, resume=SOON, limits=LIMITS) as peer:

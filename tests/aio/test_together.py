@@ -111,7 +111,7 @@ async def test_large_requests_are_looked_at_sooner(peer: afflux.Peer) -> None:
     assert [len(answer.data) for answer in answers] == sizes
 
 
-async def test_requests_of_the_last_turn_hear_the_end(peer: afflux.Peer) -> None:
+async def test_requests_of_the_last_turn_get_the_end(peer: afflux.Peer) -> None:
     asked = [asyncio.ensure_future(peer.request(b"wait")) for _ in range(10)]
     await asyncio.sleep(0)
     peer.cut()

@@ -56,7 +56,7 @@ async def test_more_requests_than_a_peer_takes_at_once_wait_their_turn(peer: aff
     assert order == sorted(order)
 
 
-async def test_waiting_requests_hear_the_end(peer: afflux.Peer) -> None:
+async def test_waiting_requests_get_the_end(peer: afflux.Peer) -> None:
     asked = [asyncio.ensure_future(peer.request(b"")) for _ in range(1000)]
     await asyncio.sleep(0)
     peer._driver.abort()

@@ -197,7 +197,7 @@ async def test_a_request_that_waits_and_is_canceled_costs_nothing() -> None:
     assert gate.begun <= 257
 
 
-async def test_a_channel_that_waits_keeps_what_its_requester_says() -> None:
+async def test_a_channel_that_waits_keeps_what_its_requester_sends() -> None:
     """The end of the requester's half comes before the handler begins."""
     limits = Limits.server(streams=1)
     waits = Waits()
@@ -393,7 +393,7 @@ async def test_small_answers_do_not_make_room_for_large_ones() -> None:
             assert 120 <= heard.count(f.PayloadFrame) < 256
 
 
-async def test_a_long_poll_beside_a_large_answer_holds_up_nobody() -> None:
+async def test_a_long_poll_beside_a_large_answer_delays_no_other() -> None:
     """What is expected of answers slows requests down; it never stops them."""
     gate = Gate()
 
@@ -427,7 +427,7 @@ async def test_requests_of_jmux_wait_as_well() -> None:
         assert [answer.data for answer in answers] == [b"%d" % n for n in range(80)]
 
 
-async def test_a_request_waits_as_long_as_it_is_said() -> None:
+async def test_a_request_waits_as_long_as_its_argument_states() -> None:
     """It counts from the last handler that began, and those that came later have their own time."""
     loop = asyncio.get_running_loop()
     limits, gate = Limits.server(streams=2, pending_s=0.3), Gate()

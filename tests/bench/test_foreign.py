@@ -61,7 +61,7 @@ async def test_streams_that_are_taken_from(uri: str) -> None:
     assert (result.tally.succeeded, result.tally.items) == (3, 21)
 
 
-async def test_its_errors_are_told(uri: str) -> None:
+async def test_its_errors_are_reported(uri: str) -> None:
     result = await run(Plan(uri=uri, requests=5, data=b"fail"))
     assert [(failure.kind, failure.code, failure.count) for failure in result.failures] == [
         ("ApplicationError", 0x201, 5)

@@ -98,7 +98,7 @@ def test_a_number_of_requests_takes_its_time() -> None:
     assert result.requests_per_s == pytest.approx(100)
 
 
-def test_a_server_that_does_not_keep_up_is_told() -> None:
+def test_a_server_that_does_not_keep_up_is_reported() -> None:
     """Four streams of 100 ms each are 40 a second, of 200 that are asked for. Each request has an outcome."""
     result = whole(measured(Server(ms=100), rate=200, duration=5.0, concurrency=4, timeout=2.0))
     assert result.requests == 1000
@@ -332,7 +332,7 @@ def test_a_server_that_does_not_want_this_client() -> None:
         virtually(main())
 
 
-def test_nobody_there() -> None:
+def test_no_server() -> None:
     async def main() -> None:
         await run(Plan(uri="mem://nobody", connections=3), clock=asyncio.get_running_loop().time)
 
@@ -437,7 +437,7 @@ def test_streams_go_on_when_the_connection_is_back(verb: str) -> None:
     assert result.tally.succeeded > 90
 
 
-def test_fires_do_not_hear_of_a_lost_connection_so_it_is_counted() -> None:
+def test_fires_do_not_report_a_lost_connection_so_it_is_counted() -> None:
     result = lose_the_server(back=True, verb="fire", rate=100.0)
     assert (result.tally.failed, result.tally.succeeded, result.tally.connections_lost) == (0, 300, 1)
     assert result.lost is None

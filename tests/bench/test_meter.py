@@ -104,7 +104,7 @@ def test_work_is_the_clients_own() -> None:
     assert causes(meter) == (0, 1.5, 4)
 
 
-def test_without_a_round_trip_nothing_is_told_of_credit() -> None:
+def test_without_a_round_trip_credit_is_not_reported() -> None:
     meter = Meter(1, None, 0.0)
     meter.opened(0.0)
     for now in (1.0, 2.0):

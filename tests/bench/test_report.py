@@ -122,7 +122,7 @@ def test_the_ranges_of_a_chart_cover_it_and_are_few(least: float, greatest: floa
     assert len(edges) <= 16
 
 
-def test_what_is_worth_a_word_is_said() -> None:
+def test_remarkable_figures_are_reported() -> None:
     quiet = replace(part(), cpu=0.5)
     quiet.tally.cut = quiet.tally.unfinished = 0
     assert report.notes([quiet]) == []
@@ -159,7 +159,7 @@ def test_a_rate_that_was_kept_is_not_called_missed() -> None:
     assert "the one stream of each connection had work" in note
 
 
-def test_one_is_told_in_the_singular() -> None:
+def test_one_is_written_in_the_singular() -> None:
     result = replace(part(), interrupted=True)
     result.tally.cut = result.tally.unfinished = 1
     assert report.notes([result]) == [
@@ -194,7 +194,7 @@ def test_no_line_ends_with_blanks_and_no_chart_with_nothing() -> None:
     assert " 0.0 %" not in rows[0] + rows[-1]
 
 
-def test_crossed_thresholds_say_of_which_run() -> None:
+def test_crossed_thresholds_name_their_run() -> None:
     assert report.crossed([part()], THRESHOLDS) == ["p50>1ms: measured 5.00 ms"]
     several = [part(verb="stream", credit=1), part(verb="stream", credit=2)]
     assert report.crossed(several, THRESHOLDS) == [

@@ -85,7 +85,7 @@ def test_there_are_so_many_and_no_more() -> None:
     assert all_of(schedule, 110) == [100, 100.1, 100.2]
 
 
-def test_nobody_begins_at_the_end_of_the_time() -> None:
+def test_no_call_begins_at_the_end_of_the_time() -> None:
     assert all_of(arrivals(10, seconds=0.5), 110) == [100, 100.1, 100.2, 100.3, 100.4]
 
 
@@ -188,7 +188,7 @@ def test_who_comes_late_gets_the_moment_that_was_meant() -> None:
     virtually(main())
 
 
-def test_a_machine_that_stands_still_is_told_from_streams_that_are_busy() -> None:
+def test_a_stalled_machine_differs_from_busy_streams() -> None:
     """A free stream waits for the next moment, and the whole loop stands still for as long as ten of them take."""
 
     async def main() -> None:
@@ -223,7 +223,7 @@ def test_who_has_left_gets_no_turn() -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_stopping_lets_everyone_go_and_says_what_was_due(begun: bool) -> None:
+def test_stopping_releases_all_and_returns_what_was_due(begun: bool) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         turns = opened(10)

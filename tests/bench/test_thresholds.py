@@ -104,7 +104,7 @@ def test_a_threshold_is_crossed_or_not(text: str, choices: dict[str, Any], cross
         ("bytes>1", "did you mean bytes/s?"),
     ],
 )
-def test_what_is_written_otherwise_is_told_how(text: str, told: str) -> None:
+def test_a_wrong_spelling_is_reported_with_the_right_one(text: str, told: str) -> None:
     with pytest.raises(ValueError, match=re.escape(told)):
         Threshold.parse(text)
 

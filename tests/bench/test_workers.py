@@ -92,7 +92,7 @@ async def test_canceling_ends_them() -> None:
     assert children() == []
 
 
-async def test_what_goes_wrong_in_one_is_told() -> None:
+async def test_a_failure_in_one_is_reported() -> None:
     async def refuse(setup: object, peer: afflux.Peer) -> None:
         raise afflux.SetupRefused("no entry", code=3)
 
@@ -105,7 +105,7 @@ async def test_what_goes_wrong_in_one_is_told() -> None:
     assert children() == []
 
 
-async def test_one_that_is_killed_is_told() -> None:
+async def test_one_that_is_killed_is_reported() -> None:
     echo = Echo()
     async with afflux.serve("tcp://127.0.0.1:0", echo) as server:
         running = asyncio.ensure_future(run(Plan(uri=server.uri, connections=2, workers=2, duration=3600.0)))
@@ -133,7 +133,7 @@ async def test_one_whose_starter_is_gone_ends() -> None:
             assert await child.wait() == 0
 
 
-def test_an_error_that_does_not_survive_the_pipe_is_told_as_text() -> None:
+def test_an_error_that_does_not_survive_the_pipe_is_reported_as_text() -> None:
     class Odd(afflux.Error):
         def __init__(self, one: int, two: int) -> None:
             super().__init__(f"{one} and {two}")

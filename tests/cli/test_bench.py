@@ -157,7 +157,7 @@ def test_credentials_are_shown(tmp_path: Path) -> None:
 # -- what it prints -----------------------------------------------------------------------------------------
 
 
-def test_outputs_say_the_same(uri: str, tmp_path: Path) -> None:
+def test_outputs_agree(uri: str, tmp_path: Path) -> None:
     log = tmp_path / "run.hlog"
     ran = afflux(["bench", uri, "-n", "20", "-o", "json", "--hdr", str(log)])
     document = json.loads(ran.stdout)
@@ -242,7 +242,7 @@ def test_where_nothing_succeeds_the_error_is_the_exit_code(uri: str, words: list
     assert here(uri, "-n", "3", *words, "--fail-if", "errors>0").returncode == 99
 
 
-def test_some_failures_are_told_and_fail_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_failures_are_reported_and_fail_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "moody.py").write_text(
         "import afflux\n"
         "class Moody:\n"
@@ -264,7 +264,7 @@ def test_some_failures_are_told_and_fail_nothing(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("words", [[], ["--workers", "2", "-c", "2"]])
-def test_nobody_there_is_a_failure(words: list[str]) -> None:
+def test_a_missing_server_is_a_failure(words: list[str]) -> None:
     ran = here("tcp://127.0.0.1:1", *words)
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
 
@@ -369,7 +369,7 @@ def test_an_interrupt_before_it_has_begun_shows_nothing(uri: str) -> None:
         (["-r", "x" * 300], "a routing tag of 300 bytes"),
     ],
 )
-def test_a_mistake_is_told_before_anything_is_sent(words: list[str], told: str) -> None:
+def test_a_mistake_is_reported_before_anything_is_sent(words: list[str], told: str) -> None:
     ran = here("tcp://127.0.0.1:1", *words)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert told in ran.stderr

@@ -202,7 +202,7 @@ def test_other_outputs() -> None:
         ([], "FILE | HEX"),
     ],
 )
-def test_a_mistake_is_told(words: list[str], told: str) -> None:
+def test_a_mistake_is_reported(words: list[str], told: str) -> None:
     ran = afflux(["decode", *words])
     assert (ran.returncode, ran.stdout) == (2, "")
     assert told in ran.stderr

@@ -31,18 +31,18 @@ def test_it_finds_what_is_installed() -> None:
     assert found["typer"].remedy is None
 
 
-def test_it_tells_which_build_is_in_use() -> None:
+def test_it_prints_which_build_is_in_use() -> None:
     expected = "compiled" if os.environ.get("AFFLUX_EXPECT_COMPILED") else "pure Python"
     assert looked()["build"].version == expected
 
 
-def test_it_tells_how_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_prints_how_to_install_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "PACKAGES", (("no-such-package", "fast", "speed"),))
     finding = looked()["no-such-package"]
     assert (finding.version, finding.remedy) == (None, 'pip install "afflux[fast]"')
 
 
-def test_it_tells_of_a_java_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_reports_a_java_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere() -> None:
         raise MissingExtra("Java", "java")
 
@@ -58,7 +58,7 @@ def test_every_package_is_in_the_extra_it_names() -> None:
         assert name in [re.split(r"[^\w-]", requirement)[0] for requirement in extras[extra]]
 
 
-def test_its_outputs_say_the_same() -> None:
+def test_its_outputs_agree() -> None:
     lines = [json.loads(line) for line in afflux("doctor").stdout.splitlines()]
     assert json.loads(afflux("doctor -o json").stdout) == lines
     table = afflux("doctor -o table").stdout

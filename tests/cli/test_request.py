@@ -129,7 +129,7 @@ def test_a_failure_has_its_exit_code(uri: str, words: list[str], code: int, told
         (["--mmt", "text/plain", "--auth-file", "x"], "require composite metadata"),
     ],
 )
-def test_a_mistake_is_told_before_anything_is_sent(words: list[str], told: str) -> None:
+def test_a_mistake_is_reported_before_anything_is_sent(words: list[str], told: str) -> None:
     ran = afflux(["request", "tcp://127.0.0.1:1", *words])
     assert (ran.returncode, ran.stdout) == (2, "")
     assert told in ran.stderr
@@ -156,13 +156,13 @@ def test_credentials_that_can_not_be_read(tmp_path: Path) -> None:
     assert "/no/such: No such file" in missing.stderr
 
 
-def test_nobody_there_is_a_failure() -> None:
+def test_a_missing_server_is_a_failure() -> None:
     ran = afflux("request tcp://127.0.0.1:1 -d x")
     assert ran.returncode == 1
     assert ran.stderr.count("\n") == 1
 
 
-def test_an_unknown_protocol_is_told_with_the_known_ones() -> None:
+def test_an_unknown_protocol_is_reported_with_the_known_ones() -> None:
     ran = afflux("request rsoket+tcp://127.0.0.1:1 -d x")
     assert ran.returncode == 2
     assert "rsocket" in ran.stderr
@@ -178,7 +178,7 @@ def test_an_interrupt_ends_it(uri: str) -> None:
     assert (process.returncode, errors) == (130, "")
 
 
-def test_it_ends_without_a_word_when_nobody_reads_on(uri: str) -> None:
+def test_it_ends_silently_when_its_reader_stops(uri: str) -> None:
     words = ["request", uri, "--stream", "-d", '{"count": 1000000000}', "-o", "hex"]
     with Process(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -20,7 +20,7 @@ def test_a_signal_closes_it_in_order(number: signal.Signals, code: int) -> None:
         assert server.stop(number) == (code, "", "")
 
 
-def test_it_says_where_it_listens() -> None:
+def test_it_prints_the_address_it_listens_on() -> None:
     with Server("--demo") as server:
         host, _, port = server.uri.removeprefix("tcp://").partition(":")
         assert host == "127.0.0.1"
@@ -93,7 +93,7 @@ def test_with_a_journal_it_answers_the_same(tmp_path: Path) -> None:
         ("--file /no/such/file", "file '/no/such/file' not found"),
     ],
 )
-def test_a_mistake_is_told_in_a_line(options: str, told: str) -> None:
+def test_a_mistake_is_reported_in_a_line(options: str, told: str) -> None:
     ran = afflux(f"serve tcp://127.0.0.1:0 {options}")
     assert (ran.returncode, ran.stdout) == (2, "")
     assert told in ran.stderr
@@ -117,7 +117,7 @@ def test_a_port_in_use_is_a_failure() -> None:
     assert ran.stderr.count("\n") == 1
 
 
-def test_a_journal_that_can_not_be_kept_is_told_before_ready(tmp_path: Path) -> None:
+def test_a_journal_that_cannot_be_kept_is_reported_before_ready(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("not a directory")
     ran = afflux(["serve", "tcp://127.0.0.1:0", "--demo", "--journal", str(path)])
@@ -238,7 +238,7 @@ def test_a_store_that_makes_no_sense(options: str, told: str) -> None:
     assert told in ran.stderr
 
 
-def test_another_question_on_the_same_file_says_what_it_ends(tmp_path: Path) -> None:
+def test_another_request_on_the_same_file_reports_what_it_ends(tmp_path: Path) -> None:
     store = tmp_path / "session.db"
     with Server("--demo", "--resume") as server:
         words = ["request", server.uri, "--resume", "--store", str(store)]

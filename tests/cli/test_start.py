@@ -46,7 +46,7 @@ def test_the_help_lists_the_commands_there_are(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", PLANNED)
-def test_a_planned_command_says_so(command: str) -> None:
+def test_a_planned_command_reports_it(command: str) -> None:
     ran = afflux([command, "whatever"])
     assert ran.returncode == 2
     assert ran.stdout == ""
@@ -67,7 +67,7 @@ def test_a_command_like_no_other_gets_the_list() -> None:
 
 
 @pytest.mark.parametrize("package", ["typer", "rich"])
-def test_without_the_extra_its_name_is_told(package: str) -> None:
+def test_without_the_extra_its_name_is_printed(package: str) -> None:
     program = f"import sys; sys.modules[{package!r}] = None; from afflux.cli import main; sys.exit(main(['doctor']))"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")

@@ -101,7 +101,7 @@ async def test_websockets_are_shared_too() -> None:
         assert len(await pids_of(server)) == 2
 
 
-async def test_tls_is_shared_and_the_address_says_nothing_of_the_certificate(certificates: Certificates) -> None:
+async def test_tls_is_shared_and_the_address_omits_the_certificate(certificates: Certificates) -> None:
     with workers(uri=f"tls://127.0.0.1:0?cert={certificates.server}") as server:
         assert "?" not in server.uri
         pids = {await pid_of(f"{server.uri}?ca={certificates.ca}") for _ in range(CONNECTIONS)}
@@ -224,7 +224,7 @@ async def test_a_place_that_is_given_up_takes_the_others_with_it(tmp_path: Path)
         ("tcp://127.0.0.1:0 --handler no_such_module_here:x --workers 2", "no_such_module_here"),
     ],
 )
-def test_what_can_not_be_is_told_in_a_line(command: str, told: str) -> None:
+def test_an_impossible_option_is_reported_in_a_line(command: str, told: str) -> None:
     ran = run(f"serve {command}")
     assert (ran.returncode, ran.stdout) == (2, "")
     assert told in ran.stderr
@@ -247,7 +247,7 @@ def test_a_port_in_use_is_a_failure_even_if_its_user_would_share_it(count: int) 
         assert ran.stderr == f"afflux: cannot listen on {server.uri}: the port is in use\n"
 
 
-def test_where_ports_can_not_be_shared_it_is_told() -> None:
+def test_where_ports_cannot_be_shared_it_is_reported() -> None:
     program = (
         "import sys, socket; del socket.SO_REUSEPORT; from afflux.cli import main;"
         "sys.exit(main('serve tcp://127.0.0.1:0 --demo --workers 2'.split()))"

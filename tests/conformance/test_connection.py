@@ -14,7 +14,7 @@ from tests.protocols.rsocket.playbook import Playbook, closed, error, failed, ig
 RESUME = frames.Resume(token=b"t" * 16, last_received_server_position=0, first_available_client_position=0)
 
 
-def test_R_11_the_client_speaks_first_and_says_setup() -> None:
+def test_R_11_the_client_starts_with_setup() -> None:
     client = Engine("client")
     client.open("request", b"at once")
     client.push(b"at once")
@@ -72,7 +72,7 @@ def test_R_14_a_refused_setup_serves_nothing(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [0x001, 0x002, 0x003])
-def test_R_14_a_client_that_is_refused_tells_all_that_wait(code: int) -> None:
+def test_R_14_a_refused_client_fails_all_waiting_requests(code: int) -> None:
     """I-1: any of the three codes is a refusal, whatever was refused."""
     play = Playbook(Engine("client")) << frames.Setup
     play.do(lambda engine: engine.open("request", b"")) << frames.RequestResponse

@@ -136,7 +136,7 @@ def test_D_13_extended_type_0_is_malformed() -> None:
         play.quiet()
 
 
-def test_I_4_the_rest_of_a_lease_is_metadata_whatever_m_says() -> None:
+def test_I_4_the_rest_of_a_lease_is_metadata_whatever_m_is() -> None:
     for flags in (0x000, 0x100):
         wire = bytes(4) + (0x02 << 10 | flags).to_bytes(2, "big") + bytes(8) + b"md"
         assert frames.decode(wire) == frames.Lease(ttl_ms=0, requests=0, metadata=b"md")

@@ -33,7 +33,7 @@ def test_R_56_a_tag_has_0_to_255_bytes(size: int) -> None:
     assert afflux.Route("t" * size, "u").encode() == value
 
 
-async def test_R_57_an_answer_of_another_type_than_was_accepted_says_so() -> None:
+async def test_R_57_an_answer_of_a_type_outside_the_accept_list_names_its_type() -> None:
     """The connection's data is JSON: only what a requester can not expect is named, and its own list is not echoed."""
     router = Router()
 

@@ -86,7 +86,7 @@ def test_R_2_a_frame_follows_its_length_which_does_not_count_itself() -> None:
     assert said[3 + len(first) :] == bytes.fromhex("00000b 00000001 1000") + b"hello"
 
 
-def test_R_2_a_frame_is_what_its_length_says() -> None:
+def test_R_2_a_frame_ends_where_its_length_states() -> None:
     """One byte less or more in the prefix, and the next frame begins elsewhere."""
     two = raw("00000001 2820 61") + raw("00000001 2820 62")
     streaming(5) >> two << ev.Items(1, [Payload(b"a"), Payload(b"b")])

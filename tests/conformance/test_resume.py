@@ -86,7 +86,7 @@ def test_R_44_what_belongs_to_a_transport_does_not_count(frame: frames.RSocketFr
     play >> frames.Keepalive(respond=True) << frames.Keepalive(position=0)
 
 
-def test_R_44_a_position_is_what_stood_before_the_frame_that_says_it() -> None:
+def test_R_44_a_position_excludes_the_frame_that_carries_it() -> None:
     """Read at once or not."""
     play = server() >> (asked("fire", 1), asked("fire", 3), frames.Keepalive(respond=True), asked("fire", 5))
     play << ev.Opened << ev.Opened << ev.Opened << frames.Keepalive(position=12)
@@ -113,7 +113,7 @@ def test_R_44_fragments_count_as_they_are_sent() -> None:
     assert sender.closed
 
 
-def test_R_45_nothing_is_said_between_resume_and_its_answer() -> None:
+def test_R_45_nothing_is_sent_between_resume_and_its_answer() -> None:
     """Whatever the application does, whatever was under way, however long it takes."""
     play = client().do(lambda engine: engine.open("channel", b"", credit=5)) << frames.RequestChannel
     play >> N(stream=1, n=9) << ev.Granted
@@ -170,7 +170,7 @@ def test_R_46_a_server_resumes_what_it_retains(received: int, available: int, fi
     [resume(0, 0), resume(0, 0, token=b"another"), resume(0, 0, minor=1), raw("00000000 3400 0001 0000 0010 746f")],
     ids=["refused", "unknown", "version", "broken"],
 )
-def test_R_47_a_server_that_does_not_resume_says_rejected_resume(request_: frames.Resume | bytes) -> None:
+def test_R_47_a_server_that_does_not_resume_sends_rejected_resume(request_: frames.Resume | bytes) -> None:
     sessions = Sessions(LIMITS)
     server(sessions)
     play = Playbook(Engine("server", sessions=sessions)) >> request_
@@ -181,7 +181,7 @@ def test_R_47_a_server_that_does_not_resume_says_rejected_resume(request_: frame
     play.quiet()
 
 
-def test_R_47_a_client_that_hears_nonsense_says_connection_error() -> None:
+def test_R_47_a_client_answers_nonsense_with_connection_error() -> None:
     """Something else than an answer, or a position that it does not have."""
     returned() >> frames.RequestFnf(stream=2) << ev.Suspended << error(0, 0x101)
     returned() >> frames.Lease(ttl_ms=1, requests=1) << ev.Suspended << error(0, 0x101)
@@ -250,7 +250,7 @@ def test_R_50_what_did_not_arrive_is_sent_again_in_order(got: int, role: str) ->
     assert b"".join(frame.data for frame in play.sent if isinstance(frame, P)) == b"".join(ITEMS[got:]) + b"new"
 
 
-def test_R_51_each_keepalive_says_how_far_this_side_got() -> None:
+def test_R_51_each_keepalive_carries_the_received_position() -> None:
     play = client().do(lambda engine: engine.open("stream", b"", credit=9)) << frames.RequestStream
     for number in range(1, 4):
         play >> item(1, b"abc") << ev.Items
@@ -260,7 +260,7 @@ def test_R_51_each_keepalive_says_how_far_this_side_got() -> None:
 
 
 @pytest.mark.parametrize("side", [requester, responder], ids=["client", "server"])
-def test_R_51_without_resumption_it_says_0(side: type[Playbook]) -> None:
+def test_R_51_without_resumption_it_carries_0(side: type[Playbook]) -> None:
     play = side()
     play.engine.receive(asked("fire", 1 if side is responder else 2).encode(prefixed=True), 0.0)  # type: ignore[comparison-overlap]
     play >> frames.Keepalive(respond=True, position=12345) << frames.Keepalive(position=0)

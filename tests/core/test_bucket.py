@@ -55,7 +55,7 @@ def test_zero_rate_never_refills() -> None:
     assert bucket.wait(1, 1e9) is None
 
 
-def test_wait_says_when_tokens_are_there() -> None:
+def test_wait_returns_the_time_until_tokens_are_there() -> None:
     bucket = Bucket(2, 4)
     assert bucket.wait(2, 0.0) == 0.0
     assert bucket.take(2, 0.0)

@@ -29,7 +29,7 @@ def test_a_line_cannot_move_the_cursor() -> None:
     assert escaped("a\r\n\x1b[2J\u202e\ud800") == "a\\r\\n\\x1b[2J\\u202e\\ud800"
 
 
-def test_the_arrow_schema_says_what_may_be_missing() -> None:
+def test_the_arrow_schema_states_what_may_be_missing() -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="the extra spark is not installed")
     schema = arrow_schema(Setup)
     assert schema.field("token") == pyarrow.field("token", pyarrow.binary(), nullable=True)

@@ -43,7 +43,7 @@ def test_application_errors_choose_their_code() -> None:
     assert ApplicationError(0x1234, "mine", stream=3).message == "mine"
 
 
-def test_a_missing_extra_says_how_to_get_it() -> None:
+def test_a_missing_extra_states_how_to_install_it() -> None:
     error = MissingExtra("the command line", "cli")
     assert str(error) == 'the command line needs the extra "cli": pip install "afflux[cli]"'
     assert isinstance(error, Unsupported)

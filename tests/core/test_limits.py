@@ -68,7 +68,7 @@ def test_reasons(name: str, reason: str) -> None:
     assert REASONS[name] == reason
 
 
-def test_a_limit_that_says_nothing_has_no_reason() -> None:
+def test_a_limit_without_a_reason_word_has_no_reason() -> None:
     assert "tombstones" not in REASONS
     assert all(ROWS[name].reason == reason for name, reason in REASONS.items())
 
@@ -171,7 +171,7 @@ def test_a_value_out_of_range(changes: dict[str, Any]) -> None:
     assert repr(value) in str(caught.value)
 
 
-def test_off_is_legal_where_a_row_says_so() -> None:
+def test_off_is_legal_where_a_row_allows_it() -> None:
     for name, row in ROWS.items():
         off: dict[str, Any] = {name: None}
         if row.off:
@@ -264,7 +264,7 @@ def test_a_share_is_a_float_and_a_count_is_an_int() -> None:
         assert repr(limits) == f"Limits.server(connections_per_address={value})"
 
 
-def test_what_a_peer_is_told_when_a_limit_is_reached() -> None:
+def test_what_a_peer_receives_when_a_limit_is_reached() -> None:
     """The reason word, the limit's name, its value."""
     limits = Limits(connections=8, connections_per_address=2, idle_s=5)
     assert reached(limits, "connections") == "too-many-connections: connections=8"

@@ -55,7 +55,7 @@ def test_it_is_a_beginning_that_fits(text: str, limit: int) -> None:
 @pytest.mark.parametrize(
     "error", [ApplicationError(message="said"), Rejected("said"), Canceled("said"), Invalid("said"), Said("said")]
 )
-def test_what_is_meant_for_the_peer_is_told(error: Error) -> None:
+def test_a_text_for_the_peer_is_sent(error: Error) -> None:
     assert public_text(error) == "said"
 
 

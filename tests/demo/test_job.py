@@ -54,7 +54,7 @@ async def test_an_earlier_run_is_cleared_and_nothing_beside_it(tmp_path: Path, m
     assert (tmp_path / "notes").read_text() == "mine"
 
 
-def test_a_mistake_in_its_options_is_told(tmp_path: Path) -> None:
+def test_a_mistake_in_its_options_is_reported(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
     taken = afflux(f"demo --rows 10 --out {tmp_path}")
     assert (taken.returncode, taken.stdout) == (1, "")

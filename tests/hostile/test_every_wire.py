@@ -207,7 +207,7 @@ async def test_HS_27_the_oldest_half_handshake_goes(wire: Wire) -> None:
 
 
 @every_wire
-async def test_HS_01_HS_21_a_stranger_that_says_nothing_is_closed(wire: Wire) -> None:
+async def test_HS_01_HS_21_a_silent_client_is_closed(wire: Wire) -> None:
     async with afflux.serve(uri_of(wire), Demo(), limits=Limits.server(handshake_s=0.05)) as server:
         for words in (b"", b"\0" if wire is REACTIVESOCKET else b"Jm" if wire is JMUX else b"\x01"):
             reader, writer = await asyncio.open_connection(*place_of(server))
@@ -389,7 +389,7 @@ def test_SL_05_a_cable_that_was_pulled(wire: Wire) -> None:
         assert end.engine.closed
 
 
-def test_SL_05_a_cable_that_was_pulled_where_nobody_asks() -> None:
+def test_SL_05_a_cable_that_was_pulled_without_requests() -> None:
     """reactive-streams-io has no keepalive. Who subscribes to nothing is let go; for the others the system asks."""
     world = World()
     link = joined(world, RSIO)
@@ -547,7 +547,7 @@ async def test_AU_03_who_guesses_waits(wire: Wire) -> None:
         await works(wire, good)
 
 
-async def test_AU_03_where_nobody_could_be_asked() -> None:
+async def test_AU_03_where_no_hook_could_run() -> None:
     """A connection of Jmux has no setup: a server that wants to decide by one does not start."""
     with pytest.raises(afflux.Unsupported, match="nothing to decide by"):
         await afflux.serve(uri_of(JMUX), Demo(), on_setup=auth.at_setup(lambda credentials, peer: None))
@@ -582,7 +582,7 @@ def test_AU_05_texts_of_a_peer_stay_texts(wire: Wire) -> None:
 
 
 @every_wire
-async def test_AU_05_nothing_of_an_exception_is_told(wire: Wire) -> None:
+async def test_AU_05_no_text_of_an_exception_is_sent(wire: Wire) -> None:
     class Leaky:
         async def request(self, payload: Payload) -> Payload:
             raise ValueError("a secret")

@@ -33,7 +33,7 @@ def test_FC_13_at_the_ration(count: int) -> None:
         assert len(play.engine.byte_sessions.read(1)) == SERVER.ration_bytes + count
 
 
-def test_FC_18_when_memory_is_tight_nobody_is_taken_on() -> None:
+def test_FC_18_when_memory_is_tight_no_client_is_admitted() -> None:
     """What an id may begin with is said once, in the header: so it is the number of sessions that shrinks."""
     play = server(limits=TINY.replace(ration_max_bytes=1 << 15, streams=100), sessions=False)
     for id in range(TINY.sessions):

@@ -199,7 +199,7 @@ def test_FL_01_at_the_bucket(excess: int) -> None:
     play.quiet()
 
 
-def test_FL_06_answers_that_nobody_reads() -> None:
+def test_FL_06_answers_that_are_not_read() -> None:
     """Reading stops above O and goes on when they have left."""
     engine = responder().engine
     id = 0

@@ -288,7 +288,7 @@ def test_FG_07_interleaved() -> None:
     assert order == sorted(order)  # the short ones are not held up by the long ones
 
 
-def test_FG_10_metadata_longer_than_one_field_can_say() -> None:
+def test_FG_10_metadata_longer_than_one_field_can_state() -> None:
     limits = Limits.trusted()
     metadata = bytes(0x1000000 + 10)
     client, server = requester(limits=limits).engine, responder(limits=limits).engine
@@ -334,7 +334,7 @@ def test_FG_10_twenty_mebibytes_there_and_back() -> None:
     assert server.stream_table.delivered == client.stream_table.delivered == 0
 
 
-def test_FG_22_a_payload_that_nobody_wants_any_more_is_not_written_on() -> None:
+def test_FG_22_an_abandoned_payload_is_not_written_further() -> None:
     """R-38: the stream is over here, its last payload is not; a CANCEL ends that too."""
     play = responder(mtu=1000) >> asked("request") << ev.Opened
     play.engine.send(1, [bytes(100_000)])

@@ -169,7 +169,7 @@ def test_KA_07_a_position_that_goes_backwards(respond: bool) -> None:
     play << closed(RemoteProtocolError, rule="glitch_bucket") << error(0, 0x101, b"protocol-abuse")
 
 
-def test_KA_07_behind_what_RESUME_said() -> None:
+def test_KA_07_below_the_position_in_RESUME() -> None:
     play = owner().cut()
     play.adopt(newcomer(play, server=14, client=0)) << ev.Resumed << resume_ok(10)
     play >> position(7) << ignored(10, "KA-07")
@@ -180,7 +180,7 @@ def test_KA_07_a_position_beyond_what_was_sent() -> None:
     play << failed(1, RemoteProtocolError) << closed(RemoteProtocolError, rule="R-51") << error(0, 0x101)
 
 
-def test_KA_07_without_resumption_nobody_looks() -> None:
+def test_KA_07_without_resumption_positions_are_ignored() -> None:
     play = responder() >> position(2**63 - 1) >> position(5) >> position(0)
     play.quiet()
 
@@ -188,7 +188,7 @@ def test_KA_07_without_resumption_nobody_looks() -> None:
 # -- 3.7 resumption -------------------------------------------------------------------------------------------
 
 
-def test_RE_02_unknown_and_expired_tokens_hear_the_same() -> None:
+def test_RE_02_unknown_and_expired_tokens_get_the_same_answer() -> None:
     """To the byte, and by the same way."""
     play = owner()
     expired = play.cut()
@@ -531,7 +531,7 @@ def test_RE_21_payloads_that_are_never_finished_are_held_and_bounded() -> None:
     assert sessions.size == 0
 
 
-def test_RE_23_a_server_that_says_it_has_more_than_was_sent() -> None:
+def test_RE_23_a_server_that_reports_more_than_was_sent() -> None:
     play = resumable_client()
     play.do(lambda engine: engine.open("request", b"q")) << frames.RequestResponse
     play.cut()
@@ -578,7 +578,7 @@ def test_RE_04_garbage_instead_of_an_answer(data: bytes) -> None:
 
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     "LE-03": ("test_lease::test_a_flood_beyond_the_lease",),
-    "LE-04": ("test_lease::test_a_lease_that_says_stop", "test_lease::test_a_newer_lease_replaces_the_older"),
+    "LE-04": ("test_lease::test_a_lease_that_means_stop", "test_lease::test_a_newer_lease_replaces_the_older"),
     "LE-05": (
         "test_lease::test_without_leases_everything_may_be_sent",
         "test_establishment::test_lease_without_negotiation_is_ignored",
@@ -586,7 +586,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "RE-01": ("test_resume::test_no_resumption_here", "test_establishment::test_resume_is_rejected"),
     "RE-02": ("test_resume::test_strangers_are_refused",),
     "RE-03": (
-        "test_resume::test_a_newcomer_that_says_more_than_it_may",
+        "test_resume::test_a_newcomer_that_sends_more_than_it_may",
         "test_establishment::test_resume_after_setup_ends_it",
     ),
     "RE-04": ("test_resume::test_anything_else_before_RESUME_OK",),
@@ -634,7 +634,7 @@ def test_every_cited_conversation_exists() -> None:
             assert name in told(home / f"{module}.py"), f"{row}: {case}"
 
 
-def test_every_row_is_told_or_has_a_reason() -> None:
+def test_every_row_is_tested_or_has_a_reason() -> None:
     names = told(Path(__file__))
     here = {row for row in ROWS if any(row.replace("-", "_") in name for name in names)}
     assert not set(ROWS) - here - set(ELSEWHERE) - set(NOT_HERE)

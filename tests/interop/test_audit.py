@@ -119,7 +119,7 @@ def test_items_that_cross_a_cancel_are_no_fault() -> None:
     assert found(SETUP, STREAM, client(f.Cancel(stream=1)), server(item(1)), server(item(1))) == []
 
 
-def test_a_position_may_be_told_unasked_where_there_is_resumption() -> None:
+def test_a_position_may_be_sent_unasked_where_there_is_resumption() -> None:
     told = client(f.Keepalive(position=80))
     resumable = client(f.Setup(token=b"token"))
     assert found(resumable, told) == []

@@ -47,7 +47,7 @@ def as_declared() -> Results:
 # -- values -------------------------------------------------------------------------------------------------
 
 
-def test_values_are_told_short_and_read_back() -> None:
+def test_values_are_written_short_and_read_back() -> None:
     assert shown(None) is None
     assert read(None) is None
     assert read(shown(b"")) == b""
@@ -136,14 +136,14 @@ def test_a_run_is_good_when_everything_is_as_declared() -> None:
     assert as_declared().unexpected() == []
 
 
-def test_a_failure_that_nobody_declared_is_told() -> None:
+def test_an_undeclared_failure_is_reported() -> None:
     results = as_declared()
     results.results["rsocket-py", "server", "tcp", "fire.data"] = Result(failure="it burned", frames=["> frame"])
     assert results.unexpected() == ["rsocket-py/server/tcp/fire.data failed: it burned"]
     assert "✗ rsocket-py/server/tcp/fire.data: it burned\n    > frame\n" in summary(results)
 
 
-def test_a_declared_failure_that_passes_is_told() -> None:
+def test_a_declared_failure_that_passes_is_reported() -> None:
     results = as_declared()
     results.results["rsocket-py", "client", "tcp", "error.code-301"] = Result()
     (told,) = results.unexpected()
@@ -160,7 +160,7 @@ def test_one_that_fails_only_sometimes_may_pass() -> None:
     assert results.unexpected() == []
 
 
-def test_what_a_recording_shows_is_told_unless_it_is_known() -> None:
+def test_findings_of_a_recording_are_reported_unless_they_are_known() -> None:
     results = as_declared()
     key = "rsocket-js-0", "client", "tcp", "push.metadata"
     text = "METADATA_PUSH without the flag M"
@@ -203,7 +203,7 @@ def test_an_unknown_case_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "stream.items" in capsys.readouterr().err
 
 
-def test_the_command_writes_a_page_when_it_is_told_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_a_page_when_it_gets_a_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "page.md"
     words = ["--peer", "rsocket-py", "--role", "server", "--transport", "tcp", "--case", "fire.data", "--out", str(out)]
     assert main(words) == 0

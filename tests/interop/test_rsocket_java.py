@@ -50,7 +50,7 @@ def maven(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> Path:
     return called
 
 
-def test_without_a_jdk_the_reason_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_jdk_the_reason_states_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert rsocket_java.why_not() == "java not found: install a JDK, 11 or newer (Debian: default-jdk-headless)"
 
@@ -93,7 +93,7 @@ def test_without_maven_the_reason_names_the_variable(monkeypatch: pytest.MonkeyP
 
 
 @JAVAC
-def test_jars_of_something_else_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_jars_of_something_else_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(rsocket_java.JARS, str(tmp_path / "none.jar"))
     reason = rsocket_java.why_not()
     assert reason is not None

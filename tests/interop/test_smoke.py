@@ -29,14 +29,14 @@ def test_the_peer_and_afflux_understand_each_other(name: str) -> None:
     assert sum(result.failure is None for result in done) > 0.8 * len(done)
 
 
-def test_without_node_the_reason_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_node_the_reason_states_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert _node(tmp_path) == "node not found: install Node.js 18 or newer (Debian: apt-get install nodejs npm)"
     assert PEERS["rsocket-py"].why_not() is None
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="needs npm: install Node.js 18 or newer")
-def test_when_npm_can_not_install_the_reason_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_when_npm_cannot_install_the_reason_states_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in (".npmrc", "package.json", "package-lock.json", "js0/package.json", "js1/package.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(HERE / name, tmp_path / name)

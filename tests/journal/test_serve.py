@@ -237,7 +237,7 @@ async def test_after_a_restart_the_stream_goes_on(tmp_path: Path, replays: bool)
 
 
 @pytest.mark.parametrize("where", ["handler", "stream", "router", "router-asked"])
-async def test_a_handler_says_that_it_replays(tmp_path: Path, where: str) -> None:
+async def test_a_handler_declares_that_it_replays(tmp_path: Path, where: str) -> None:
     async def numbers(payload: Payload) -> AsyncIterator[bytes]:
         for number in range(3):
             yield b"%d" % number
@@ -444,7 +444,7 @@ async def test_two_requests_share_one_stream(tmp_path: Path) -> None:
             await reading.close()
 
 
-async def test_a_request_that_is_given_up_harms_nobody(tmp_path: Path) -> None:
+async def test_a_canceled_request_harms_no_other(tmp_path: Path) -> None:
     feeder = Feeder()
     async with served(feeder, tmp_path) as handler:
         given_up = asyncio.create_task(Reading(handler, Read()).data(1))
@@ -579,7 +579,7 @@ async def test_a_failed_disk_is_tried_again_with_a_journal_opened_anew(tmp_path:
         assert await Reading(handler, Read(first=1, limit=1)).data(1) == [b"b"]
 
 
-async def test_closing_tells_those_who_wait(tmp_path: Path) -> None:
+async def test_closing_wakes_waiting_readers(tmp_path: Path) -> None:
     feeder = Feeder()
     handler = served(feeder, tmp_path)
     await head(handler)

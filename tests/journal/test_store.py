@@ -198,7 +198,7 @@ def test_a_sealed_journal_stays_sealed(tmp_path: Path) -> None:
         journal.trim(1)
 
 
-def test_a_closed_journal_says_so(tmp_path: Path) -> None:
+def test_a_closed_journal_reports_it(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "a")
     journal.append([b"kept"], 0)
     journal.close()

@@ -105,7 +105,7 @@ async def test_large_calls_at_once(options: str, calls: int, sends: int, hears: 
     assert [len(answer) for answer in answers] == [hears] * calls
 
 
-async def test_answers_that_nobody_reads_stop_no_others() -> None:
+async def test_unread_answers_stop_no_others() -> None:
     """127 of them fill more than ``connection_bytes``, each no more than its share: the 128th is served (R-40)."""
     async with afflux.serve(TCP, Sizes()) as server, afflux.connect(server.uri) as peer:
         sessions = [await peer.session(b"00100000", finish=True) for _ in range(127)]
@@ -115,7 +115,7 @@ async def test_answers_that_nobody_reads_stop_no_others() -> None:
             assert len(await session.read_all()) == 100_000
 
 
-async def test_large_answers_that_nobody_reads_are_bounded() -> None:
+async def test_large_unread_answers_are_bounded() -> None:
     """128 small requests for 16 MiB each: one is made, and the others wait."""
     async with afflux.serve(TCP, Sizes()) as server:
         with counted() as held:
@@ -200,7 +200,7 @@ def aborts(count: int) -> bytes:
 
 
 @pytest.mark.parametrize("flood", [pings(65_536), aborts(16_384)])
-async def test_a_flood_whose_answers_nobody_reads_takes_no_memory(flood: bytes) -> None:
+async def test_a_flood_with_unread_answers_takes_no_memory(flood: bytes) -> None:
     """It is over soon, or is read as slowly as it is answered; nothing of it is kept."""
     limits = Limits.server(flush_s=0.5)
     async with afflux.serve(TCP, Sizes(), limits=limits) as server:
@@ -243,7 +243,7 @@ class Acknowledged:
 
 
 @pytest.mark.parametrize("acknowledges", [False, True])
-async def test_who_leaves_without_acknowledging_is_heard_at_once(acknowledges: bool) -> None:
+async def test_a_reader_that_leaves_without_acknowledging_is_reported_at_once(acknowledges: bool) -> None:
     """Not after ``ack_s``; so 300 sessions in a row need no more than one id."""
     handler = Acknowledged()
     async with afflux.serve(TCP, handler) as server, afflux.connect(server.uri) as peer:
@@ -255,7 +255,7 @@ async def test_who_leaves_without_acknowledging_is_heard_at_once(acknowledges: b
             assert await asyncio.wait_for(handler.told.get(), 10) is acknowledges
 
 
-def test_who_leaves_without_acknowledging_is_heard_at_once_from_a_blocking_program() -> None:
+def test_a_reader_that_leaves_without_acknowledging_is_reported_at_once_from_a_blocking_program() -> None:
     with served(TCP, Acknowledged()) as uri, afflux.sync.connect(uri) as peer:
         for _ in range(300):
             with peer.session(b"q", finish=True, acknowledge=False, timeout=10) as session:
@@ -340,7 +340,7 @@ def test_a_blocking_call_to_a_stranger_is_safe_to_repeat(words: bytes, name: str
 
 
 @pytest.mark.parametrize(("words", "name"), STRANGERS)
-async def test_a_server_tells_a_stranger_why_it_leaves(words: bytes, name: str) -> None:
+async def test_a_server_sends_an_unknown_client_the_reason(words: bytes, name: str) -> None:
     async with afflux.serve(TCP, Sizes()) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(server.uri.rsplit(":", 1)[1]))
         writer.write(words)

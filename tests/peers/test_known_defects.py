@@ -101,10 +101,10 @@ async def test_codes_of_applications_reach_the_caller(code: int) -> None:
         assert caught.value.code == code
 
 
-# -- a handler that sleeps blocks nobody --------------------------------------------------------------------
+# -- a handler that sleeps blocks no other --------------------------------------------------------------------
 
 
-async def test_a_handler_that_sleeps_blocks_nobody() -> None:
+async def test_a_handler_that_sleeps_blocks_no_other() -> None:
     waits = Waits()
 
     class Mixed(Demo):
@@ -157,7 +157,7 @@ async def test_fragments_of_two_streams_may_come_in_turns() -> None:
 # -- cancelling a fire-and-forget harms nobody --------------------------------------------------------------
 
 
-async def test_cancelling_a_fire_and_forget_harms_nobody() -> None:
+async def test_cancelling_a_fire_and_forget_harms_no_other() -> None:
     waits = Waits()
 
     class Handler(Demo):
@@ -178,7 +178,7 @@ async def test_cancelling_a_fire_and_forget_harms_nobody() -> None:
         await raw.echo(7)
 
 
-async def test_giving_up_the_wait_for_a_fire_harms_nobody() -> None:
+async def test_canceling_the_wait_for_a_fire_harms_no_other() -> None:
     demo = Demo()
     async with afflux.serve(TCP, demo) as server, afflux.connect(server.uri) as peer:
         task = asyncio.ensure_future(peer.fire(b"note"))

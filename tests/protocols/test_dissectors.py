@@ -112,7 +112,7 @@ def test_each_alone_is_the_same(protocol: str) -> None:
 
 @pytest.mark.repetitive
 @pytest.mark.parametrize("protocol", BUILT)
-def test_what_is_cut_off_is_told(protocol: str) -> None:
+def test_a_cut_off_frame_is_reported(protocol: str) -> None:
     data, names = side(protocol, True)
     ends = {record["offset"] + record["length"] for record in fed(made(protocol), [data])} | {0}
     for cut in range(len(data)):
@@ -128,7 +128,7 @@ def test_what_is_cut_off_is_told(protocol: str) -> None:
 @pytest.mark.parametrize("protocol", BUILT)
 @example(pieces=[b"J", b"\0"], client=False)
 @given(pieces=st.lists(st.binary(max_size=40), max_size=8), client=st.booleans())
-def test_garbage_is_told_and_nothing_raises(protocol: str, pieces: list[bytes], client: bool) -> None:
+def test_garbage_is_reported_and_nothing_raises(protocol: str, pieces: list[bytes], client: bool) -> None:
     one, other = made(protocol, client), made(protocol, client)
     assert fed(one, pieces) == fed(other, [b"".join(pieces)])
     assert one.over == other.over

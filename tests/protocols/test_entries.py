@@ -48,7 +48,7 @@ def promised(contract: Any) -> set[str]:
 
 @pytest.mark.parametrize("role", ["client", "server"])
 @pytest.mark.parametrize("name", BUILT)
-def test_an_engine_has_what_its_entry_says(name: str, role: str) -> None:
+def test_an_engine_has_what_its_entry_declares(name: str, role: str) -> None:
     sessions = Sessions(Limits()) if "resume" in PROTOCOLS[name].features and role == "server" else None
     engine = made(name, role, Terms(leases=True, token=bytes(32), sessions=sessions))
     assert promised(contracts.Engine) - set(dir(engine)) == set()
@@ -82,7 +82,7 @@ def test_a_stream_that_never_was(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["jmux", "rsio"])
-def test_a_protocol_without_a_decision_refuses_nobody(name: str) -> None:
+def test_a_protocol_without_a_decision_refuses_no_client(name: str) -> None:
     engine = made(name, "server")
     for decide in (engine.accept, lambda now: engine.refuse("no", now)):
         with pytest.raises(LocalProtocolError, match=r"deci(de|sion)"):
@@ -116,7 +116,7 @@ def test_a_setup_that_can_not_be_is_the_callers_mistake(name: str) -> None:
     assert (proposed.data, proposed.metadata) == (b"data", b"metadata")
 
 
-def test_a_connection_without_a_setup_says_and_decides_nothing() -> None:
+def test_a_connection_without_a_setup_states_and_decides_nothing() -> None:
     with pytest.raises(Unsupported, match="no setup"):
         made("jmux", "client", Terms(payload=Payload(b"hello")))
     with pytest.raises(Unsupported, match="no setup"):
@@ -136,7 +136,7 @@ def test_a_dialect_is_read_and_used(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_a_refusal_ends_a_client_and_says_why(name: str) -> None:
+def test_a_refusal_ends_a_client_and_states_why(name: str) -> None:
     """What a listener says to a connection that it does not take; nothing was processed."""
     refusal = PROTOCOLS[name].refusal
     assert refusal is not None

@@ -106,7 +106,7 @@ def dissector_of(protocol: str) -> Dissector:
 
 
 @pytest.mark.parametrize("protocol", ASKING)
-async def test_the_frames_of_a_listener_are_as_small_as_its_address_says(protocol: str) -> None:
+async def test_the_frames_of_a_listener_are_as_small_as_its_address_states(protocol: str) -> None:
     async with afflux.serve(f"{protocol}+tcp://127.0.0.1:0?mtu=100", Responder()) as server:
         reader, writer = await said(server.uri, ASKING[protocol])
         frames, arrived = dissector_of(protocol), 0
@@ -118,7 +118,7 @@ async def test_the_frames_of_a_listener_are_as_small_as_its_address_says(protoco
         writer.close()
 
 
-async def test_a_listener_of_jmux_pings_as_often_as_its_address_says() -> None:
+async def test_a_listener_of_jmux_pings_as_often_as_its_address_states() -> None:
     async with afflux.serve(f"{JMUX}?keepalive=0.02", Responder()) as server:
         reader, writer = await said(server.uri, HELLO)
         await reader.readexactly(8)
@@ -195,7 +195,7 @@ async def test_how_long_jmux_waits_for_an_id() -> None:
         ("max_wait_for_id=nan", "seconds, 0 to a day"),
     ],
 )
-def test_what_jmux_can_not_be_told(words: str, told: str) -> None:
+def test_options_that_jmux_refuses(words: str, told: str) -> None:
     with pytest.raises(afflux.AddressError, match=told):
         parse(f"jmux+tcp://h:1?{words}")
 

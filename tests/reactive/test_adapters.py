@@ -86,7 +86,7 @@ async def test_what_is_no_source_is_refused_at_once(source: Any) -> None:
         reactive.to_publisher(source)
 
 
-async def test_async_functions_are_told_apart_from_generators() -> None:
+async def test_async_functions_differ_from_generators() -> None:
     """Each would give a coroutine that nobody awaits."""
 
     async def returns(*_: Any) -> Any:

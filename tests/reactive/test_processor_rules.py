@@ -119,7 +119,7 @@ async def test_rule_4_02_an_error_after_items(stage: Processor[Any, Any]) -> Non
     assert (probe.items, probe.error, probe.faults) == ([1, 2], error, [])
 
 
-async def test_rule_4_02_an_error_overtakes_what_nobody_requested() -> None:
+async def test_rule_4_02_an_error_overtakes_items_without_demand() -> None:
     """What the window had fetched ahead would wait for ever."""
     manual, probe, error = Manual(), Probe(1), Failure()
     stage = reactive.processor(same, credit=4)

@@ -212,7 +212,7 @@ async def test_demand_beyond_a_frame_is_granted_in_parts(line: Line) -> None:
     assert line.recorder.grants == [MOST]
 
 
-async def test_what_is_granted_is_refilled_up_to_what_a_frame_can_say() -> None:
+async def test_credit_is_refilled_up_to_the_largest_number_of_a_frame() -> None:
     """The same arithmetic with a stream that only counts."""
     from afflux.reactive.wire import Streamed
 
@@ -275,7 +275,7 @@ async def test_each_subscription_is_a_stream(line: Line) -> None:
     assert line.recorder.grants == [10, 10, 10]
 
 
-async def test_the_error_of_a_peer_is_told_as_it_is() -> None:
+async def test_the_error_of_a_peer_is_passed_on_unchanged() -> None:
     async with afflux.serve("mem://refuses", Doubles()) as server, afflux.connect(server.uri) as peer:
         probe = Probe(2)
         reactive.stream(peer).subscribe(probe)

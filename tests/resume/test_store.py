@@ -67,7 +67,7 @@ def test_what_is_written_is_read(path: Path) -> None:
             assert file.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
 
 
-def test_it_is_nobody_elses_business(path: Path) -> None:
+def test_only_its_owner_can_read_it(path: Path) -> None:
     """Tokens are in it."""
     path.touch(0o644)
     store = Store(path)
@@ -316,7 +316,7 @@ def test_nothing_is_written_when_nothing_has_changed(path: Path) -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_errors_are_told_again(path: Path, error: Error) -> None:
+def test_errors_are_reported_again(path: Path, error: Error) -> None:
     store = Store(path)
     engine = client()
     record = record_of(store, engine)

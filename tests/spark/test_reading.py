@@ -225,6 +225,6 @@ def test_a_server_that_knows_no_cursor(uri: str) -> None:
         Driver(options).start()
 
 
-def test_nobody_is_there() -> None:
+def test_no_server_is_there() -> None:
     with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:1"):
         Driver(Options.parse({"uri": "tcp://127.0.0.1:1"})).start()

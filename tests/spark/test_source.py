@@ -145,7 +145,7 @@ def test_schemas_are_refused(batch: Load) -> None:
         batch("m MAP<STRING, INT>", format="json").collect()
 
 
-def test_nobody_is_there(batch: Load) -> None:
+def test_no_server_is_there(batch: Load) -> None:
     with pytest.raises(Exception, match=r"ConnectFailed: .*127\.0\.0\.1:1"):
         batch(uri="tcp://127.0.0.1:1").collect()
 

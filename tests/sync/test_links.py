@@ -247,7 +247,7 @@ def test_sending_when_the_peer_is_gone(both_ends: tuple[SecureLink, Session, soc
 
 
 @every
-async def test_a_blocking_peer_is_told_why(kind: Kind, tmp_path: Path, certificates: Certificates) -> None:
+async def test_a_blocking_peer_gets_the_reason(kind: Kind, tmp_path: Path, certificates: Certificates) -> None:
     place = Place(kind, tmp_path, certificates)
 
     def client(uri: str) -> None:

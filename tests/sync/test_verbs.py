@@ -374,7 +374,7 @@ def test_keepalives_are_sent_while_items_are_taken_slowly(uri: str) -> None:
         assert peer.request(b"x") == Payload(b"x")
 
 
-def test_nobody_there() -> None:
+def test_no_server() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(afflux.ConnectFailed, match="refused: nothing listens there"):

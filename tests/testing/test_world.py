@@ -46,7 +46,7 @@ def test_pieces_change_nothing(slice: int | None, jitter: float) -> None:
     assert len(ends) == 1
 
 
-def test_time_passes_as_the_latency_says() -> None:
+def test_time_passes_as_the_latency_states() -> None:
     world = World()
     link = joined(world, latency=0.25)
     link.client.engine.open("stream", b"1", credit=1)
@@ -66,7 +66,7 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert run(3)[1] != run(4)[1]
 
 
-def test_a_cut_is_heard_at_both_ends() -> None:
+def test_a_cut_is_reported_at_both_ends() -> None:
     world = World()
     link = joined(world, latency=1.0)
     link.client.engine.open("stream", b"5", credit=5)

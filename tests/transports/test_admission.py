@@ -123,7 +123,7 @@ async def test_a_fixed_count_and_no_bound(most: float | None, taken: int) -> Non
 
 @every_wire
 @pytest.mark.parametrize("transport", ["tcp", "unix", "ws", "mem"])
-async def test_a_refused_client_hears_why(wire: str, transport: str, tmp_path: Path) -> None:
+async def test_a_refused_client_gets_the_reason(wire: str, transport: str, tmp_path: Path) -> None:
     """By name and value, under asyncio and blocking; who is in goes on."""
     places = {"unix": f"unix://{tmp_path}/x.sock", "mem": f"mem://{wire}", "ws": "ws://127.0.0.1:0/"}
     uri = f"{wire}+{places.get(transport, 'tcp://127.0.0.1:0')}"
@@ -168,7 +168,7 @@ async def test_the_command_shows_why_over_a_websocket() -> None:
 
 
 @every_wire
-async def test_the_application_in_a_web_server_says_it(wire: str) -> None:
+async def test_the_application_in_a_web_server_reports_it(wire: str) -> None:
     app = afflux.asgi.app(Demo(), protocol=wire, limits=Limits.server(connections=1))
     async with running(app) as uri, afflux.connect(f"{wire}+{uri}") as one:
         await works(wire, one)

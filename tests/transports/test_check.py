@@ -46,7 +46,7 @@ async def test_pieces_do_not_show(ends: Pair) -> None:
     assert server.frames == frames
 
 
-async def test_nobody_is_paused_without_need(ends: Pair) -> None:
+async def test_no_writer_is_paused_without_need(ends: Pair) -> None:
     client, server = ends
     for i in range(100):
         client.send(b"ping")
@@ -66,7 +66,7 @@ async def test_much_goes_both_ways_at_the_same_time(ends: Pair) -> None:
 
 
 @pytest.mark.parametrize("reader", [0, 1])
-async def test_writing_stops_while_nobody_reads(ends: Pair, reader: int) -> None:
+async def test_writing_stops_while_the_peer_does_not_read(ends: Pair, reader: int) -> None:
     quiet, writer = ends[reader], ends[1 - reader]
     quiet.transport.pause_reading()
     assert not quiet.transport.is_reading()

@@ -158,7 +158,7 @@ async def test_a_blocking_client_that_closes_is_gone_at_once(place: Place) -> No
 
 
 @every
-async def test_an_address_where_nobody_is(place: Place) -> None:
+async def test_an_address_without_a_server(place: Place) -> None:
     async with place.serve(Demo()) as server:
         uri = server.uri
     with pytest.raises(afflux.ConnectFailed, match=f"cannot connect to {place.kind.name}://"):

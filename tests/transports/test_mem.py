@@ -163,7 +163,7 @@ async def test_whoever_does_not_read_does_not_see_the_end(half: bool) -> None:
     assert full.told == ["made", "data", "eof", "lost"]
 
 
-async def test_what_is_taken_piece_by_piece_is_taken_before_the_end_is_told() -> None:
+async def test_pieces_are_delivered_before_the_end_is_reported() -> None:
     """A read that is large for the receiver waits there, and reading is paused: the end comes behind it."""
     demo = Demo()
     async with afflux.serve("mem://pieces", demo, limits=Limits.server(loop_bytes=4096)) as server:

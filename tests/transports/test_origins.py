@@ -55,7 +55,7 @@ async def test_pages(origins: list[str] | None, said: list[str], status: int) ->
     await app.close()
 
 
-async def test_a_page_is_told_why() -> None:
+async def test_a_page_gets_the_reason() -> None:
     async with afflux.serve("ws://127.0.0.1:0", Demo(), origins=[OURS]) as server:
         said = await http(server.uri, upgrade(Origin="https://evil.example"))
         assert said.startswith(b"HTTP/1.1 403 ") and said.endswith(b"pages of this origin may not connect\n")

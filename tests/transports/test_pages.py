@@ -38,7 +38,7 @@ def flags_at(address: int) -> str:
 
 
 @pytest.mark.skipif(not LARGE.exists(), reason=f"no {LARGE}: Linux with large pages has it")
-def test_the_system_hears_it() -> None:
+def test_the_system_gets_the_advice() -> None:
     buffer = BytesIO(bytes(SIZE))
     assert pages.ask_for_large_pages(buffer)
     with buffer.getbuffer() as view:

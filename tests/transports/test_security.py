@@ -32,7 +32,7 @@ def test_the_name_that_a_certificate_has_to_bear() -> None:
     assert server_name(Tls(server_name="a.example"), HERE) == "a.example"
 
 
-def test_clients_are_not_told_what_is_the_servers_own() -> None:
+def test_clients_do_not_see_options_of_the_server() -> None:
     address = parse("tls://h:1?cert=c.pem&key=k.pem&client_ca=d.pem&ca=a.pem&mtu=64")
     assert str(public(address)) == "tls://h:1?ca=a.pem&mtu=64"
 
@@ -141,7 +141,7 @@ def test_a_file_that_may_not_be_read(certificates: Certificates, tmp_path: Path)
         server_context(Tls(cert=secret), HERE)
 
 
-async def test_such_files_are_told_when_entered(certificates: Certificates, tmp_path: Path) -> None:
+async def test_such_files_are_reported_when_entered(certificates: Certificates, tmp_path: Path) -> None:
     for tls in (Tls(cert=tmp_path / "missing.pem"), Tls(cert=certificates.ca)):
         with pytest.raises(AddressError):
             await afflux.serve("tls://127.0.0.1:0", None, tls=tls)

@@ -103,7 +103,7 @@ class Named:
 
 @shares
 @pytest.mark.parametrize("transport", ["tcp", "ws"])
-async def test_servers_that_say_so_share_a_port(transport: str) -> None:
+async def test_servers_with_reuse_port_share_a_port(transport: str) -> None:
     async with afflux.serve(f"{transport}://127.0.0.1:0", Named("one"), reuse_port=True) as one:
         async with afflux.serve(one.uri, Named("two"), reuse_port=True) as two:
             assert two.uri == one.uri
@@ -118,7 +118,7 @@ async def test_servers_that_say_so_share_a_port(transport: str) -> None:
 
 @shares
 @pytest.mark.parametrize("first", [True, False])
-async def test_both_have_to_say_so(first: bool) -> None:
+async def test_both_need_reuse_port(first: bool) -> None:
     async with afflux.serve("tcp://127.0.0.1:0", Echo(), reuse_port=first) as server:
         with pytest.raises(afflux.BindFailed, match="the port is in use"):
             await afflux.serve(server.uri, Echo(), reuse_port=not first)

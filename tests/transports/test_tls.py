@@ -114,7 +114,7 @@ async def test_another_name_may_be_asked_for(certificates: Certificates, client:
 
 
 @both
-async def test_the_address_says_it_all(certificates: Certificates, client: Client) -> None:
+async def test_the_address_states_it_all(certificates: Certificates, client: Client) -> None:
     path = certificates.server
     cert, key = certificates.part(path, "CERTIFICATE"), certificates.part(path, "PRIVATE KEY")
     uri = f"{HERE}?cert={cert}&key={key}&client_ca={certificates.ca}"
@@ -261,7 +261,7 @@ async def test_a_server_that_hangs_up(certificates: Certificates, client: Client
             await client(uri, certificates.to_connect)
 
 
-async def test_a_server_that_says_nothing(certificates: Certificates) -> None:
+async def test_a_silent_server(certificates: Certificates) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"tls://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(ConnectFailed, match=r"did not answer within 0.05 s"):
@@ -293,7 +293,7 @@ async def test_no_version_in_common(certificates: Certificates) -> None:
             await turns_until(lambda: len(server.connections) == 1)
 
 
-async def test_a_cut_is_told_from_an_end(certificates: Certificates) -> None:
+async def test_a_cut_differs_from_an_end(certificates: Certificates) -> None:
     async with serving(certificates.to_serve, certificates.to_connect) as server:
         async with Proxy(server.uri) as proxy, afflux.connect(proxy.uri, tls=certificates.to_connect) as peer:
             await peer.request(b"")

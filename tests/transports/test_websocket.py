@@ -420,7 +420,7 @@ async def test_a_message_is_refused_by_its_length_alone() -> None:
         assert await close_of(client) == (1009, "frame-too-large: 65536 at most")
 
 
-async def test_a_stranger_may_say_little() -> None:
+async def test_a_first_message_is_small() -> None:
     """limits.md, first_frame_bytes."""
     limits = Limits.tiny()
     for size, end in ((limits.first_frame_bytes, 1000), (limits.first_frame_bytes + 1, 1009)):
@@ -604,7 +604,7 @@ async def test_last_words_come_before_the_close() -> None:
                 await peer.request(b"")
 
 
-async def test_a_server_that_closes_says_so() -> None:
+async def test_a_server_that_closes_announces_it() -> None:
     async with afflux.serve(WS, Demo()) as server, raw(server.uri) as client:
         await begun(client)
         closing = asyncio.ensure_future(server.close())
@@ -808,7 +808,7 @@ WHOLE = [
         *((*answer, 100_000) for answer in WHOLE),
     ],
 )
-async def test_an_answer_that_refuses_is_told_at_once(words: bytes, text: str | None, size: int) -> None:
+async def test_an_answer_that_refuses_is_reported_at_once(words: bytes, text: str | None, size: int) -> None:
     """Though the server does not say where its answer ends, and does not end the connection. However it is cut."""
     if size < len(words) // 2000:
         size = 2000
@@ -1220,7 +1220,7 @@ def test_what_an_engine_writes_may_come_in_any_pieces(sizes: list[int], cuts: li
 
 
 @given(st.lists(st.binary(max_size=50), max_size=10), st.booleans(), st.booleans())
-def test_nothing_that_a_peer_says_raises(pieces: list[bytes], at_client: bool, shaken: bool) -> None:
+def test_no_input_of_a_peer_raises(pieces: list[bytes], at_client: bool, shaken: bool) -> None:
     """It ends in ``over`` or waits for more, and what is kept is bounded."""
     if shaken:
         client, server = opened(Limits.tiny())
@@ -1272,7 +1272,7 @@ def test_answers_to_pings_leave_in_time() -> None:
     assert server.midway and not server.stopped
 
 
-def test_without_the_library_it_says_what_to_install() -> None:
+def test_without_the_library_it_states_what_to_install() -> None:
     code = """
 import sys
 sys.modules["websockets"] = None

@@ -25,7 +25,7 @@ TINY = Limits.tiny()
 
 
 @pytest.mark.parametrize(("wire", "talk"), TALKS, ids=IDS)
-def test_a_conversation_is_heard(wire: Wire, talk: Talk) -> None:
+def test_events_of_a_conversation(wire: Wire, talk: Talk) -> None:
     engine, events = talk.begin(wire)
     assert names(events + engine.receive(talk.data, 0.0)) == talk.heard
 
@@ -36,7 +36,7 @@ def test_both_sides_have_conversations(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize(("wire", "talk"), TALKS, ids=IDS)
-def test_every_split_tells_the_same(wire: Wire, talk: Talk) -> None:
+def test_every_split_gives_the_same_events(wire: Wire, talk: Talk) -> None:
     """FR-08: in two pieces, and byte by byte."""
     whole = told(wire, talk, ())
     for cut in range(len(talk.data) + 1):
@@ -47,7 +47,7 @@ def test_every_split_tells_the_same(wire: Wire, talk: Talk) -> None:
 @pytest.mark.parametrize(("wire", "talk"), TALKS, ids=IDS)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(draw=st.data())
-def test_random_splits_tell_the_same(wire: Wire, talk: Talk, draw: st.DataObject) -> None:
+def test_random_splits_give_the_same_events(wire: Wire, talk: Talk, draw: st.DataObject) -> None:
     cuts = draw.draw(st.lists(st.integers(0, len(talk.data)), max_size=12))
     assert told(wire, talk, cuts) == told(wire, talk, ())
 
@@ -115,7 +115,7 @@ def test_constant_garbage(wire: Wire, role: Role, greeted: bool, octet: int) -> 
 @pytest.mark.parametrize(("wire", "role"), BOTH, ids=BOTH_IDS)
 @settings(max_examples=150, deadline=None)
 @given(draw=st.data())
-def test_nothing_a_peer_says_raises(wire: Wire, role: Role, draw: st.DataObject) -> None:
+def test_no_bytes_of_a_peer_raise(wire: Wire, role: Role, draw: st.DataObject) -> None:
     """FR-09: lines of conversations in any order, pieces of them, garbage between them, an application that answers."""
     lines = sorted({line for talk in wire.talks for line in talk.said})
     line = st.sampled_from(lines)

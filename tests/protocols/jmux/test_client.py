@@ -166,13 +166,13 @@ def test_a_conversation(mode: str) -> None:
     assert play.engine.byte_sessions.read(1) == b""
 
 
-def test_a_session_that_says_nothing_first() -> None:
+def test_a_session_that_reads_first() -> None:
     """I-6: an empty Data open, if the application reads first."""
     play = client().on(lambda s: s.open_session()) << opening()
     play >> data(b"hello") << Readable(1, 5)
 
 
-def test_what_came_together_is_told_together() -> None:
+def test_what_came_together_is_reported_together() -> None:
     play = talking() >> (data(b"a"), data(b"b"), data(b"c", eof=True)) << Readable(1, 3, True)
     assert play.engine.byte_sessions.read(1) == b"abc"
 
@@ -303,7 +303,7 @@ def test_a_close_while_an_acknowledgement_is_owed(mode: str) -> None:
     assert free_id(play) == 0
 
 
-def test_what_nobody_asked_for_is_not_acknowledged() -> None:
+def test_an_unexpected_response_is_not_acknowledged() -> None:
     play = asking(auto_ack=False) >> data(b"a", eof=True) << ev.Items
     play.on(lambda s: s.acknowledge(1)).quiet()
 
@@ -340,7 +340,7 @@ def test_leaving_without_an_acknowledgement_frees_the_id() -> None:
     play.on(lambda s: s.open_session(b"r")) << opening(b"r")
 
 
-def test_leaving_after_an_acknowledgement_says_nothing() -> None:
+def test_leaving_after_an_acknowledgement_sends_nothing() -> None:
     play = complete().on(lambda s: s.acknowledge(1)) << ACK
     play.on(lambda s: s.decline(1)).quiet()
     play = client(auto_ack=False).on(lambda s: s.open_session(b"q")).forget()

@@ -157,7 +157,7 @@ def test_KA_08_a_flood_of_pings() -> None:
     play.forget() >> ping(1) << closed(RemoteProtocolError, message="keepalive-flood") << error("keepalive-flood")
 
 
-def test_answers_that_nobody_reads_stop_the_reading() -> None:
+def test_unread_answers_stop_the_reading() -> None:
     """KA-08: and the peer's time stands still meanwhile."""
     engine = server(limits=Limits.trusted(control_replies=3)).engine
     engine.receive(ping(1).encode() * 3, 0.0)
@@ -369,7 +369,7 @@ def test_SL_03_the_client_ends_its_half() -> None:
     play.at(0.0) << ev.Closed(None)
 
 
-def test_SL_03_nobody_can_go_on() -> None:
+def test_SL_03_no_stream_can_continue() -> None:
     """What waits for a ration that can not come has its time."""
     play = server(ration=1, ping_interval=0) >> opening(b"q", eof=True)
     play.forget().on(lambda s: s.write(1, b"x" * 256)) << Data
@@ -391,18 +391,18 @@ def test_the_transport_is_gone_twice() -> None:
     assert play.engine.receive_eof(0.0) == []
 
 
-def test_R_31_a_client_says_shutdown(mode: str) -> None:
+def test_R_31_a_client_sends_shutdown(mode: str) -> None:
     play = server(mode) >> bye() << closed(RemoteProtocolError, rule="R-31")
     play << error("Shutdown from a client")
 
 
-def test_the_server_hears_an_error() -> None:
+def test_the_server_gets_an_error() -> None:
     """3.2: sessions fail, and no handler works on."""
     play = server() >> opening(b"q")
     play.forget() >> error("no") << failed(1, ConnectionClosed, message="no") << closed(ConnectionClosed, message="no")
 
 
-def test_good_messages_before_a_bad_one_are_told() -> None:
+def test_good_messages_before_a_bad_one_are_reported() -> None:
     play = server(sessions=False) >> (opening(b"q", eof=True), b"\xff\0\0\0")
     play << ev.Opened(1, "request", Payload(b"q"), 1, True) << failed(1, RemoteProtocolError)
     play << closed(RemoteProtocolError, rule="R-9") << error("no message begins with 0xFF")
@@ -480,7 +480,7 @@ def test_answering_several_at_once() -> None:
     play << data(b"a", eof=True, close=True) << data(b"b", id=1, eof=True, close=True)
 
 
-def test_what_a_refused_connection_hears() -> None:
+def test_the_answer_to_a_refused_connection() -> None:
     """A listener that takes no more says that nothing was processed: calls are safe to repeat."""
     play = Playbook(Engine("client", max_wait_for_id=30)).forget()
     play.engine.open("request", b"q")

@@ -84,7 +84,7 @@ def test_a_complete_response_survives_a_stall() -> None:
     assert free_id(play) == 0
 
 
-def test_a_complete_answer_is_told_once() -> None:
+def test_a_complete_answer_is_reported_once() -> None:
     """A request whose rest nobody takes has its answer: nothing else is told of it."""
     play = client(ration=1, ping_interval=0).do(lambda engine: engine.open("request", b"x" * 300))
     play << opening(b"x" * 256) >> data(b"answer", eof=True) << ev.Items(1, [Payload(b"answer")], True)
@@ -122,7 +122,7 @@ async def stalls(session: Any) -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_session_that_nobody_gets_is_given_up() -> None:
+async def test_a_session_whose_opening_is_canceled_is_aborted() -> None:
     async with afflux.serve(HERE, Sessions(stalls)) as server, afflux.connect(server.uri) as peer:
         asking = asyncio.create_task(peer.session(b"x" * 100_000))
         sessions = peer._driver.streams.sessions
@@ -135,7 +135,7 @@ async def test_a_session_that_nobody_gets_is_given_up() -> None:
         assert not peer.streams()
 
 
-def test_sync_a_session_that_nobody_gets_is_given_up() -> None:
+def test_sync_a_session_whose_opening_is_canceled_is_aborted() -> None:
     with running(Sessions(stalls)) as uri, afflux.sync.connect(uri) as peer:
         with pytest.raises(TimeoutError):
             peer.session(b"x" * 100_000, timeout=0.01)
@@ -170,13 +170,13 @@ def test_a_writer_that_goes_away_or_goes_on() -> None:
     play << abort(detail="session-stall")
 
 
-def test_what_waits_for_an_id_starves_nobody() -> None:
+def test_waiting_for_an_id_starves_no_session() -> None:
     play = client(limits=Limits.tiny(sessions=1), ping_interval=0, max_wait_for_id=60)
     play.on(lambda s: s.open_session(b"q")) << opening(b"q")
     play.on(lambda s: s.open_session(b"w")).on(lambda s: s.starve(2, True)).at(30).quiet()
 
 
-async def test_a_writer_hears_that_its_session_is_over() -> None:
+async def test_a_writer_sees_that_its_session_is_over() -> None:
     """One that writes for ever, with the whole request read: the server goes on, the handler ends."""
     ended = asyncio.Event()
 
@@ -198,7 +198,7 @@ async def test_a_writer_hears_that_its_session_is_over() -> None:
             await session.read()
 
 
-async def test_a_writer_whom_nobody_wants_lets_others_run() -> None:
+async def test_a_writer_without_a_reader_lets_others_run() -> None:
     async def talk(session: Any) -> None:
         session.finish(drop=True)
 
@@ -237,7 +237,7 @@ async def test_session_stall_at_a_handler() -> None:
 # -- acknowledgements -----------------------------------------------------------------------------------------
 
 
-async def test_a_handler_hears_that_no_acknowledgment_will_come() -> None:
+async def test_a_handler_sees_that_no_acknowledgment_will_come() -> None:
     """R-45: the client has ended its half; its response is finished, and the handler is not canceled."""
     heard = asyncio.Queue[bool]()
 
@@ -325,7 +325,7 @@ def answering(answer: Callable[[socket.socket], None]) -> Iterator[str]:
         listener.close()
 
 
-def test_sync_writers_hear_that_the_session_is_over() -> None:
+def test_sync_writers_see_that_the_session_is_over() -> None:
     def answer(link: socket.socket) -> None:
         link.sendall(data(b"answer", eof=True).encode() + abort(partial=True).encode())
 
@@ -352,7 +352,7 @@ def test_sync_what_was_never_sent_is_safe() -> None:
         assert not unsent.value.may_have_been_processed
 
 
-async def test_stubs_hear_of_a_complete_response() -> None:
+async def test_stubs_get_a_complete_response() -> None:
     """Under asyncio: what is unread when the server gives up the rest of the request is read to its end."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -225,7 +225,7 @@ def test_R_16_empty_messages_cost_something() -> None:
     play >> (more(7),) * 1024 << ignored(1, "R-12")
 
 
-def test_granted_is_told() -> None:
+def test_granted_is_reported() -> None:
     play = talking(ration=1).on(lambda s: s.write(1, b"x" * 256)) << data(b"x" * 256)
     play >> more(5) << ev.Granted(1, 5)
     assert play.engine.credit(1) == 5
@@ -285,7 +285,7 @@ def test_what_limits_a_session() -> None:
     assert [status.reason for status in waiting.engine.streams()] == [None, "peer"]
 
 
-def test_room_for_answers_that_nobody_reads() -> None:
+def test_room_for_unread_answers() -> None:
     """Each session has a share of ``connection_bytes`` for what waits for ration; all have half as much again."""
     play = server(ration=1, ping_interval=0)
     limits = play.engine.limits

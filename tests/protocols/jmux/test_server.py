@@ -63,7 +63,7 @@ def test_JA_06_a_handler_that_fails(mode: str) -> None:
     play.do(lambda engine: engine.fail(1, KeyError("x"))).quiet()
 
 
-def test_R_30_a_request_that_nobody_has_seen(mode: str) -> None:
+def test_R_30_a_request_that_was_never_sent(mode: str) -> None:
     """R-30, I-9: p=0 only when nothing was processed."""
     play = talking(mode).on(lambda s: s.abort(1, "no", untouched=True)) << abort(detail="no")
     play >> data(b"late", eof=True)
@@ -335,7 +335,7 @@ def test_closing_with_one_that_is_over() -> None:
     play.do(lambda engine: engine.close(0.0)) << failed(2, SessionAborted) << ev.Closed << abort(1, True, "closed")
 
 
-def test_beginning_and_releasing_say_nothing() -> None:
+def test_beginning_and_releasing_send_nothing() -> None:
     """Only the response's end lets go of the rest of a request; at a client there are no handlers."""
     play = server() >> opening(b"q") << SessionOpened(1) << Readable(1, 1)
     for stream in (1, 99):

@@ -398,7 +398,7 @@ def test_sync_sessions() -> None:
         assert peer.request(b"still there", timeout=10).data == b"still there"
 
 
-def test_sync_sessions_whose_rest_nobody_wants() -> None:
+def test_sync_sessions_whose_rest_is_dropped() -> None:
     async def talk(session: Any) -> None:
         await session.write(b"enough")
         session.finish(drop=True)

@@ -68,7 +68,7 @@ def test_a_flood_of_credit() -> None:
     play << ignored(1) << ev.Granted
 
 
-def test_a_flood_of_requests_whose_answers_nobody_reads() -> None:
+def test_a_flood_of_requests_with_unread_answers() -> None:
     """FL-06: reading stops above O, and goes on when the answers have left."""
     engine = Playbook(Engine("server", limits=Limits.tiny())).engine
     engine.receive(setup().encode(prefixed=True), 0.0)
@@ -107,7 +107,7 @@ def test_a_budget_that_is_full() -> None:
     play >> frames.RequestChannel(stream=6, initial_n=1, follows=True, data=part) << error(6, 0x22, b"buffer-full")
 
 
-def test_a_server_that_is_told_nonsense_says_so_once() -> None:
+def test_a_server_reports_nonsense_once() -> None:
     play = Playbook(Engine("server")) >> b"GET / HTTP/1.1\r\n\r\n"
     play << error(0, 0x01, b"first-frame-too-large") << closed(RemoteProtocolError)
     play.quiet()

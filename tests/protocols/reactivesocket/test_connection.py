@@ -36,7 +36,7 @@ def client(**options: Any) -> Playbook:
 # -- establishment --------------------------------------------------------------------------------------------------
 
 
-def test_a_client_says_setup_at_once_and_may_ask_at_once() -> None:
+def test_a_client_sends_setup_at_once_and_may_ask_at_once() -> None:
     """R-14, R-17, R-24, D-14: SETUP on stream 0, a keepalive every 500 ms, requests right behind."""
     play = client() << frames.Setup(keepalive_ms=500, lifetime_ms=90_000)
     play.do(lambda engine: engine.open("request", b"q")) << REQUEST
@@ -340,7 +340,7 @@ def test_a_frame_that_never_ends() -> None:
     play.at(30.0) << error(0, 0x11, b"frame-timeout") << closed(RemoteProtocolError)
 
 
-def test_a_stranger_that_says_nothing() -> None:
+def test_a_silent_client() -> None:
     """HS-01."""
     server().at(10.0) << closed(ConnectionClosed)
 
@@ -403,7 +403,7 @@ def test_leases_by_hand_and_without_agreement() -> None:
 # -- endings --------------------------------------------------------------------------------------------------------
 
 
-def test_close_says_connection_error() -> None:
+def test_close_sends_connection_error() -> None:
     """3.1, 3.2: everything fails, once."""
     play = requester().do(lambda engine: engine.open("request", b"q")) << frames.RequestResponse
     play.do(lambda engine: engine.close(0.0, reason="bye"))

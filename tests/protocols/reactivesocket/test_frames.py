@@ -109,7 +109,7 @@ def test_ext_has_no_stream() -> None:
 
 
 @pytest.mark.parametrize(("flags", "ignorable"), [(0, False), (0x8000, True)])
-def test_an_unknown_type_says_whether_it_may_be_skipped(flags: int, ignorable: bool) -> None:
+def test_an_unknown_type_states_whether_it_may_be_skipped(flags: int, ignorable: bool) -> None:
     """R-9."""
     with pytest.raises(UnknownFrame) as caught:
         decode(raw(0x0E, flags, 4)[4:])

@@ -311,7 +311,7 @@ def test_the_responder_ends_both_directions(last: Any) -> None:
 
 
 @pytest.mark.parametrize("payloads", [[], [b"z"]])
-def test_a_responder_that_completes_hears_that_its_inbound_side_is_over(payloads: list[bytes]) -> None:
+def test_a_responder_that_completes_gets_the_end_of_its_inbound_side(payloads: list[bytes]) -> None:
     """R-34: as cancelled; items that were under way cost the peer nothing."""
     play = responder() >> CHANNEL << ev.Opened(2, "channel", P(b"1"), 3, False)
     play.do(lambda engine: engine.send(2, payloads, complete=True))
@@ -323,7 +323,7 @@ def test_a_responder_that_completes_hears_that_its_inbound_side_is_over(payloads
 
 @pytest.mark.parametrize("leaves", [lambda engine: engine.cancel(2), lambda engine: engine.fail(2, ValueError())])
 @pytest.mark.parametrize("payloads", [[], [b"z"], [b""]])
-def test_who_has_left_does_not_hear_how_it_ended(payloads: list[bytes], leaves: Any) -> None:
+def test_no_end_is_reported_for_a_stream_the_application_left(payloads: list[bytes], leaves: Any) -> None:
     """R-34: the application leaves the stream before it is told that its inbound half is over."""
     play = responder() >> CHANNEL << ev.Opened
     play >> frames.RequestChannel(stream=4, initial_n=3, data=b"1") << ev.Opened
@@ -706,7 +706,7 @@ def test_java_writes_n_always() -> None:
     play.sent.clear()
 
 
-def test_what_java_says_late_opens_nothing(mode: Any) -> None:
+def test_late_frames_of_java_open_nothing(mode: Any) -> None:
     """I-1: an item that crosses the end of its channel has an N too; what asks for a channel has a new id."""
     java = Dialect(java_compat=True)
     play = responder(mode, Limits.server().replace(tombstones=1), dialect=java)

@@ -115,7 +115,7 @@ async def test_a_dialect_in_the_address(demo: Demo) -> None:
             assert [item.data async for item in peer.channel(counted())] == [b"%d" % i for i in range(300)]
 
 
-async def test_a_peer_of_another_protocol_is_told() -> None:
+async def test_a_peer_of_another_protocol_gets_an_error() -> None:
     limits = afflux.Limits.server(handshake_s=0.5)  # no frame of the two looks like one of the other
     async with afflux.serve("reactivesocket+tcp://127.0.0.1:0", Demo(), limits=limits) as server:
         with pytest.raises(afflux.Error):

@@ -63,7 +63,7 @@ def test_R_10_a_server_that_decides_waits_for_the_client(mode: Mode) -> None:
     play.quiet()
 
 
-def test_R_11_a_client_says_more_at_once(mode: Mode) -> None:
+def test_R_11_a_client_sends_more_at_once(mode: Mode) -> None:
     play = Playbook(Engine("client"), mode) << ClientHello()
     play.do(lambda engine: engine.subscribe("p", 3)) << ask(demand=3)
     play.do(lambda engine: engine.request(1, 2)) << frames.Request(subscriber=1, demand=2)
@@ -110,7 +110,7 @@ def test_R_12_a_server_meets_another_version(mode: Mode) -> None:
     assert play.engine.closed
 
 
-def test_R_13_what_was_said_on_trust_counts_as_discarded(mode: Mode) -> None:
+def test_R_13_requests_sent_early_count_as_discarded(mode: Mode) -> None:
     """R-13, HS-25: it is safe to try again."""
     play = Playbook(Engine("client"), mode) << ClientHello()
     play.do(lambda engine: engine.subscribe("p", 3)).forget()

@@ -211,7 +211,7 @@ def test_unknown_types_end_the_reading(code: int) -> None:
     assert refused(varint(code)).startswith("R-17")
 
 
-def test_bounds_of_what_this_side_says() -> None:
+def test_bounds_of_what_this_side_sends() -> None:
     """R-26: a zero is read for the engine to judge, and never written."""
     for bad in (
         lambda: frames.Request(subscriber=1, demand=0),

@@ -197,7 +197,7 @@ def test_R_28_nothing_follows_an_end_of_ours(mode: Mode) -> None:
         (ApplicationError(message="a\ud800b"), "a?b"),
     ],
 )
-def test_what_a_subscriber_is_told_of_an_error(raised: Exception, text: str) -> None:
+def test_what_a_subscriber_learns_of_an_error(raised: Exception, text: str) -> None:
     publishing().do(lambda engine: engine.fail(2, raised)) << error(text)
 
 

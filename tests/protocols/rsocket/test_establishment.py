@@ -280,7 +280,7 @@ def test_resume_after_setup_ends_it() -> None:
 
 
 @pytest.mark.parametrize(("code", "processed"), [(0x001, False), (0x003, False), (0x101, True)])
-def test_only_a_refusal_of_the_setup_says_that_nothing_was_processed(code: int, processed: bool) -> None:
+def test_only_a_refusal_of_the_setup_states_that_nothing_was_processed(code: int, processed: bool) -> None:
     """A server that closes may have begun with a request before it has sent anything."""
     play = Playbook(Engine("client")) << frames.Setup
     play.do(lambda engine: engine.open("request", b"")) << frames.RequestResponse
@@ -418,7 +418,7 @@ def test_keepalives_that_want_no_answer_have_a_price() -> None:
     play >> PONG << ignored(1) << closed(RemoteProtocolError, rule="glitch_bucket") << error(0, 0x101)
 
 
-def test_positions_may_be_said_as_often_as_they_move_on() -> None:
+def test_positions_may_be_sent_as_often_as_they_advance() -> None:
     """R-51: a peer whose store would fill says how far it got, hundreds of times a second on a fast link."""
     play = resumable_server() >> frames.RequestStream(stream=1, initial_n=10_000) << ev.Opened
     said = 0
@@ -435,7 +435,7 @@ def test_positions_may_be_said_as_often_as_they_move_on() -> None:
     play >> position(said + 6) << ignored(1, "keepalive_rate")
 
 
-def test_echoes_that_nobody_reads_stop_the_reading() -> None:
+def test_unread_echoes_stop_the_reading() -> None:
     engine = responder().engine
     for count in range(16):
         assert engine.wants_read, count
@@ -695,7 +695,7 @@ def test_held_bytes_are_bounded() -> None:
     assert isinstance(events[-1], ev.Closed)
 
 
-def test_a_client_proposes_what_it_is_told() -> None:
+def test_a_client_proposes_its_settings() -> None:
     wanted = setup(keepalive_ms=1000, lifetime_ms=5000, data=b"hello")
     play = Playbook(Engine("client", setup=wanted)) << wanted
     assert play.engine.deadline == 1.0

@@ -74,7 +74,7 @@ def test_an_extension_while_draining(mode: Mode) -> None:
     play.do(lambda engine: engine.extensions.extend(7, b"y")) << ext(7, b"y")
 
 
-def test_what_was_said_in_extensions_counts_until_it_is_consumed() -> None:
+def test_data_of_extensions_counts_until_it_is_consumed() -> None:
     """Like any payload: reading stops when too much waits."""
     limits = Limits.tiny()
     play = responder(limits=limits, extensions=(7,))

@@ -119,7 +119,7 @@ def test_unassigned_flags_are_ignored(frame: RSocketFrame, bits: int) -> None:
 
 
 @pytest.mark.parametrize("flags", [0x000, 0x100])
-def test_the_rest_of_lease_and_metadata_push_is_metadata_whatever_m_says(flags: int) -> None:
+def test_the_rest_of_lease_and_metadata_push_is_metadata_whatever_m_is(flags: int) -> None:
     """R-6: never write a metadata length there. I-4: old encoders leave M clear."""
     word = (0x02 << 10 | flags).to_bytes(2, "big")
     lease = decode(bytes(4) + word + bytes(8) + b"md")
@@ -161,7 +161,7 @@ def test_an_empty_token_is_read_and_cannot_be_constructed() -> None:
         assert caught.value.rule == "R-53"
 
 
-def test_an_unknown_type_says_whether_it_may_be_skipped() -> None:
+def test_an_unknown_type_states_whether_it_may_be_skipped() -> None:
     """R-5."""
     for flags, ignorable in ((0x000, False), (0x200, True)):
         wire = b"\x80\x00\x00\x05" + (0x15 << 10 | flags).to_bytes(2, "big")
@@ -331,7 +331,7 @@ def test_bytes_that_are_no_frame_give_a_record_with_the_reason() -> None:
     assert (row["type"], row["error"]["rule"]) == ("0x15", "R-5")
 
 
-def test_a_log_line_says_what_the_record_says() -> None:
+def test_a_log_line_agrees_with_its_record() -> None:
     frame = RequestStream(stream=5, initial_n=32, metadata=bytes(12), data=b"a b\x1b[2J\n")
     assert line(record(frame, dir=">")) == "> rsocket stream=5 REQUEST_STREAM [M] n=32 metadata_len=12 data_len=8"
     assert line(record(frame, payload="text")).endswith(r'data="a b\u001b[2J\n"')

@@ -89,7 +89,7 @@ def opened(play: Playbook, now: float | None = None) -> int:
     ("ttl", "ms"),
     [(0, 0), (0.001, 1), (1.001, 1001), (0.29, 290), (4.35, 4350), (2.5, 2500), (0.0004, 0), (MOST / 1000, MOST)],
 )
-def test_time_is_said_to_the_millisecond(ttl: float, ms: int) -> None:
+def test_time_is_stated_to_the_millisecond(ttl: float, ms: int) -> None:
     """1.001 seconds are 1000.9999 milliseconds to a machine, and 1001 on the wire."""
     assert Lease(1, ttl).ttl_ms == ms
 
@@ -97,7 +97,7 @@ def test_time_is_said_to_the_millisecond(ttl: float, ms: int) -> None:
 @pytest.mark.parametrize(
     ("requests", "ttl"), [(-1, 1), (MOST + 1, 1), (1, -0.001), (1, MOST / 1000 + 1), (1, inf), (1, float("nan"))]
 )
-def test_a_lease_that_no_frame_can_say(requests: int, ttl: float) -> None:
+def test_a_lease_that_no_frame_can_carry(requests: int, ttl: float) -> None:
     for make in (Lease, FixedLease):
         with pytest.raises(ValueError, match="a lease has 0 to"):
             make(requests, ttl)
@@ -189,7 +189,7 @@ def test_a_requester_stops_early() -> None:
 
 
 @pytest.mark.parametrize(("ttl_ms", "requests"), [(0, 5), (1000, 0), (0, 0), (50, 5), (49, 5), (1, 1)])
-def test_a_lease_that_says_stop(ttl_ms: int, requests: int) -> None:
+def test_a_lease_that_means_stop(ttl_ms: int, requests: int) -> None:
     """LE-04, D-5; or that is over before it could be used."""
     held = Held(Limits.server())
     held.replace(1000, 9, 0.0)
@@ -218,7 +218,7 @@ def test_a_responder_allows_nothing_for_clocks() -> None:
     assert granted.until is None
 
 
-def test_a_policy_hears_what_was_used_since_it_was_asked() -> None:
+def test_a_policy_gets_the_use_since_its_last_call() -> None:
     """Under its own lease and under one by hand."""
     heard: list[tuple[float, int]] = []
 
@@ -282,7 +282,7 @@ def test_a_refused_request_takes_no_id_and_no_credit() -> None:
     assert opened(play) == 3
 
 
-def test_time_is_what_open_is_told() -> None:
+def test_time_is_an_argument_of_open() -> None:
     """Without it, the last that the engine heard of."""
     play = client() >> lease(9, 1000) << ev.Leased
     play.at(0.9)

@@ -193,7 +193,7 @@ def test_another_minor_version_and_unassigned_flags_are_read() -> None:
 
 
 @pytest.mark.parametrize("kind", [RouteSetup, RouteJoin, RouteRemove, BrokerInfo, Address])
-def test_another_frame_is_told(kind: Any) -> None:
+def test_another_frame_is_named(kind: Any) -> None:
     other = RouteRemove(ID, ID, 1) if kind is not RouteRemove else RouteSetup(ID, "svc")
     with pytest.raises(Violation, match=f"not {kind.__name__}"):
         kind.decode(other.encode())

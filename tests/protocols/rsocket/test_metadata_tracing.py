@@ -176,7 +176,7 @@ def test_a_context_cut_within_the_traceparent_is_a_violation(context: TraceConte
 
 
 @pytest.mark.parametrize(("flags", "sampled"), [("00", False), ("01", True), ("fe", False), ("09", True)])
-def test_only_the_last_flag_says_sampled(flags: str, sampled: bool) -> None:
+def test_only_the_last_flag_means_sampled(flags: str, sampled: bool) -> None:
     assert TraceContext(f"00-{TRACE}-{SPAN}-{flags}").sampled is sampled
 
 

@@ -209,7 +209,7 @@ def test_accept_lists_add_up_and_know_no_case() -> None:
     assert [view.accepts(mime) for mime in ("application/json", "TEXT/plain", "text/html")] == [True, True, False]
 
 
-def test_an_empty_accept_list_says_nothing() -> None:
+def test_an_empty_accept_list_states_nothing() -> None:
     assert Entries(compose([Accept([])])).accepts("text/html")
 
 

@@ -175,7 +175,7 @@ def test_a_position_frees_blocks_and_copies_none() -> None:
     assert list(store.blocks()) == []
 
 
-def test_the_peer_says_how_far_it_got() -> None:
+def test_the_peer_reports_its_position() -> None:
     """R-51: whole frames below go, a smaller value says nothing, one beyond is a broken rule."""
     store = retained(6, 10, 7)
     assert store.acknowledge(8)
@@ -448,7 +448,7 @@ def test_half_a_frame_is_not_received(mode: Mode) -> None:
     assert told(play) == (0, 13)
 
 
-def test_a_keepalive_says_what_came_before_it() -> None:
+def test_a_keepalive_carries_the_position_before_it() -> None:
     """In one read with frames before and behind it."""
     play = resumable_server()
     request = frames.RequestFnf(stream=1, data=b"a")
@@ -709,7 +709,7 @@ def test_the_last_words_on_one_transport_are_not_the_first_on_the_next() -> None
     assert drained(engine) == resume(server=0, client=0).encode(prefixed=True)
 
 
-def test_bytes_of_a_transport_that_is_lost_say_nothing(mode: Mode) -> None:
+def test_bytes_of_a_lost_transport_are_ignored(mode: Mode) -> None:
     """A read that was under way when the transport was given up."""
     for play in (resumable_client(mode), resumable_server(mode)):
         play.cut()
@@ -744,7 +744,7 @@ def test_a_client_that_was_cut_before_it_was_answered(mode: Mode) -> None:
     play.quiet()
 
 
-def test_a_client_that_was_never_heard_of(mode: Mode) -> None:
+def test_a_client_with_an_unknown_token(mode: Mode) -> None:
     asked = setup(token=TOKEN)
     play = Playbook(Engine("client", setup=asked), mode) << asked
     play.do(lambda engine: engine.open("request", b"q")) << frames.RequestResponse
@@ -846,7 +846,7 @@ def test_the_newer_transport_wins(mode: Mode) -> None:
     play.quiet()
 
 
-def test_a_newcomer_that_says_more_than_it_may(mode: Mode) -> None:
+def test_a_newcomer_that_sends_more_than_it_may(mode: Mode) -> None:
     """RE-03: RESUME after RESUME ends what it resumed; R-45 lets a client say nothing before the answer."""
     play = serving(mode).cut()
     stranger = newcomer(play, server=15, client=0, mode=mode)
@@ -947,7 +947,7 @@ def test_a_token_in_use(mode: Mode) -> None:
     play.adopt(newcomer(play, server=15, client=0)) << ev.Resumed << resume_ok(13)
 
 
-def test_a_session_nobody_has_accepted_yet() -> None:
+def test_a_session_that_is_not_accepted_yet() -> None:
     """Its token is taken; it can not be resumed, and it ends with its transport."""
     sessions = Sessions(OFTEN)
     play = Playbook(Engine("server", limits=OFTEN, sessions=sessions, decide=True)) >> setup(token=TOKEN)
@@ -1026,7 +1026,7 @@ def test_never_to_be_resumed() -> None:
 # -- time -----------------------------------------------------------------------------------------------------
 
 
-def test_nobody_comes_back_to_the_server() -> None:
+def test_no_client_comes_back_to_the_server() -> None:
     play = serving()
     play.now = 7.0
     play.cut()
@@ -1173,7 +1173,7 @@ def test_a_request_that_is_canceled_before_it_left() -> None:
     assert play.engine.streams() == []
 
 
-def test_what_stream_0_had_to_say_goes_with_its_transport(mode: Mode) -> None:
+def test_queued_frames_of_stream_0_are_lost_with_the_transport(mode: Mode) -> None:
     """METADATA_PUSH, KEEPALIVE and EXT that were queued; what streams had to say stays."""
     play = resumable_server(mode, extensions=(7,))
     engine = play.engine
@@ -1190,7 +1190,7 @@ def test_what_stream_0_had_to_say_goes_with_its_transport(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("asking", [False, True])
-def test_what_can_not_be_said_meanwhile(asking: bool) -> None:
+def test_verbs_that_fail_meanwhile(asking: bool) -> None:
     state = "resume_sent" if asking else "suspended"
     play = resumable_client().cut()
     if asking:
@@ -1403,7 +1403,7 @@ def test_what_was_to_go_again_does_not_when_it_is_over() -> None:
 
 
 @pytest.mark.parametrize("role", ["client", "server"])
-def test_a_farewell_is_said_again(role: str, mode: Mode) -> None:
+def test_a_farewell_is_sent_again(role: str, mode: Mode) -> None:
     """R-20: CONNECTION_CLOSE has no position; it is repeated behind everything else, and new requests wait no more."""
     if role == "client":
         play = resumable_client(mode)
@@ -1479,7 +1479,7 @@ def test_a_farewell_that_had_not_left() -> None:
     play.quiet()
 
 
-def test_the_peer_said_farewell_before_the_cut(mode: Mode) -> None:
+def test_the_peer_sent_a_farewell_before_the_cut(mode: Mode) -> None:
     """It is still draining when it is back, and says so once more."""
     play = resumable_client(mode)
     play.do(lambda engine: engine.open("stream", b"", credit=5)) << frames.RequestStream

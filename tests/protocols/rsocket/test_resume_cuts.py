@@ -318,7 +318,7 @@ def whole(name: str, slice: int | None = None) -> tuple[Any, tuple[int, int]]:
     return session.heard(), sizes
 
 
-def test_what_is_heard_without_a_cut() -> None:
+def test_events_without_a_cut() -> None:
     """By hand: the comparisons below rest on it."""
     failure = (ApplicationError, 0x333, "as asked")
     (client, server), _ = whole("requests")

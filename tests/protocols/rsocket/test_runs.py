@@ -233,7 +233,7 @@ def test_a_run_of_answers_is_one_event() -> None:
     assert events == [ev.Answers([1, 3, 5], [Payload(b"x"), Payload(), Payload(b"z")], 2)]
 
 
-def test_an_answer_for_nobody_ends_a_run() -> None:
+def test_an_answer_without_a_request_ends_a_run() -> None:
     engine = asking()
     engine.ask([Payload()] * 2)
     answers = item(1, b"x", last=True)
@@ -262,7 +262,7 @@ def test_many_answers_are_several_chunks() -> None:
     assert [frame.stream for frame in said(server)] == ids
 
 
-def test_nobody_hears_the_answer_of_what_is_over() -> None:
+def test_an_answer_to_an_ended_request_is_not_sent() -> None:
     server = served()
     server.receive(request(1) + request(3) + frames.Cancel(stream=1).encode(prefixed=True), 0.0)
     server.receive(frames.RequestStream(stream=5, initial_n=1, data=b"").encode(prefixed=True), 0.0)

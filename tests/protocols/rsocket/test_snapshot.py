@@ -300,7 +300,7 @@ class Reborn(Session):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONVERSATIONS)
 @pytest.mark.parametrize("to", ["client", "server"])
-def test_who_is_reborn_at_a_cut_hears_the_same(name: str, to: str) -> None:
+def test_a_side_restored_at_a_cut_sees_the_same(name: str, to: str) -> None:
     heard, (to_server, to_client) = whole(name)
     begun = len(setup(token=TOKEN).encode(prefixed=True))
     for n in range(0, to_client, 31) if to == "client" else range(begun, to_server, 29):

@@ -146,7 +146,7 @@ CONNECTION_ELSEWHERE = {
     ConnectionInput.SUSPEND: "LOST and SILENT, with resumption",
     ConnectionInput.APP_RESUME: "test_a_client_comes_back_and_repeats_what_is_missing",
     ConnectionInput.APP_HAND_OVER: "test_a_server_goes_on_and_repeats_what_is_missing",
-    ConnectionInput.SESSION_OVER: "test_nobody_comes_back_to_the_server",
+    ConnectionInput.SESSION_OVER: "test_no_client_comes_back_to_the_server",
     ConnectionInput.ERROR_UNHEARD: "test_a_client_that_was_cut_before_its_setup_arrived_begins_anew",
     ConnectionInput.APP_ANEW: "test_a_client_that_was_cut_before_its_setup_arrived_begins_anew",
 }

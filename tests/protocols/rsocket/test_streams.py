@@ -350,7 +350,7 @@ def test_channel_responder_cancels_inbound() -> None:
     play >> item(1, b"late") << ignored(0)
 
 
-def test_channel_requester_is_told_to_stop() -> None:
+def test_channel_requester_is_stopped() -> None:
     play = channel_requester() >> frames.RequestN(stream=1, n=5) << ev.Granted
     play >> frames.Cancel(stream=1) << ev.Canceled(1, False)
     play >> frames.Cancel(stream=1) << ignored(0)

@@ -216,7 +216,7 @@ def test_who_is_cut_gets_something_however_many_wait(waiting: int) -> None:
     assert [stream for stream, _ in taken(out, 2 * turns.SHARE)].count(1) == turns.SHARE // MTU
 
 
-def test_an_engine_hears_how_many_wait() -> None:
+def test_an_engine_learns_how_many_wait() -> None:
     """Large payloads take turns by less, the more others wait for room."""
     for waiting, first in ((0, [1] * 16 + [3]), (100_000, [1, 3, 1, 3])):
         play = responder(mtu=0x400)
@@ -249,7 +249,7 @@ def test_an_engine_is_patient_and_makes_up_for_it() -> None:
     assert len(play.engine.outgoing(0x10000)) > 0x30000
 
 
-def test_who_is_behind_hears_when_it_has_caught_up() -> None:
+def test_a_late_reader_gets_an_event_when_it_has_caught_up() -> None:
     out = Outbound(LAYOUT, Limits.server(), MTU)
     assert not out.scheduler.behind(1)
     put(out, 1, MI)

@@ -51,7 +51,7 @@ def test_entries_that_the_application_understands_reach_it() -> None:
     assert exchange(a, b)[0] == [ev.Items(stream, [answer], True)]
 
 
-def test_entries_that_nobody_understands_leave_a_plain_payload() -> None:
+def test_unknown_entries_leave_a_plain_payload() -> None:
     a, b = joined(PING)
     a.open("request", ExtendedPayload(b"d", entries=(SKIPPED, ADDRESS)))
     _, (opened,) = exchange(a, b)

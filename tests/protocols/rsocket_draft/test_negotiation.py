@@ -158,7 +158,7 @@ def test_a_SETUP_OK_that_breaks_a_rule(offers: tuple[Entry, ...], answer: tuple[
     assert [(frame.NAME, frame.code) for frame in frames_of(said(a))] == [("ERROR", 0x101)]
 
 
-def test_entries_of_SETUP_OK_that_nobody_knows() -> None:
+def test_unknown_entries_of_SETUP_OK() -> None:
     """R-17, R-18: skipped with I, otherwise the connection ends."""
     for entry, rule in ((Entry("x", b"", True), None), (Entry(9, b"", True), None)):
         a = client(KEEPALIVE_ACK)
