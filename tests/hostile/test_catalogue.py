@@ -163,7 +163,7 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
             "limit/test_connection::test_R_8_FR_13_what_is_not_understood",
             "limit/test_hostile::test_FR_13_frames_that_are_skipped_are_charged",
         ),
-        "HS-01": ("limit/test_connection::test_HS_01_a_client_that_says_nothing",),
+        "HS-01": ("limit/test_connection::test_HS_01_a_silent_client",),
         "HS-02": ("limit/test_connection::test_HS_02_another_frame_before_SETUP",),
         "HS-03": ("limit/test_connection::test_HS_03_a_SETUP_that_names_no_channel",),
         "HS-12": ("limit/test_hostile::test_HS_12_a_first_frame_that_is_too_large",),

@@ -251,7 +251,7 @@ def test_a_server_opens_no_session(mode: Mode, frame: Setup, opened: bool) -> No
 
 
 @pytest.mark.parametrize("frame", [number(2, 1), End(), error(1, 0x201)], ids=lambda frame: frame.NAME)
-def test_a_server_says_nothing_before_SETUP(mode: Mode, frame: LimitFrame) -> None:
+def test_a_server_sends_nothing_before_SETUP(mode: Mode, frame: LimitFrame) -> None:
     play = client(mode) >> frame << closed(RemoteProtocolError) << error(0, 0x101, f"{frame.NAME} is not".encode())
     play.quiet()
 
@@ -323,7 +323,7 @@ def test_draining_without_a_session(role: Any) -> None:
 # -- time ---------------------------------------------------------------------------------------------------------
 
 
-def test_HS_01_a_client_that_says_nothing() -> None:
+def test_HS_01_a_silent_client() -> None:
     play = server()
     assert play.engine.deadline == 10
     play.at(9.9).quiet()

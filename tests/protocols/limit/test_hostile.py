@@ -115,7 +115,7 @@ def test_SI_16_handlers_that_are_too_many() -> None:
     play >> setup() << closed(ConnectionClosed) << error(0, 0x003, b"too-many-streams")
 
 
-def test_SL_08_items_that_nobody_takes() -> None:
+def test_SL_08_items_that_are_never_consumed() -> None:
     engine = Engine("server", limits=TINY)
     engine.receive(setup(b"plain").encode(prefixed=True), 0.0)
     engine.request(1, 1 << 30)

@@ -111,7 +111,7 @@ def test_a_value_has_its_bytes_and_what_they_mean(mode: Mode) -> None:
     assert (value.data, value.value, value.metadata) == (b"\xcd\x01\x2c", 300, None)
 
 
-def test_complete_says_that_nothing_of_this_side_is_missing() -> None:
+def test_complete_states_that_nothing_of_this_side_is_missing() -> None:
     play = summing("client")
     with pytest.raises(LocalProtocolError, match="expects number"):
         play.engine.complete(1)
@@ -248,7 +248,7 @@ class Once(Sum):
         self.at = "end"
 
 
-def test_R_29_the_sender_of_the_last_message_says_END(mode: Mode) -> None:
+def test_R_29_the_sender_of_the_last_message_sends_END(mode: Mode) -> None:
     """The client, if there was none."""
     play = client(mode, channels=lambda name: Nothing(True))
     play.do(lambda engine: engine.open("channel", Opening("x"), complete=True)) << setup(b"x") << End()
