@@ -73,7 +73,7 @@ async def reported(server: Server) -> tuple[str, list[list[str]]]:
 
 
 async def test_what_each_stream_waits_for() -> None:
-    reasons = {"local": 1, "peer": 1, "transport": 1, "producer": SLOTS + 1}
+    reasons = {"local": 1, "credit": 1, "transport": 1, "producer": SLOTS + 1}
     with Server("--handler", "stands:Stands") as server, deaf(server.uri):
         async with afflux.connect(server.uri, limits=Limits.server(streams=SLOTS + 10)) as peer:
             silent, starved = peer.stream(b"silent"), peer.stream(b"endless", credit=0)
@@ -93,11 +93,11 @@ async def test_what_each_stream_waits_for() -> None:
             starved.cancel()
             silent.cancel()
     assert head == f"2 connections, {SLOTS + 4} live streams"
-    assert [words[4] for words in rows if words[-1] == "peer"] == ["5/5"]
+    assert [words[4] for words in rows if words[-1] == "credit"] == ["5/5"]
     verbs = {reason: {words[1] for words in rows if words[-1] == reason} for reason in reasons}
     assert verbs == {
         "local": {"request"},
-        "peer": {"stream"},
+        "credit": {"stream"},
         "transport": {"stream"},
         "producer": {"request", "stream"},
     }

@@ -72,22 +72,19 @@ def test_credit_without_bound_is_never_used_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("available", "queued", "room", "leased", "bound"),
+    ("available", "queued", "room", "bound"),
     [
-        (1, 0, 1, True, "producer"),
-        (0, 0, 1, True, "peer"),
-        (0, 0, 0, True, "peer"),  # room for nothing is no reason while nothing may be sent
-        (1, 0, 0, True, "transport"),
-        (0, 1, 0, True, "transport"),
-        (0, 1, 1, True, None),  # what is queued has been paid for
-        (1, 1, -1, True, "transport"),
-        (1, 1, 1, False, "lease"),
+        (1, 0, 1, "producer"),
+        (0, 0, 1, "credit"),
+        (0, 0, 0, "credit"),  # room for nothing is no reason while nothing may be sent
+        (1, 0, 0, "transport"),
+        (0, 1, 0, "transport"),
+        (0, 1, 1, None),  # what is queued has been paid for
+        (1, 1, -1, "transport"),
     ],
 )
-def test_what_holds_back_what_this_side_sends(
-    available: int, queued: int, room: int, leased: bool, bound: Bound | None
-) -> None:
-    assert Credit(available).sending(queued=queued, room=room, leased=leased) == bound
+def test_what_holds_back_what_this_side_sends(available: int, queued: int, room: int, bound: Bound | None) -> None:
+    assert Credit(available).sending(queued=queued, room=room) == bound
 
 
 def test_what_holds_back_what_the_peer_sends() -> None:
@@ -102,8 +99,8 @@ def test_what_holds_back_what_the_peer_sends() -> None:
         ([], "application"),
         ([None], None),
         (["producer", None], None),
-        (["producer", "peer"], "peer"),
-        (["application", "peer"], "peer"),
+        (["producer", "credit"], "credit"),
+        (["application", "credit"], "credit"),
         (["producer", "application"], "application"),
         (["transport", "lease", "memory"], "lease"),
     ],
@@ -124,12 +121,12 @@ def test_a_status_shows_both_directions() -> None:
         to_send=to_send,
         to_receive=to_receive,
         queued=10,
-        bounds=["peer"],
+        bounds=["credit"],
     )
     assert (status.stream, status.verb, status.requester, status.state) == (7, "channel", True, "OPEN")
     assert (status.credit, status.sent, status.queued) == (3, 2, 10)
     assert (status.granted, status.outstanding, status.received) == (3, 2, 1)
-    assert (status.unit, status.reason) == (Unit.ITEMS, "peer")
+    assert (status.unit, status.reason) == (Unit.ITEMS, "credit")
 
 
 def test_a_window_is_refilled_when_half_of_it_is_consumed() -> None:

@@ -41,7 +41,7 @@ _FEW_CANCELED = 64
 
 _NOT_OPEN = 0
 "The number of a request that waits to be opened."
-_MOVED_BY_FRAMES = (None, "peer", "producer")
+_MOVED_BY_FRAMES = (None, "credit", "producer")
 "Reasons that mean ``transport`` while the session waits for a connection."
 
 

@@ -22,19 +22,19 @@ __all__ = ["SATURATED", "Bound", "Credit", "StreamStatus", "Unit", "Window", "sm
 SATURATED = 2**63 - 1
 "The most credit that accumulates (RSocket R-26)."
 
-Bound = Literal["lease", "memory", "transport", "peer", "local", "application", "producer"]
+Bound = Literal["lease", "memory", "transport", "credit", "local", "application", "producer"]
 """The bound that limits one direction of a stream:
 
 - ``lease``: no valid lease allows the request;
 - ``memory``: the memory budget of this side is used up;
 - ``transport``: there is credit, but the queue or the socket is full, or a suspended session has no connection;
-- ``peer``: the peer has granted no credit;
+- ``credit``: the peer has granted no credit;
 - ``local``: this side has not started the handler yet;
 - ``application``: the application here has not asked for more, or not consumed what arrived;
 - ``producer``: there is credit and room, and nothing was sent.
 """
 
-_ORDER: tuple[Bound, ...] = ("lease", "memory", "transport", "peer", "local", "application", "producer")
+_ORDER: tuple[Bound, ...] = ("lease", "memory", "transport", "credit", "local", "application", "producer")
 
 
 class Unit(Enum):
@@ -90,21 +90,18 @@ class Credit:
             self.available -= n
         self.used += n
 
-    def sending(self, *, queued: int, room: int, leased: bool = True) -> Bound | None:
+    def sending(self, *, queued: int, room: int) -> Bound | None:
         """Return the bound of the outbound direction; None while queued bytes can be written.
 
         Args:
             queued: bytes of the stream that are queued and need no more credit.
             room: bytes that the queue and the transport still accept.
-            leased: False while the request waits for a lease.
         """
-        if not leased:
-            return "lease"
         if room <= 0 and (queued or self.available):
             return "transport"
         if queued:
             return None
-        return "producer" if self.available else "peer"
+        return "producer" if self.available else "credit"
 
     def receiving(self, *, memory: bool = True) -> Bound:
         """Return the bound of the inbound direction. ``memory`` is False if this side's budget permits no more.

@@ -134,10 +134,13 @@ def test_two_engines_never_break_a_rule(wishes: list[tuple[int, int, int]], draw
     for _ in range(10):
         pair.move(pair.near, 1 << 16)
         pair.move(pair.far, 1 << 16)
-    assert pair.near.byte_sessions.ids_in_use == 0
-    assert pair.far.byte_sessions.ids_in_use == 0
     assert pair.near.sessions.rations.shared_used == 0
     assert all(
         session is None or session.state in (SessionState.CLOSED, SessionState.ABORTED_FIN)
         for session in pair.far.sessions.by_id
     )
+    # every id is free at both ends: the client uses each once more, and the server accepts all of them
+    opened = [pair.near.byte_sessions.open_session(b"q") for _ in range(4)]
+    assert [pair.near.byte_sessions.session_id(stream) for stream in opened] == [0, 1, 2, 3]
+    events = pair.far.receive(pair.near.outgoing(), pair.now)
+    assert [type(event) for event in events if not isinstance(event, ev.Readable)] == [ev.SessionOpened] * 4

@@ -270,7 +270,7 @@ def test_what_limits_a_session() -> None:
     assert play.engine.streams(room=0)[0].reason == "transport"
     play.on(lambda s: s.takes(stream)) << opening(b"x" * 256)
     [status] = play.engine.streams()
-    assert (status.credit, status.sent, status.queued, status.reason) == (0, 256, 44, "peer")
+    assert (status.credit, status.sent, status.queued, status.reason) == (0, 256, 44, "credit")
     play >> more(256) << data(b"x" * 44)
     play.forget().on(lambda s: s.finish(stream)) << data(eof=True)
     [status] = play.engine.streams()
@@ -282,7 +282,7 @@ def test_what_limits_a_session() -> None:
     waiting = client(ration=1, limits=Limits.server(sessions=1), max_wait_for_id=9)
     for _ in range(2):
         waiting.engine.byte_sessions.open_session(b"x")
-    assert [status.reason for status in waiting.engine.streams()] == [None, "peer"]
+    assert [status.reason for status in waiting.engine.streams()] == [None, "credit"]
 
 
 def test_room_for_unread_answers() -> None:

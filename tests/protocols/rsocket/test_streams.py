@@ -815,7 +815,7 @@ def test_what_limits_a_stream() -> None:
     while engine.outgoing():
         pass
     [status] = engine.streams()
-    assert (status.credit, status.sent, status.queued, status.reason) == (0, 2, 0, "peer")
+    assert (status.credit, status.sent, status.queued, status.reason) == (0, 2, 0, "credit")
     engine.complete(1)
     assert engine.streams() == []
     play.engine.open("stream", b"", credit=5)

@@ -70,12 +70,6 @@ class ByteSessions:
         return session.id if session is not None and self._sessions.holds_id(session) else None
 
     @property
-    def ids_in_use(self) -> int:
-        """Number of ids in use: of sessions that this side has not ended, and at a client also of those whose end the
-        server has not answered."""
-        return self._sessions.live
-
-    @property
     def first_ration(self) -> int | None:
         """The ration of the peer for each new session; None before its header has arrived, or when unlimited."""
         ration = self._sessions.first_ration

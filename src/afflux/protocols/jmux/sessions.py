@@ -115,10 +115,10 @@ class Sessions:
         ]
 
     def _bounds(self, session: Session, room: int) -> list[Bound | None]:
-        """Why each unfinished direction is blocked. A session that waits for an id waits for the peer."""
+        """Why each unfinished direction is blocked. A session that waits for an id has no credit yet."""
         bounds: list[Bound | None] = []
         if session.id < 0:
-            return ["peer"]
+            return ["credit"]
         if session.outbound is not _DONE:
             bounds.append(session.to_send.sending(queued=session.ready, room=room))
         if session.inbound is _WANTED:
