@@ -118,6 +118,53 @@ async def test_SI_25_an_own_mistake_is_refused_before_anything_is_sent(wire: str
 
 
 @WIRES
+async def test_SI_27_two_tasks_that_use_one_endpoint(wire: str) -> None:
+    """One of them takes the step, and the others are refused; the peer sees a single one."""
+    router, seen, go = afflux.Router(), list[int](), asyncio.Event()
+
+    @router.session(SUM)
+    async def serve(chan: Chan[SumServer]) -> None:
+        await go.wait()
+        number, choice = await chan.recv()
+        seen.append(number)
+        _, last = await choice.offer()
+        _, answer = await last.recv()  # type: ignore[arg-type, misc]  # the second branch
+        await (await answer.send(number)).end()
+
+    async with connected(wire, router) as peer, peer.open(SUM) as chan:
+        sent = await asyncio.gather(*(chan.send(number) for number in range(5)), return_exceptions=True)
+        choices = [each for each in sent if isinstance(each, Chan)]
+        refusals = [each for each in sent if isinstance(each, SessionTypeError)]
+        assert (len(choices), len(refusals)) == (1, 4)
+        assert {each.rule for each in refusals} == {"SI-27"}
+        last = await (await choices[0].choose(2)).send(Done())
+        waiting = asyncio.create_task(last.recv())
+        await asyncio.sleep(0)
+        await refused(last.recv(), "this endpoint was used")
+        go.set()
+        total, end = await waiting
+        await end.end()
+        assert seen == [total]
+
+
+@WIRES
+async def test_a_wrapped_peer_opens_sessions(wire: str) -> None:
+    """Middleware does not see their steps, neither here nor around a router."""
+    calls: list[str] = []
+
+    class Count(afflux.Middleware):
+        async def request(self, call: afflux.Call, proceed: Any) -> Any:
+            calls.append(call.verb)
+            return await proceed(call)
+
+    async with connected(wire, afflux.wrap(adding(), Count())) as peer:
+        wrapped = afflux.wrap(peer, Count())
+        async with wrapped.open(SUM) as chan:
+            assert await summed(chan, 1, 2) == 3
+    assert calls == []
+
+
+@WIRES
 async def test_SI_25_a_mistake_of_the_peer_has_state_expected_and_seen(wire: str) -> None:
     """The server sends a text instead of the sum."""
     wrong = session_type(

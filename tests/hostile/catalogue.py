@@ -25,7 +25,7 @@ HS-21 JM 8             HS-22 JM O             HS-23 RIO H            HS-25 RIO C
 HS-27 all 16Ki
 SI-01 RS0 -            SI-03 RS0 -            SI-07 RS0 tombstones   SI-11 RS0 -
 SI-16 RS0,LS 512-each     SI-17 RS0 -            SI-18 JM 4             SI-19 JM -
-SI-24 LS -             SI-25 LS -             SI-28 LS -
+SI-24 LS -             SI-25 LS -             SI-27 LS -             SI-28 LS -
 SI-22 JM 128x512       SI-23 JM -             SI-29 RIO -            SI-31 RIO 4Ki
 FC-08 RS0 8            FC-09 RS0,RIO O        FC-12 RS0 -            FC-13 JM 4
 FC-14 JM 4             FC-17 JM ration        FC-18 JM 4Mi           FC-19 JM 2xration

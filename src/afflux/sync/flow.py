@@ -14,7 +14,7 @@ from afflux.core.payload import Payload, Payloads, size_of
 from afflux.sync.driver import Driver
 from afflux.sync.inbox import Inbox
 
-__all__ = ["ItemStream", "payloads_of"]
+__all__ = ["ItemStream", "Opener", "payloads_of"]
 
 _STEP = 64
 _SHARE = 0x4000

@@ -16,7 +16,7 @@ from afflux.core.events import Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of, size_of
 from afflux.sync.driver import Driver
-from afflux.sync.flow import ItemStream, payloads_of
+from afflux.sync.flow import ItemStream, Opener, payloads_of
 from afflux.sync.inbox import Inbox
 from afflux.sync.opens import DEFAULT_CREDIT, Opens
 from afflux.sync.session import Session
@@ -25,6 +25,8 @@ from afflux.sync.sources import Outbox
 if TYPE_CHECKING:
     from afflux.protocols.rsocket.lease import Lease
     from afflux.protocols.rsocket_draft.entries import Entry
+    from afflux.sessions.chan import SessionType
+    from afflux.sessions.machine import Machine
 
 __all__ = ["DEFAULT_CREDIT", "Peer"]
 
@@ -192,6 +194,7 @@ class Peer(Opens):
         cursor: Cursor | None = None,
         credit: Kept = DEFAULT_CREDIT,
         timeout: float | None = None,
+        session: SessionType[Any, Any] | Machine | None = None,
     ) -> ItemStream:
         """Send the items of ``source`` and receive items. Both happen while the result is iterated.
 
@@ -201,23 +204,28 @@ class Peer(Opens):
 
         The source runs while any verb of this connection waits. It may use the connection itself, such as for a
         request for each item; the waiting verb continues when the source has produced its item.
+
+        Args:
+            timeout: the longest wait for the next item.
+            session: a session type that the items of both sides have to follow, as in ``afflux.Peer.channel``. A source
+                whose type expects an answer next has to consume it, by ``next`` of the result, before it continues.
+
+        Raises:
+            Unsupported: ``session`` in a protocol that has session types itself.
         """
-        driver = self._driver
         self._check_credit("channel", credit)
+        about = (metadata, route, cursor)
+        if session is None:
+            return ItemStream(self._driver, credit, self._channel_opener(_First(source, about), timeout), timeout)
+        from afflux.sessions.chan import type_of
+        from afflux.sessions.notation import Monitored
+        from afflux.sync.typed import MonitoredItems, checked
 
-        first = _First(source, (metadata, route, cursor))
-
-        def opener(inbox: Inbox, grant: int, columnar: bool) -> int | None:
-            payload = first.payload(driver, inbox)
-            if payload is None:
-                return None
-            self._wait_for_room(timeout)
-            stream = driver.open("channel", payload, credit=grant, columnar=columnar, timeout=timeout)
-            driver.inboxes[stream] = inbox
-            driver.sources.outboxes[stream] = Outbox(first.items, inbox, first.waits)
-            return stream
-
-        return ItemStream(driver, credit, opener, timeout)
+        if self._driver.engine.typed_sessions is not None:
+            raise Unsupported(f"{self._protocol.name} checks session types itself: use open")
+        notation = Monitored(type_of(session).client)
+        opener = self._channel_opener(_First(checked(source, notation), about), timeout)
+        return MonitoredItems(self._driver, credit, opener, timeout, notation)
 
     # -- the connection ---------------------------------------------------------------------------------------
 
@@ -311,6 +319,22 @@ class Peer(Opens):
             return stream
 
         return ItemStream(driver, credit, opener, timeout)
+
+    def _channel_opener(self, first: _First, timeout: float | None) -> Opener:
+        """Return the function that opens a channel with the first item of its source."""
+        driver = self._driver
+
+        def opener(inbox: Inbox, grant: int, columnar: bool) -> int | None:
+            payload = first.payload(driver, inbox)
+            if payload is None:
+                return None
+            self._wait_for_room(timeout)
+            stream = driver.open("channel", payload, credit=grant, columnar=columnar, timeout=timeout)
+            driver.inboxes[stream] = inbox
+            driver.sources.outboxes[stream] = Outbox(first.items, inbox, first.waits)
+            return stream
+
+        return opener
 
     def _check(self, verb: str) -> None:
         self._protocol.check(verb)

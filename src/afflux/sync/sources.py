@@ -105,13 +105,17 @@ class Sources:
         if outbox.ahead:
             if batch:
                 self._engine.send(stream, batch)
-            return bool(batch)
+            return bool(batch) or (outbox.waits and self._may_send(stream))
         self.stop(stream)
         if batch:
             self._engine.send(stream, batch, complete=True)
         else:
             self._engine.complete(stream)
         return False
+
+    def _may_send(self, stream: int) -> bool:
+        """Whether credit or room has come while a source waited."""
+        return self._engine.credit(stream) > 0 < self._driver.pump.room()
 
     def _fill(self, outbox: Outbox, room: int) -> None:
         """Take a batch from the source, and one more item in ``ahead`` unless the source has ended. A source that waits
@@ -130,10 +134,10 @@ class Sources:
                     room -= len(item)
                     ahead.extend(islice(outbox.items, 1))
                     if self._guard.verbs != verbs:
-                        outbox.waits = True
                         break
             finally:
                 outbox.running = False
+                outbox.waits |= self._guard.verbs != verbs
 
     def stop(self, stream: int) -> bool:
         """Take no more items from a channel's source; return whether there was one."""

@@ -1,24 +1,27 @@
-"""Take the steps of session types on the channels of a blocking connection: ``peer.open``."""
+"""Take the steps of session types on the channels of a blocking connection: ``peer.open``. ``MonitoredItems`` checks
+the items of a channel that the program writes itself."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from afflux.calls import payload_for
 from afflux.core.autocredit import Kept
 from afflux.core.errors import Canceled, Error, LimitExceeded, LocalProtocolError
-from afflux.core.payload import Payload, PayloadLike
+from afflux.core.events import Block, Items
+from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.sessions.blocking import Chan
 from afflux.sessions.chan import SessionType
 from afflux.sessions.errors import SessionViolation
 from afflux.sessions.monitor import Received
 from afflux.sessions.notation import Monitored, Notation
 from afflux.sync.driver import Driver
-from afflux.sync.flow import ItemStream
+from afflux.sync.flow import ItemStream, Opener, payloads_of
 from afflux.sync.inbox import Inbox
 from afflux.sync.sources import Outbox
 
-__all__ = ["TypedSession"]
+__all__ = ["MonitoredItems", "TypedSession", "checked"]
 
 ClientOut = TypeVar("ClientOut", covariant=True)
 
@@ -190,3 +193,72 @@ class TypedSession(Generic[ClientOut]):
     def __exit__(self, *_: object) -> None:
         if self._steps is not None:
             self._steps.close()
+
+
+class MonitoredItems(ItemStream):
+    """The items of a channel, checked against a session type when they are consumed."""
+
+    def __init__(
+        self, driver: Driver, credit: Kept, opener: Opener, timeout: float | None, notation: Monitored
+    ) -> None:
+        self._notation = notation
+        super().__init__(driver, credit, opener, timeout)
+
+    def cancel(self) -> None:
+        """Cancel the stream; items that were not consumed are dropped. Idempotent."""
+        super().cancel()
+        self._notation.monitor.over = True
+
+    def _advance(self) -> bool:
+        if super()._advance():
+            self._items = map(self._check, list(self._part))
+            return True
+        self._at_end()
+        return False
+
+    def _next_block(self) -> Items | Block | None:
+        block = super()._next_block()
+        if block is None:
+            self._at_end()
+        else:
+            for item in payloads_of(block):
+                self._check(item)
+        return block
+
+    def _at_end(self) -> None:
+        """The peer sends no more items."""
+        try:
+            self._notation.ended()
+        except SessionViolation as violation:
+            self._violated(violation)
+            raise
+
+    def _check(self, item: Payload) -> Payload:
+        try:
+            self._notation.received(item)
+        except SessionViolation as violation:
+            self._violated(violation)
+            raise
+        return item
+
+    def _violated(self, violation: SessionViolation) -> None:
+        """End the channel: the peer receives the error."""
+        driver = self._driver
+        with driver.guard:
+            if self.id is not None and driver.forget(self.id):
+                driver.engine.fail(self.id, violation)
+                driver.write()
+        self.cancel()
+
+
+def checked(source: Iterable[PayloadLike], notation: Monitored) -> Iterator[Payload]:
+    """Yield the items of a source, each after its step was taken.
+
+    Raises:
+        SessionTypeError: the type expects another step.
+    """
+    for item in source:
+        payload = payload_of(item)
+        notation.sent(payload.data)
+        yield payload
+    notation.completed()
