@@ -31,8 +31,8 @@ class Order(Demo):
 
 
 async def waiting(peer: afflux.Peer, count: int) -> None:
-    """Until so many wait."""
-    while peer._driver.leases.waiting != count:
+    """Return when ``count`` requests wait for a lease."""
+    while [status.reason for status in peer.streams()].count("lease") != count:
         await asyncio.sleep(0)
 
 

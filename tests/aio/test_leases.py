@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -75,11 +76,36 @@ async def test_waiting_callers_get_the_end(uri: str) -> None:
     async with afflux.serve(uri, Demo(), lease=FixedLease(0, 600.0)) as server:
         async with afflux.connect(server.uri, lease=True, lease_wait=30.0) as peer:
             waiting = asyncio.ensure_future(peer.request(b""))
-            while not peer._driver.leases.waiting:
+            while [status.reason for status in peer.streams()] != ["lease"]:
                 await asyncio.sleep(0)
             await server.close()
             with pytest.raises(afflux.ConnectionClosed):
                 await waiting
+
+
+async def test_a_call_that_waits_is_listed_with_its_verb(uri: str) -> None:
+    async with afflux.serve(uri, Demo(), lease=FixedLease(0, 600.0)) as server:
+        async with afflux.connect(server.uri, lease=True, lease_wait=600.0) as peer:
+            calls: dict[str, Awaitable[object]] = {
+                "fire": peer.fire(b""),
+                "stream": anext(peer.stream(b"1")),
+                "request": peer.request(b""),
+                "channel": anext(peer.channel([b"a"])),
+                "push": peer.push(b""),
+                "extend": peer.extend(7),
+            }
+            tasks = []
+            for call in calls.values():
+                tasks.append(asyncio.ensure_future(call))
+                while [status.verb for status in peer.streams()] != list(calls)[: len(tasks)]:
+                    await asyncio.sleep(0)
+            assert {(status.stream, status.state, status.reason) for status in peer.streams()} == {
+                (0, "WAITING", "lease")
+            }
+            (client,) = server.connections
+            client.grant(len(calls), 600.0)
+            await asyncio.gather(*tasks)
+            assert peer.streams() == []
 
 
 async def test_a_server_grants_by_hand_and_sees_what_is_left(uri: str) -> None:

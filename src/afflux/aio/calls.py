@@ -158,8 +158,8 @@ class Calls:
             await self._until_slot(size)
         self._state.check()
 
-    async def writable(self, size: int = 0) -> None:
-        """Wait until a stream may be opened with ``size`` bytes: for room, the pacing of cancels and a lease.
+    async def writable(self, verb: str, size: int = 0) -> None:
+        """Wait for room, the pacing of cancels and a lease: then ``verb`` may open a stream with ``size`` bytes.
 
         Raises:
             LeaseExpired: no lease came in time.
@@ -169,7 +169,7 @@ class Calls:
         while (pause := self._streams.pause(len(self.replies))) and not self._state.over:
             await asyncio.sleep(pause)
             await self._room.until_room(size)
-        await self._leases.wait()
+        await self._leases.wait(verb)
 
     async def _until_slot(self, size: int) -> None:
         """Wait for a slot, in order of arrival, and until a stream may be opened."""
@@ -181,7 +181,7 @@ class Calls:
                 await wait_in(self.waiting, self._was_woken, first=first)
                 self._was_woken()
                 first = True
-            await self.writable(size)
+            await self.writable("request", size)
             if self.queued:
                 self.send()
             if len(self.replies) < self._most:  # all slots may have been taken while this request waited for room

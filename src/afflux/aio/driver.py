@@ -115,14 +115,14 @@ class Driver:
         """
         return await self.renew() if self.state.over and self.renew is not None else self
 
-    async def writable(self, size: int = 0) -> Driver:
-        """Wait until a stream may be opened with ``size`` bytes. Returns the connection to use.
+    async def writable(self, verb: str, size: int = 0) -> Driver:
+        """Wait until a stream may be opened with ``size`` bytes by ``verb``. Returns the connection to use.
 
         Raises:
             Error: there is none, or no lease came in time.
         """
         driver = await self.current()
-        await driver.calls.writable(size)
+        await driver.calls.writable(verb, size)
         return driver
 
     def open(self, verb: Verb, payload: PayloadLike, credit: int = 0) -> int:

@@ -50,6 +50,7 @@ class Inbound:
         "ended",
         "error",
         "id",
+        "verb",
         "waiter",
         "window",
     )
@@ -59,8 +60,10 @@ class Inbound:
         "The connection of the stream; until the stream is open, ``reconnect`` may replace it."
         self.id: int | None = None
         "The stream's id; None while it is not open."
+        self.verb = "channel"
+        "The verb of the request that opens the stream."
         self.asked = 0
-        "Bytes of the request that opens the stream."
+        "Bytes of that request."
         limits, others = driver.engine.limits, len(driver.streams.inbounds)
         share = limits.connection_bytes // 4
         window = self.window = window_of(
@@ -207,7 +210,7 @@ class Inbound:
 
     async def writable(self) -> None:
         """Wait until a request may be queued, on the next connection if this one is over."""
-        self.driver = await self.driver.writable(self.asked)
+        self.driver = await self.driver.writable(self.verb, self.asked)
 
     def later(self, work: Callable[[], None]) -> None:
         """Do ``work`` on the loop's thread; no-op when the loop is closed, and the connection with it."""

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 
 from afflux.aio.state import State
 from afflux.core.errors import LeaseExpired
 from afflux.core.events import Leased
 
 __all__ = ["LeaseQueue"]
+
+
+class _Turn(asyncio.Event):
+    """Set when a request may look for a lease."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__()
+        self.verb = verb
 
 
 class LeaseQueue:
@@ -25,15 +34,15 @@ class LeaseQueue:
         "Seconds that a request may wait for one; None: it fails immediately."
         self.first: asyncio.Future[None] | None = None
         "Done when the peer has granted its first lease, or the connection is over; None where nothing waits for it."
-        self._waiting: deque[asyncio.Event] | tuple[()] = ()
+        self._waiting: deque[_Turn] | tuple[()] = ()
 
     @property
-    def waiting(self) -> int:
-        """How many requests wait."""
-        return len(self._waiting)
+    def verbs(self) -> Iterator[str]:
+        """The verbs of the requests that wait, in order of arrival."""
+        return (turn.verb for turn in self._waiting)
 
-    async def wait(self) -> None:
-        """Wait until there is a lease, if requests need one and may wait for it.
+    async def wait(self, verb: str) -> None:
+        """Wait until there is a lease, if requests need one and may wait for it. ``verb`` is that of the request.
 
         Raises:
             LeaseExpired: none came in time, or as many wait as ``lease_queue`` allows.
@@ -46,7 +55,7 @@ class LeaseQueue:
         self._waiting = waiting
         if len(waiting) >= state.engine.limits.lease_queue:
             raise LeaseExpired(f"{len(waiting)} requests wait for a lease already", rule="lease_queue")
-        turn = asyncio.Event()
+        turn = _Turn(verb)
         waiting.append(turn)
         try:
             async with asyncio.timeout(seconds):

@@ -31,7 +31,7 @@ __all__ = ["Channel", "cancel_stream", "fail_channel", "new_inbound", "new_items
 def new_items(driver: Driver, protocol: ProtocolEntry, verb: Verb, payload: Payload, credit: Kept) -> ItemStream:
     """Return the items of a request; the stream opens on first use."""
     inbound = new_inbound(driver, protocol, verb, credit)
-    inbound.asked = len(payload)
+    inbound.verb, inbound.asked = verb, len(payload)
 
     def opener(n: int) -> None:
         driver = inbound.driver
@@ -194,7 +194,7 @@ async def _open_channel(driver: Driver, inbound: Inbound, outgoing: _Outgoing) -
     if payload is None:
         inbound.finish(None)
         return None
-    await driver.calls.writable(len(payload))
+    await driver.calls.writable("channel", len(payload))
     credit = inbound.first_grant(0)
     try:
         stream = inbound.id = driver.open("channel", payload, credit)

@@ -128,14 +128,14 @@ class Peer(Opens):
         """Send without an answer. Returns when the request is queued, which waits for room in the transport."""
         payload = payload_for(self._driver.engine, data, metadata, route, cursor)
         self._protocol.check("fire")
-        driver = await self._driver.writable(len(payload))
+        driver = await self._driver.writable("fire", len(payload))
         driver.open("fire", payload)
         driver.output.flush_soon()
 
     async def push(self, metadata: bytes) -> None:
         """Send metadata about the connection. Returns when it is queued."""
         self._protocol.check("push")
-        driver = await self._driver.writable()
+        driver = await self._driver.writable("push")
         driver.engine.push(metadata)
         driver.output.flush_soon()
 
@@ -194,7 +194,7 @@ class Peer(Opens):
         """
         self._protocol.require("session")
         first = payload_of(data).data
-        driver = await self._driver.writable(len(first))
+        driver = await self._driver.writable("session", len(first))
         engine = byte_sessions_of(driver.engine)
         session = Session(driver, engine.open_session(auto_ack=acknowledge, now=driver.state.now()))
         driver.output.flush_soon()
@@ -310,7 +310,7 @@ class Peer(Opens):
             ConnectionClosed: there is no connection.
         """
         self._protocol.require("extensions")
-        driver = await self._driver.writable()
+        driver = await self._driver.writable("extend")
         if (extensions := driver.engine.extensions) is None:
             raise Unsupported("this protocol has no extensions")
         extensions.extend(type, body, stream=stream, ignore=ignore)

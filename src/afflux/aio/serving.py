@@ -85,8 +85,9 @@ class Serving(Owner):
         found = driver.engine.streams(room=driver.output.room_beside(), now=driver.state.now())
         without_handler = self.waiting
         streams = [_status(driver, status, waits=status.stream in without_handler) for status in found]
-        waits = StreamStatus.of(_NOT_OPEN, "request", "WAITING", requester=True, bounds=("lease",))
-        return streams + [waits] * driver.leases.waiting
+        for verb in driver.leases.verbs:
+            streams.append(StreamStatus.of(_NOT_OPEN, verb, "WAITING", requester=True, bounds=("lease",)))
+        return streams
 
     # -- requests -----------------------------------------------------------------------------------------------
 

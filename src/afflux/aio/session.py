@@ -77,7 +77,7 @@ class Session:
                     self._starve(True)
                     await self._wait("_writer")
                 elif self._driver.output.room() <= 0:
-                    await self._driver.calls.writable()
+                    await self._driver.calls.writable("session")
                 else:
                     self._engine.write(self.stream, bytes(rest[:size]))
                     rest = rest[size:]

@@ -158,7 +158,7 @@ class TypedSession(Generic[ClientOut]):
     async def __aenter__(self) -> Chan[ClientOut]:
         if self._steps is not None:
             raise LocalProtocolError("this session was opened: open another one", rule="SI-27")
-        driver = await self._driver.writable()
+        driver = await self._driver.writable("channel")
         typed, machine = driver.engine.typed_sessions, self._type.client
         notation: Notation
         if typed is not None:

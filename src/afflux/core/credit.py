@@ -137,7 +137,7 @@ class StreamStatus:
     stream: int
     "Its number at this engine."
     verb: str
-    "A verb of ``Engine.open``, or ``session``."
+    "A verb of ``Engine.open``, or ``session``; while it waits for a lease also ``push`` or ``extend``."
     requester: bool
     "True if this side opened it."
     state: str
