@@ -19,6 +19,16 @@ TREES = {path: ast.parse(text) for path, text in TEXTS.items()}
 _ROW = re.compile(r"^\| [a-z ]+ \| ((?:`\w+` ?)+) \|", re.MULTILINE)
 RINGS = [re.findall(r"`(\w+)`", row[1]) for row in _ROW.finditer((ROOT / "CONTRIBUTING.md").read_text())]
 "The rings of CONTRIBUTING.md, from the inside out. A package imports only from packages before it."
+_MODULE = re.compile(r"afflux(\.\w+)+")
+COMPUTED = {
+    "afflux/__init__.py": "the modules of the public names, which the file lists",
+    "afflux/cli/__init__.py": "typer and rich",
+    "afflux/cli/serve.py": "the module of --handler",
+    "afflux/codecs/__init__.py": "the libraries of codecs",
+    "afflux/core/frame.py": "codecs that were generated in advance, beside the frames",
+    "afflux/transports/registry.py": "the modules of the transports, which the file lists",
+}
+"Files that import a module by a computed name, and what they import."
 DOOR = 99
 "Where afflux itself stands: outside of all; only what a person runs may import it."
 
@@ -48,7 +58,11 @@ def name_of(path: Path) -> str:
 
 def imports(path: Path) -> Iterator[str]:
     """Every module that the file imports, also inside functions, for types only, or by a name in a string."""
-    for node in ast.walk(TREES[path]):
+    return imports_of(TREES[path])
+
+
+def imports_of(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -56,11 +70,25 @@ def imports(path: Path) -> Iterator[str]:
                 yield from (f"afflux.{name.name}" for name in node.names)
             else:
                 yield node.module or ""
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in (
-            "import_module",
-            "__import__",
-        ):
-            yield from (str(part.value) for part in node.args[:1] if isinstance(part, ast.Constant))
+    for named in imports_by_name(tree):
+        match named:
+            case ast.Constant(value=str(name)):
+                yield name
+            case ast.JoinedStr(values=[ast.Constant(value=str(start)), *_]) if "." in start:
+                yield start.rpartition(".")[0]
+            case _:  # computed: any module that the file names in a string
+                yield from (
+                    part.value
+                    for part in ast.walk(tree)
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str) and _MODULE.fullmatch(part.value)
+                )
+
+
+def imports_by_name(tree: ast.Module) -> Iterator[ast.expr]:
+    """The argument of every ``import_module`` and ``__import__``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__"):
+            yield node.args[0]
 
 
 def inside(module: str, *packages: str) -> bool:
@@ -96,6 +124,30 @@ def test_imports_point_inward() -> None:
             if inside(name, "afflux") and order.get(package_of(name), 0 if runs else DOOR) > order[own]:
                 outward.append(f"{name_of(path)} imports {name}")
     assert outward == []
+
+
+def test_imports_by_name_are_found() -> None:
+    """By a string, by the constant start of an f-string, and by a variable, for which each module named in the file
+    counts."""
+    found = {
+        'import_module("afflux.aio.peer")': ["afflux.aio.peer"],
+        'importlib.import_module(f"afflux.aio.{name}.entry")': ["afflux.aio"],
+        'import_module(row.module); ROWS = [("tcp", "afflux.aio.tcp")]': ["afflux.aio.tcp"],
+        'import_module(f"{package}.codecs")': [],
+        '__import__("afflux." + name)': [],
+    }
+    assert {text: list(imports_of(ast.parse(text))) for text in found} == found
+
+
+def test_computed_imports_are_listed() -> None:
+    """Only a name that is a string, or begins with one, shows what is imported; the others are listed here."""
+    computed = {
+        name_of(path)
+        for path, tree in TREES.items()
+        for named in imports_by_name(tree)
+        if not (isinstance(named, ast.Constant) or ast.unparse(named).startswith(("f'afflux.", 'f"afflux.')))
+    }
+    assert computed == set(COMPUTED)
 
 
 def package_of(module: str) -> str:
