@@ -191,8 +191,17 @@ class Lamp:
 
 
 def test_the_functions_of_actions_are_lists_by_number() -> None:
-    assert numbered({Light.ON: "on", Light.BLINK_FAST: "fast"}) == [None, "on", "fast"]
-    assert functions(Light, Lamp) == [Lamp.off, None, Lamp.blink_fast]
+    assert numbered({Light.ON: "on", Light.BLINK_FAST: "fast"}, unhandled=[Light.OFF]) == [None, "on", "fast"]
+    assert functions(Light, Lamp, unhandled=[Light.ON]) == [Lamp.off, None, Lamp.blink_fast]
+
+
+def test_each_action_has_a_function_or_is_unhandled() -> None:
+    with pytest.raises(ValueError, match=r'Light: expected either a function or "unhandled" for ON$'):
+        functions(Light, Lamp)
+    with pytest.raises(ValueError, match=r"for OFF, BLINK_FAST$"):
+        numbered({Light.ON: "on"})
+    with pytest.raises(ValueError, match=r"for OFF$"):
+        functions(Light, Lamp, unhandled=(Light.OFF, Light.ON))
 
 
 def test_the_members_of_a_row_are_a_tuple() -> None:

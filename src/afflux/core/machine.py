@@ -14,7 +14,7 @@ Rules of a table, each checked when it is built (ValueError):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
@@ -209,14 +209,31 @@ def _label(action: Enum | str) -> str:
     return action.name if isinstance(action, Enum) else action
 
 
-def numbered(functions: Mapping[A, F]) -> list[F]:
+def numbered(functions: Mapping[A, F], *, unhandled: Collection[A] = ()) -> list[F]:
     """Return the functions of actions, which are numbered from 0, as a list indexed by the number: a dictionary would
-    call the hash function of the enumeration at each step."""
+    call the hash function of the enumeration at each step.
+
+    Args:
+        functions: the function of each action.
+        unhandled: actions that the owner of the list performs before it is read, or that no step has here; their place
+            is None.
+
+    Raises:
+        ValueError: an action is in neither, or in both.
+    """
     actions: Any = type(next(iter(functions)))
+    wrong = [action.name for action in actions if (action in functions) == (action in unhandled)]
+    if wrong:
+        raise ValueError(f'{actions.__name__}: expected either a function or "unhandled" for {", ".join(wrong)}')
     return [cast("F", functions.get(action)) for action in actions]
 
 
-def functions(actions: type[Enum], owner: type) -> list[Any]:
+def functions(actions: type[Enum], owner: type, *, unhandled: Collection[Enum] = ()) -> list[Any]:
     """Return the functions of actions as ``numbered`` does: the method of ``owner`` with the name of each action, in
-    lower case."""
-    return [getattr(owner, action.name.lower(), None) for action in actions]
+    lower case.
+
+    Raises:
+        ValueError: an action has neither a method nor is in ``unhandled``, or has both.
+    """
+    methods = {action: getattr(owner, action.name.lower()) for action in actions if hasattr(owner, action.name.lower())}
+    return numbered(methods, unhandled=unhandled)

@@ -16,7 +16,7 @@ from afflux.protocols.jmux.inboxes import EMPTY
 from afflux.protocols.jmux.session import SOON, Session
 from afflux.protocols.jmux.sessions import Sessions, SessionStep
 from afflux.protocols.jmux.shared import Shared
-from afflux.protocols.jmux.states import CLIENT_SESSION, SessionAction, SessionInput, SessionState
+from afflux.protocols.jmux.states import CLIENT_SESSION, SENDING, SessionAction, SessionInput, SessionState
 
 __all__ = ["ClientMessages", "ClientSessions"]
 
@@ -340,4 +340,9 @@ class ClientMessages:
         self._client.ids.free(session)
 
 
-_ACTS = functions(SessionAction, ClientMessages)
+_ACTS = functions(
+    _A,
+    ClientMessages,
+    # violations are raised by ``judge``, sending is the application's, the rest the server's
+    unhandled=(_A.VIOLATION, *SENDING, _A.OPEN, _A.CLOSE_BACK, _A.ACKNOWLEDGED),
+)

@@ -264,5 +264,6 @@ _ACTIONS: list[Callable[[Connection, int, bytes], None]] = numbered(
         _D.LEAVE: Connection.leave,
         _D.HALF_CLOSE: Connection.half_close,
         _D.LOSE: Connection.lose,
-    }
+    },
+    unhandled=(_D.SESSION,),  # inbound.py passes messages of sessions to the role
 )

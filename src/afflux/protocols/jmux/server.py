@@ -32,7 +32,14 @@ from afflux.protocols.jmux.inboxes import EMPTY
 from afflux.protocols.jmux.session import SOON, Session
 from afflux.protocols.jmux.sessions import Sessions, SessionStep
 from afflux.protocols.jmux.shared import Shared
-from afflux.protocols.jmux.states import SERVER_SESSION, ConnectionState, SessionAction, SessionInput, SessionState
+from afflux.protocols.jmux.states import (
+    SENDING,
+    SERVER_SESSION,
+    ConnectionState,
+    SessionAction,
+    SessionInput,
+    SessionState,
+)
 
 __all__ = ["ServerMessages", "ServerSessions"]
 
@@ -410,4 +417,9 @@ class ServerMessages:
         self._server.report_ack(session, AckInput.GIVE)
 
 
-_ACTS = functions(SessionAction, ServerMessages)
+_ACTS = functions(
+    _A,
+    ServerMessages,
+    # violations are raised by ``judge``, sending is the application's, the rest the client's
+    unhandled=(_A.VIOLATION, *SENDING, _A.NOTHING, _A.DELIVER_EARLY, _A.STOP, _A.FREE),
+)

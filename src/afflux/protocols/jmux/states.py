@@ -241,6 +241,10 @@ class SessionAction(IntEnum):
     SEND_ACK = 20
 
 
+SENDING = tuple(action for action in SessionAction if action.name.startswith("SEND"))
+"The actions of the application's calls."
+
+
 _T, _N, _D = SessionState, SessionInput, SessionAction
 _Row = Row[SessionState, SessionInput, SessionAction]
 _SessionTable = Table[SessionState, SessionInput, SessionAction]

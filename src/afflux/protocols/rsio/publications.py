@@ -333,5 +333,6 @@ _ACTIONS: list[Callable[[Publications, Publication, Any], None]] = numbered(
         _A.WRONG_SIZE: Publications.wrong_size,
         _A.COMPLETE: Publications.complete,
         _A.FAIL: Publications.fail_with,
-    }
+    },
+    unhandled=(_A.IGNORE, _A.NOTHING),  # an unknown id has no record
 )

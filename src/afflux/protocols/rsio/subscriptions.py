@@ -205,7 +205,8 @@ _ACTIONS: list[Callable[[Subscriptions, Subscription, Any], None]] = numbered(
         _A.REQUEST: Subscriptions.send_request,
         _A.STOP: Subscriptions.stop,
         _A.CANCEL: Subscriptions.send_cancel,
-    }
+    },
+    unhandled=(_A.IGNORE, _A.NOTHING),  # an unknown id has no record, and an id in use is not chosen
 )
 
 
