@@ -17,6 +17,7 @@ import afflux
 from afflux import Bearer, Credentials, Limits, Payload, Simple, auth
 from afflux.auth import AuthFileError, Failures, hash_password, read_file, verify_password, verify_token
 from afflux.core.limits import REASONS
+from afflux.demo.sum import SUM, Done, add
 from afflux.protocols.rsocket.metadata import AUTHENTICATION_MIME, ROUTING_MIME, Authentication
 from tests.aio.handlers import Demo, turns
 
@@ -289,6 +290,31 @@ async def test_what_a_server_asks_its_client_may_be_gated_too() -> None:
             with pytest.raises(afflux.Rejected, match=auth.REFUSED):
                 await peer.request(b"", metadata=afflux.compose(Bearer("wrong")))
     assert guarded.entered == [("request", "ada")]
+
+
+async def test_what_a_server_asks_its_client_has_the_metadata_type_of_the_connection() -> None:
+    class Asks:
+        async def request(self, payload: Payload) -> Payload:
+            return await afflux.current_peer().request(b"back", metadata=payload.metadata)
+
+    handler = auth.per_request(Guarded(), Checks())
+    async with afflux.serve(TCP, Asks()) as server:
+        async with afflux.connect(server.uri, handler=handler, metadata_mime=AUTHENTICATION_MIME) as peer:
+            assert (await peer.request(b"", metadata=TOKEN.encode())).data == b"back"
+
+
+async def test_the_name_of_a_channel_is_not_a_credential() -> None:
+    """In Limit-Stream, the metadata of a setup is the channel's name: the check gets no credentials."""
+    router, checks = afflux.Router(), Checks()
+    router.session(SUM)(add)
+    for options in ({"on_setup": auth.at_setup(checks)}, {}):
+        handler = router if options else auth.per_request(router, checks)
+        async with afflux.serve("limit+mem://gated", handler, **options) as server, afflux.connect(server.uri) as peer:
+            with pytest.raises(afflux.Error):
+                async with peer.open(SUM) as chan:
+                    last = await (await chan.send(1)).choose(2)
+                    await (await last.send(Done())).recv()
+    assert checks.asked == [None, None]
 
 
 async def test_metadata_of_another_type_proves_nothing() -> None:

@@ -214,6 +214,26 @@ async def test_an_answer_names_its_type_only_where_metadata_can() -> None:
             assert afflux.entries(await peer.request(b"null", route="type")).mime_type == JSON
 
 
+@pytest.mark.parametrize("protocol", ["jmux", "rsio"])
+async def test_a_protocol_without_metadata_has_typed_handlers(protocol: str) -> None:
+    made = afflux.Router()
+
+    @made.request(codec=JSON)
+    async def add(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    @made.stream(codec=JSON)
+    async def count(most: str) -> AsyncIterator[int]:
+        for number in range(len(most)):
+            yield number
+
+    async with afflux.serve(f"{protocol}+mem://typed", made) as server, afflux.connect(server.uri) as peer:
+        if protocol == "jmux":
+            assert (await peer.request(b"[1, 2]")).data == b"3"
+        else:
+            assert [item.data async for item in peer.stream(b'"ab"')] == [b"0", b"1"]
+
+
 async def test_middleware_knows_the_route() -> None:
     seen: list[Any] = []
 

@@ -36,9 +36,11 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from afflux.aio.current import mime_types
 from afflux.aio.peer import Peer, current_peer
 from afflux.aio.verbs import verbs_of
 from afflux.calls import entries
+from afflux.core.engine import Setup
 from afflux.core.errors import Error, Rejected
 from afflux.core.limits import REASONS, Limits
 from afflux.protocols.rsocket.metadata import Authentication, Bearer, Simple
@@ -110,8 +112,8 @@ def at_setup(
     """
     gate = _Gate(check, failures, clock, sleep)
 
-    async def on_setup(setup: Any, peer: Peer) -> None:
-        metadata, mime = getattr(setup, "metadata", None), getattr(setup, "metadata_mime", None)
+    async def on_setup(setup: object, peer: Peer) -> None:
+        metadata, mime = (setup.metadata, setup.metadata_mime) if isinstance(setup, Setup) else (None, None)
         peer.principal = await gate.admit(metadata, mime, peer)
 
     return on_setup
@@ -179,9 +181,7 @@ class _Gated:
         return push
 
     async def _admit(self, metadata: bytes | None) -> None:
-        peer = current_peer()
-        mime = getattr(peer.setup, "metadata_mime", None)
-        _principal.set(await self._gate.admit(metadata, mime, peer))
+        _principal.set(await self._gate.admit(metadata, mime_types()[0], current_peer()))
 
 
 # Limits of concurrency and failures.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from afflux.aio.peer import current_peer
 from afflux.calls import CHANNEL_NAME, route_in
@@ -30,12 +30,12 @@ def route_of(payload: Payload, metadata_mime: str | None = None) -> str | None:
 
 def mime_types() -> tuple[str | None, str]:
     """Return the MIME types of metadata and data of the running handler's connection. The first is None outside of
-    handlers and where the setup names no type: metadata is then composite."""
+    handlers, where metadata is composite, and "" in a protocol without metadata."""
     try:
         peer = current_peer()
     except LookupError:
         return None, OCTETS
     if peer._driver.engine.typed_sessions is not None:
         return CHANNEL_NAME, OCTETS
-    setup: Any = peer.setup if peer.setup is not None else peer._driver.engine.setup
-    return (None, OCTETS) if setup is None else (setup.metadata_mime, setup.data_mime)
+    setup = peer._driver.engine.setup
+    return ("", OCTETS) if setup is None else (setup.metadata_mime, setup.data_mime)

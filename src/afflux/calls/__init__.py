@@ -61,8 +61,7 @@ def metadata_mime_of(engine: Engine) -> str | None:
     metadata."""
     if engine.typed_sessions is not None:
         return CHANNEL_NAME
-    mime: str | None = None if engine.setup is None else engine.setup.metadata_mime
-    return mime
+    return None if engine.setup is None else engine.setup.metadata_mime
 
 
 def call_payload(

@@ -16,7 +16,7 @@ protocol, or this connection, does not have it.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from afflux.core.credit import StreamStatus
 from afflux.core.errors import LimitExceeded, LocalProtocolError, Unsupported
@@ -24,7 +24,17 @@ from afflux.core.events import Event, Verb
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike
 
-__all__ = ["ByteSessions", "Defaults", "Engine", "Extensions", "Leases", "Resumption", "Scheduler", "TypedSessions"]
+__all__ = [
+    "ByteSessions",
+    "Defaults",
+    "Engine",
+    "Extensions",
+    "Leases",
+    "Resumption",
+    "Scheduler",
+    "Setup",
+    "TypedSessions",
+]
 
 
 class Engine(Protocol):
@@ -60,8 +70,8 @@ class Engine(Protocol):
         """Channels whose steps the engine checks by session types; None: the protocol has none."""
 
     @property
-    def setup(self) -> Any:
-        """What the client proposed (the SETUP frame, sent or received); None before it is known, or without one."""
+    def setup(self) -> Setup | None:
+        """The client's SETUP, sent or received; None before it is known, and in a protocol without one."""
 
     @property
     def most_credit(self) -> int:
@@ -184,6 +194,23 @@ class Engine(Protocol):
         ``room`` is the number of bytes that the driver's transport and queue still accept, ``room(0)`` if None;
         ``now`` is the time.
         """
+
+
+@runtime_checkable
+class Setup(Protocol):
+    """The SETUP frame of a client, in a protocol whose payloads have metadata."""
+
+    @property
+    def metadata_mime(self) -> str:
+        """The MIME type of all metadata of the connection."""
+
+    @property
+    def data_mime(self) -> str:
+        """The MIME type of all data of the connection."""
+
+    @property
+    def metadata(self) -> bytes | None:
+        """Metadata for the server, such as credentials; None without any."""
 
 
 class Defaults:
