@@ -45,6 +45,7 @@ INTERPRETED = {
     "*/errors": "applications catch them, and inherit from them",
     "*/frames": "declarations; the generated code is in _codecs",
     "*/member": "values, created once",
+    "*/recognition": "runs once per connection",
     "*/states": "the tables",
     "*/tables": "the tables",
     "protocols/family/lease": "applications inherit from the policies",

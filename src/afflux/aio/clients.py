@@ -142,6 +142,15 @@ class ServerConnection(Serving):
     again: Sequence[tuple[Opened, int]] = ()
     "Requests of a former process whose handlers begin again when the client has reconnected."
 
+    @property
+    def host(self) -> str:
+        """The host that the client connected from."""
+        return self.peer.host
+
+    def crowd_out(self, error: Error) -> None:
+        """End the connection, because another one takes its place."""
+        self.driver.abort(error)
+
     def established(self, event: Established) -> None:
         """The client has sent its setup."""
         self.peer.setup = event.setup

@@ -5,6 +5,7 @@
 2. New connections wait while ``accepts_per_s`` is used up, and while ``half_handshakes`` connections have not finished
    their handshake and the oldest of them is young. One that has had a quarter of ``handshake_s`` makes room instead.
 3. A refusal is counted by the name of its limit, and logged: immediately, then once a second with the number since.
+   Connections whose protocol was not recognized are counted and logged in the same way.
 """
 
 from __future__ import annotations
@@ -14,13 +15,11 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from afflux.core.bucket import Bucket
+from afflux.core.errors import Error
 from afflux.core.limits import Limits, reached
-
-if TYPE_CHECKING:
-    from afflux.aio.clients import ServerConnection
 
 __all__ = ["Gate"]
 
@@ -34,6 +33,20 @@ _LOOK_AGAIN_S: Final = 0.01
 _LOG_EVERY_S: Final = 1.0
 
 
+class Admitted(Protocol):
+    """A connection that was admitted."""
+
+    counted: bool
+    "The gate counts it."
+
+    @property
+    def host(self) -> str:
+        """The host that it came from."""
+
+    def crowd_out(self, error: Error) -> None:
+        """End it, because another one takes its place."""
+
+
 class Gate:
     """The admission of one server. ``now`` is the time of the loop."""
 
@@ -45,12 +58,12 @@ class Gate:
         "Connections that are in use."
         self.hosts: Counter[str] = Counter()
         "Connections in use by address; those without an address are under the empty name."
-        self.handshakes: OrderedDict[ServerConnection, float] = OrderedDict()
+        self.handshakes: OrderedDict[Admitted, float] = OrderedDict()
         "Connections that have not finished their handshake, and the start of each."
         self.refused: Counter[str] = Counter()
         "Refused connections, by the name of the limit."
         self._arriving = 0
-        self._unlogged: Counter[str] = Counter()
+        self._unlogged: dict[str, tuple[int, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     # -- new connections --------------------------------------------------------------------------------------
@@ -71,13 +84,14 @@ class Gate:
         self._rate.take(1, now)
         name = self._limit_reached(host)
         if name is not None:
-            self._refuse(name, uri)
-            return reached(self._limits, name)
+            reason = reached(self._limits, name)
+            self.turn_away(name, reason, uri)
+            return reason
         self.count(host)
         self._arriving += 1
         return None
 
-    def begin(self, connection: ServerConnection, now: float) -> ServerConnection | None:
+    def begin(self, connection: Admitted, now: float) -> Admitted | None:
         """Begin the handshake of an admitted connection. Returns the one that has to make room for it, if any."""
         self._arriving -= 1
         self.handshakes[connection] = now
@@ -104,12 +118,12 @@ class Gate:
         self.admitted += 1
         self.hosts[host] += 1
 
-    def uncount(self, connection: ServerConnection) -> None:
+    def uncount(self, connection: Admitted) -> None:
         """Count a connection no longer. No-op when it was not counted."""
         if not connection.counted:
             return
         connection.counted = False
-        host = connection.peer.host
+        host = connection.host
         self.admitted -= 1
         self.hosts[host] -= 1
         if not self.hosts[host]:
@@ -124,9 +138,10 @@ class Gate:
             self._timer = None
             self._log(uri)
 
-    def _refuse(self, name: str, uri: str) -> None:
+    def turn_away(self, name: str, reason: str, uri: str) -> None:
+        """Count a refused connection by ``name``, and log it with ``reason``."""
         self.refused[name] += 1
-        self._unlogged[name] += 1
+        self._unlogged[name] = self._unlogged.get(name, (0, ""))[0] + 1, reason
         if self._timer is None:
             self._log_later(uri)
 
@@ -138,6 +153,6 @@ class Gate:
 
     def _log(self, uri: str) -> None:
         if self._unlogged:
-            words = ", ".join(f"{count} ({reached(self._limits, name)})" for name, count in self._unlogged.items())
+            words = ", ".join(f"{count} ({reason})" for count, reason in self._unlogged.values())
             _log.warning("afflux: connections to %s refused: %s", uri, words)
             self._unlogged.clear()

@@ -58,6 +58,8 @@ class Peer(Opens):
         self._driver = driver
         self._serving = serving
         self._protocol = protocol
+        self.protocol = protocol.name
+        "The name of the protocol; at a server of an address ``auto+…`` the one that was recognized."
         self.uri = uri
         "The address that was connected to; at a server the address that it listens on."
         self.setup: Any = None

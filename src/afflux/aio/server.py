@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import time
@@ -14,6 +14,7 @@ from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT
 from afflux.aio.memory import Memory
 from afflux.aio.peer import Peer
+from afflux.aio.recognizing import Recognizing, Wires
 from afflux.aio.verbs import Extension, verbs_of
 from afflux.core.autocredit import Kept, check_kept
 from afflux.core.entry import NO_STORE
@@ -31,6 +32,7 @@ from afflux.transports.ws_rules import origins_of
 
 if TYPE_CHECKING:
     from afflux.core.engine import Engine
+    from afflux.core.entry import ProtocolEntry
     from afflux.protocols.rsocket.lease import LeasePolicy
     from afflux.resume.record import Record
     from afflux.resume.store import Store
@@ -74,7 +76,6 @@ class Server:
     ) -> None:
         self._address = address
         self._tls = settled(tls, address)
-        self._make = address.entry.make
         self._transport = address.carrier.load()
         check_kept(credit)
         self._verbs = verbs_of(handler)
@@ -92,9 +93,8 @@ class Server:
         self._store: Store | None = None
         self._replays = replays_of(handler)
         self._listener: Listener | None = None
-        self._shown = str(address)
-        "The address that the peers show: one string for all."
-        self._clients = Clients(limits, self._terms, on_setup, self._overloaded)
+        self._clients = Clients(limits, self._terms, on_setup, _overloaded(limits))
+        self._wires = Wires(address, self._clients, self._terms, limits, self._begin)
         self._stopped: asyncio.Future[None] | None = None
 
     @property
@@ -109,8 +109,14 @@ class Server:
 
     @property
     def refused(self) -> dict[str, int]:
-        """The number of connections refused because of a limit, by its name, such as ``{"connections": 3}``."""
+        """The number of connections refused because of a limit, by its name, such as ``{"connections": 3}``. Those
+        whose protocol was not recognized are under "unrecognized"."""
         return dict(self._clients.gate.refused)
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """The names of the protocols that are served: with an address ``auto+…`` those that it recognizes."""
+        return self._wires.served
 
     async def start(self) -> Server:
         """Listen.
@@ -124,16 +130,16 @@ class Server:
             self._clients.closing = False
             self._load()
             # Once before listening: the engine's modules are imported now and not while the first client waits.
-            self._make("server", self._terms, limits=self.limits, decide=self._clients.on_setup is not None, now=0.0)
+            self._wires.check()
             self._stopped = asyncio.get_running_loop().create_future()
             try:
                 self._listener = await self._transport.listen(self._address, self, self._welcome, self._tls)
             except BaseException:
                 await self.close(keep=True)
                 raise
-            self._shown = self.uri
+            self._wires.bind(self._listener.address)
             for peer in self._clients.peers:
-                peer.uri = self._shown
+                peer.uri = self._wires.uri(peer.protocol)
         return self
 
     async def close(self, *, drain: bool | float = False, keep: bool = False) -> None:
@@ -146,7 +152,8 @@ class Server:
         self._clients.closing = True
         if self._listener is not None:
             self._listener.close()
-        self._clients.gate.close(self._shown)
+        self._wires.close()
+        self._clients.gate.close(self._wires.address)
         if keep:
             self._clients.leave_sessions()
         while self._clients.connections:
@@ -201,7 +208,7 @@ class Server:
         """Admit one more connection from ``host`` and return None, or return the reason of its refusal."""
         if self._clients.closing:
             return "the server is closing"
-        return self._clients.gate.admit(host, clock.now(), self._shown)
+        return self._clients.gate.admit(host, clock.now(), self._wires.address)
 
     def last_words(self, reason: str) -> bytes:
         """Return the bytes that report the reason to a refused connection."""
@@ -226,39 +233,42 @@ class Server:
 
     # -- inside ---------------------------------------------------------------------------------------------
 
-    def _overloaded(self) -> bool:
-        """Whether the connections of this process buffer more than their limit."""
-        return Memory.of(asyncio.get_running_loop()).exceeds(self.limits.process_bytes)
-
     def _welcome(self, host: str, uri: str | None = None) -> Receiver:
         """Create the protocol object of a connection that was admitted."""
-        engine = self._make(
-            "server",
-            self._terms,
-            limits=self.limits,
-            decide=self._clients.on_setup is not None,
-            now=clock.now(),
-        )
-        connection = self._connection(engine, uri or self._shown)
-        driver = connection.driver
+        now, gate = clock.now(), self._clients.gate
+        admitted: ServerConnection | Recognizing
+        receiver: Receiver
+        if self._wires.recognizes:
+            admitted = receiver = Recognizing(self._wires, host, now)
+        else:
+            admitted = self._begin(self._address.entry, host, now, uri)
+            receiver = admitted.driver.pump
+        if (oldest := gate.begin(admitted, now)) is not None:
+            oldest.crowd_out(ConnectionClosed(reached(self.limits, "half_handshakes"), rule="half_handshakes"))
+        if self._clients.closing:  # it was accepted just before
+            admitted.crowd_out(ConnectionClosed("the server is closing"))
+        return receiver
+
+    def _begin(self, entry: ProtocolEntry, host: str, now: float, uri: str | None = None) -> ServerConnection:
+        """Create the connection of a client that was admitted at ``now``."""
+        engine = self._wires.make(entry, now)
+        connection = self._connection(entry, engine, uri or self._wires.uri(entry.name))
         if self._store is not None:
             from afflux.resume.record import Record
 
             resumable: Any = engine
-            driver.keep(Record(self._store, resumable, kind="server", asks=False, replays=self._replays))
+            record = Record(self._store, resumable, kind="server", asks=False, replays=self._replays)
+            connection.driver.keep(record)
         connection.peer.host = host
-        if (oldest := self._clients.gate.begin(connection, clock.now())) is not None:
-            oldest.driver.abort(ConnectionClosed(reached(self.limits, "half_handshakes"), rule="half_handshakes"))
-        if self._clients.closing:
-            driver.abort()  # it was accepted just before
-        return driver.pump
+        return connection
 
-    def _connection(self, engine: Engine, uri: str) -> ServerConnection:
+    def _connection(self, entry: ProtocolEntry, engine: Engine, uri: str) -> ServerConnection:
         """Create the connection of an engine."""
         connection = ServerConnection(self._verbs, credit=self._credit, extensions=self._extras.extensions)
-        connection.slots.driver = driver = Driver(engine, connection, expects=self._address.protocol)
+        expects = None if self._wires.recognizes else entry.name
+        connection.slots.driver = driver = Driver(engine, connection, expects=expects)
         driver.pump.answers = True
-        connection.peer = Peer(driver, connection, self._address.entry, uri)
+        connection.peer = Peer(driver, connection, entry, uri)
         self._clients.add(connection)
         return connection
 
@@ -295,7 +305,7 @@ class Server:
     def _restore(self, record: Record) -> None:
         """Restore a session of a former process; it waits for its client."""
         engine: Any = record.engine
-        connection = self._connection(engine, self.uri)
+        connection = self._connection(self._address.entry, engine, self.uri)
         driver = connection.driver
         driver.keep(record)
         driver.state.away = True
@@ -303,6 +313,11 @@ class Server:
         connection.certificate, connection.former = record.about, True
         connection.again = restart(record, "server")
         driver.output.flush_soon()
+
+
+def _overloaded(limits: Limits) -> Callable[[], bool]:
+    """Return a function that reports whether the connections of this process buffer more than their limit."""
+    return lambda: Memory.of(asyncio.get_running_loop()).exceeds(limits.process_bytes)
 
 
 def serve(
@@ -323,7 +338,8 @@ def serve(
     """Serve ``handler`` at an address: ``async with afflux.serve(uri, handler) as server``.
 
     Args:
-        uri: the address to listen on; port 0 takes a free one, see ``server.uri``.
+        uri: the address to listen on; port 0 takes a free one, see ``server.uri``. With the protocol ``auto``, as in
+            "auto+tcp://…", each client's protocol is recognized from its first bytes; see ``server.protocols``.
         handler: an object with some of the methods request, fire, stream, channel and push, or a Router.
         limits: the bounds of the listener and of each connection; ``Limits.server()`` if None.
         on_setup: called with the setup of each client and the peer, and decides about the client. An ``afflux.Error``
@@ -357,7 +373,7 @@ def serve(
     """
     if store is not None and not resume:
         raise ValueError("store= stores sessions that can be resumed: it needs resume=True")
-    address = parse(uri)
+    address = parse(uri, serving=True)
     for wanted, feature in ((lease, "lease"), (resume, "resume"), (extensions, "extensions")):
         if wanted:
             address.entry.require(feature)

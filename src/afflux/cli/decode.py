@@ -1,6 +1,7 @@
 """Implement ``afflux decode``: print frames as JSON lines, from hexadecimal or dumps, of one side or both.
 
-Each protocol has a dissector (``core.dissector``) that finds and decodes its frames.
+Each protocol has a dissector (``core.dissector``) that finds and decodes its frames. Without ``--protocol`` the first
+bytes of each side select it (``core.recognition``).
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from enum import StrEnum
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -21,10 +23,12 @@ from afflux.cli.exits import MALFORMED, usage
 from afflux.cli.output import Format, printer
 from afflux.core.errors import Unsupported
 from afflux.core.payload import Payload
-from afflux.protocols.registry import PROTOCOLS, named
+from afflux.core.recognition import Recognition, recognize, unknown
+from afflux.protocols.registry import AUTO, PROTOCOLS, named, recognizable
 
 if TYPE_CHECKING:
     from afflux.core.dissector import MakeDissector
+    from afflux.core.entry import ProtocolEntry
 
 __all__ = ["CHUNK", "Framing", "Shown", "Side", "decode", "dissector_of", "refuse_captures"]
 
@@ -38,6 +42,11 @@ CAPTURES = {
 "First bytes of pcap and pcapng files."
 
 CHUNK = 0x1_0000
+
+DEFAULT = "rsocket"
+"The protocol of bytes that are not recognized."
+PEEKED = 64
+"Pieces of a source that are read to recognize the protocol."
 
 Piece = tuple[bool, bytes]
 "Whether the client sent the bytes, and the next bytes of that side or one bare frame."
@@ -80,8 +89,13 @@ def decode(
     ] = Framing.length,
     payload: Annotated[Shown, typer.Option("--payload", help="How to show metadata and data.")] = Shown.none,
     protocol: Annotated[
-        str, typer.Option("--protocol", metavar="NAME", help=f"Protocol: {', '.join(PROTOCOLS)}.")
-    ] = "rsocket",
+        str,
+        typer.Option(
+            "--protocol",
+            metavar="NAME",
+            help=f"Protocol: {', '.join(PROTOCOLS)}. Otherwise the first bytes select it.",
+        ),
+    ] = AUTO,
     role: Annotated[Side, typer.Option("--role", help="Side that sent the bytes, or the first file.")] = Side.client,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 5 if a frame is malformed.")] = False,
     where: Annotated[str | None, typer.Option("--where", hidden=True)] = None,
@@ -95,15 +109,17 @@ def decode(
         usage("--where is not supported yet")
     if output in (Format.raw, Format.hex):
         usage(f"unsupported output {output.value} for decode: use ndjson, json, table, csv")
-    make = dissector_of(protocol)
+    make = None if protocol == AUTO else dissector_of(protocol)
     client = role is Side.client
     if as_hex:
-        found = _from_hex(words, client)
+        sources = [_from_hex(words, client)]
     elif len(words) > 2:
         usage("decode reads one file, or one per side; more arguments require --hex")
     else:
-        found = _from_files(words, framing, client)
-    wrong = _print(_records(found, make, framing, payload), output)
+        sources = _from_files(words, framing, client)
+    if make is None:
+        sources, make = _recognized(sources, framing)
+    wrong = _print(_records(chain.from_iterable(sources), make, framing, payload), output)
     if strict and wrong:
         typer.echo(f"afflux: malformed frames: {wrong}", err=True)
         raise typer.Exit(MALFORMED)
@@ -121,7 +137,48 @@ def dissector_of(protocol: str) -> MakeDissector:
     return make
 
 
-def _records(found: Iterator[Piece], make: MakeDissector, framing: Framing, payload: Shown) -> Iterator[dict[str, Any]]:
+def _recognized(sources: list[Iterator[Piece]], framing: Framing) -> tuple[list[Iterator[Piece]], MakeDissector]:
+    """Recognize the protocol from the first bytes of each side, and report it on stderr. Returns the dissector, and the
+    sources with the pieces that were read from them."""
+    starts: dict[bool, bytes] = {}
+    side, result = _compared(starts, framing)
+    for number, source in enumerate(sources):
+        first: list[Piece] = []
+        for client, data in islice(source, PEEKED):
+            first.append((client, data))
+            if framing is Framing.length or client not in starts:
+                starts[client] = starts.get(client, b"") + data
+            side, result = _compared(starts, framing)
+            if result.protocol is not None or len(data) == CHUNK:
+                break
+        sources[number] = chain(first, source)
+    entry = result.protocol or named(DEFAULT)
+    typer.echo(f"afflux: {_report(starts.get(side, b''), side, result, entry)}", err=True)
+    return sources, dissector_of(entry.name)
+
+
+def _compared(starts: Mapping[bool, bytes], framing: Framing) -> tuple[bool, Recognition]:
+    """Return the side whose first bytes decide most, the client's among equals, and the result."""
+    known, message = recognizable(), framing is Framing.none
+    sides = [side for side in (True, False) if side in starts]
+    found = [(side, recognize(known, starts[side], client=side, message=message)) for side in sides]
+    nothing = (True, Recognition(None, (), more=True))
+    return max(found, key=lambda one: (one[1].protocol is not None, len(one[1].candidates)), default=nothing)
+
+
+def _report(data: bytes, client: bool, result: Recognition, entry: ProtocolEntry) -> str:
+    """Return the sentence that reports which protocol was recognized, or the candidates and how to choose."""
+    others = " or ".join(f"--protocol {one.name}" for one in result.candidates if one is not entry)
+    if result.protocol is not None:
+        return f"recognized {entry.name}" + (f"; the same bytes may begin another protocol: {others}" if others else "")
+    if result.candidates:
+        reason = f"{', '.join(one.name for one in result.candidates)} begin with the same bytes"
+    else:
+        reason = f"{unknown(data)} of a {'client' if client else 'server'}" if data else "no bytes to recognize"
+    return f"{reason}; decoded as {entry.name}, choose with {others or '--protocol NAME'}"
+
+
+def _records(found: Iterable[Piece], make: MakeDissector, framing: Framing, payload: Shown) -> Iterator[dict[str, Any]]:
     """Yield the frame records of both sides, in input order."""
     sides = {client: make(client, payload.value) for client in (True, False)}
     for client, data in found:
@@ -181,19 +238,23 @@ def _from_hex(words: Iterable[str], client: bool) -> Iterator[Piece]:
             yield client, data
 
 
-def _from_files(names: list[str], framing: Framing, client: bool) -> Iterator[Piece]:
-    """Yield the content of the file of each side: bytes, or one bare frame per line in hexadecimal."""
+def _from_files(names: list[str], framing: Framing, client: bool) -> list[Iterator[Piece]]:
+    """Return the content of the file of each side."""
     for name in names:
         if name != "-" and not Path(name).is_file():
             usage(f"file {name!r} not found; hexadecimal bytes require --hex")
-    for side, name in zip((client, not client), names, strict=False):
-        with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
-            refuse_captures(file)
-            if framing is Framing.none:
-                yield from _from_hex((line.decode("ascii", "replace") for line in file), side)
-            else:
-                while data := file.read(CHUNK):
-                    yield side, data
+    return [_from_file(name, framing, side) for side, name in zip((client, not client), names, strict=False)]
+
+
+def _from_file(name: str, framing: Framing, side: bool) -> Iterator[Piece]:
+    """Yield the content of a file: bytes, or one bare frame per line in hexadecimal."""
+    with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
+        refuse_captures(file)
+        if framing is Framing.none:
+            yield from _from_hex((line.decode("ascii", "replace") for line in file), side)
+        else:
+            while data := file.read(CHUNK):
+                yield side, data
 
 
 def refuse_captures(file: BinaryIO) -> None:

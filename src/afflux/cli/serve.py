@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -20,6 +20,10 @@ from afflux.cli.exits import INTERRUPTED, usage
 from afflux.cli.inputs import duration
 from afflux.cli.streams import on_report_signal, report
 from afflux.core.errors import ApplicationError
+from afflux.protocols.registry import AUTO
+
+if TYPE_CHECKING:
+    from afflux.aio.server import Server
 
 __all__ = ["GRACE", "Lines", "listen_for_signals", "serve"]
 
@@ -36,7 +40,10 @@ LINE_LIMIT = 0x100_0000
 
 
 def serve(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="Address to listen on; port 0 selects a free port.")],
+    uri: Annotated[
+        str,
+        typer.Argument(metavar="URI", help="Address to listen on; port 0 selects a free port."),
+    ],
     demo: Annotated[bool, typer.Option("--demo", help="Serve the demo: echo, numbered items, flight data.")] = False,
     handler: Annotated[
         str | None,
@@ -71,8 +78,9 @@ def serve(
     ] = 1,
     worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
 ) -> None:
-    """Serve one address. Prints `ready URI` when it listens. SIGINT and SIGTERM drain and stop it; SIGUSR1 prints the
-    live streams of every connection to stderr, and what each waits for."""
+    """Serve one address; auto+tcp://… recognizes each client's protocol. Prints `ready URI` when it listens. SIGINT and
+    SIGTERM drain and stop it; SIGUSR1 prints the live streams of every connection to stderr, and what each waits
+    for."""
     if sum((demo, handler is not None, file is not None)) != 1:
         usage("serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH")
     terms = _terms(lease, resume, store, auth_file)
@@ -194,19 +202,22 @@ def _check_verbs(uri: str, handler: object) -> None:
     """Refuse a handler without any method that the protocol offers."""
     from afflux.transports.address import parse
 
-    entry, verbs = parse(uri).entry, _verbs_of(handler)
+    entry, verbs = parse(uri, serving=True).entry, _verbs_of(handler)
     offered = entry.offers
     if not set(verbs) & set(offered):
         usage(f"{uri} offers {', '.join(offered)}, but the handler has only {', '.join(verbs)}")
 
 
 def _check_setup(uri: str, auth_file: Path) -> None:
-    """Raise Unsupported if the protocol has no credentials at setup."""
+    """Raise Unsupported if the protocol has no credentials at setup. With ``auto`` the server refuses the clients of
+    such a protocol."""
     import afflux
     from afflux.calls import terms_of
     from afflux.transports.address import parse
 
-    address, limits = parse(uri), afflux.Limits()
+    address, limits = parse(uri, serving=True), afflux.Limits()
+    if address.protocol == AUTO:
+        return
     terms = terms_of(address, limits, [afflux.auth.read_file(auth_file)], None, None, None, None, None)
     address.entry.make("client", terms, limits=limits, decide=False, now=0.0)
 
@@ -264,6 +275,8 @@ async def _serve(
         _spare_collector()
         on_report_signal(lambda: report(server))
         if worker is None:
+            if server.uri.startswith(f"{AUTO}+"):
+                _explain_auto(server)
             sys.stdout.write(f"ready {server.uri}\n")
             sys.stdout.flush()
         else:
@@ -271,6 +284,20 @@ async def _serve(
         number = await stopped
         await server.close(drain=GRACE, keep=terms["store"] is not None)
         return number
+
+
+def _explain_auto(server: Server) -> None:
+    """Print to stderr the protocols that are recognized, and those that are never guessed."""
+    from afflux.protocols.registry import recognizable
+
+    lines = [f"auto recognizes {', '.join(server.protocols)}"]
+    lines += [
+        f"{entry.name} is not recognized: {entry.unguessed}; serve it at an address of its own, {entry.name}+tcp://…"
+        for entry in recognizable()
+        if entry.unguessed
+    ]
+    sys.stderr.write("".join(f"afflux: {line}\n" for line in lines))
+    sys.stderr.flush()
 
 
 def _allow_open_files() -> None:

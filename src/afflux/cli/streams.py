@@ -27,7 +27,11 @@ def on_report_signal(call: Callable[[], object]) -> None:
 def report(server: Server) -> None:
     """Print a table of the live streams of each connection to stderr, in one write."""
     peers = server.connections
-    rows = [(peer.host or "a client", list(_rows(peer.streams()))) for peer in peers]
+    several = len(server.protocols) > 1
+    rows = [
+        (f"{peer.host or 'a client'}{f' ({peer.protocol})' if several else ''}", list(_rows(peer.streams())))
+        for peer in peers
+    ]
     count = sum(len(streams) for _, streams in rows)
     connected = _number(len(peers), "connection")
     lines = [f"afflux: process {os.getpid()}, {server.uri}: {connected}, {_number(count, 'live stream')}"]

@@ -86,7 +86,7 @@ def supervise(uri: str, count: int, words: Sequence[str], grace: float) -> signa
         Unsupported: this system cannot share ports.
         typer.Exit: workers keep failing; all have been stopped.
     """
-    address = parse(uri)
+    address = parse(uri, serving=True)
     if address.carrier.authority != "host":
         usage(f"--workers requires a port, which {address.transport}:// does not have: use tcp, tls, ws or wss")
     address.carrier.load()

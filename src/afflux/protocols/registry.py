@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from afflux import protocols
 from afflux.core.entry import ProtocolEntry, nearest
+from afflux.core.errors import Unsupported
 
-__all__ = ["PROTOCOLS", "Protocols", "named"]
+if TYPE_CHECKING:
+    from afflux.core.engine import Engine
+
+__all__ = ["AUTO", "PROTOCOLS", "Protocols", "any_protocol", "named", "recognizable"]
+
+AUTO: Final = "auto"
+"In the address of a server: each client's protocol is recognized from its first bytes."
 
 
 class Protocols(MutableMapping[str, ProtocolEntry]):
@@ -58,3 +65,22 @@ def named(protocol: str) -> ProtocolEntry:
         meant = next((entry.name for entry in PROTOCOLS.values() if protocol in entry.aliases), None)
         raise nearest("protocol", protocol, PROTOCOLS, meant=meant)
     return PROTOCOLS[protocol]
+
+
+def recognizable() -> tuple[ProtocolEntry, ...]:
+    """Return the protocols that can be recognized from first bytes, by name."""
+    entries = (PROTOCOLS[name] for name in sorted(PROTOCOLS))
+    return tuple(entry for entry in entries if entry.recognize is not None)
+
+
+def any_protocol() -> ProtocolEntry:
+    """Return the entry of ``AUTO``: all that the recognized protocols offer, except ``store``, because a file stores
+    the sessions of one protocol."""
+    entries = [entry for entry in recognizable() if not entry.unguessed]
+    verbs = dict.fromkeys(verb for entry in entries for verb in entry.verbs)
+    features = dict.fromkeys(feature for entry in entries for feature in entry.features if feature != "store")
+    return ProtocolEntry(AUTO, _not_made, verbs=tuple(verbs), features=tuple(features))
+
+
+def _not_made(*_: object, **__: object) -> Engine:
+    raise Unsupported(f"{AUTO} is not a protocol: an engine is made when the protocol is recognized")

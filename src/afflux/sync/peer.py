@@ -46,6 +46,8 @@ class Peer(Opens):
     def __init__(self, driver: Driver, protocol: ProtocolEntry, uri: str) -> None:
         self._driver = driver
         self._protocol = protocol
+        self.protocol = protocol.name
+        "The name of the protocol."
         self.uri = uri
         "The address that was connected to."
 

@@ -9,7 +9,7 @@ from typing import Any
 from afflux.core.entry import ProtocolEntry, nearest
 from afflux.core.errors import AddressError
 from afflux.core.terms import Terms
-from afflux.protocols.registry import PROTOCOLS, named
+from afflux.protocols.registry import AUTO, PROTOCOLS, any_protocol, named
 from afflux.transports.registry import TRANSPORTS, TransportEntry
 
 __all__ = ["Address", "parse"]
@@ -38,8 +38,8 @@ class Address:
 
     @property
     def entry(self) -> ProtocolEntry:
-        """The protocol."""
-        return PROTOCOLS[self.protocol]
+        """The protocol; for ``auto``, what any of the recognized protocols offers."""
+        return any_protocol() if self.protocol == AUTO else PROTOCOLS[self.protocol]
 
     @property
     def carrier(self) -> TransportEntry:
@@ -69,15 +69,21 @@ class Address:
         return f"{protocol}{self.transport}://{host}{port}{quote(self.path)}{query}"
 
 
-def parse(uri: str | Address) -> Address:
-    """Parse an address.
+def parse(uri: str | Address, *, serving: bool = False) -> Address:
+    """Parse an address. Only a server (``serving``) may recognize protocols (``auto+tcp://…``).
 
     Raises:
         AddressError: the syntax is wrong, or the protocol, transport or option does not exist; the text lists those
             that do.
     """
-    if isinstance(uri, Address):
-        return uri
+    address = uri if isinstance(uri, Address) else _parse(uri)
+    if address.protocol == AUTO and not serving:
+        known = ", ".join(f"{name}+{address.transport}" for name in PROTOCOLS)
+        raise AddressError(f"{AUTO} is for servers; a client names the protocol that it speaks, one of {known}")
+    return address
+
+
+def _parse(uri: str) -> Address:
     if not isinstance(uri, str):
         raise AddressError(f"an address is text, not {type(uri).__name__}")
     scheme, separator, rest = uri.partition("://")
@@ -89,9 +95,9 @@ def parse(uri: str | Address) -> Address:
     protocol, plus, transport = scheme.rpartition("+")
     if not plus:
         protocol = _DEFAULT_PROTOCOL
-    entry = named(protocol)
+    entry = any_protocol() if protocol == AUTO else named(protocol)
     if transport not in TRANSPORTS:
-        meant = f"{transport}+tcp" if transport in PROTOCOLS and not plus else _AS_IN_A_BROWSER.get(transport)
+        meant = f"{transport}+tcp" if transport in (*PROTOCOLS, AUTO) and not plus else _AS_IN_A_BROWSER.get(transport)
         raise nearest("transport", transport, TRANSPORTS, meant=meant)
     return _parse_rest(uri, rest, entry, TRANSPORTS[transport])
 

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from afflux.transports.reading import Receiver
     from afflux.transports.security import Tls
 
-__all__ = ["Admission", "Factory", "Link", "Listener", "Transport", "foreign"]
+__all__ = ["RECOGNIZED", "Admission", "Factory", "Link", "Listener", "Transport", "foreign"]
+
+RECOGNIZED = "afflux.protocol"
+"""The name of ``get_extra_info`` for the protocol that a transport of messages has recognized, because its framing
+depends on the protocol."""
 
 
 class Admission(Protocol):

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, cast
 
+from afflux.transports.base import RECOGNIZED
 from afflux.transports.reading import GONE, Receiver
 
 __all__ = ["BufferedTransport", "Layer", "LayerTransport"]
@@ -100,6 +101,8 @@ class Layer(Receiver, ABC):
         "The link is closed, or about to be; the driver needs no more input."
         self.made = False
         "The driver has its transport."
+        self.recognized: str | None = None
+        "The name of the protocol that a layer of messages has recognized."
         self.loop = asyncio.get_running_loop()
         self._pass_queued = False
 
@@ -214,6 +217,8 @@ class LayerTransport(StreamTransport):
 
     def extra_info(self, name: str, default: Any = None) -> Any:
         """Return information of the layer, or of the transport below."""
+        if name == RECOGNIZED:
+            return self._layer.recognized
         return self._layer.info(name, default)
 
     get_extra_info = extra_info

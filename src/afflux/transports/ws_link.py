@@ -233,6 +233,7 @@ class WebSocketLink(Layer):
             self._open()
         payload = b"".join(found)
         if payload and not self.closing:
+            self.recognized = wire.recognized
             self.upper.data_received(payload)
         self.upper.held_below(len(self._input) + wire.pending)
         midway = self._wire.midway and self.reading and self._below is not End.LOST

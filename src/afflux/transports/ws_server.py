@@ -1,7 +1,12 @@
-"""Answer a WebSocket handshake: the server's end."""
+"""Answer a WebSocket handshake: the server's end.
+
+At an address ``auto+ws://`` a known subprotocol selects the protocol. Otherwise the first message does, before anything
+is delivered, because the framing depends on the protocol.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
@@ -9,10 +14,13 @@ from websockets.exceptions import NegotiationError
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
+from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import RemoteProtocolError
 from afflux.core.limits import REASONS, Limits
+from afflux.core.recognition import UNRECOGNIZED, recognize, unknown
+from afflux.protocols.registry import AUTO, recognizable
 from afflux.transports.address import Address
-from afflux.transports.ws_rules import FOREIGN, Refusal, chosen, comes_from
+from afflux.transports.ws_rules import FOREIGN, POLICY, Refusal, chosen, comes_from
 from afflux.transports.ws_wire import Wire
 
 __all__ = ["ServerWire"]
@@ -29,6 +37,11 @@ class ServerWire(Wire):
         self._server = _Server(max_size=limits.frame_bytes)
         self._server.wanted = address.entry.subprotocol
         super().__init__(self._server, address, limits)
+        self._start = b""
+        if address.protocol == AUTO:
+            self._known = recognizable()
+            self._server.known = {entry.subprotocol: entry for entry in self._known if entry.subprotocol}
+            self._join = self._recognize
         self._path = address.path or "/"
         self._origins = origins
         self._tail = b""
@@ -76,6 +89,22 @@ class ServerWire(Wire):
         else:
             self._send(response)
 
+    def _recognize(self, message: bytes) -> bytes:
+        """Return the bytes of the first message, or b"" while the protocol is not recognized."""
+        if self.recognized is None:
+            self._start += message
+            found = recognize(self._known, self._start, message=True)
+            if found.more:
+                return b""
+            entry = self._server.known.get(self._server.subprotocol) or found.protocol
+            if entry is None:
+                text = f"{unknown(self._start)} of a WebSocket"
+                self.fail(POLICY, RemoteProtocolError(text, rule=UNRECOGNIZED))
+                return b""
+            message, self.recognized = self._start, entry.name
+            self._frame_as(entry)
+        return self._join(message)  # also for later messages of the read that begins with the first
+
     def _respond(self, status: int, sentence: str, **headers: str) -> None:
         response = self._server.reject(status, f"{sentence}\n")
         response.headers.update(headers)
@@ -106,8 +135,11 @@ class _Server(ServerProtocol):
     """The library's server, with afflux's choice of a subprotocol."""
 
     wanted: str | None = None
+    known: Mapping[str | None, ProtocolEntry] = {}
 
     def select_subprotocol(self, subprotocols: Any) -> Any:
+        if self.known:
+            return next((name for name in subprotocols or () if name in self.known), None)
         try:
             return chosen(self.wanted, subprotocols)
         except Refusal as refusal:

@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 from websockets.client import ClientProtocol
@@ -21,6 +22,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import CLOSED, OPEN
 from websockets.server import ServerProtocol
 
+from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Error, RemoteProtocolError
 from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
@@ -46,6 +48,8 @@ class Wire:
     def __init__(self, library: ClientProtocol | ServerProtocol, address: Address, limits: Limits) -> None:
         self.opened = False
         "The handshake has succeeded."
+        self.recognized: str | None = None
+        "The name of the client's protocol, if this end has recognized it."
         self.over = False
         "The engine gets no more input."
         self.error: Error | None = None
@@ -54,11 +58,9 @@ class Wire:
         self.stopped = False
         '``keepalive_echoes`` pings were answered: write the answers, then continue with ``receive(b"")``.'
         self._library: ClientProtocol | ServerProtocol = library
-        self._framing = address.entry.framing
         self.limits = limits
         "The bounds of the connection."
-        self._own = 0 if self._framing is None else self._framing.own
-        self._most = _most(address, limits)
+        self._frame_as(address.entry)
         self._masks = isinstance(library, ClientProtocol)
         self._ready: list[bytes | memoryview] = []
         self._part = b""
@@ -69,6 +71,13 @@ class Wire:
         self._message: bytearray | None = None
         self._fragments = 0
         self._echoes = 0
+
+    def _frame_as(self, protocol: ProtocolEntry) -> None:
+        """Use the framing of a protocol."""
+        framing = self._framing = protocol.framing
+        self._join: Callable[[bytes], bytes] = bytes if framing is None else framing.join
+        most = self.limits.frame_bytes
+        self._most = most if framing is None else min(most - framing.own, framing.most)
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -171,7 +180,7 @@ class Wire:
     def _cut(self, data: bytes, found: list[bytes]) -> int:
         """Take the whole frames in ``data``; return where the rest begins. Headers are checked before payloads
         arrive."""
-        join: Any = bytes if self._framing is None else self._framing.join
+        join = self._join
         masked = 0 if self._masks else MASKED
         at, end, room = 0, len(data), self._room()
         while end - at >= 2 and not self.over and not self.stopped:
@@ -201,7 +210,9 @@ class Wire:
 
     def _room(self) -> int:
         """Return the largest payload that is allowed now."""
-        most = min(self._most, self.limits.first_frame_bytes - self._own) if self.first else self._most
+        most = self._most
+        if self.first:
+            most = min(most, self.limits.first_frame_bytes - (0 if self._framing is None else self._framing.own))
         return most if self._message is None else most - len(self._message)
 
     def _too_large(self) -> None:
@@ -240,7 +251,7 @@ class Wire:
         self._message += frame.data
         if frame.fin:
             message, self._message = bytes(self._message), None
-            found.append(message if self._framing is None else self._framing.join(message))
+            found.append(self._join(message))
             self.first = False
 
     def _closed(self) -> None:
@@ -249,8 +260,3 @@ class Wire:
         close = self._library.close_rcvd
         if close is not None and self._library.close_rcvd_then_sent:
             self.error = closed_with(close.code, close.reason)
-
-
-def _most(address: Address, limits: Limits) -> int:
-    framing = address.entry.framing
-    return limits.frame_bytes if framing is None else min(limits.frame_bytes - framing.own, framing.most)

@@ -12,9 +12,9 @@ from afflux.core.terms import Terms
 from afflux.protocols.jmux.dialect import Dialect
 from afflux.protocols.jmux.dissector import dissector
 from afflux.protocols.jmux.engine import DEFAULT_FRAGMENT, Engine
-from afflux.protocols.jmux.frames import ServerConnectionHeader, Shutdown
+from afflux.protocols.jmux.frames import MAGIC, ServerConnectionHeader, Shutdown
 
-__all__ = ["ENTRY", "make", "refusal"]
+__all__ = ["ENTRY", "make", "recognize", "refusal"]
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
@@ -42,6 +42,13 @@ def refusal(reason: str) -> bytes:
     return ServerConnectionHeader(initial_ration=1).encode() + Shutdown(detail=reason.encode()).encode()
 
 
+def recognize(start: bytes, client: bool) -> bool | None:
+    """Recognize the header, with which both sides begin (R-1, R-2). The version is left to the engine."""
+    if not MAGIC.startswith(start[: len(MAGIC)]):
+        return False
+    return True if len(start) >= len(MAGIC) else None
+
+
 def _wait(text: str) -> float:
     value = float(text)
     if not 0 <= value <= 86_400:
@@ -62,4 +69,5 @@ ENTRY: Final = ProtocolEntry(
     features=("session",),
     refusal=refusal,
     dissector=dissector,
+    recognize=recognize,
 )

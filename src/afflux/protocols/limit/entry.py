@@ -9,12 +9,13 @@ from afflux.core.errors import Unsupported
 from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
 from afflux.core.terms import Terms
+from afflux.protocols.family.recognition import LETTERS, answer_begins, connection_begins
 from afflux.protocols.limit.codes import Code
 from afflux.protocols.limit.dissector import dissector
 from afflux.protocols.limit.engine import Engine
-from afflux.protocols.limit.frames import ErrorFrame
+from afflux.protocols.limit.frames import Choose, End, ErrorFrame, Ext, PayloadFrame, Setup
 
-__all__ = ["ENTRY", "make", "refusal"]
+__all__ = ["ENTRY", "make", "recognize", "refusal"]
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
@@ -31,6 +32,26 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
 def refusal(reason: str) -> bytes:
     """Return the bytes that refuse a connection before its SETUP arrives: ERROR[REJECTED_SETUP]."""
     return ErrorFrame(code=Code.REJECTED_SETUP, data=reason.encode()).encode(prefixed=True)
+
+
+_CONNECTION: Final = (ErrorFrame.TYPE, End.TYPE, Ext.TYPE)
+_MESSAGES: Final = (PayloadFrame.TYPE, Choose.TYPE, ErrorFrame.TYPE, Ext.TYPE)
+_M: Final = 0x01
+"The flag M in the first byte of type and flags."
+_LENGTH: Final = slice(6, 7)
+"The first byte of the length of a channel's name; 0 in a first frame below 64 KiB."
+_NAME: Final = 9
+
+
+def recognize(start: bytes, client: bool) -> bool | None:
+    """Recognize a client's SETUP by the first letter of its channel's name, or the first frame of a server."""
+    if not client:
+        return answer_begins(start, _CONNECTION, (), _MESSAGES)
+    if (found := connection_begins(start, (Setup.TYPE,))) is not True:
+        return found
+    if not start[4] & _M or start[_LENGTH] > b"\0":
+        return False
+    return None if len(start) <= _NAME else start[_NAME] >= LETTERS
 
 
 def _switch(text: str) -> bool:
@@ -59,4 +80,5 @@ ENTRY: Final = ProtocolEntry(
         Code.CONNECTION_ERROR: 72,
     },
     dissector=dissector,
+    recognize=recognize,
 )

@@ -15,7 +15,7 @@ from afflux.protocols.reactivesocket.dissector import dissector
 from afflux.protocols.reactivesocket.engine import DEFAULT_MTU, Engine
 from afflux.protocols.reactivesocket.frames import ErrorFrame, Setup
 
-__all__ = ["ENTRY", "make", "refusal"]
+__all__ = ["ENTRY", "make", "recognize", "refusal"]
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
@@ -43,6 +43,19 @@ def refusal(reason: str) -> bytes:
     return ErrorFrame(stream=0, code=Code.REJECTED_SETUP, data=reason.encode()).encode(prefixed=True)
 
 
+_SETUP: Final = b"\x00\x01"
+_METADATA_PUSH: Final = 0x000D
+
+
+def recognize(start: bytes, client: bool) -> bool | None:
+    """Recognize a client's SETUP on stream 0, or the first frame of a server, of any other type."""
+    if not client:
+        return None if len(start) < 2 else _SETUP < start[:2] <= _METADATA_PUSH.to_bytes(2, "big")
+    if not _SETUP.startswith(start[:2]) or start[4:8].strip(b"\0"):
+        return False
+    return None if len(start) < 8 else True
+
+
 ENTRY: Final = ProtocolEntry(
     name="reactivesocket",
     make=make,
@@ -62,4 +75,5 @@ ENTRY: Final = ProtocolEntry(
         Code.CONNECTION_ERROR: 72,
     },
     dissector=dissector,
+    recognize=recognize,
 )

@@ -13,7 +13,7 @@ from afflux.protocols.rsio.dissector import dissector
 from afflux.protocols.rsio.engine import DEFAULT_MTU, Engine
 from afflux.protocols.rsio.frames import Goodbye
 
-__all__ = ["ENTRY", "make", "refusal"]
+__all__ = ["ENTRY", "make", "recognize", "refusal"]
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
@@ -34,6 +34,14 @@ def refusal(reason: str) -> bytes:
     return Goodbye(reason=reason).encode()
 
 
+def recognize(start: bytes, client: bool) -> bool | None:
+    """Recognize the hello of either side: its type, and version 0, each one byte."""
+    hello = b"\x01\x00" if client else b"\x02\x00"
+    if not hello.startswith(start[:2]):
+        return False
+    return True if len(start) >= 2 else None
+
+
 ENTRY: Final = ProtocolEntry(
     name="rsio",
     make=make,
@@ -43,4 +51,5 @@ ENTRY: Final = ProtocolEntry(
     refusal=refusal,
     aliases=("reactive-streams-io",),
     dissector=dissector,
+    recognize=recognize,
 )

@@ -8,13 +8,15 @@ from afflux.core.entry import FIVE_VERBS, SHARED_OPTIONS, ProtocolEntry
 from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
 from afflux.core.terms import Terms
+from afflux.protocols.family.recognition import answer_begins, connection_begins, setup_begins
 from afflux.protocols.family.terms import proposal
+from afflux.protocols.rsocket import frames
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.dissector import dissector
 from afflux.protocols.rsocket.engine import DEFAULT_MTU, Engine
 from afflux.protocols.rsocket.frames import ErrorFrame, Setup
 
-__all__ = ["ENTRY", "make", "refusal"]
+__all__ = ["ENTRY", "make", "recognize", "refusal"]
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
@@ -42,6 +44,27 @@ def refusal(reason: str) -> bytes:
     return ErrorFrame(stream=0, code=Code.REJECTED_SETUP, data=reason.encode()).encode(prefixed=True)
 
 
+_CONNECTION: Final = tuple(
+    frame.TYPE
+    for frame in (frames.Lease, frames.Keepalive, frames.ErrorFrame, frames.MetadataPush, frames.ResumeOk, frames.Ext)
+)
+_ANSWERS: Final = tuple(
+    frame.TYPE for frame in (frames.RequestN, frames.Cancel, frames.PayloadFrame, frames.ErrorFrame, frames.Ext)
+)
+_REQUESTS: Final = tuple(
+    frame.TYPE
+    for frame in (frames.RequestResponse, frames.RequestFnf, frames.RequestStream, frames.RequestChannel, frames.Ext)
+)
+
+
+def recognize(start: bytes, client: bool) -> bool | None:
+    """Recognize a client's SETUP or RESUME, or the first frame of a server."""
+    if not client:
+        return answer_begins(start, _CONNECTION, _ANSWERS, _REQUESTS)
+    found = setup_begins(start)
+    return connection_begins(start, (frames.Resume.TYPE,)) if found is False else found
+
+
 ENTRY: Final = ProtocolEntry(
     name="rsocket",
     make=make,
@@ -64,4 +87,5 @@ ENTRY: Final = ProtocolEntry(
         Code.CONNECTION_CLOSE: 73,
     },
     dissector=dissector,
+    recognize=recognize,
 )

@@ -12,8 +12,10 @@ from afflux.core.errors import LocalProtocolError, Violation
 from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
 from afflux.core.terms import Terms
+from afflux.protocols.family.recognition import answer_begins, setup_begins
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.entry import ENTRY as RSOCKET
+from afflux.protocols.rsocket.entry import recognize as recognize_rsocket
 from afflux.protocols.rsocket_draft import payloads
 from afflux.protocols.rsocket_draft.dialect import PLAIN_DIALECT, Dialect
 from afflux.protocols.rsocket_draft.dissector import dissector
@@ -24,7 +26,7 @@ from afflux.protocols.rsocket_draft.payload import ExtendedPayload
 from afflux.protocols.rsocket_draft.payloads import Session, Times
 from afflux.protocols.rsocket_draft.strategies import KNOWN
 
-__all__ = ["ENTRY", "make", "refusal"]
+__all__ = ["ENTRY", "make", "recognize", "refusal"]
 
 
 def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, decide: bool, now: float) -> Engine:
@@ -85,6 +87,13 @@ def refusal(reason: str) -> bytes:
     return ErrorFrame(stream=0, code=Code.REJECTED_SETUP, data=reason.encode()).encode(prefixed=True)
 
 
+def recognize(start: bytes, client: bool) -> bool | None:
+    """Recognize a client's SETUP, which is also one of RSocket (D-2), or the first frame of a server."""
+    if client:
+        return setup_begins(start)
+    return recognize_rsocket(start, client) or answer_begins(start, (SetupOk.TYPE,), (), ())
+
+
 def _yes_or_no(text: str) -> bool:
     """Parse an option that is on or off.
 
@@ -135,4 +144,6 @@ ENTRY: Final = ProtocolEntry(
     refusal=refusal,
     exit_codes=RSOCKET.exit_codes,
     dissector=dissector,
+    recognize=recognize,
+    unguessed="its SETUP cannot be told from that of RSocket 1.0 and is taken as one",  # R-1, D-2
 )

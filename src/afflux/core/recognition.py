@@ -1,0 +1,100 @@
+"""Recognize the protocol of a connection from the first bytes of one side.
+
+Each protocol's entry has a function ``recognize(start, client)``. ``start`` is the beginning of the first frame,
+without a length prefix. The function returns True if this side of a connection begins like this, False if it does not,
+and None if more bytes are needed. At most ``LOOK`` bytes are examined.
+
+Two rules make the result independent of how the bytes are split:
+
+1. A first frame with a length prefix has less than 64 KiB. ``01 00 00`` is therefore the hello of reactive-streams-io
+   and never the length of a SETUP.
+2. A function that has returned True or False returns the same for every longer ``start``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from afflux.core.entry import ProtocolEntry
+    from afflux.core.framing import LengthPrefix
+
+__all__ = ["LARGEST", "LOOK", "UNRECOGNIZED", "Recognition", "Recognize", "recognize", "unknown"]
+
+LOOK = 32
+"Bytes of a first frame that are examined at most."
+LARGEST = 0xFFFF
+"The longest first frame that is recognized, in bytes without its length prefix."
+UNRECOGNIZED = "unrecognized"
+"The reason word for a connection that was not recognized."
+_SHOWN = 8
+"Bytes that an error shows."
+
+Recognize = Callable[[bytes, bool], bool | None]
+"``recognize(start, client)``; ``client`` is whether the client sent the bytes."
+
+
+@dataclass(frozen=True, slots=True)
+class Recognition:
+    """The result for the bytes received so far."""
+
+    protocol: ProtocolEntry | None
+    "The protocol, if the bytes decide."
+    candidates: tuple[ProtocolEntry, ...]
+    "All protocols that begin like this, those that are never guessed included."
+    more: bool
+    "More bytes are needed."
+
+
+def recognize(
+    entries: Iterable[ProtocolEntry], data: bytes, *, client: bool = True, message: bool = False
+) -> Recognition:
+    """Compare the first bytes of one side with the protocols ``entries``.
+
+    Args:
+        entries: the protocols to consider.
+        data: the bytes received so far.
+        client: whether the client sent them.
+        message: ``data`` is the first message of a transport that preserves message boundaries, such as WebSocket. It
+            has no length prefix, and is a whole frame in a protocol with frames.
+    """
+    verdicts = [(entry, _verdict(entry, data, client, message)) for entry in entries]
+    candidates = tuple(entry for entry, verdict in verdicts if verdict)
+    guessed = [entry for entry in candidates if not entry.unguessed]
+    more = not candidates and any(verdict is None for _, verdict in verdicts)
+    return Recognition(guessed[0] if len(guessed) == 1 else None, candidates, more)
+
+
+def unknown(data: bytes) -> str:
+    """Return a short text with the first bytes in hexadecimal, for an error."""
+    rest = " …" if len(data) > _SHOWN else ""
+    return f"unknown first bytes {data[:_SHOWN].hex(' ')}{rest}"
+
+
+def _verdict(entry: ProtocolEntry, data: bytes, client: bool, message: bool) -> bool | None:
+    if entry.recognize is None:
+        return False
+    start, whole = data, False
+    if entry.framing is not None:
+        if message:
+            whole = True
+        elif (found := _unframed(entry.framing, data)) is None:
+            return False
+        else:
+            start, whole = found
+    verdict = entry.recognize(start[:LOOK], client)
+    return False if verdict is None and (whole or len(start) >= LOOK) else verdict
+
+
+def _unframed(framing: LengthPrefix, data: bytes) -> tuple[bytes, bool] | None:
+    """Return the received part of the first frame and whether it is complete; None if the length is implausible. The
+    missing bytes of a length count as 0, its least value."""
+    width = framing.width
+    known = len(data) >= width
+    size = framing.size(data[:width].ljust(width, b"\0"))
+    if size > LARGEST or (known and size <= 0):
+        return None
+    start = data[width : width + size] if known else b""
+    return start, known and len(start) == size
