@@ -58,6 +58,16 @@ def test_a_bound_address_keeps_the_rest() -> None:
         ("tpc://h:1", ['unknown transport "tpc"', 'did you mean "tcp"', "unix"]),
         ("jmux://h:1", ['unknown transport "jmux"; did you mean "jmux+tcp"? Known: tcp']),
         ("tcp+jmux://h:1", ['unknown protocol "tcp"']),
+        ("rsocket-drft+tcp://h:1", ['unknown protocol "rsocket-drft"; did you mean "rsocket-draft"?']),
+        ("rsocket-drft://h:1", ['unknown transport "rsocket-drft"; did you mean "rsocket-draft+tcp"?']),
+        ("rsokcet://h:1", ['did you mean "rsocket+tcp"?']),
+        ("limit-stream://h:1", ['did you mean "limit+tcp"?']),
+        ("limitstrem+tcp://h:1", ['did you mean "limit"?']),
+        ("RSocket+tcp://h:1", ['did you mean "rsocket"?']),
+        ("TCP://h:1", ['did you mean "tcp"?']),
+        ("htps://h:1", ['did you mean "wss"?']),
+        ("websocket://h:1", ['did you mean "ws"?']),
+        ("rsocket+jmux://h:1", ['unknown transport "jmux"; known: tcp']),
         ("reactive-streams-io+tcp://h:1", ['did you mean "rsio"?']),
         ("xyzzy://h:1", ['unknown transport "xyzzy"; known: tcp']),
         ("tcp://h:1?keepalife=3", ['unknown option "keepalife"', 'did you mean "keepalive"', "mtu"]),
@@ -162,3 +172,20 @@ def test_what_was_surely_meant(uri: str, words: str) -> None:
     with pytest.raises(afflux.AddressError) as caught:
         parse(uri)
     assert words in str(caught.value)
+
+
+def test_the_suggestion_is_the_nearest_known_scheme() -> None:
+    """Of a protocol and of a transport, with one letter left out."""
+    for names, scheme, suggested in (
+        (PROTOCOLS, "{}+tcp", "{}"),
+        (PROTOCOLS, "{}", "{}+tcp"),
+        ([name for name in TRANSPORTS if len(name) > 2], "rsocket+{}", "{}"),
+    ):
+        for name in names:
+            for i in range(len(name)):
+                wrong = name[:i] + name[i + 1 :]
+                if wrong in PROTOCOLS or wrong in TRANSPORTS:
+                    continue
+                with pytest.raises(afflux.AddressError) as caught:
+                    parse(f"{scheme.format(wrong)}://h:1")
+                assert f'did you mean "{suggested.format(name)}"?' in str(caught.value)

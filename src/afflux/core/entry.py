@@ -130,7 +130,7 @@ def nearest(kind: str, name: str, known: Iterable[str], *, meant: str | None = N
     from difflib import get_close_matches
 
     known = list(known)
-    close = [meant] if meant is not None else get_close_matches(name, known, n=1)
+    close = [meant] if meant is not None else get_close_matches(name.lower(), known, n=1)
     there = ", ".join(known) if known else "none"
     if close:
         return AddressError(f'unknown {kind} "{name[:64]}"; did you mean "{close[0]}"? Known: {there}')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
+from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ from afflux.core.errors import Unsupported
 if TYPE_CHECKING:
     from afflux.core.engine import Engine
 
-__all__ = ["AUTO", "PROTOCOLS", "Protocols", "any_protocol", "named", "recognizable"]
+__all__ = ["AUTO", "PROTOCOLS", "Protocols", "all_names", "any_protocol", "named", "recognizable"]
 
 AUTO: Final = "auto"
 "In the address of a server: each client's protocol is recognized from its first bytes."
@@ -62,9 +63,15 @@ def named(protocol: str) -> ProtocolEntry:
         AddressError: the name is unknown; the text lists the known ones.
     """
     if protocol not in PROTOCOLS:
-        meant = next((entry.name for entry in PROTOCOLS.values() if protocol in entry.aliases), None)
-        raise nearest("protocol", protocol, PROTOCOLS, meant=meant)
+        names = all_names()
+        close = get_close_matches(protocol.lower(), names, n=1)
+        raise nearest("protocol", protocol, PROTOCOLS, meant=names[close[0]] if close else None)
     return PROTOCOLS[protocol]
+
+
+def all_names() -> dict[str, str]:
+    """Return the protocol of every name, and of every other name under which people look for it."""
+    return {AUTO: AUTO} | {name: entry.name for entry in PROTOCOLS.values() for name in (entry.name, *entry.aliases)}
 
 
 def recognizable() -> tuple[ProtocolEntry, ...]:

@@ -9,14 +9,14 @@ from typing import Any
 from afflux.core.entry import ProtocolEntry, nearest
 from afflux.core.errors import AddressError
 from afflux.core.terms import Terms
-from afflux.protocols.registry import AUTO, PROTOCOLS, any_protocol, named
+from afflux.protocols.registry import AUTO, PROTOCOLS, all_names, any_protocol, named
 from afflux.transports.registry import TRANSPORTS, TransportEntry
 
 __all__ = ["Address", "parse"]
 
 _DEFAULT_PROTOCOL = "rsocket"
 _SHARED = frozenset(field.name for field in fields(Terms))
-_AS_IN_A_BROWSER = {"http": "ws", "https": "wss"}
+_OTHER_NAMES = {"http": "ws", "https": "wss", "websocket": "ws"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +97,19 @@ def _parse(uri: str) -> Address:
         protocol = _DEFAULT_PROTOCOL
     entry = any_protocol() if protocol == AUTO else named(protocol)
     if transport not in TRANSPORTS:
-        meant = f"{transport}+tcp" if transport in (*PROTOCOLS, AUTO) and not plus else _AS_IN_A_BROWSER.get(transport)
-        raise nearest("transport", transport, TRANSPORTS, meant=meant)
+        raise _unknown(transport, alone=not plus)
     return _parse_rest(uri, rest, entry, TRANSPORTS[transport])
+
+
+def _unknown(transport: str, *, alone: bool) -> AddressError:
+    """Return the error for an unknown transport. ``alone``: it may also be meant as a protocol."""
+    from difflib import get_close_matches
+
+    meant = dict(zip(TRANSPORTS, TRANSPORTS, strict=True)) | _OTHER_NAMES
+    if alone:
+        meant |= {name: f"{protocol}+tcp" for name, protocol in all_names().items()}
+    close = get_close_matches(transport.lower(), meant, n=1)
+    return nearest("transport", transport, TRANSPORTS, meant=meant[close[0]] if close else None)
 
 
 def _parse_rest(uri: str, rest: str, protocol: ProtocolEntry, transport: TransportEntry) -> Address:
