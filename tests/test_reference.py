@@ -95,6 +95,13 @@ def test_the_page_of_limits_is_complete() -> None:
     assert [name for name in ROWS if f"\n|`{name}`|" not in PAGES["limits.md"]] == []
 
 
+def test_the_guide_to_limits_names_only_limits() -> None:
+    guide = (FOLDER.parent / "how-to" / "limits.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", guide, re.MULTILINE)
+    assert len(rows) > 15
+    assert [name for row in rows for name in re.findall(r"`(\w+)`", row) if name not in ROWS] == []
+
+
 def test_every_public_name_has_its_contract() -> None:
     names = [name for name in afflux.__all__ if not name.startswith("_")]
     missing = [name for name in names if f"\n::: afflux.{name}\n" not in PAGES["api.md"] + PAGES["modules.md"]]
