@@ -86,3 +86,20 @@ def test_colour_follows_no_color() -> None:
     assert green in afflux("doctor -o table", env={"FORCE_COLOR": "1", "TERM": "xterm"}).stdout
     assert green not in afflux("doctor -o table", env={"FORCE_COLOR": "1", "TERM": "xterm", "NO_COLOR": "1"}).stdout
     assert "\x1b" not in afflux("doctor -o table").stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "formats", "refused"),
+    [
+        ("request tcp://127.0.0.1:1", "table|json|ndjson|csv|raw|hex", "text"),
+        ("bench tcp://127.0.0.1:1", "table|json|ndjson|csv", "raw"),
+        ("decode --hex 00", "ndjson|json|table|csv", "hex"),
+        ("doctor", "table|json|ndjson", "csv"),
+        ("check -", "text|json|ndjson", "table"),
+    ],
+)
+def test_the_help_lists_the_formats_that_a_command_has(command: str, formats: str, refused: str) -> None:
+    assert f"<{formats}>" in afflux(f"{command.partition(' ')[0]} --help").stdout
+    ran = afflux(f"{command} -o {refused}")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert all(name in ran.stderr for name in formats.split("|"))

@@ -16,7 +16,7 @@ import typer
 from afflux.cli.exits import FAILED, INTERRUPTED, THRESHOLD, TIMEOUT, code_of, usage
 from afflux.cli.inputs import check_metadata, one
 from afflux.cli.inputs import duration as seconds_of
-from afflux.cli.output import Format
+from afflux.cli.output import Format, format_of, output_option
 from afflux.core.errors import Error, SetupRefused
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _SIZE = 64
 "Default size of a request or an item in bytes."
 
 _MOST_SIZE = 0x100_0000
-_OUTPUTS = ("table", "json", "ndjson", "csv")
+_OUTPUTS = (Format.table, Format.json, Format.ndjson, Format.csv)
 _MOST_RUNS = 64
 _SHOW_AFTER_S = 2.0
 "Seconds before progress is shown."
@@ -120,14 +120,11 @@ def bench(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Do not show progress.")] = False,
     output: Annotated[
         str | None,
-        typer.Option(
-            "-o", "--output", metavar="FORMAT", help="table, json, ndjson or csv. [default: table, or ndjson in a pipe]"
-        ),
+        output_option(*_OUTPUTS),
     ] = None,
 ) -> None:
     """Measure the latency and throughput of a server under load."""
-    if output is not None and output not in _OUTPUTS:
-        usage(f"unsupported output {output} for bench: use {', '.join(_OUTPUTS)}")
+    chosen = format_of(output, "bench", *_OUTPUTS)
     check_metadata(mmt, route, auth_file)
     verb = _verb(request=request, stream=stream, channel=channel, fire=fnf)
     plans = _plans(
@@ -152,7 +149,7 @@ def bench(
         setup=_credentials(auth_file),
         workers=workers,
     )
-    _bench(plans, _thresholds(fail_if or [], plans[0]), hdr, quiet, None if output is None else Format(output))
+    _bench(plans, _thresholds(fail_if or [], plans[0]), hdr, quiet, chosen)
 
 
 def _verb(**chosen: bool) -> Literal["request", "stream", "channel", "fire"]:

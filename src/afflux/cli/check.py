@@ -34,9 +34,9 @@ class Emitted(StrEnum):
 class Shape(StrEnum):
     """The formats of the output."""
 
+    text = "text"
     json = "json"
     ndjson = "ndjson"
-    text = "text"
 
 
 def check(
@@ -61,7 +61,7 @@ def check(
         Side, typer.Option("--role", help="With --against: the side that sent the first dump.")
     ] = Side.client,
     output: Annotated[
-        Shape | None, typer.Option("-o", "--output", help="text, json, ndjson. [default: text, or ndjson in a pipe]")
+        Shape | None, typer.Option("-o", "--output", help="Output format. [default: text, or ndjson in a pipe]")
     ] = None,
 ) -> None:
     """Check session types, or frames against them."""

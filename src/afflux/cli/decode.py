@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from afflux.cli.exits import MALFORMED, usage
-from afflux.cli.output import Format, printer
+from afflux.cli.output import Format, format_of, output_option, printer
 from afflux.core.errors import Unsupported
 from afflux.core.payload import Payload
 from afflux.core.recognition import Recognition, recognize, unknown
@@ -47,6 +47,8 @@ DEFAULT = "rsocket"
 "The protocol of bytes that are not recognized."
 PEEKED = 64
 "Pieces of a source that are read to recognize the protocol."
+
+_OUTPUTS = (Format.ndjson, Format.json, Format.table, Format.csv)
 
 Piece = tuple[bool, bytes]
 "Whether the client sent the bytes, and the next bytes of that side or one bare frame."
@@ -100,15 +102,14 @@ def decode(
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 5 if a frame is malformed.")] = False,
     where: Annotated[str | None, typer.Option("--where", hidden=True)] = None,
     output: Annotated[
-        Format | None,
-        typer.Option("-o", "--output", help="ndjson, json, table, csv. [default: text, or ndjson in a pipe]"),
+        str | None,
+        output_option(*_OUTPUTS, default="text"),
     ] = None,
 ) -> None:
     """Decode frames and print one JSON object for each."""
     if where is not None:
         usage("--where is not supported yet")
-    if output in (Format.raw, Format.hex):
-        usage(f"unsupported output {output.value} for decode: use ndjson, json, table, csv")
+    chosen = format_of(output, "decode", *_OUTPUTS)
     make = None if protocol == AUTO else dissector_of(protocol)
     client = role is Side.client
     if as_hex:
@@ -119,7 +120,7 @@ def decode(
         sources = _from_files(words, framing, client)
     if make is None:
         sources, make = _recognized(sources, framing)
-    wrong = _print(_records(chain.from_iterable(sources), make, framing, payload), output)
+    wrong = _print(_records(chain.from_iterable(sources), make, framing, payload), chosen)
     if strict and wrong:
         typer.echo(f"afflux: malformed frames: {wrong}", err=True)
         raise typer.Exit(MALFORMED)

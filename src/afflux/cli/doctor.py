@@ -12,11 +12,12 @@ from typing import Annotated
 
 import typer
 
-from afflux.cli.exits import usage
-from afflux.cli.output import Format
+from afflux.cli.output import Format, format_of, output_option
 from afflux.core.errors import Unsupported
 
 __all__ = ["Finding", "doctor", "findings"]
+
+_OUTPUTS = (Format.table, Format.json, Format.ndjson)
 
 PACKAGES = (
     ("typer", "cli", "the command line"),
@@ -99,22 +100,20 @@ def _java() -> Finding:
 
 def doctor(
     output: Annotated[
-        Format | None,
-        typer.Option("-o", "--output", help="table, json or ndjson. [default: table, or ndjson in a pipe]"),
+        str | None,
+        output_option(*_OUTPUTS),
     ] = None,
 ) -> None:
     """Report what is installed, what is missing and how to install it."""
-    chosen = output or (Format.table if sys.stdout.isatty() else Format.ndjson)
+    chosen = format_of(output, "doctor", *_OUTPUTS) or (Format.table if sys.stdout.isatty() else Format.ndjson)
     found = list(findings())
     if chosen is Format.json:
         typer.echo(json.dumps([asdict(finding) for finding in found], indent=2))
     elif chosen is Format.ndjson:
         for finding in found:
             typer.echo(json.dumps(asdict(finding), separators=(",", ":")))
-    elif chosen is Format.table:
-        _table(found)
     else:
-        usage(f"unsupported output {chosen.value} for doctor: use table, json, ndjson")
+        _table(found)
 
 
 def _table(found: list[Finding]) -> None:

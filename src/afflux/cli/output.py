@@ -12,9 +12,12 @@ import sys
 from enum import StrEnum
 from typing import Any
 
+import typer
+
+from afflux.cli.exits import usage
 from afflux.core.payload import Payload
 
-__all__ = ["Format", "Printer", "printer", "record"]
+__all__ = ["Format", "Printer", "format_of", "output_option", "printer", "record"]
 
 TABLE_ROWS = 200
 "Rows per table. Longer answers use several tables, which bounds memory."
@@ -29,6 +32,19 @@ class Format(StrEnum):
     csv = "csv"
     raw = "raw"
     hex = "hex"
+
+
+def output_option(*formats: Format, default: str = "table") -> Any:
+    """Return the option -o of a command that has these formats; its value is for ``format_of``."""
+    help = f"Output format. [default: {default}, or ndjson in a pipe]"
+    return typer.Option("-o", "--output", metavar=f"<{'|'.join(formats)}>", help=help)
+
+
+def format_of(output: str | None, command: str, *formats: Format) -> Format | None:
+    """Return the format called ``output``. Exits with a usage error if the command does not have it."""
+    if output is not None and output not in formats:
+        usage(f"unsupported output {output} for {command}: use {', '.join(formats)}")
+    return None if output is None else Format(output)
 
 
 def record(payload: Payload) -> dict[str, Any]:
