@@ -194,7 +194,7 @@ def test_the_codecs_are_the_written_ones() -> None:
     assert frames.__name__ in declaring()
     for name in declaring():
         for frame in vars(import_module(name)).values():
-            if isinstance(frame, type) and issubclass(frame, Frame) and hasattr(frame, "__source__"):
+            if isinstance(frame, type) and issubclass(frame, Frame) and "__source__" in vars(frame):
                 codec = frame.__mro__[1]
                 assert codec.__module__ == f"{name.rpartition('.')[0]}._codecs", frame
                 assert str(sys.modules[codec.__module__].__file__).endswith(EXTENSION)

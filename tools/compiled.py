@@ -90,7 +90,7 @@ def write_codecs(source: Path, folder: Path) -> None:
         beside = path.relative_to(source).with_name("_codecs.py")
         module = import_module(".".join(path.relative_to(source).with_suffix("").parts))
         declared = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Frame)]
-        frames = [frame for frame in declared if hasattr(frame, "__source__")]
+        frames = [frame for frame in declared if "__source__" in vars(frame)]  # not inherited
         for place in (source, folder) if frames else ():
             (place / beside).parent.mkdir(parents=True, exist_ok=True)
             (place / beside).write_text(codecs_module(frames), encoding="utf-8")

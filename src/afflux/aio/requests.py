@@ -195,7 +195,7 @@ class Requests:
             try:
                 work, first = (context := copy()).run(_start, verbs[verb], payload)
             except StopIteration as stop:
-                if type(value := stop.value) is Payload and value.proper and verb == "request":
+                if isinstance(value := stop.value, Payload) and value.proper and verb == "request":
                     streams.append(stream)
                     answers.append(value)
                     made += len(value.data) if value.metadata is None else len(value)

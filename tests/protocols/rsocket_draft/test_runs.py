@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +13,7 @@ import afflux
 from afflux.core import events as ev
 from afflux.core.errors import LimitExceeded, LocalProtocolError
 from afflux.core.payload import Payload, Run
-from afflux.protocols.rsocket_draft import Engine, Entry, ExtendedPayload, frames, payloads
+from afflux.protocols.rsocket_draft import Engine, Entry, ExtendedPayload, frames, payloads, resumable
 from afflux.protocols.rsocket_draft.payload import MOST_PRELUDE, ExtendedItems, ExtendedRun
 
 from .pair import KEEPALIVE as PING
@@ -272,3 +274,286 @@ def test_a_chain_of_other_words_is_left_to_the_tables() -> None:
         ev.Items(1, [ExtendedPayload(b"x" * 100 + b"y" * 100, entries=THREE)]),
         ev.Items(1, [ExtendedPayload(b"z", b"m", entries=THREE)]),
     ]
+
+
+# -- entries of their own -------------------------------------------------------------------------------------
+
+
+def numbered(count: int, data: Sequence[bytes] | None = None) -> list[ExtendedPayload]:
+    """Payloads whose entries differ in nothing but their content."""
+    return [
+        ExtendedPayload(b"x" * (number % 3) if data is None else data[number], entries=(OWN, trace(number)))
+        for number in range(count)
+    ]
+
+
+def trace(number: int) -> Entry:
+    return Entry("own", b"%06d" % number, True)
+
+
+@pytest.mark.parametrize("sizes", [[5] * 40, [5, 0, 7, 5] * 10], ids=["one size", "many sizes"])
+def test_items_with_entries_of_their_own(mode: str, sizes: list[int]) -> None:
+    a, b = streaming()
+    sent = numbered(40, [b"x" * size for size in sizes])
+    b.send(1, sent)
+    got = taken(heard(a, said(b), mode))
+    assert got == sent
+    assert got[7].entries == (OWN, trace(7))  # type: ignore[attr-defined]
+
+
+def test_items_with_entries_of_their_own_are_one_event() -> None:
+    a, b = streaming()
+    sent = numbered(30)
+    b.send(1, sent)
+    (event,) = heard(a, said(b))
+    found = event.payloads
+    assert (found[3], found[-1], found[2:4], found.size) == (sent[3], sent[29], sent[2:4], 30)
+
+
+def test_skipped_entries_that_differ_leave_plain_payloads() -> None:
+    a, b = streaming()
+    b.send(1, [ExtendedPayload(b"x", entries=(Entry("unknown", b"%d" % number, True),)) for number in range(5)])
+    (event,) = heard(a, said(b))
+    assert event.payloads == [Payload(b"x")] * 5
+
+
+def test_entries_of_their_own_with_a_MIME_type() -> None:
+    a, b = streaming()
+    sent = [ExtendedPayload(b"x", entries=(trace(number),), data_mime="x/y") for number in range(20)]
+    b.send(1, sent)
+    assert taken(heard(a, said(b))) == sent
+
+
+def test_a_well_known_extension_is_parsed_each_time() -> None:
+    """Its payload decides whether it is valid."""
+    a, b = streaming()
+    resume = Entry("resume", b"", True)
+    sent = [ExtendedPayload(b"x", entries=(resume, trace(number))) for number in range(5)]
+    b.send(1, sent)
+    got = taken(heard(a, said(b)))
+    assert [one.entries for one in got] == [(trace(number),) for number in range(5)]  # type: ignore[attr-defined]
+
+
+def test_other_frames_within_items_of_one_shape() -> None:
+    a, b = streaming()
+    a.open("stream", b"", credit=100)
+    exchange(a, b)
+    frame = frames.PayloadFrame
+    one = [frame(stream=1, next=True, extensions=(trace(number),), data=b"x") for number in range(4)]
+    other = frame(stream=3, next=True, extensions=(trace(7),), data=b"x")
+    longer = frame(stream=1, next=True, extensions=(Entry("own", b"1234567", True),), data=b"x")
+    events = heard(a, wired(*one, other, *one, longer, *one))
+    assert [(event.stream, len(event.payloads)) for event in events] == [(1, 4), (3, 1), (1, 4), (1, 1), (1, 4)]
+    half = wired(*one)
+    assert len(taken(heard(a, half[:-1]))) == 3
+    assert len(taken(heard(a, half[-1:]))) == 1
+
+
+def test_a_length_that_ends_within_the_entries_ends_a_run() -> None:
+    """The frame is malformed, although its first bytes are those of the frames before."""
+    for first in (trace(1), trace(2)):
+        a, _ = streaming()
+        good = [frames.PayloadFrame(stream=1, next=True, extensions=(entry,)) for entry in (trace(1), first)]
+        broken = wired(good[1])
+        broken = (len(broken) - 3 - 1).to_bytes(3, "big") + broken[3:-1]
+        events = a.receive(wired(*good) + broken + wired(*good), 0.0)
+        assert len(taken([event for event in events if isinstance(event, ev.Items)])) == 2
+        assert isinstance(events[-1], ev.Closed)
+
+
+def test_items_with_entries_of_their_own_beside_others_are_sent_in_order() -> None:
+    a, b = streaming()
+    sent: list[Any] = [
+        *numbered(3),
+        b"bytes",
+        Payload(b"p"),
+        ExtendedPayload(b"m", b"metadata", entries=(trace(9),)),
+        *numbered(2),
+        ExtendedPayload(b"y" * 5000, entries=(trace(8),)),
+        *numbered(2),
+        *[ExtendedPayload(b"z" * 3000, entries=(trace(number),)) for number in range(50)],
+    ]
+    b.send(1, sent)
+    assert taken(heard(a, said(b))) == [Payload(one) if isinstance(one, bytes) else one for one in sent]
+
+
+def test_an_item_that_cannot_be_sent_ends_a_list() -> None:
+    """The items before it are queued."""
+    a, b = streaming()
+    long = ExtendedPayload(b"", entries=(Entry("own", bytes(MOST_PRELUDE), True),))
+    assert not long.proper
+    with pytest.raises(LimitExceeded):
+        b.send(1, [*numbered(3), long, *numbered(2)])
+    assert taken(heard(a, said(b))) == numbered(3)
+
+
+# -- requests and answers -------------------------------------------------------------------------------------
+
+
+def calling(**terms: Any) -> tuple[Engine, Engine]:
+    a, b = client(PING, extensions=("own",)), server(extensions=("own",), **terms)
+    greet(a, b)
+    return a, b
+
+
+def singles(events: Sequence[Any]) -> list[Any]:
+    """Requests as Opened, and answers as Items."""
+    batches = (ev.Requests, ev.Answers)
+    return [one for event in events for one in (event.each() if isinstance(event, batches) else [event])]
+
+
+CALLS: dict[str, list[Any]] = {
+    "equal entries": items([b"a", b"bb", b""] * 5, entries=THREE),
+    "entries of their own": numbered(15),
+    "metadata": [ExtendedPayload(b"data", b"metadata", entries=THREE), *numbered(3)],
+    "alone": [ExtendedPayload(b"data", b"metadata", entries=THREE)],
+    "beside plain ones": [Payload(b"1"), *numbered(2), Payload(b"2", b"m"), *numbered(3)],
+    "of a frame's size": [*numbered(2), ExtendedPayload(b"x" * 5000, b"m" * 5000, entries=THREE), *numbered(2)],
+    "many": [ExtendedPayload(b"z" * 3000, entries=(trace(number),)) for number in range(50)],
+}
+
+
+@pytest.mark.parametrize("sent", CALLS.values(), ids=list(CALLS))
+def test_requests_and_answers(mode: str, sent: list[Any]) -> None:
+    a, b = calling()
+    ids = a.ask(sent)
+    asked = singles(heard(b, said(a), mode))
+    assert [(event.stream, event.verb, event.payload) for event in asked] == [
+        (id, "request", payload) for id, payload in zip(ids, sent, strict=True)
+    ]
+    b.answer(ids, [event.payload for event in asked])
+    answers = singles(heard(a, said(b), mode))
+    assert [(event.stream, event.payloads, event.complete) for event in answers] == [
+        (id, [payload], True) for id, payload in zip(ids, sent, strict=True)
+    ]
+    assert a.streams() == b.streams() == []
+    assert b.stream_table.delivered == a.stream_table.delivered == sum(map(len, sent))
+
+
+def test_requests_with_entries_are_one_event() -> None:
+    a, b = calling()
+    a.ask(numbered(20))
+    (event,) = heard(b, said(a))
+    assert isinstance(event, ev.Requests)
+    b.answer(event.streams, event.payloads)
+    (event,) = heard(a, said(b))
+    assert isinstance(event, ev.Answers)
+    assert event.payloads == numbered(20)
+
+
+def test_answers_with_MIME_types() -> None:
+    a, b = calling()
+    ids = a.ask(items([b"x"] * 3, entries=THREE))
+    heard(b, said(a))
+    sent = items([b"y"] * 3, data_mime="application/json")
+    b.answer(ids, sent)
+    assert [event.payloads for event in singles(heard(a, said(b)))] == [[one] for one in sent]
+
+
+def test_skipped_entries_of_requests() -> None:
+    a, b = calling()
+    a.ask(items([b"x"] * 3, entries=(SKIPPED,)))
+    assert [type(event.payload) for event in singles(heard(b, said(a)))] == [Payload] * 3
+
+
+def test_requests_that_cannot_be_sent_open_no_stream() -> None:
+    a, _ = calling()
+    for payload, rule in (
+        (ExtendedPayload(b"", data_mime="x/y"), "D-3"),
+        (ExtendedPayload(b"", entries=(Entry("own", bytes(MOST_PRELUDE), True),)), "D-17"),
+        (resumable(b""), "R-36"),
+    ):
+        with pytest.raises((LimitExceeded, LocalProtocolError)) as caught:
+            a.ask([payload, *numbered(2)])
+        assert caught.value.rule == rule
+        assert a.streams() == []
+        assert said(a) == b""
+
+
+def test_requests_that_the_tables_refuse() -> None:
+    """Beside requests of the short path: of a wrong id, too many, and with an entry that is not understood."""
+
+    def request(id: int, *entries: Entry) -> Any:
+        return frames.RequestResponse(stream=id, extensions=entries or THREE, data=b"x")
+
+    a, b = calling(limits=afflux.Limits.server(streams=3, pending_streams=0))
+    events = heard(b, wired(request(1), request(1), request(2), request(3, Entry("must")), request(5), request(7)))
+    assert [event.stream for event in singles(events)] == [1, 5, 7]
+    assert [(frame.stream, frame.code) for frame in frames_of(said(b))] == [(3, 0x204)]
+    assert singles(heard(b, wired(request(9)))) == []
+    assert [(frame.stream, frame.code) for frame in frames_of(said(b))] == [(9, 0x202)]
+    assert a.streams() == []
+
+
+def test_metadata_that_overruns_a_request_goes_through_the_tables() -> None:
+    a, b = calling()
+    data = wired(frames.RequestResponse(stream=1, extensions=THREE, metadata=b"m", data=b"x"))
+    at = data.index(b"\0\0\1mx")
+    for length in (b"\0\0\x09", b"\xff\xff\xff"):
+        a, b = calling()
+        events = b.receive(data + data[:3] + b"\0\0\0\3" + data[7:at] + length + data[at + 3 :], 0.0)
+        assert isinstance(events[0], ev.Opened)
+        assert isinstance(events[-1], ev.Closed)
+        assert not a.closed
+
+
+def test_answers_that_nobody_waits_for() -> None:
+    a, _ = calling()
+    (id,) = a.ask(numbered(1))
+    answer = frames.PayloadFrame(stream=id, next=True, complete=True, extensions=THREE, data=b"x")
+    must = frames.PayloadFrame(stream=id + 2, next=True, complete=True, extensions=(Entry("must"),), data=b"x")
+    assert len(heard(a, wired(answer, answer))) == 1
+    (id,) = a.ask(numbered(1))
+    events = heard(a, wired(must))
+    assert [type(event) for event in events] == [ev.Failed]
+
+
+def test_half_a_request_waits() -> None:
+    a, b = calling()
+    a.ask(numbered(3))
+    data = said(a)
+    assert len(singles(heard(b, data[:-1]))) == 2
+    assert len(singles(heard(b, data[-1:]))) == 1
+
+
+# -- received payloads ----------------------------------------------------------------------------------------
+
+
+def test_received_payloads_are_values() -> None:
+    a, b = streaming()
+    sent = numbered(20)
+    b.send(1, sent)
+    got = taken(heard(a, said(b)))
+    assert pickle.loads(pickle.dumps(got)) == copy.deepcopy(got) == sent
+    assert hash(got[0]) == hash(sent[0])
+    assert repr(got[3]) == repr(sent[3])
+    assert got[3] != got[4]
+    for one in got:
+        assert isinstance(one, ExtendedPayload)
+        assert one.proper
+        assert (one.data_mime, one.metadata_mime) == (None, None)
+
+
+def test_what_was_received_is_sent_on_as_it_came() -> None:
+    a, b = streaming()
+    for sent in (numbered(20), items([b"x" * number for number in range(20)], entries=THREE)):
+        b.send(1, sent)
+        first = said(b)
+        got = taken(heard(a, first))
+        _, d = streaming()
+        d.send(1, got)
+        assert said(d) == first
+
+
+def test_skipped_entries_and_reserved_bits_are_not_sent_on() -> None:
+    """R-20."""
+    a, _ = streaming()
+    data = wired(*[frames.PayloadFrame(stream=1, next=True, extensions=(OWN, SKIPPED), data=b"x")] * 3)
+    reserved = wired(frames.PayloadFrame(stream=1, next=True, extensions=(OWN,), data=b"y"))
+    at = reserved.index(b"own") + 3
+    reserved = reserved[:at] + bytes((reserved[at] | 0x10,)) + reserved[at + 1 :]
+    got = taken(heard(a, data + reserved))
+    assert got == [*items([b"x"] * 3, entries=(OWN,)), ExtendedPayload(b"y", entries=(OWN,))]
+    _, d = streaming()
+    d.send(1, got)
+    assert [frame.extensions for frame in frames_of(said(d))] == [(OWN,)] * 4

@@ -24,6 +24,11 @@ class Prelude(Protocol):
         """Queue a list of items, with the arguments of ``Outbound.run``, if some are of the class; otherwise return
         False."""
 
+    def batch(
+        self, outbound: Any, streams: Sequence[int], word: int, payloads: Sequence[Payload], opening: Any
+    ) -> bool:
+        """The same for one payload for each of several streams: requests, or without ``opening`` answers."""
+
 
 class Layout:
     """The bytes of a frame, as far as members differ.

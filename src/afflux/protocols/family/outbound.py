@@ -166,22 +166,22 @@ class Outbound:
 
     def _batch(self, streams: Sequence[int], word: int, payloads: Sequence[Payload], opening: Opening | None) -> None:
         """Queue one payload for each of several streams that have nothing queued."""
+        layout = self.layout
+        if layout.prelude is not None and layout.prelude.batch(self, streams, word, payloads, opening):
+            return
         chunks: list[bytes] = []
         size = frames = 0
         small = min(COPY_BELOW, self.mtu)
-        layout = self.layout
         pack, own, header_size, id_first = layout.header.pack, layout.own, layout.size, layout.id_first
         for stream, payload in zip(streams, payloads, strict=True):
             data = payload.data
             whole = header_size + len(data)
             if payload.metadata is not None:
                 whole += layout.metadata_size + len(payload.metadata)
-            if whole > small or type(payload) is not Payload:
-                self._chunk(chunks, size, frames)
+            if whole > small:
+                self.chunk(chunks, frames)
                 chunks, size, frames = [], 0, 0
-                first = (word & ~layout.complete, b"")
-                later = first if opening is None else opening.later or first
-                self._queue(stream, first, later, payload, opening is None, opening)
+                self.alone(stream, word, payload, opening)
                 continue
             if payload.metadata is not None:
                 chunks += (layout.head(stream, word, b"", payload.metadata, whole), data)
@@ -192,14 +192,21 @@ class Outbound:
             size += whole
             frames += 1
             if size > 0x10000:
-                self._chunk(chunks, size, frames)
+                self.chunk(chunks, frames)
                 chunks, size, frames = [], 0, 0
-        self._chunk(chunks, size, frames)
+        self.chunk(chunks, frames)
 
-    def _chunk(self, chunks: list[bytes], size: int, frames: int) -> None:
+    def chunk(self, chunks: list[bytes], frames: int) -> None:
+        """Queue frames of different streams as one chunk."""
         if frames:
             self._batches -= 1
             self.put(self._batches, b"".join(chunks), frames)
+
+    def alone(self, stream: int, word: int, payload: Payload, opening: Opening | None) -> None:
+        """Queue one payload of a batch, whole or split: a request, or without ``opening`` an answer."""
+        first = (word & ~self.layout.complete, b"")
+        later = first if opening is None else opening.later or first
+        self._queue(stream, first, later, payload, opening is None, opening)
 
     def _queue(
         self,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Literal
 
 from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolError, Violation
 from afflux.core.events import Verb
 from afflux.core.limits import Limits
-from afflux.core.payload import PayloadLike
+from afflux.core.payload import Payload, PayloadLike
 from afflux.core.terms import Place
 from afflux.protocols.family.engine import DEFAULT_MTU
 from afflux.protocols.family.engine import Engine as FamilyEngine
@@ -107,16 +107,21 @@ class Engine(FamilyEngine):
         now: float | None = None,
     ) -> int:
         """Open a stream and return its id; ``now`` matters only with leases."""
-        wishes = False
-        if isinstance(payload, ExtendedPayload):
-            prelude(payload, True)  # what cannot be sent opens no stream
-            wishes = any(entry.number == RESUME and entry.marked for entry in payload.entries)
-            if wishes and verb not in ("stream", "channel"):
-                raise LocalProtocolError(f"a {verb} does not survive the transport", rule="R-36")
+        wishes = isinstance(payload, ExtendedPayload) and _wishes(payload, verb)
         id = super().open(verb, payload, credit=credit, complete=complete, columnar=columnar, now=now)
         if wishes and (part := resumption_of(self)) is not None and part.retained is not None:
             part.retained.ask(id)
         return id
+
+    def ask(self, payloads: Sequence[Payload]) -> list[int]:
+        """Open a request for each payload while there are ids, without leases."""
+        if set(map(type, payloads)) != {Payload}:
+            checked = None
+            for payload in payloads:
+                if isinstance(payload, ExtendedPayload) and payload.encoded is not checked:
+                    _wishes(payload, "request")
+                    checked = payload.encoded
+        return super().ask(payloads)
 
     def push(self, metadata: bytes) -> None:
         """Send metadata about the connection, after SETUP_OK if this client waits for it."""
@@ -188,6 +193,21 @@ class Engine(FamilyEngine):
     def queued(self) -> int:
         """Bytes waiting for ``outgoing``."""
         return super().queued + len(self._held_back)
+
+
+def _wishes(payload: ExtendedPayload, verb: Verb) -> bool:
+    """Whether the stream of a request is to survive the transport. What cannot be sent opens no stream.
+
+    Raises:
+        LocalProtocolError, LimitExceeded: the request cannot be sent.
+    """
+    flags, encoded = prelude(payload, True)
+    if not flags or (b"\x81" not in encoded and b"resume" not in encoded):  # its number, or its name
+        return False
+    wishes = any(entry.number == RESUME and entry.marked for entry in payload.entries)
+    if wishes and verb not in ("stream", "channel"):
+        raise LocalProtocolError(f"a {verb} does not survive the transport", rule="R-36")
+    return wishes
 
 
 def _permitted(block: bytes, permits: int) -> tuple[bytes, bytes, int]:

@@ -25,7 +25,7 @@ from afflux.protocols.rsocket_draft.frames import (
     RequestStream,
 )
 from afflux.protocols.rsocket_draft.negotiation import Negotiation, check_single, lifetime_of, part_of
-from afflux.protocols.rsocket_draft.payload import MOST_PRELUDE, PLAIN, ExtendedPayload, Own, SharedPayload
+from afflux.protocols.rsocket_draft.payload import MOST_PRELUDE, PLAIN, ExtendedPayload, Own
 from afflux.protocols.rsocket_draft.strategies import FramesGranted
 
 __all__ = [
@@ -130,7 +130,7 @@ def _extended(event: Event, id: int, own: Own) -> Event:
 
 
 def _with(payload: Payload, own: Own) -> ExtendedPayload:
-    return SharedPayload(payload.data, payload.metadata, own)
+    return ExtendedPayload(payload.data, payload.metadata, entries=own[0], data_mime=own[1], metadata_mime=own[2])
 
 
 def understood(part: Negotiation, frame: Any) -> tuple[Entry, ...]:

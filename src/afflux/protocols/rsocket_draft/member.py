@@ -26,7 +26,7 @@ from afflux.protocols.rsocket_draft import extending, frames, negotiation, paylo
 from afflux.protocols.rsocket_draft.dialect import Dialect
 from afflux.protocols.rsocket_draft.entries import NotUnderstood
 from afflux.protocols.rsocket_draft.frames import Setup
-from afflux.protocols.rsocket_draft.runs import Preludes
+from afflux.protocols.rsocket_draft.preludes import Preludes
 from afflux.protocols.rsocket_draft.states import CLIENT, REQUESTER, RESPONDER, SERVER
 
 __all__ = ["LAYOUT", "MEMBER", "member_of"]

@@ -6,12 +6,12 @@ peer.stream(resumable(b"ticks"))
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, repeat
 from struct import iter_unpack
-from typing import Final, overload
+from typing import Any, Final, Protocol, overload
 
-from afflux.core.errors import LimitExceeded, LocalProtocolError, Violation
+from afflux.core.errors import Error, LimitExceeded, LocalProtocolError, Violation
 from afflux.core.payload import Payload, PayloadLike, Run, payload_of
 from afflux.protocols.rsocket_draft.compact import mime_bytes
 from afflux.protocols.rsocket_draft.entries import MARK, RESUME, Entry, chain_bytes
@@ -25,7 +25,9 @@ __all__ = [
     "ExtendedPayload",
     "ExtendedRun",
     "Own",
-    "SharedPayload",
+    "ReceivedPayload",
+    "Source",
+    "encoded_of",
     "prelude",
     "resumable",
 ]
@@ -42,6 +44,18 @@ WISH: Final = Entry(RESUME, flags=MARK)
 "The entry by which a requester wants its stream to survive the transport, and by which the responder agrees (3.4)."
 
 
+class Source(Protocol):
+    """The bytes before the content of received payloads (shapes.py). Payloads with equal bytes share one."""
+
+    @property
+    def own(self) -> Own:
+        """The entries that are understood, and the MIME types."""
+
+    @property
+    def encoded(self) -> tuple[int, bytes]:
+        """The flags and the bytes that send the same entries and MIME types."""
+
+
 class ExtendedPayload(Payload):
     """A payload with extension entries, or with MIME types that differ from the connection's.
 
@@ -56,10 +70,7 @@ class ExtendedPayload(Payload):
         metadata_mime: MIME type of the metadata; None for the connection's.
     """
 
-    __slots__ = ("own",)
-
-    own: Own
-    "Entries and MIME types in one value, which is compared faster than each."
+    __slots__ = ("_encoded", "_own")
 
     def __init__(
         self,
@@ -70,8 +81,15 @@ class ExtendedPayload(Payload):
         data_mime: str | None = None,
         metadata_mime: str | None = None,
     ) -> None:
-        super().__init__(data, metadata)
-        self.own = (tuple(entries), data_mime, metadata_mime)
+        self.data = data
+        self.metadata = metadata
+        self._own: Own = (tuple(entries), data_mime, metadata_mime)
+        self._encoded: tuple[int, bytes] | None = None
+
+    @property
+    def own(self) -> Own:
+        """Entries and MIME types in one value, which is compared faster than each."""
+        return self._own
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -88,6 +106,29 @@ class ExtendedPayload(Payload):
         """MIME type of the metadata; None for the connection's."""
         return self.own[2]
 
+    @property
+    def encoded(self) -> tuple[int, bytes]:
+        """The flags of the first frame, and the bytes before its content (R-5, R-6).
+
+        Raises:
+            LocalProtocolError: an entry or a MIME type is out of bounds.
+            LimitExceeded: the entries are too long.
+        """
+        encoded = self._encoded
+        if encoded is None:
+            encoded = self._encoded = encoded_of(self._own)
+        return encoded
+
+    @property
+    def proper(self) -> bool:
+        """Whether the parts are bytes, and entries and MIME types are within bounds."""
+        if self._encoded is None:
+            try:
+                self._encoded = encoded_of(self._own)
+            except Error:
+                return False
+        return type(self.data) is bytes and (self.metadata is None or type(self.metadata) is bytes)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ExtendedPayload):
             return False if isinstance(other, Payload) else NotImplemented
@@ -103,15 +144,37 @@ class ExtendedPayload(Payload):
         return f"ExtendedPayload({', '.join(words)})"
 
 
-class SharedPayload(ExtendedPayload):
-    """A payload whose entries and MIME types are one value, which others share."""
+class ReceivedPayload(ExtendedPayload):
+    """A received payload: its entries are parsed when they are accessed."""
 
-    __slots__ = ()
+    __slots__ = ("_source",)
 
-    def __init__(self, data: bytes, metadata: bytes | None, own: Own) -> None:
+    def __init__(self, data: bytes, source: Source, metadata: bytes | None = None) -> None:
         self.data = data
         self.metadata = metadata
-        self.own = own
+        self._source = source
+
+    @property
+    def own(self) -> Own:
+        """As of ``ExtendedPayload``."""
+        return self._source.own
+
+    @property
+    def encoded(self) -> tuple[int, bytes]:
+        """As of ``ExtendedPayload``: the received bytes if they are what this side would send."""
+        return self._source.encoded
+
+    @property
+    def proper(self) -> bool:
+        """As of ``ExtendedPayload``."""
+        return type(self.data) is bytes and (self.metadata is None or type(self.metadata) is bytes)
+
+    def __reduce__(self) -> tuple[Callable[[bytes, bytes | None, Own], ExtendedPayload], tuple[Any, ...]]:
+        return _extended, (self.data, self.metadata, self.own)
+
+
+def _extended(data: bytes, metadata: bytes | None, own: Own) -> ExtendedPayload:
+    return ExtendedPayload(data, metadata, entries=own[0], data_mime=own[1], metadata_mime=own[2])
 
 
 class ExtendedRun(Run):
@@ -120,16 +183,16 @@ class ExtendedRun(Run):
     Entries are objects once for the run, and a payload becomes one when it is accessed.
     """
 
-    __slots__ = ("_own",)
+    __slots__ = ("_source",)
 
-    def __init__(self, block: bytes, start: int, head: int, size: int, count: int, own: Own) -> None:
+    def __init__(self, block: bytes, start: int, head: int, size: int, count: int, source: Source) -> None:
         super().__init__(block, start, head, size, count)
-        self._own = own
+        self._source = source
 
     def __iter__(self) -> Iterator[Payload]:
         span = memoryview(self._block)[self._start : self._start + (self._head + self._size) * self._count]
         datas = chain.from_iterable(iter_unpack(f"{self._head}x{self._size}s", span))
-        return map(SharedPayload, datas, repeat(None), repeat(self._own))
+        return map(ReceivedPayload, datas, repeat(self._source))
 
     @overload
     def __getitem__(self, index: int) -> Payload: ...
@@ -139,19 +202,19 @@ class ExtendedRun(Run):
         """Return one payload, or for a slice, whose step is ignored, a part of the sequence."""
         found = super().__getitem__(index)
         if isinstance(found, Payload):
-            return SharedPayload(found.data, None, self._own)
-        return ExtendedRun(found._block, found._start, found._head, found._size, found._count, self._own)
+            return ReceivedPayload(found.data, self._source)
+        return ExtendedRun(found._block, found._start, found._head, found._size, found._count, self._source)
 
 
 class ExtendedItems(Run):
-    """The same for payloads of any size."""
+    """The same for payloads of any size, with a source for all or one for each."""
 
-    __slots__ = ("_datas", "_own")
+    __slots__ = ("_datas", "_sources")
 
-    def __init__(self, datas: list[bytes], own: Own) -> None:
+    def __init__(self, datas: list[bytes], sources: Source | list[Source]) -> None:
         super().__init__(b"", 0, 0, 0, len(datas))
         self._datas = datas
-        self._own = own
+        self._sources = sources
 
     @property
     def size(self) -> int:
@@ -159,7 +222,8 @@ class ExtendedItems(Run):
         return sum(map(len, self._datas))
 
     def __iter__(self) -> Iterator[Payload]:
-        return map(SharedPayload, self._datas, repeat(None), repeat(self._own))
+        sources = self._sources
+        return map(ReceivedPayload, self._datas, sources if isinstance(sources, list) else repeat(sources))
 
     @overload
     def __getitem__(self, index: int) -> Payload: ...
@@ -167,9 +231,10 @@ class ExtendedItems(Run):
     def __getitem__(self, index: slice) -> Run: ...
     def __getitem__(self, index: int | slice) -> Payload | Run:
         """Return one payload, or for a slice a part of the sequence."""
+        sources = self._sources
         if isinstance(index, slice):
-            return ExtendedItems(self._datas[index], self._own)
-        return SharedPayload(self._datas[index], None, self._own)
+            return ExtendedItems(self._datas[index], sources[index] if isinstance(sources, list) else sources)
+        return ReceivedPayload(self._datas[index], sources[index] if isinstance(sources, list) else sources)
 
 
 def resumable(payload: PayloadLike) -> ExtendedPayload:
@@ -190,21 +255,35 @@ def prelude(payload: Payload, request: bool) -> tuple[int, bytes]:
     """
     if not isinstance(payload, ExtendedPayload):
         return 0, b""
+    encoded = payload.encoded
+    if request and encoded[0] & (DATA_MIME | METADATA_MIME):
+        raise LocalProtocolError("a request has the MIME types of its connection", rule="D-3")
+    return encoded
+
+
+_last: list[tuple[Own, tuple[int, bytes]]] = [(PLAIN, (0, b""))]
+"What was encoded last: senders repeat their entries."
+
+
+def encoded_of(own: Own) -> tuple[int, bytes]:
+    """Encode entries and MIME types. Raises like ``prelude``."""
+    last, encoded = _last[0]
+    if own == last:
+        return encoded
     flags, parts = 0, []
     try:
-        if payload.entries:
+        if own[0]:
             flags |= EXTENSIONS
-            parts.append(chain_bytes(payload.entries))
-        for flag, mime in ((DATA_MIME, payload.data_mime), (METADATA_MIME, payload.metadata_mime)):
+            parts.append(chain_bytes(own[0]))
+        for flag, mime in ((DATA_MIME, own[1]), (METADATA_MIME, own[2])):
             if mime is not None:
                 flags |= flag
                 parts.append(mime_bytes(mime))
     except Violation as violation:
         raise LocalProtocolError(violation.reason, rule=violation.rule) from None
-    if request and flags & (DATA_MIME | METADATA_MIME):
-        raise LocalProtocolError("a request has the MIME types of its connection", rule="D-3")
-    encoded = b"".join(parts)
-    if len(encoded) > MOST_PRELUDE:
-        text = f"{len(encoded)} bytes of extension entries: a payload has at most {MOST_PRELUDE}"
+    encoded = flags, b"".join(parts)
+    if len(encoded[1]) > MOST_PRELUDE:
+        text = f"{len(encoded[1])} bytes of extension entries: a payload has at most {MOST_PRELUDE}"
         raise LimitExceeded(text, rule="D-17")
-    return flags, encoded
+    _last[0] = own, encoded
+    return encoded

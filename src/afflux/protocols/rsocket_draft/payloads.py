@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from afflux.core.dissect import PayloadForm
 from afflux.core.errors import Violation
@@ -103,7 +103,7 @@ class Permits(NamedTuple):
 class _Payload:
     """The payload of an entry, as ``read_compact`` expects a frame."""
 
-    NAME = "an extension entry"
+    NAME: ClassVar[str] = "an extension entry"
 
     @staticmethod
     def malformed(reason: str, buffer: bytes, start: int, end: int) -> Malformed:

@@ -1,188 +1,225 @@
-"""Send and receive runs of items with entries or MIME types: short paths for items that share them.
+"""Receive payloads with entries or MIME types by short paths: runs of items, whole requests and their answers.
 
-Theory of operation. The bytes before the content of an item, its *prelude*, are its entries and its MIME types (R-5,
-R-6). Most senders repeat them with each item. They are encoded once for items in sequence that have equal ones, and
-parsed once where their bytes repeat: what an item has of its own is then only its data. Items with metadata, fragments
-and the last item of a stream pass through the tables.
+Theory of operation. The bytes before the content of a payload are its *prelude*: entries, then MIME types (R-5, R-6).
+Most senders repeat them. A prelude is decoded once; equal bytes then mean the same, and bytes of the same shape differ
+in nothing but the payloads of their entries, which are parsed when the application accesses them (shapes.py). What a
+frame has of its own is then only its content. Fragments, items with metadata and the last item of a stream pass through
+the tables, and so does every frame whose entries cannot be understood.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain, pairwise
-from operator import attrgetter
-from struct import Struct, iter_unpack
+from itertools import chain
+from struct import iter_unpack
 from typing import Final
 
 from afflux.core.alike import MANY, alike
 from afflux.core.errors import Violation
 from afflux.core.events import Items
-from afflux.core.payload import Payload, PayloadLike, Payloads, Run, payload_of
-from afflux.protocols.family.member import Role
-from afflux.protocols.family.outbound import COPY_BELOW, Outbound
+from afflux.core.payload import Payload, Payloads, Run
+from afflux.protocols.family.states import StreamState
+from afflux.protocols.family.stream import Stream
 from afflux.protocols.family.streams import Streams
-from afflux.protocols.rsocket.frames import NEXT
+from afflux.protocols.rsocket.frames import FLAG_METADATA, NEXT, NEXT_COMPLETE
 from afflux.protocols.rsocket_draft.extending import understood
-from afflux.protocols.rsocket_draft.frames import DATA_MIME, EXTENSIONS, METADATA_MIME, PayloadFrame
+from afflux.protocols.rsocket_draft.frames import (
+    DATA_MIME,
+    EXTENSIONS,
+    METADATA_MIME,
+    PayloadFrame,
+    RequestResponse,
+)
 from afflux.protocols.rsocket_draft.negotiation import Negotiation
 from afflux.protocols.rsocket_draft.payload import (
     MOST_PRELUDE,
     PLAIN,
     ExtendedItems,
-    ExtendedPayload,
     ExtendedRun,
     Own,
-    SharedPayload,
-    prelude,
+    ReceivedPayload,
+    Source,
 )
+from afflux.protocols.rsocket_draft.shapes import Prelude, Shape, Unpack
 from afflux.protocols.rsocket_draft.strategies import FramesGranted
 
-__all__ = ["Preludes", "SharedRuns"]
+__all__ = ["SharedRuns"]
 
 _PREFIX: Final = 3
 _HEADER: Final = 9
-_LENGTH: Final = Struct(">BH")
-_CHUNK: Final = 0x10000
-_WORDS: Final = frozenset(
-    NEXT | extensions | data | metadata
-    for extensions in (0, EXTENSIONS)
-    for data in (0, DATA_MIME)
-    for metadata in (0, METADATA_MIME)
-)
+_FLAGS: Final = EXTENSIONS | DATA_MIME | METADATA_MIME
+"The flags that say what a prelude contains."
+
+
+def _words(word: int) -> frozenset[int]:
+    """Return a word with each combination of these flags."""
+    return frozenset(
+        word | extensions | data | metadata
+        for extensions in (0, EXTENSIONS)
+        for data in (0, DATA_MIME)
+        for metadata in (0, METADATA_MIME)
+    )
+
+
+_ITEMS: Final = _words(NEXT)
 "The words of whole items without metadata that do not complete the stream."
-
-
-_OWN: Final = attrgetter("own")
-_DATA: Final = attrgetter("data")
-_METADATA: Final = attrgetter("metadata")
-
-
-# -- sending --------------------------------------------------------------------------------------------------
-
-
-class Preludes:
-    """Encodes payloads with entries or MIME types (family/layout.py)."""
-
-    __slots__ = ()
-
-    def encode(self, payload: Payload, request: bool) -> tuple[int, bytes]:
-        """Return the flags and the prelude of any payload. Raises like ``prelude``."""
-        return prelude(payload, request)
-
-    def queue(self, outbound: Outbound, stream: int, role: Role, payloads: Sequence[PayloadLike], last: int) -> bool:
-        """Queue a list of items. Raises like ``_queue``."""
-        return _queue(outbound, stream, role, payloads, last)
-
-
-def _queue(outbound: Outbound, stream: int, role: Role, payloads: Sequence[PayloadLike], last: int) -> bool:
-    """Queue a list of items, ``last`` the index of the one that completes the stream, or -1; return False, and queue
-    none, if no item is an ``ExtendedPayload``.
-
-    Raises:
-        LocalProtocolError, LimitExceeded: the entries of an item cannot be sent; the items before it are queued.
-    """
-    shared = _own_of(payloads[0])
-    if shared is None and not any(issubclass(kind, ExtendedPayload) for kind in set(map(type, payloads))):
-        return False
-    begin = 0
-    for index in _changes(payloads, shared):
-        _queue_alike(outbound, stream, role, payloads[begin:index], last - begin, shared)
-        begin, shared = index, _own_of(payloads[index])
-    _queue_alike(outbound, stream, role, payloads[begin:], last - begin, shared)
-    return True
-
-
-def _changes(payloads: Sequence[PayloadLike], shared: Own | None) -> list[int]:
-    """Return the indexes of the items whose entries or MIME types differ from those of the item before."""
-    try:
-        owns: list[Own | None] = list(map(_OWN, payloads))
-    except AttributeError:
-        owns = [_own_of(item) for item in payloads]
-    if owns.count(shared) == len(owns):
-        return []
-    return [index for index, (one, next) in enumerate(pairwise(owns), 1) if one != next]
-
-
-def _own_of(item: PayloadLike) -> Own | None:
-    return item.own if isinstance(item, ExtendedPayload) else None
-
-
-def _queue_alike(
-    outbound: Outbound, stream: int, role: Role, items: Sequence[PayloadLike], last: int, own: Own | None
-) -> None:
-    """Queue items that share their entries and MIME types; None for items that are not extended."""
-    if own is None:
-        outbound.run(stream, role, items, last if last < len(items) else -1)
-        return
-    flags, shared = prelude(SharedPayload(b"", None, own), False)
-    small = min(COPY_BELOW, outbound.mtu - _HEADER - len(shared))
-    if last < 0 or last >= len(items):
-        last = len(items)
-    word, ending, items = role.item | flags, items[last:], items[:last]
-    if not _put_small(outbound, stream, word, shared, items, small):
-        for item in items:
-            if not _put_small(outbound, stream, word, shared, (item,), small):
-                outbound.item(stream, role, payload_of(item), False)
-    for item in ending:
-        outbound.item(stream, role, payload_of(item), True)
-
-
-def _put_small(
-    outbound: Outbound, stream: int, word: int, shared: bytes, items: Sequence[PayloadLike], small: int
-) -> bool:
-    """Queue items in chunks, if all of them are small and have no metadata; else return False."""
-    datas = list(map(_DATA, items))
-    if not datas or set(map(_METADATA, items)) != {None}:
-        return False
-    sizes = set(map(len, datas))
-    if (largest := max(sizes)) > small:
-        return False
-    pack, counted = outbound.layout.header.pack, _HEADER - _PREFIX + len(shared)
-    heads = {size: pack(0, counted + size, stream, word) + shared for size in sizes}
-    together = max(1, _CHUNK // (_HEADER + len(shared) + largest))
-    for begin in range(0, len(datas), together):
-        part = datas[begin : begin + together]
-        if len(sizes) == 1:
-            block = heads[largest] + heads[largest].join(part)
-        else:
-            block = b"".join(chain.from_iterable(zip(map(heads.__getitem__, map(len, part)), part, strict=True)))
-        outbound.put(stream, block, len(part))
-    return True
-
-
-# -- receiving ------------------------------------------------------------------------------------------------
+_ANSWERS: Final = _words(NEXT_COMPLETE) | _words(NEXT_COMPLETE | FLAG_METADATA)
+"The words of whole answers to requests."
+_REQUEST: Final = RequestResponse.TYPE << 10 | EXTENSIONS
+_REQUESTS: Final = frozenset((_REQUEST, _REQUEST | FLAG_METADATA))
+"The words of whole REQUEST_RESPONSE frames with entries."
+_IN_DONE, _CLOSED = StreamState.IN_DONE, StreamState.CLOSED
 
 
 class SharedRuns:
-    """The short path of a connection for items with entries or MIME types (family/inbound.py)."""
+    """The short paths of a connection for payloads with entries or MIME types (family/inbound.py)."""
 
-    __slots__ = ("_own", "_part", "_prelude", "_word")
+    __slots__ = ("_flags", "_part", "_prelude")
 
     def __init__(self, part: Negotiation) -> None:
         self._part = part
-        self._word = 0
-        "The word of the items that were parsed last; 0 for none."
-        self._prelude = b""
-        "The bytes between the header and the data of those items."
-        self._own: Own = PLAIN
-        "The meaning of these bytes: the entries that are understood, and the MIME types."
+        self._flags = -1
+        "The flags of the prelude that was received last."
+        self._prelude = Prelude(Shape(b"", 0, (), PLAIN), b"", PLAIN)
+        "That prelude."
 
     def take(self, streams: Streams, id: int, word: int, block: bytes, position: int, end: int, limit: int) -> int:
-        """Deliver a run of items; see ``family.inbound.Runs``."""
-        if word not in _WORDS or (stream := streams.live.get(id)) is None or stream.hot != NEXT or stream.columnar:
-            return position
+        """Deliver a run of items, requests or answers; see ``family.inbound.Runs``."""
         leases = streams.leases
         if leases is not None and isinstance(leases.issued, FramesGranted):
             return position  # each frame counts
-        unpack = streams.member.layout.header.unpack_from
-        high, low, _, _ = unpack(block, position)
+        if word in _ITEMS:
+            stream = streams.live.get(id)
+            if stream is None or stream.hot != NEXT or stream.columnar:
+                return position
+            return self._take_items(streams, stream, word, block, position, end, limit)
+        if word in _REQUESTS:
+            return self._take_requests(streams, block, position, end, limit)
+        if word in _ANSWERS and word & _FLAGS:
+            return self._take_answers(streams, block, position, end, limit)
+        return position
+
+    # -- preludes ---------------------------------------------------------------------------------------------
+
+    def _knows(self, word: int, block: bytes, begin: int, stop: int) -> bool:
+        """Recognize the prelude at ``begin`` in a frame that ends at ``stop``; False if the frame must go through the
+        tables."""
+        if word & _FLAGS == self._flags:
+            if block.startswith(self._prelude.raw, begin, stop):
+                return True
+            shape = self._prelude.shape
+            unpack = shape.unpack
+            if unpack is not None and begin + shape.size <= stop and unpack(block, begin) == shape.heads:
+                self._prelude = Prelude(shape, block[begin : begin + shape.size])
+                return True
+        return self._learn(word, block, begin, stop)
+
+    def _learn(self, word: int, block: bytes, begin: int, stop: int) -> bool:
+        """Decode the frame, and remember its prelude."""
+        kind = RequestResponse if word & ~FLAG_METADATA == _REQUEST else PayloadFrame
+        try:
+            frame = kind.decode(block, begin - _HEADER + _PREFIX, stop)
+            entries = understood(self._part, frame)
+        except Violation:
+            return False
+        size = stop - begin - len(frame.data)
+        if frame.metadata is not None:
+            size -= 3 + len(frame.metadata)
+        if size > MOST_PRELUDE:
+            return False  # skipped entries are not retained
+        own: Own = (entries, getattr(frame, "data_mime", None), getattr(frame, "metadata_mime", None))
+        raw, self._flags = block[begin : begin + size], word & _FLAGS
+        self._prelude = Prelude(Shape(raw, self._flags, frame.extensions, own), raw, own)
+        return True
+
+    def _payload(self, word: int, block: bytes, begin: int, stop: int) -> Payload | None:
+        """Return the whole payload at ``begin``; None if the frame must go through the tables."""
+        if not self._knows(word, block, begin, stop):
+            return None
+        prelude = self._prelude
+        start = begin + prelude.shape.size
+        metadata = None
+        if word & FLAG_METADATA:
+            data = start + 3
+            start = data + int.from_bytes(block[start:data], "big")
+            if not data <= start <= stop:
+                return None
+            metadata = block[data:start]
+        if prelude.shape.is_plain:
+            return Payload(block[start:stop], metadata)
+        return ReceivedPayload(block[start:stop], prelude, metadata)
+
+    # -- requests ---------------------------------------------------------------------------------------------
+
+    def _take_requests(self, streams: Streams, block: bytes, position: int, end: int, limit: int) -> int:
+        """Deliver a run of whole REQUEST_RESPONSE frames, as ``family.inbound`` does without entries."""
+        newest, most, parity = streams.newest, streams.startable(), streams.peer_parity
+        live, role, unpack = streams.live, streams.member.responder, streams.member.layout.header.unpack_from
+        ids: list[int] = []
+        payloads: list[Payload] = []
+        size = 0
+        while end - position >= _HEADER and len(ids) < most:
+            high, low, id, word = unpack(block, position)
+            length = high << 16 | low
+            stop: int = position + _PREFIX + length
+            if word not in _REQUESTS or stop > end or length > limit or id <= newest or id & 1 != parity:
+                break
+            payload = self._payload(word, block, position + _HEADER, stop)
+            if payload is None or id > 0x7FFFFFFF:
+                break
+            newest = id
+            stream = live[id] = Stream(id, "request", role)
+            stream.state = _IN_DONE
+            size += len(payload.data) if payload.metadata is None else len(payload)
+            ids.append(id)
+            payloads.append(payload)
+            position = stop
+        if ids:
+            streams.asked(ids, payloads, size)
+        return position
+
+    def _take_answers(self, streams: Streams, block: bytes, position: int, end: int, limit: int) -> int:
+        """Deliver a run of whole answers to requests; return where it ends."""
+        live, unpack = streams.live, streams.member.layout.header.unpack_from
+        ids: list[int] = []
+        payloads: list[Payload] = []
+        size = 0
+        while end - position >= _HEADER:
+            high, low, id, word = unpack(block, position)
+            length = high << 16 | low
+            stop: int = position + _PREFIX + length
+            if word not in _ANSWERS or not word & _FLAGS or stop > end or length > limit:
+                break
+            stream = live.get(id)
+            if stream is None or not stream.answering:
+                break
+            payload = self._payload(word, block, position + _HEADER, stop)
+            if payload is None:
+                break
+            stream.state = _CLOSED
+            del live[id]
+            size += len(payload.data) if payload.metadata is None else len(payload)
+            ids.append(id)
+            payloads.append(payload)
+            position = stop
+        if ids:
+            streams.answered(ids, payloads, size)
+        return position
+
+    # -- items ------------------------------------------------------------------------------------------------
+
+    def _take_items(
+        self, streams: Streams, stream: Stream, word: int, block: bytes, position: int, end: int, limit: int
+    ) -> int:
+        """Deliver a run of items of one stream, at least one unless the first must go through the tables."""
+        high, low, _, _ = streams.member.layout.header.unpack_from(block, position)
         stride = _PREFIX + (high << 16 | low)
-        if not self._knows(word, block, position, position + stride):
+        if not self._knows(word, block, position + _HEADER, position + stride):
             return position
-        head = _HEADER + len(self._prelude)
+        head = _HEADER + self._prelude.shape.size
         most = min(stream.to_receive.available, (end - position) // stride)
         count = 0
-        if most >= MANY:
+        far = position + (MANY - 1) * stride
+        if most >= MANY and block[far : far + head] == block[position : position + head]:
             count = most if _all_alike(block[position : position + most * stride], stride, head) else 0
             count = count or alike(block, position, end, stride, most, head)
         if count:
@@ -190,58 +227,73 @@ class SharedRuns:
             size = count * (stride - head)
             found = self._run(block, position, after, stride, count)
         else:
-            datas, after = self._loose(block, position, end, limit, stream.to_receive.available)
-            count, size = len(datas), sum(map(len, datas))
-            found = list(map(Payload, datas)) if self._own == PLAIN else ExtendedItems(datas, self._own)
+            found, after = self._loose(block, position, end, limit, stream.to_receive.available)
+            count, size = len(found), after - position - len(found) * head
         streams.took(stream, count, size)
-        streams.current.events.append(Items(id, found))
+        streams.current.events.append(Items(stream.id, found))
         return after
-
-    def _knows(self, word: int, block: bytes, position: int, stop: int) -> bool:
-        """Parse the bytes before the data of the item at ``position``, unless they are those that were parsed last;
-        False if the item must go through the tables."""
-        if word == self._word and block.startswith(self._prelude, position + _HEADER, stop):
-            return True
-        try:
-            frame = PayloadFrame.decode(block, position + _PREFIX, stop)
-            entries = understood(self._part, frame)
-        except Violation:
-            return False
-        begin = position + _HEADER
-        size = stop - begin - len(frame.data)
-        if size > MOST_PRELUDE:
-            return False  # skipped entries are not retained
-        self._word, self._prelude = word, block[begin : begin + size]
-        self._own = (entries, frame.data_mime, frame.metadata_mime)
-        return True
 
     def _run(self, block: bytes, start: int, stop: int, stride: int, count: int) -> Payloads:
         """Return ``count`` items of one size, without an object for each."""
-        head = _HEADER + len(self._prelude)
+        head = _HEADER + self._prelude.shape.size
         if (stop - start) * 2 < len(block):
             block, start = block[start:stop], 0  # the waiting run does not keep the rest of the block alive
-        if self._own == PLAIN:
+        if self._prelude.shape.is_plain:
             return Run(block, start, head, stride - head, count)
-        return ExtendedRun(block, start, head, stride - head, count, self._own)
+        return ExtendedRun(block, start, head, stride - head, count, self._prelude)
 
-    def _loose(self, block: bytes, position: int, end: int, limit: int, owed: int) -> tuple[list[bytes], int]:
-        """Return the data of the items at ``position`` with the same bytes before it, at most ``owed``, and where they
-        end."""
-        found: list[bytes] = []
-        head = _HEADER + len(self._prelude)
-        alike = block[position + _PREFIX : position + head]
-        length_of = _LENGTH.unpack_from
-        while owed and end - position >= head:
-            high, low = length_of(block, position)
-            stop = position + _PREFIX + (high << 16 | low)
-            if block[position + _PREFIX : position + head] != alike:
-                break
-            if not position + head <= stop <= min(end, position + _PREFIX + limit):
-                break
-            found.append(block[position + head : stop])
-            owed -= 1
-            position = stop
-        return found, position
+    def _loose(self, block: bytes, position: int, end: int, limit: int, owed: int) -> tuple[Payloads, int]:
+        """Return the items at ``position`` with equal preludes, or if the second differs with preludes of one shape,
+        at most ``owed``; and where they end."""
+        shape = self._prelude.shape
+        sources: Source | list[Source] = self._prelude
+        datas, after = _equal(block, position, end, limit, owed, _HEADER + shape.size)
+        if len(datas) == 1 and (unpack := shape.unpack) is not None:
+            datas, raws, after = _of_shape(shape, unpack, block, position, end, limit, owed)
+            if len(datas) > 1:
+                sources = [Prelude(shape, raw) for raw in raws]
+                self._prelude = Prelude(shape, raws[-1])
+        if shape.is_plain:
+            return list(map(Payload, datas)), after
+        return ExtendedItems(datas, sources), after
+
+
+def _equal(block: bytes, position: int, end: int, limit: int, owed: int, head: int) -> tuple[list[bytes], int]:
+    """Return the data of the items at ``position`` with the same bytes before it, at least one and at most ``owed``,
+    and where they end."""
+    found: list[bytes] = []
+    alike = block[position + _PREFIX : position + head]
+    while end - position >= head and len(found) < owed:
+        length = block[position] << 16 | block[position + 1] << 8 | block[position + 2]
+        stop: int = position + _PREFIX + length
+        if stop > end or length > limit or not block.startswith(alike, position + _PREFIX, stop):
+            break
+        found.append(block[position + head : stop])
+        position = stop
+    return found, position
+
+
+def _of_shape(
+    shape: Shape, unpack: Unpack, block: bytes, position: int, end: int, limit: int, owed: int
+) -> tuple[list[bytes], list[bytes], int]:
+    """Return the data and the preludes of the items at ``position`` whose preludes are of one shape, and where they
+    end."""
+    found: list[bytes] = []
+    raws: list[bytes] = []
+    heads, head = shape.heads, _HEADER + shape.size
+    word = block[position + _PREFIX : position + _HEADER]
+    while end - position >= head and len(found) < owed:
+        length = block[position] << 16 | block[position + 1] << 8 | block[position + 2]
+        stop: int = position + _PREFIX + length
+        begin, content = position + _HEADER, position + head
+        if not content <= stop <= end or length > limit or block[position + _PREFIX : begin] != word:
+            break
+        if unpack(block, begin) != heads:
+            break
+        raws.append(block[begin:content])
+        found.append(block[content:stop])
+        position = stop
+    return found, raws, position
 
 
 def _all_alike(span: bytes, stride: int, head: int) -> bool:
