@@ -53,6 +53,11 @@ def test_candidates_that_bytes_cannot_tell_apart() -> None:
 def test_a_protocol_that_is_never_guessed_is_named() -> None:
     assert found(b"abc", ONE, SHY) == ("one", ["one", "shy"], False)
     assert found(b"abc", SHY) == (None, ["shy"], False)
+    assert found(b"abc", SHY, made("longer", b"abcd")) == (None, ["shy"], True)
+
+
+def test_a_client_that_waits_is_not_kept_waiting() -> None:
+    assert found(b"abc", ONE, made("longer", b"abcd")) == ("one", ["one"], False)
 
 
 def test_a_protocol_without_a_function_is_never_recognized() -> None:

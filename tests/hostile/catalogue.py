@@ -22,7 +22,7 @@ FR-25 RIO 10           FR-26 RIO 10           FR-28 all C            FR-29 all C
 HS-01 RS0,RIO,LS 16Ki  HS-02 RS0,LS H         HS-03 RS0,LS H            HS-04 RS0 H
 HS-12 RS0,LS 16          HS-18 RS0 H            HS-19 JM 8             HS-20 JM 8
 HS-21 JM 8             HS-22 JM O             HS-23 RIO H            HS-25 RIO C
-HS-27 all 16Ki
+HS-27 all 16Ki         HS-28 all 16Ki
 SI-01 RS0 -            SI-03 RS0 -            SI-07 RS0 tombstones   SI-11 RS0 -
 SI-16 RS0,LS 512-each     SI-17 RS0 -            SI-18 JM 4             SI-19 JM -
 SI-24 LS -             SI-25 LS -             SI-27 LS -             SI-28 LS -

@@ -145,6 +145,7 @@ def everybodys(
         "FR-29": Bound(tiny, lambda: hoarded(hoard, flips=5)),
         "SL-05": Bound(tiny, lambda: silent(hoard)),
         "HS-27": "hostile/test_every_wire::test_HS_27_what_strangers_cost",
+        "HS-28": "transports/test_recognition::test_HS_28_what_strangers_cost",
         "TR-15": "hostile/test_every_wire::test_TR_15_whatever_the_network_does",
         "AU-03": "test_auth::test_AU_03_what_ten_thousand_addresses_cost",
     }

@@ -95,6 +95,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
 NOT_HERE: dict[str, str] = {
     "FR-28": "turns of the loop are the driver's",
     "HS-27": "accepting is the listener's",
+    "HS-28": "recognition is the server's",
     "SL-01": "how fast bytes leave is the driver's to see",
     "SL-05": "a dead link is the lifetime's: KA-04 and KA-05; the blackhole is the transport's",
     "SL-07": "handlers are the driver's",
@@ -104,7 +105,7 @@ NOT_HERE: dict[str, str] = {
 
 ROWS = (
     *(f"FR-{n:02}" for n in (1, 2, 5, 6, 8, 9, 11, 12, 14, 15, 19, 20, 21, 28, 29)),
-    *(f"HS-{n:02}" for n in (1, 2, 3, 4, 6, 7, 8, 9, 11, 12, 14, 16, 27)),
+    *(f"HS-{n:02}" for n in (1, 2, 3, 4, 6, 7, 8, 9, 11, 12, 14, 16, 27, 28)),
     *(f"SI-{n:02}" for n in (1, 2, 3, 4, 6, 7, 9, 10, 11, 13, 15, 16)),
     *(f"FC-{n:02}" for n in (1, 2, 3, 4, 5, 8, 9, 10, 24)),
     *(f"FG-{n:02}" for n in (1, 2, 3, 4, 6, 7, 8, 10, 12, 14, 20, 21, 22)),

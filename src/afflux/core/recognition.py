@@ -9,6 +9,9 @@ Two rules make the result independent of how the bytes are split:
 1. A first frame with a length prefix has less than 64 KiB. ``01 00 00`` is therefore the hello of reactive-streams-io
    and never the length of a SETUP.
 2. A function that has returned True or False returns the same for every longer ``start``.
+
+A protocol is selected as soon as its function returns True, even if that of another one needs more bytes, because the
+client may be waiting for an answer.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ def recognize(
     verdicts = [(entry, _verdict(entry, data, client, message)) for entry in entries]
     candidates = tuple(entry for entry, verdict in verdicts if verdict)
     guessed = [entry for entry in candidates if not entry.unguessed]
-    more = not candidates and any(verdict is None for _, verdict in verdicts)
+    more = not guessed and any(verdict is None for _, verdict in verdicts)
     return Recognition(guessed[0] if len(guessed) == 1 else None, candidates, more)
 
 

@@ -86,7 +86,7 @@ class Proxy:
             relay.cut(reset=reset)
 
     async def __aenter__(self) -> Self:
-        address = parse(self.server)
+        address = parse(self.server, serving=True)
         if address.transport == "unix":
             self._folder = TemporaryDirectory()
             path = Path(self._folder.name, "proxy.sock")
@@ -129,7 +129,7 @@ class Proxy:
             self._start(relay, weather, source, target)
 
     async def _connect(self) -> _Streams:
-        address = parse(self.server)
+        address = parse(self.server, serving=True)
         if address.transport == "unix":
             return await asyncio.open_unix_connection(address.path)
         return await asyncio.open_connection(address.host, address.port)
