@@ -105,6 +105,18 @@ PEERS: Final = {
         "reactive-streams-io, item by item",
         lacks={**_ONCE, "request": "it has subscriptions, not requests"},
     ),
+    "afflux-limit": Entry(
+        "afflux_limit",
+        "afflux.aio.client",
+        "Limit-Stream: texts, checked by a session type at both ends, item by item",
+        lacks={**_ONCE, "request": "it has channels, not requests"},
+    ),
+    "afflux-limit-unchecked": Entry(
+        "afflux_limit_unchecked",
+        "afflux.aio.client",
+        "Limit-Stream: bytes, unchecked, item by item",
+        lacks={**_ONCE, "request": "it has channels, not requests"},
+    ),
     "afflux-jmux": Entry(
         "afflux_jmux", "afflux.aio.client", "Jmux: requests and sessions", lacks=_NO_ITEMS | _NO_ROOM, sessions=True
     ),

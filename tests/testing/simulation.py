@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -19,6 +19,7 @@ from afflux import Backoff, Limits
 from afflux.aio.memory import Memory
 from afflux.protocols.jmux.errors import SessionAborted
 from afflux.testing import Faults, Link, Network, VirtualLoop
+from tests.testing.conversations import answers, talk
 
 __all__ = ["KINDS", "Simulation", "Story"]
 
@@ -28,6 +29,7 @@ KINDS = {
     "reactivesocket": ("calm", "reconnect", "severed"),
     "jmux": ("calm", "reconnect", "severed"),
     "rsio": ("calm", "reconnect", "severed"),
+    "limit": ("calm", "reconnect", "severed"),
 }
 """What may happen to the connection, by protocol.
 
@@ -40,13 +42,16 @@ _VERBS = {
     "reactivesocket": ("request", "request", "stream", "stream", "channel", "fire", "push", "subscribe"),
     "jmux": ("request", "session"),
     "rsio": ("stream", "subscribe"),
+    "limit": ("talk", "talk", "channel"),
 }
+_QUIET = ("rsio", "limit")
+"Protocols without keepalives."
 _EXPECTED = (afflux.ConnectionClosed, afflux.Rejected, afflux.Canceled)
 """What an operation may fail with when its connection is lost: docs/errors.md. Half a frame, and nothing behind it, is
 "frame-timeout"."""
 _TROUBLES = ("cut", "cut", "restart", "unreachable", "client", "server")
 """What breaks: a link; the server, and another starts; a link, and none can be made for a while; a link for one end
-only, of which the other end would never learn without keepalives (rsio)."""
+only, of which the other end would never learn without keepalives."""
 _LONGEST_S = 7200.0
 _MOST_OPERATIONS = 14
 "How many operations of one side are in flight together."
@@ -99,6 +104,8 @@ class Ledger:
     @property
     def before_failing(self) -> int:
         """Items that the requester receives before the failure."""
+        if self.verb == "talk":
+            return self.items - 1
         return 0 if self.verb in ("request", "session") else self.items
 
     def text(self, item: int) -> bytes:
@@ -150,13 +157,15 @@ class Simulation:
         "Makes a server."
         self.network: Network
         self.peer: afflux.Peer
-        self.mtu = None if protocol == "jmux" else random.choice((None, None, 64, 300))
+        self.mtu = None if protocol in ("jmux", "limit") else random.choice((None, None, 64, 300))
         "The largest frame of both ends."
         self.fragments = self.mtu is not None
         "A failure drops the items that have not left: those behind one in fragments."
         self.cuts = random.randint(1, 5) if self.kind in ("resume", "reconnect") else 0
         "How many links break by themselves."
         self.leased = protocol == "rsocket" and self.kind in ("calm", "resume") and random.random() < 0.2
+        self.alone = asyncio.Lock() if protocol == "limit" else None
+        "A connection has one session at a time."
         self.asks_both_ways = (
             protocol in ("rsocket", "rsocket-draft", "reactivesocket")
             and self.kind in ("calm", "resume")
@@ -181,7 +190,7 @@ class Simulation:
         ]
         if 0 < number < self.cuts and random.random() < 0.8:
             fault = random.choice(
-                ("cut_after", "cut_after", "cut_after", "lose_after")[: 3 + (self.protocol != "rsio")]
+                ("cut_after", "cut_after", "cut_after", "lose_after")[: 3 + (self.protocol not in _QUIET)]
             )
             ways[random.randrange(2)][fault] = random.choice((random.randint(1, 60), random.randint(60, 600)))
         to_server, to_client = (Faults(**way) for way in ways)
@@ -205,12 +214,12 @@ class Simulation:
         """What the server and the client are made with."""
         serve: dict[str, Any] = {"limits": limits, "credit": self.random.choice((1, 8, 256))}
         connect: dict[str, Any] = {"limits": limits}
-        if self.protocol != "rsio":
+        if self.protocol not in _QUIET:
             connect["keepalive"] = 5.0
         if self.protocol in ("rsocket", "rsocket-draft", "reactivesocket"):
             connect["lifetime"] = 40.0 if self.kind == "calm" else 16.0
         connect["mtu"] = self.mtu
-        if self.protocol != "rsio":
+        if self.protocol not in _QUIET:
             connect["handler"] = None if self.protocol == "jmux" else Handlers(self)
         if self.kind in ("resume", "forgotten"):
             serve["resume"] = True
@@ -235,7 +244,7 @@ class Simulation:
         with Network(plan=self.plan, window=window, seed=self.random.randrange(1 << 30)) as self.network:
             try:
                 async with asyncio.timeout(_LONGEST_S):
-                    self.start = lambda: afflux.serve(uri, Handlers(self), **serve)
+                    self.start = lambda: afflux.serve(uri, self.handlers(), **serve)
                     self.server = await self.start()
                     async with afflux.connect(uri, **connect) as self.peer:
                         await self.live()
@@ -248,6 +257,11 @@ class Simulation:
             self.count()
             self.check_the_end()
         return self.story
+
+    def handlers(self) -> object:
+        """The server's responder."""
+        handlers = Handlers(self)
+        return answers(self, handlers) if self.protocol == "limit" else handlers
 
     async def live(self) -> None:
         """The day: operations of both sides, and what breaks meanwhile."""
@@ -308,7 +322,7 @@ class Simulation:
                 await asyncio.sleep(700.0)
                 network.reachable = True
             else:
-                how = random.choice(_TROUBLES if self.protocol != "rsio" else _TROUBLES[:-2])
+                how = random.choice(_TROUBLES if self.protocol not in _QUIET else _TROUBLES[:-2])
                 if how == "restart" and self.kind == "resume":
                     how = "cut"  # the server would have forgotten the session
                 self.note(f"trouble: {how}")
@@ -345,7 +359,7 @@ class Simulation:
 
     async def all_slots(self, peer: afflux.Peer, first: int) -> None:
         """As many operations as a connection has slots are in flight together: none of the slots has leaked."""
-        count = min(peer.limits.streams, peer.limits.sessions, 20)
+        count = 1 if self.protocol == "limit" else min(peer.limits.streams, peer.limits.sessions, 20)
         started = [self.begin(first + n, self.verb_of_one()) for n in range(count)]
         meets = asyncio.Barrier(count)
         for ledger in started:
@@ -373,7 +387,7 @@ class Simulation:
 
     def verb_of_one(self) -> str:
         """A verb with one answer."""
-        return "stream" if self.protocol == "rsio" else "request"
+        return {"rsio": "stream", "limit": "talk"}.get(self.protocol, "request")
 
     # -- operations -------------------------------------------------------------------------------------------
 
@@ -389,7 +403,10 @@ class Simulation:
             slow=random.choice((0.0, 0.0, 0.2, 8.0)),
             credit=random.choice((1, 2, 16, 256, 0)),
             stuck=verb in ("request", "stream", "session") and random.random() < 0.15,
+            stays=self.protocol == "limit",  # a connection has no other session after one that was left
         )
+        if verb == "talk":
+            ledger.fails = ledger.fails and ledger.items > 0
         return ledger
 
     async def operate(self, number: int, peer_of: Callable[[], afflux.Peer], verb: str = "") -> None:
@@ -399,12 +416,14 @@ class Simulation:
         patience = random.choice((None, None, None, random.random(), random.random() * 20)) if not verb else None
         if verb:
             ledger.stuck = False
+        if ledger.stays:
+            patience = None
         if ledger.stuck:
             ledger.items = ledger.items or 1
             patience = random.random() * 100
         await asyncio.sleep(random.choice((0.0, random.random(), random.random() * 20)))
         try:
-            async with asyncio.timeout(patience) as limit:
+            async with asyncio.timeout(patience) as limit, self.alone or nullcontext():
                 await self.perform(peer_of(), ledger)
         except _Left:
             ledger.outcome = "left early"
@@ -466,6 +485,9 @@ class Simulation:
         else:
             await self.consume(peer.stream(name, credit=ledger.credit or "auto"), ledger, ledger.credit)
 
+    async def _talk(self, peer: afflux.Peer, ledger: Ledger, name: bytes) -> None:
+        await talk(self, peer, ledger, name)
+
     async def _channel(self, peer: afflux.Peer, ledger: Ledger, name: bytes) -> None:
         async def source() -> AsyncIterator[bytes]:
             self.working += 1
@@ -488,7 +510,7 @@ class Simulation:
         random = self.random
         leaves = random.randint(1, 20) if random.random() < 0.2 and not ledger.stays else None
         pause = random.choice((0.0, 0.0, 2.0))
-        adapts = ledger.credit == 0
+        adapts = ledger.credit == 0 or self.protocol in _QUIET[1:]
         granted = window
         async with stream as items:
             while ledger.taken != leaves:
@@ -574,7 +596,8 @@ class Handlers:
         if simulation.protocol == "jmux":
             self.session = self._session
 
-    async def _begin(self, name: bytes) -> Ledger:
+    async def begin(self, name: bytes) -> Ledger:
+        """An operation has arrived."""
         ledger = self._simulation.ledgers[int(name)]
         ledger.began += 1
         self._simulation.note(f"{ledger.number} began")
@@ -591,7 +614,7 @@ class Handlers:
 
     async def request(self, payload: Any) -> bytes | afflux.Payload:
         """One item, as bytes or as a payload: answers that are payloads are sent together."""
-        ledger = await self._begin(payload.data)
+        ledger = await self.begin(payload.data)
         self._simulation.working += 1
         try:
             await self._pause(ledger)
@@ -604,15 +627,15 @@ class Handlers:
 
     async def fire(self, payload: Any) -> None:
         """Notes it."""
-        await self._begin(payload.data)
+        await self.begin(payload.data)
 
     async def push(self, metadata: bytes) -> None:
         """Notes it."""
-        await self._begin(metadata)
+        await self.begin(metadata)
 
     async def stream(self, payload: Any) -> AsyncIterator[bytes]:
         """The items."""
-        ledger = await self._begin(payload.data)
+        ledger = await self.begin(payload.data)
         self._simulation.working += 1
         try:
             for item in range(ledger.items):
@@ -626,8 +649,13 @@ class Handlers:
             self._simulation.working -= 1
 
     async def channel(self, items: Any) -> AsyncIterator[bytes]:
-        """An item for each; they have to come in order."""
-        ledger = await self._begin((await anext(items)).data)
+        """An item for each."""
+        async for item in self.echo(items):
+            yield item.data
+
+    async def echo(self, items: Any) -> AsyncIterator[Any]:
+        """The items; they have to come in order."""
+        ledger = await self.begin((await anext(items)).data)
         self._simulation.working += 1
         try:
             async for item in items:
@@ -635,7 +663,7 @@ class Handlers:
                     self._simulation.wrong(f"{ledger}: the responder received {item.data[:20]!r}, not {ledger.seen}")
                 ledger.made += 1
                 ledger.seen += 1
-                yield item.data
+                yield item
             if ledger.fails:
                 raise afflux.ApplicationError(message="as it was told")
         finally:
@@ -643,7 +671,7 @@ class Handlers:
 
     async def _session(self, session: Any) -> None:
         """One item, as a request."""
-        ledger = await self._begin(await session.read_all())
+        ledger = await self.begin(await session.read_all())
         self._simulation.working += 1
         try:
             await self._pause(ledger)

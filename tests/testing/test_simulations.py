@@ -15,7 +15,7 @@ import pytest
 from afflux.testing import run
 from tests.testing.simulation import KINDS, Simulation, Story
 
-SEEDS = {"rsocket": 160, "rsocket-draft": 60, "reactivesocket": 60, "jmux": 60, "rsio": 60}
+SEEDS = {"rsocket": 160, "rsocket-draft": 60, "reactivesocket": 60, "jmux": 60, "rsio": 60, "limit": 60}
 BATCH = 10
 STEPS = 300_000
 
@@ -52,6 +52,12 @@ REACHED = {
         *("cut", "held", "refused", "sliced", "fragments", "late timers", "restart"),
         *("stream: completed", "stream: failed", "stream: given up", "stream: left early", "stream: ConnectionClosed"),
         *("subscribe: completed", "subscribe: ConnectionClosed"),
+    },
+    "limit": {
+        *(f"kind: {kind}" for kind in KINDS["limit"]),
+        *("cut", "held", "refused", "sliced", "late timers", "restart"),
+        *("talk: completed", "talk: failed", "talk: ConnectionClosed"),
+        *("channel: completed", "channel: failed", "channel: ConnectionClosed"),
     },
 }
 "What has to happen in the runs of a protocol together."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from itertools import starmap
+from itertools import chain, starmap
 from struct import iter_unpack
 from typing import overload
 
@@ -88,9 +88,16 @@ class Run:
         return self._count
 
     def __iter__(self) -> Iterator[Payload]:
+        return starmap(Payload, self._each())
+
+    def parts(self) -> Iterator[bytes]:
+        """Iterate over the data of the payloads."""
+        return chain.from_iterable(self._each())
+
+    def _each(self) -> Iterator[tuple[bytes]]:
         with memoryview(self._block) as block:
             span = block[self._start : self._start + (self._head + self._size) * self._count]
-            return starmap(Payload, iter_unpack(f"{self._head}x{self._size}s", span))
+            return iter_unpack(f"{self._head}x{self._size}s", span)
 
     @overload
     def __getitem__(self, index: int) -> Payload: ...

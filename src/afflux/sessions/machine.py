@@ -114,6 +114,12 @@ class Machine:
             return state
         return here.next[0] if IMPLIED.get(here.kind) is kind and self.implies(state) else None
 
+    def loop(self, state: int, kind: Kind) -> int | None:
+        """Return the state in which a recv or a send is taken if the same step may follow it without end, as in
+        ``items = choose | send int -> items | end``; None otherwise."""
+        here = self.entered(state, kind)
+        return here if here is not None and self.entered(self.states[here].next[0], kind) == here else None
+
     def implies(self, state: int) -> bool:
         """Whether the first branch of this offer or choice is chosen by its first message (R-27)."""
         here = self.states[state]

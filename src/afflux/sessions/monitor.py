@@ -7,10 +7,12 @@ raise SessionViolation, and the session is over.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
 from afflux.sessions.errors import SessionTypeError, SessionViolation
 from afflux.sessions.machine import IllegalStep, Kind, Machine
+from afflux.sessions.many import Messages
 from afflux.sessions.values import ValueMismatch
 
 __all__ = ["CHOICE", "Monitor", "Received"]
@@ -87,6 +89,16 @@ class Monitor:
             self._refuse(wrong.seen, f"send {wrong.expected}{wrong.where}", wrong.rule)
         self._took(here, sent=True)
 
+    def packed(self, values: Sequence[Any]) -> list[bytes]:
+        """Encode the first values that a loop of the type permits; none outside of a loop. ``took_sent`` then takes
+        the steps of those that are sent."""
+        here = None if self.over else self.machine.loop(self.state, Kind.SEND)
+        return [] if here is None else self.machine.codec(here).pack_many(values)
+
+    def took_sent(self, count: int) -> None:
+        """Take the steps of the first values of ``packed``."""
+        self._took_loop(Kind.SEND, count)
+
     def _sending(self) -> int:
         """Return the state in which the next value is sent."""
         here = self.machine.entered(self.state, Kind.SEND)
@@ -147,6 +159,16 @@ class Monitor:
         self._took(here, sent=False)
         return Received(branch, value, True)
 
+    def unpacked(self, messages: Messages) -> list[Any]:
+        """Decode the first values that a loop of the type permits; none outside of a loop. ``took_received`` then
+        takes their steps."""
+        here = None if self.over else self.machine.loop(self.state, Kind.RECV)
+        return [] if here is None else self.machine.codec(here).unpack_many(messages)
+
+    def took_received(self, count: int) -> None:
+        """Take the steps of the first values of ``unpacked``."""
+        self._took_loop(Kind.RECV, count)
+
     def chosen(self, index: int) -> Received:
         """Take the peer's step of choosing a branch, from 0.
 
@@ -193,6 +215,12 @@ class Monitor:
         """Continue after the value of a state."""
         self.state = self.machine.states[here].next[0]
         self._count(sent=sent)
+
+    def _took_loop(self, kind: Kind, count: int) -> None:
+        here = self.machine.loop(self.state, kind)
+        if here is not None:
+            self._took(here, sent=kind is Kind.SEND)
+            self.messages += count - 1
 
     def _count(self, *, sent: bool) -> None:
         self.sent_last = sent

@@ -8,12 +8,14 @@ nothing for a declared length, and bound the depth and the number of values of a
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final
 
 from afflux.core.limits import REASONS, Limits
 from afflux.sessions.formatting import format_constant, format_type
+from afflux.sessions.many import TOGETHER, Messages
 from afflux.sessions.types import Basic, Constant, Enum, Struct, ValueType
 
 __all__ = ["Codec", "ValueMismatch", "codecs", "form_of"]
@@ -46,11 +48,12 @@ class ValueMismatch(Exception):  # noqa: N818 -- not an error until blame is kno
 class Codec:
     """Convert the values of one type."""
 
-    __slots__ = ("_depth", "_pack", "_read", "_values", "words")
+    __slots__ = ("_depth", "_pack", "_read", "_together", "_values", "words")
 
-    def __init__(self, words: str, pack: Pack, read: Read, limits: Limits) -> None:
+    def __init__(self, words: str, pack: Pack, read: Read, limits: Limits, basic: Any = None) -> None:
         self.words = words
         "The type, as text."
+        self._together = TOGETHER.get(basic)
         self._pack = pack
         self._read = read
         self._depth = limits.value_depth
@@ -75,6 +78,26 @@ class Codec:
         if reader.at != len(data):
             raise ValueMismatch(self.words, f"{len(data) - reader.at} bytes after the value")
         return value
+
+    def pack_many(self, values: Sequence[Any]) -> list[bytes]:
+        """Encode the first values that are of the type; ``pack`` reports what is wrong with the next one."""
+        packed: list[bytes] = []
+        try:
+            packed += map(self._pack, values, repeat(self._depth))
+        except ValueMismatch:
+            pass
+        return packed
+
+    def unpack_many(self, messages: Messages) -> list[Any]:
+        """Decode the first messages that are values of the type; ``unpack`` reports what is wrong with the next one."""
+        if self._together is not None and (found := self._together(messages)) is not None:
+            return found
+        values: list[Any] = []
+        try:
+            values += map(self.unpack, messages.unpack(f"{messages.size}s"))
+        except ValueMismatch:
+            pass
+        return values
 
 
 class _Reader:
@@ -256,12 +279,13 @@ def _read_bool(reader: _Reader) -> bool:
     raise ValueMismatch("bool", form_of(head))
 
 
+_STRING_HEADS: Final = tuple(bytes((0xA0 | size,) if size < 0x20 else (0xD9, size)) for size in range(0x100))
+
+
 def _packed_string(data: bytes) -> bytes:
     size = len(data)
-    if size < 0x20:
-        return bytes((0xA0 | size,)) + data
     if size < 0x100:
-        return bytes((0xD9, size)) + data
+        return _STRING_HEADS[size] + data
     return struct.pack(">BH" if size < 0x1_0000 else ">BI", 0xDA if size < 0x1_0000 else 0xDB, size) + data
 
 
@@ -269,7 +293,8 @@ def _pack_string(value: Any, depth: int) -> bytes:
     if not isinstance(value, str):
         raise ValueMismatch("string", _seen(value), "R-31")
     try:
-        return _packed_string(value.encode())
+        data = value.encode()
+        return _STRING_HEADS[len(data)] + data if len(data) < 0x100 else _packed_string(data)
     except UnicodeEncodeError:
         raise ValueMismatch("string", "text with a lone surrogate, which UTF-8 cannot represent", "R-31") from None
 
@@ -341,7 +366,7 @@ def codecs(types: Mapping[str, Struct | Enum], classes: Mapping[str, type], limi
             named[name] = _enums(definition, both)
 
     def codec(kind: ValueType) -> Codec:
-        return Codec(format_type(kind), *both(kind), limits)
+        return Codec(format_type(kind), *both(kind), limits, kind)
 
     return codec
 

@@ -58,6 +58,7 @@ class Sum:
     """The channel ``sum = recv int -> offer | sum | recv Done -> send int -> end``, by hand."""
 
     opaque = False
+    runs = None
     completing = None
 
     def __init__(self, client: bool) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, Literal
 
 import pytest
 
+from afflux import LimitExceeded, Limits
 from afflux.core import events as ev
 from afflux.protocols.limit import Choice, Engine, Opening, Turn, Value
 from afflux.protocols.limit.frames import LimitFrame, decode
@@ -114,3 +115,143 @@ def test_SI_25_a_step_that_is_not_expected_names_what_is(frame: str) -> None:
     data = bytes.fromhex(frame)
     events = pair.server.receive(len(data).to_bytes(3, "big") + data, 0.0)
     assert [event for event in events if isinstance(event, ev.Failed)]
+
+
+# Loops: consecutive values are taken together
+
+ITEMS = loaded(
+    {
+        "name": "items",
+        "states": [["recv", "uint", 1], ["choose", 2, 3], ["send", "string", 1], ["end"]],
+        "types": {},
+    }
+)
+
+
+ROLES: Final[tuple[Literal["client", "server"], ...]] = ("client", "server")
+
+
+def answering(limits: Limits | None = None, credit: int = 1000) -> tuple[Engine, Engine]:
+    """A client that has asked, and the server that answers."""
+    client = Engine("client", channels=typed({"items": ITEMS}, client=True), limits=limits)
+    server = Engine("server", channels=typed({"items": ITEMS}, client=False), limits=limits)
+    client.open("channel", Opening("items"), credit=credit)
+    client.send(1, [Value(3)])
+    server.receive(client.outgoing(), 0.0)
+    server.request(1, 9)
+    server.tick(0.0)
+    return client, server
+
+
+TEXTS = [
+    ["a", "b", "c"],
+    ["x" * 64] * 300,
+    ["", "a", "bb", "ccc", "dd", "e"],
+    [str(number) for number in range(400)],
+    ["é", "ab", "x" * 3000, "y" * 3000],
+]
+
+
+@pytest.mark.parametrize("texts", TEXTS)
+def test_a_run_of_values_is_sent_as_they_are_one_by_one(texts: list[str]) -> None:
+    """The numbers, too (R-14)."""
+    _, together = answering()
+    _, single = answering()
+    together.send(1, [Value(text) for text in texts] + [Choice(1)])
+    for text in texts:
+        single.send(1, [Value(text)])
+    single.send(1, [Choice(1)])
+    assert together.outgoing(1 << 30) == single.outgoing(1 << 30)
+
+
+@pytest.mark.parametrize("texts", TEXTS)
+@pytest.mark.parametrize("step", [1 << 30, 1000, 7])
+def test_a_run_of_values_is_received_in_any_chunks(texts: list[str], step: int) -> None:
+    client, server = answering()
+    server.send(1, [*(Value(text) for text in texts), Choice(1)])
+    data = server.outgoing(1 << 30)
+    events = [event for at in range(0, len(data), step) for event in client.receive(data[at : at + step], 0.0)]
+    assert values(events) == [*texts, Choice(1)]
+    assert [event for event in events if isinstance(event, ev.Completed)]
+
+
+def test_items_of_a_run() -> None:
+    """A sequence of values: each has its bytes, and a slice is a sequence."""
+    client, server = answering()
+    server.send(1, [Value(text) for text in ("a", "b", "c", "d")])
+    (event,) = [event for event in client.receive(server.outgoing(), 0.0) if isinstance(event, ev.Items)]
+    items = event.payloads
+    assert [(item.value, item.data, item.metadata) for item in items] == [
+        (text, b"\xa1" + text.encode(), None) for text in "abcd"
+    ]
+    assert (items[1].value, items[-1].value, items.size) == ("b", "d", 8)
+    assert [item.value for item in items[1:3]] == ["b", "c"]
+    assert (len(items[1:3]), items[1:3][1].data, len(items[3:1])) == (2, b"\xa1c", 0)
+    with pytest.raises(IndexError):
+        items[4]
+    client.consumed(items.size, len(items))
+    assert client.held_bytes == 0
+
+
+def test_no_more_than_the_application_has_asked_for() -> None:
+    """D-16."""
+    client, server = answering(credit=3)
+    server.send(1, [Value(text) for text in "abcdef"])
+    assert values(client.receive(server.outgoing(), 0.0)) == ["a", "b", "c"]
+    client.request(1, 2)
+    assert values(client.tick(0.0)) == ["d", "e"]
+    assert not client.wants_read
+
+
+def test_the_values_before_an_own_mistake_are_sent() -> None:
+    client, server = answering()
+    with pytest.raises(SessionTypeError, match=r"expects send string .state 1.*int 3"):
+        server.send(1, [Value("a"), Value("b"), Value(3), Value("d")])
+    assert values(client.receive(server.outgoing(), 0.0)) == ["a", "b"]
+    server.send(1, [Value("c", metadata=b"m"), Value("", data=b"\xa1d"), b"\xa1e", Value("f")])
+    assert values(client.receive(server.outgoing(), 0.0)) == ["c", "d", "e", "f"]
+
+
+def test_R_30_a_value_of_a_run_that_is_too_large() -> None:
+    """The values before it are sent, and the session ends."""
+    client, server = answering(Limits.server(frame_bytes=1006, payload_bytes=1000, first_frame_bytes=1006))
+    with pytest.raises(LimitExceeded, match="fit a frame"):
+        server.send(1, [Value("a"), Value("b"), Value("x" * 1001), Value("d")])
+    events = client.receive(server.outgoing(), 0.0)
+    assert values(events) == ["a", "b"]
+    assert isinstance(events[-1], ev.Failed)
+
+
+def test_SI_25_the_values_before_a_mistake_of_the_peer_are_delivered() -> None:
+    client, server = answering()
+    server.send(1, [Value(text) for text in "abcdef"])
+    data = server.outgoing().replace(b"\xa1d", b"\xa1\xff")
+    events = client.receive(data, 0.0)
+    assert values(events) == ["a", "b", "c"]
+    (error,) = [event.error for event in events if isinstance(event, ev.Failed)]
+    assert isinstance(error, SessionViolation)
+    assert (error.state, error.expected, error.seen) == (1, "recv string", "a string that is not UTF-8")
+
+
+def test_values_of_a_client() -> None:
+    """A loop of the client's, in which the server takes one value at a time."""
+    pair = Pair()
+    pair.client.send(pair.stream, [Value(number) for number in range(200)])
+    _, events = pair.turn(client=True)
+    assert values(events) == list(range(98))
+    pair.server.request(1, 200)
+    assert values(pair.server.tick(0.0)) == list(range(98, 200))
+
+
+def test_R_17_ids_that_are_used_again_are_checked_one_by_one() -> None:
+    engines = [
+        Engine(role, channels=typed({"items": ITEMS}, client=role == "client"), reuse_ids=True) for role in ROLES
+    ]
+    client, server = engines
+    client.open("channel", Opening("items"), credit=9)
+    client.send(1, [Value(3)])
+    server.receive(client.outgoing(), 0.0)
+    server.request(1, 9)
+    server.tick(0.0)
+    server.send(1, [Value("a"), Value("b")])
+    assert values(client.receive(server.outgoing(), 0.0)) == ["a", "b"]

@@ -5,15 +5,17 @@ They are payloads, so every driver carries them as items of a channel.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, overload
 
-from afflux.core.payload import Payload
+from afflux.core.payload import Payload, Run
 from afflux.protocols.limit.integers import packed
 
 if TYPE_CHECKING:
     from afflux.protocols.limit.steps import Steps
 
-__all__ = ["Choice", "Opening", "Value"]
+__all__ = ["Choice", "Opening", "Value", "Values"]
 
 
 class Opening(Payload):
@@ -63,8 +65,36 @@ class Value(Payload):
     __slots__ = ("value",)
 
     def __init__(self, value: Any, metadata: bytes | None = None, data: bytes = b"") -> None:
-        super().__init__(data, metadata)
         self.value = value
+        self.metadata = metadata
+        self.data = data
 
     def __repr__(self) -> str:
         return f"Value({self.value!r})"
+
+
+class Values(Run):
+    """Consecutive values of one size in received bytes, decoded: a sequence that creates each :class:`Value` when it is
+    accessed."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, block: bytes, start: int, head: int, size: int, values: list[Any]) -> None:
+        """In ``block`` from ``start``: for each value ``head`` bytes of header, and ``size`` bytes."""
+        super().__init__(block, start, head, size, len(values))
+        self._values = values
+
+    def __iter__(self) -> Iterator[Value]:
+        return map(Value, self._values, repeat(None), self.parts())
+
+    @overload
+    def __getitem__(self, index: int) -> Value: ...
+    @overload
+    def __getitem__(self, index: slice) -> Values: ...
+    def __getitem__(self, index: int | slice) -> Value | Values:
+        """Return one value, or for a slice, whose step is ignored, a part of the sequence."""
+        if isinstance(index, slice):
+            first, stop, _ = index.indices(len(self))
+            start = self._start + first * (self._head + self._size)
+            return Values(self._block, start, self._head, self._size, self._values[first:stop])
+        return Value(self._values[index], None, super().__getitem__(index).data)

@@ -89,7 +89,7 @@ class Moves:
         session.to_receive.used += 1
         shared.delivered += len(item)
         shared.objects += 1
-        session.add(shared.events, item)
+        session.add(shared.events, [item])
 
     def _send(self, session: Session, payload: Payload) -> None:
         steps, id = session.steps, self._shared.numbers.next()

@@ -1,20 +1,24 @@
-"""Send and receive consecutive values of a session that does not check them, without a frame object for each.
+"""Send and receive consecutive values of a session without a frame object for each.
 
-Such values differ in their bytes and their numbers only. The two functions take what they recognize and leave the rest
-to the tables; what they do is what the tables do.
+Such values differ in their bytes and their numbers only: the session does not check them, or a loop of its type permits
+any number of them, which ``Runs`` checks together. The two functions take what they recognize and leave the rest to the
+tables; what they do is what the tables do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from afflux.core.events import Items
 from afflux.core.payload import Payload, PayloadLike, Run
 from afflux.protocols.limit.frames import HEADER_SIZE, PayloadFrame
+from afflux.protocols.limit.messages import Value, Values
 from afflux.protocols.limit.session import Session
 from afflux.protocols.limit.shared import Shared
+from afflux.protocols.limit.steps import Runs
+from afflux.sessions.many import Messages
 
 __all__ = ["receive", "send"]
 
@@ -44,18 +48,43 @@ def receive(shared: Shared, session: Session, block: bytes, at: int, end: int) -
     count = min((end - at) // step, credit.available, (0x101 - low) // 2)
     if count > 1 and not _is_run(block, at, step, count, low):
         count = 1
+    if session.steps.runs is not None:
+        return _checked(shared, session, session.steps.runs, block, at, step, count)
     session.steps.read(b"")
-    numbers.received(id, count)
-    credit.available -= count
-    credit.used += count
-    shared.delivered += (size - HEADER_SIZE) * count
-    shared.objects += count
+    _count(shared, session, id, count, size - HEADER_SIZE)
     stop = at + step * count
     if count > 1:
         shared.events.append(Items(session.stream, Run(block, at, _HEAD, size - HEADER_SIZE, count)))
     else:
-        session.add(shared.events, Payload(block[at + _HEAD : stop]))
+        session.add(shared.events, [Payload(block[at + _HEAD : stop])])
     return stop
+
+
+def _checked(shared: Shared, session: Session, runs: Runs, block: bytes, at: int, step: int, count: int) -> int:
+    """Deliver the first of ``count`` values that the type permits; return where they end."""
+    size = step - _HEAD
+    values = runs.unpacked(Messages(block, at, _HEAD, size, count))
+    if not values:
+        return at
+    count = len(values)
+    runs.took_received(count)
+    _count(shared, session, shared.numbers.expected, count, size)
+    items = Values(block, at, _HEAD, size, values)
+    if count > 1:
+        shared.events.append(Items(session.stream, items))
+    else:
+        session.add(shared.events, [*items])
+    return at + step * count
+
+
+def _count(shared: Shared, session: Session, id: int, count: int, size: int) -> None:
+    """Account for values of ``size`` bytes each, of which ``id`` is the first message."""
+    credit = session.to_receive
+    shared.numbers.received(id, count)
+    credit.available -= count
+    credit.used += count
+    shared.delivered += size * count
+    shared.objects += count
 
 
 def _is_run(block: bytes, at: int, step: int, count: int, low: int) -> bool:
@@ -69,15 +98,28 @@ def _is_run(block: bytes, at: int, step: int, count: int, low: int) -> bool:
     return True
 
 
+def _packed(runs: Runs, payloads: Sequence[PayloadLike]) -> Sequence[bytes]:
+    """Encode the first payloads that are values without metadata."""
+    values: list[Any] = []
+    for payload in payloads:
+        if type(payload) is not Value or payload.data or payload.metadata is not None:
+            break
+        values.append(payload.value)
+    return runs.packed(values) if values else ()
+
+
 def send(shared: Shared, session: Session, payloads: Sequence[PayloadLike]) -> int:
-    """Queue the first payloads that are plain bytes, and return how many they are."""
+    """Queue the first payloads that are plain bytes, or values that ``Runs`` encodes, and return how many they are."""
     numbers, out, most = shared.numbers, shared.out, shared.limits.frame_bytes - HEADER_SIZE
     if numbers.reuse:
         return 0
-    id = numbers.next()
+    runs = session.steps.runs
+    if runs is not None:
+        payloads = _packed(runs, payloads)
+    first = id = numbers.next()
     count = min(len(payloads), (numbers.last - id) // 2 + 1)
     parts: list[bytes] = []
-    sent, size = 0, 0
+    add, size = parts.append, 0
     for payload in payloads[:count]:
         data = payload
         if type(payload) is Payload and payload.metadata is None:
@@ -85,17 +127,22 @@ def send(shared: Shared, session: Session, payloads: Sequence[PayloadLike]) -> i
         if type(data) is not bytes or len(data) > most:
             break
         length = len(data) + HEADER_SIZE
-        parts.append(_pack(length >> 16, length & 0xFFFF, id + 2 * sent, _WORD))
-        parts.append(data)
-        sent += 1
+        add(_pack(length >> 16, length & 0xFFFF, id, _WORD))
+        add(data)
+        id += 2
         size += length
         if size > _CHUNK:
             out.put(b"".join(parts))
-            parts, size = [], 0
+            parts.clear()
+            size = 0
     if parts:
         out.put(b"".join(parts))
+    sent = (id - first) // 2
     if sent:
-        session.steps.check(b"")
-        numbers.sent_to(id, id + 2 * (sent - 1))
+        if runs is None:
+            session.steps.check(b"")
+        else:
+            runs.took_sent(sent)
+        numbers.sent_to(first, id - 2)
         session.to_send.used += sent
     return sent

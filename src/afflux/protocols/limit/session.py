@@ -78,12 +78,12 @@ class Session:
         self.outbound_over = True
         self.to_send.available = 0
 
-    def add(self, events: list[Any], item: Payload) -> None:
-        """Add an item to the events of a pass."""
+    def add(self, events: list[Any], items: list[Payload]) -> None:
+        """Add items to the events of a pass. The list is theirs."""
         if self.batch is not None and events and events[-1] is self.last:
-            self.batch.append(item)
+            self.batch += items
         else:
-            self.batch = [item]
+            self.batch = items
             self.last = Items(self.stream, self.batch)
             events.append(self.last)
 
@@ -96,13 +96,15 @@ class Session:
 
     @property
     def takes_runs(self) -> bool:
-        """Whether values of the peer are delivered unchecked."""
-        return self.steps.opaque and self.state in _RECEIVES and not self.unwanted
+        """Whether consecutive values of the peer are taken together."""
+        steps = self.steps
+        return (steps.opaque or steps.runs is not None) and self.state in _RECEIVES and not self.unwanted
 
     @property
     def sends_runs(self) -> bool:
-        """Whether values of this side are sent unchecked."""
-        return self.steps.opaque and self.state in _SENDS and not self.outbound_over
+        """Whether consecutive values of this side are taken together."""
+        steps = self.steps
+        return (steps.opaque or steps.runs is not None) and self.state in _SENDS and not self.outbound_over
 
     @property
     def holds(self) -> bool:

@@ -7,12 +7,14 @@ the server. :class:`Unchecked` permits everything; the programs of both sides ha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, ClassVar, Protocol
 
 from afflux.core.errors import LocalProtocolError, Violation
+from afflux.sessions.many import Messages
 
-__all__ = ["Plain", "Steps", "Turn", "Unchecked"]
+__all__ = ["Plain", "Runs", "Steps", "Turn", "Unchecked"]
 
 
 class Turn(IntEnum):
@@ -40,6 +42,10 @@ class Steps(Protocol):
     def opaque(self) -> bool:
         """Whether values are any bytes, and none of them changes whose turn it is. Then ``read`` and ``check`` stand
         for several values, with b""."""
+
+    @property
+    def runs(self) -> Runs | None:
+        """Checks consecutive values together; None if each has to be checked by itself, or ``opaque`` ones not."""
 
     @property
     def completing(self) -> int | None:
@@ -70,6 +76,22 @@ class Steps(Protocol):
         """The peer has picked a branch (R-28)."""
 
 
+class Runs(Protocol):
+    """Consecutive values of one side, where the type permits any number of them, and none changes whose turn it is."""
+
+    def packed(self, values: Sequence[Any]) -> list[bytes]:
+        """Encode the first values, as many as are legal here. Takes no step."""
+
+    def took_sent(self, count: int) -> None:
+        """Take the steps of the first values of ``packed``."""
+
+    def unpacked(self, messages: Messages) -> list[Any]:
+        """Decode the first values, as many as are legal here. Takes no step."""
+
+    def took_received(self, count: int) -> None:
+        """Take the steps of the first values of ``unpacked``."""
+
+
 class Plain:
     """The type of a channel without a session type (D-15)::
 
@@ -82,6 +104,7 @@ class Plain:
     __slots__ = ("_first", "_picked", "turn")
 
     opaque: ClassVar[bool] = True
+    runs: ClassVar[None] = None
     completing: ClassVar[int] = 1
     "The second branch: the side has no more payloads."
 
@@ -139,6 +162,7 @@ class Unchecked:
     __slots__ = ()
 
     opaque: ClassVar[bool] = True
+    runs: ClassVar[None] = None
     completing: ClassVar[None] = None
     turn: ClassVar[Turn] = Turn.BOTH
     expects: ClassVar[str] = "any step"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from afflux.core.payload import Payload
 from afflux.protocols.limit.messages import Choice, Opening, Value
-from afflux.protocols.limit.steps import Steps, Turn
+from afflux.protocols.limit.steps import Runs, Steps, Turn
 from afflux.sessions.machine import Kind, Machine
 from afflux.sessions.monitor import Monitor, Received
 
@@ -70,13 +70,14 @@ class Typed:
     """The steps of a compiled session type, as one side sees them. Own mistakes raise SessionTypeError, those of the
     peer SessionViolation: both have the state, what was expected and what was seen."""
 
-    __slots__ = ("_monitor", "check", "write")
+    __slots__ = ("_monitor", "check", "runs", "write")
 
     opaque: ClassVar[bool] = False
     completing: ClassVar[None] = None
 
     def __init__(self, machine: Machine) -> None:
         self._monitor = monitor = Monitor(machine)
+        self.runs: Runs | None = monitor
         self.write: Callable[[Any], bytes] = monitor.send
         self.check: Callable[[bytes], None] = monitor.sent
 
