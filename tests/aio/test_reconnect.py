@@ -172,7 +172,7 @@ async def test_extensions_both_ways(uri: str) -> None:
             await peer.extend(0x99, b"nobody knows it, and may skip it")
             assert (await peer.request(b"x")).data == b"x"
             await peer.extend(0x99, b"nobody knows it", ignore=False)
-            with pytest.raises(afflux.ConnectionClosed, match="not understood"):
+            with pytest.raises(afflux.ConnectionClosed, match="not supported"):
                 await peer.request(b"x")
 
 

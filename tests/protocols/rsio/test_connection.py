@@ -103,9 +103,9 @@ def test_a_second_hello_is_fatal(mode: Mode) -> None:
 
 
 def test_R_12_a_server_meets_another_version(mode: Mode) -> None:
-    """R-12, HS-23: the text names the version that is spoken here."""
+    """R-12, HS-23: the text names the version that is supported."""
     play = Playbook(Engine("server"), mode) << ServerHello()
-    play >> ClientHello(version=1) << bye("version 1: this side supports version 0 only")
+    play >> ClientHello(version=1) << bye("version 1 is not supported; supported: 0")
     play << closed(RemoteProtocolError, rule="R-12")
     assert play.engine.closed
 

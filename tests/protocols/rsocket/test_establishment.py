@@ -176,7 +176,7 @@ def test_version_text_names_ours() -> None:
     play = server() >> setup(major=2) << ev.Closed
     (refusal,) = play.sent
     assert isinstance(refusal, frames.ErrorFrame)
-    assert refusal.data == b"version 2.0 is not spoken here, 1.0 is"
+    assert refusal.data == b"version 2.0 is not supported; supported: 1.0"
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ def test_an_extension_that_is_not_known(stream: int, mode: Mode) -> None:
     play = responder(mode, extensions=(7,)) >> frames.RequestStream(stream=1, initial_n=1, data=b"") << ev.Opened
     play >> ext(8, b"x", stream) << ignored(1, "R-5")
     play >> ext(8, b"x", stream, ignore=False) << failed(1, RemoteProtocolError)
-    play << closed(RemoteProtocolError, rule="R-5", message="extended type 8 is not understood")
-    play << error(0, 0x101, b"extended type 8 is not understood")
+    play << closed(RemoteProtocolError, rule="R-5", message="extended type 8 is not supported")
+    play << error(0, 0x101, b"extended type 8 is not supported")
 
 
 @pytest.mark.parametrize("word", ["fc00", "fe00"])

@@ -583,7 +583,7 @@ def test_RESUME_OK_with_a_position_it_can_not_have(at: int, mode: Mode) -> None:
     play.do(lambda engine: engine.open("fire", b"")) << frames.RequestFnf
     reconnect(play.cut()) << resume(server=0, client=20)
     play >> resume_ok(at) << failed(5, RemoteProtocolError, rule="RE-23") << closed(RemoteProtocolError, rule="RE-23")
-    play << error(0, 0x101, b"position %d is not retained here" % at)
+    play << error(0, 0x101, b"position %d is not retained" % at)
     play.quiet()
 
 
@@ -802,7 +802,7 @@ def test_a_position_that_is_not_retained_is_refused(at: int, mode: Mode) -> None
     """RE-05, R-46: the session is kept, and its owner comes back right behind the refused one."""
     play = serving(mode, Limits.server()).cut()
     stranger = newcomer(play, server=at, client=0, mode=mode)
-    with pytest.raises(Rejected, match=f"position {at} is not retained here") as refused:
+    with pytest.raises(Rejected, match=f"position {at} is not retained") as refused:
         play.adopt(stranger)
     assert refused.value.code == 0x004
     stranger.do(lambda engine: engine.refuse(refused.value.message, 0.0))

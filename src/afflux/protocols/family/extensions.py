@@ -18,7 +18,7 @@ def on_extension(connection: Connection, frame: Any) -> None:
     rule, stream = connection.member.rules.extension, frame.stream
     known = frame.extended_type in connection.known_extensions
     if frame.extended_type < connection.member.quirks.LEAST_EXTENSION or not (frame.ignore or known):
-        raise Violation(f"extended type {frame.extended_type} is not understood", rule=rule)
+        raise Violation(f"extended type {frame.extended_type} is not supported", rule=rule)
     if not known:
         connection.current.charge(1, stream, rule, "an unknown extension")
         return

@@ -48,7 +48,7 @@ def wrong_header(data: bytes, client: bool) -> str:
     if len(data) > 4 and data[4] != 1:
         newer = client and data[4] > 1
         if not newer or (reserved is not None and reserved != _TOLERATED):
-            return f"version {data[4]} is not spoken here, 1 is"
+            return f"version {data[4]} is not supported; supported: 1"
     if reserved and not (client and reserved == _TOLERATED):
         return f"byte 7 of the header is 0x{reserved:02X}, not 0"
     return ""

@@ -151,10 +151,10 @@ class _Quirks(Quirks):
 
     def refusal(self, connection: Connection, setup: Any) -> Violation | None:
         if setup.version:
-            text = f"version {setup.version} is not spoken here, 0 is"
+            text = f"version {setup.version} is not supported; supported: 0"
             return Violation(text, rule="R-19", code=Code.INVALID_SETUP)
         if setup.strict and not connection.handshake.decide and not _understood(setup):
-            text = "strict: the MIME types or the payload are not understood"
+            text = "strict: the MIME types or the payload are not supported"
             return Violation(text, rule="HS-18", code=Code.UNSUPPORTED_SETUP)
         return None
 

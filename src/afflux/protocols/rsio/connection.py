@@ -202,7 +202,7 @@ class Connection:
             self._shared.events.append(Established(None))
 
     def other_version(self, hello: Hello) -> None:
-        text = f"version {hello.version}: this side supports version {VERSION} only"
+        text = f"version {hello.version} is not supported; supported: {VERSION}"
         error: Error = RemoteProtocolError(text, rule="R-12")
         if self.client:
             error = SetupRefused(text, rule="R-12")

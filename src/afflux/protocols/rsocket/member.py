@@ -114,7 +114,7 @@ class _Quirks(Quirks):
 
     def refusal(self, connection: Connection, setup: Any) -> Violation | None:
         if (setup.major, setup.minor) != (1, 0):
-            text = f"version {setup.major}.{setup.minor} is not spoken here, 1.0 is"
+            text = f"version {setup.major}.{setup.minor} is not supported; supported: 1.0"
             return Violation(text, rule="R-16", code=Code.INVALID_SETUP)
         if not setup.keepalive_ms or not setup.lifetime_ms:
             return Violation("keepalive and lifetime are above 0", rule="R-17", code=Code.INVALID_SETUP)

@@ -423,7 +423,7 @@ def _refusal_of(connection: Connection, part: Resumption, request: Resume) -> st
     if retained is None or connection.client or not (connection.is_open or connection.state is _S.SUSPENDED):
         return "there is no such session"
     if not retained.holds(request.last_received_server_position):
-        return f"position {request.last_received_server_position} is not retained here"  # RE-05
+        return f"position {request.last_received_server_position} is not retained"  # RE-05
     if request.first_available_client_position > retained.received:
         return f"only {retained.received} bytes were received here"  # RE-07
     # Last: a request that is refused for its positions does not count against the rate limit of the owner's.
@@ -448,7 +448,7 @@ def _go_on(connection: Connection, position: int) -> None:
     part, live, hello = part_of(connection), connection.liveness, connection.handshake
     streams = connection.stream_table
     if not part.kept.holds(position):
-        raise Violation(f"position {position} is not retained here", rule="RE-23")
+        raise Violation(f"position {position} is not retained", rule="RE-23")
     part.kept.acknowledge(position)
     part.reported()
     part.away = part.store_full = None

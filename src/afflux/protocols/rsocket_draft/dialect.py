@@ -196,7 +196,7 @@ class Dialect(Switches):
                 payload = self._strategies(kind, payload)
             ignorable, ack = flags & chains.IGNORABLE != 0, flags & chains.ACKNOWLEDGE != 0
             if kind is frames.SetupOk and not (ignorable or chains.used_at(Entry(id).number, Point.SETUP_OK)):
-                raise kind.not_understood(f"SETUP_OK: the extension {id!r} is not understood", buffer, start, end)
+                raise kind.not_understood(f"SETUP_OK: the extension {id!r} is not supported", buffer, start, end)
             found.append(Entry(id, payload, ignorable, ack, flags & 0x0F))
         return tuple(found), at
 

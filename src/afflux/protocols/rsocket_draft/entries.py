@@ -209,7 +209,7 @@ def own_size(frame: Any, id: CompactType, flags: int, buffer: bytes, at: int, st
     number = _NUMBERS.get(id, id)
     kinds = _OWN_SIZE.get((frame.POINT, number))
     if kinds is None:
-        reason = f"{frame.NAME}: the extension {id!r} is not understood, and may not be ignored"
+        reason = f"{frame.NAME}: the extension {id!r} is not supported, and may not be ignored"
         raise frame.not_understood(reason, buffer, start, end)
     kind = kinds[flags & MARK != 0]
     if kind == _OPEN:

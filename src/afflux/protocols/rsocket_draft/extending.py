@@ -148,7 +148,9 @@ def understood(part: Negotiation, frame: Any) -> tuple[Entry, ...]:
                 raise Malformed("resume on a stream frame has no payload", rule="R-16", code=Code.CONNECTION_ERROR)
         elif number == BROKER and BROKER in part.used:
             if not payloads.broker_fits(entry, Point.STREAM):
-                raise Violation("only ADDRESS of a broker may stand on a stream frame", rule="R-46", code=Code.INVALID)
+                raise Violation(
+                    "of a broker's frames, only ADDRESS is legal on a stream frame", rule="R-46", code=Code.INVALID
+                )
             kept.append(entry)
         elif not (isinstance(number, int) and number <= BROKER) and part.understands(entry):
             kept.append(entry)
@@ -210,7 +212,7 @@ def on_entries(connection: Connection, frame: ExtChain) -> None:
                 leases.on_lease(connection, Lease(ttl_ms=ttl_ms, requests=permits))
             case 3 if BROKER in part.used:
                 if not payloads.broker_fits(entry, Point.EXT):
-                    text = "only BROKER_INFO, ROUTE_JOIN and ROUTE_REMOVE of a broker may stand on EXT"
+                    text = "of a broker's frames, only BROKER_INFO, ROUTE_JOIN and ROUTE_REMOVE are legal on EXT"
                     raise Violation(text, rule="R-46", code=Code.CONNECTION_ERROR)
                 _deliver(connection, entry)
             case number if number not in (KEEPALIVE, RESUME, LEASE, BROKER) and part.understands(entry):

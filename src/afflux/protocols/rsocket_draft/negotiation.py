@@ -107,7 +107,7 @@ def _check_offer(entry: Entry, limits: Limits) -> None:
         case 2 if not payloads.strategies_of(entry) or not entry.ack:
             raise Violation("leases have a strategy, and want an acknowledgement", rule="R-30")
         case 3 if not payloads.broker_fits(entry, Point.SETUP):
-            raise Violation("only ROUTE_SETUP of a broker may stand on SETUP", rule="R-46")
+            raise Violation("of a broker's frames, only ROUTE_SETUP is legal on SETUP", rule="R-46")
 
 
 def acknowledged(connection: Connection, frame: SetupOk) -> None:
@@ -176,7 +176,7 @@ def refusal_of(connection: Connection, setup: Setup) -> Violation | None:
     """Return why a server cannot accept a SETUP; None if it can: then its extensions are negotiated. One of RSocket 1.0
     has another version, or cannot be read (I-3)."""
     if setup.major != 2:
-        text = f"version {setup.major}.{setup.minor} is not spoken here, 2.0 is"
+        text = f"version {setup.major}.{setup.minor} is not supported; supported: 2.0"
         return Violation(text, rule="R-3", code=Code.INVALID_SETUP)
     try:
         check_single(setup.extensions, Code.INVALID_SETUP)
@@ -217,12 +217,14 @@ def _answer(connection: Connection, entry: Entry) -> Entry | None:
             return Entry(entry.id)
         case 2:
             if connection.handshake.policy is None:
-                raise Violation("no leases are granted here", rule="R-30", code=Code.REJECTED_SETUP)
+                raise Violation("this side grants no leases", rule="R-30", code=Code.REJECTED_SETUP)
             part_of(connection).strategy = strategy = strategies.select(payloads.strategies_of(entry))
             return payloads.lease_entry([strategy], ignorable=False)
         case 3 if part_of(connection).understands(entry):
             if not payloads.broker_fits(entry, Point.SETUP):
-                raise Violation("only ROUTE_SETUP may stand on SETUP", rule="R-46", code=Code.INVALID_SETUP)
+                raise Violation(
+                    "of a broker's frames, only ROUTE_SETUP is legal on SETUP", rule="R-46", code=Code.INVALID_SETUP
+                )
             return Entry(entry.id)
         case int() as number if number < len(NAMES):
             return None

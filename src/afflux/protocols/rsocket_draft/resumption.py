@@ -390,7 +390,7 @@ def _judge_resume(connection: Connection, setup: Any) -> None:
     if setup.stream:
         raise Violation("SETUP belongs on stream 0", rule="HS-03", code=Code.INVALID_SETUP)
     if setup.major != 2:
-        text = f"version {setup.major}.{setup.minor} is not spoken here, 2.0 is"
+        text = f"version {setup.major}.{setup.minor} is not supported; supported: 2.0"
         raise Violation(text, rule="R-3", code=Code.INVALID_SETUP)
     if part is None or part.sessions is None:
         raise Violation("resumption is not supported", rule="RE-01", code=Code.REJECTED_RESUME)
