@@ -93,7 +93,7 @@ def test_R_26_the_largest_number_means_itself() -> None:
     """I-1: some say 2^31-1 for "without bound"; it is used up like any other."""
     play = serving(n=0x7FFFFFFF)
     stream = play.engine.stream_table.live[1]
-    stream.allowed -= 0x7FFFFFFF - 2
+    stream.to_send.available -= 0x7FFFFFFF - 2
     play.do(lambda engine: engine.send(1, [b"a", b"b"])) << item(1, b"a") << item(1, b"b")
     with pytest.raises(LocalProtocolError, match="credit for 0"):
         play.engine.send(1, [b"c"])
@@ -101,7 +101,7 @@ def test_R_26_the_largest_number_means_itself() -> None:
 
 def test_R_26_credit_ends_at_63_bits() -> None:
     play = serving()
-    play.engine.stream_table.live[1].allowed = 2**63 - 2
+    play.engine.stream_table.live[1].to_send.available = 2**63 - 2
     for _ in range(2):
         play >> N(stream=1, n=0x7FFFFFFF) << ev.Granted
         assert play.engine.credit(1) == 2**63 - 1

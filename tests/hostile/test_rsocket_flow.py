@@ -24,15 +24,15 @@ def test_FC_03_credit_saturates() -> None:
     play = serving(n=0x7FFFFFFF)
     stream = play.engine.stream_table.live[1]
     for start, left in ((2**31 - 2, 2**31 - 1), (2**63 - 3, 2**63 - 2), (2**63 - 2, 2**63 - 1), (2**63 - 1, 2**63 - 1)):
-        stream.allowed = start
+        stream.to_send.available = start
         play >> N(stream=1, n=1) << ev.Granted(1, 1)
         assert play.engine.credit(1) == left
     play.do(lambda engine: engine.send(1, [b"x"])) << item(1)
     assert play.engine.credit(1) == 2**63 - 2
     wanted = streaming(0x7FFFFFFF)
-    wanted.engine.stream_table.live[1].owed = 2**63 - 2
+    wanted.engine.stream_table.live[1].to_receive.available = 2**63 - 2
     wanted.do(lambda engine: engine.request(1, 7)) << N(stream=1, n=7)
-    assert wanted.engine.stream_table.live[1].owed == 2**63 - 1
+    assert wanted.engine.streams()[0].outstanding == 2**63 - 1
 
 
 @pytest.mark.parametrize("extra", ["plain", "metadata", "last", "fragment"])

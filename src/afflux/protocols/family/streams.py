@@ -4,8 +4,8 @@ Theory of operation. A frame (arrivals.py) or a call of the application (engine.
 a stream's table; ``step`` looks up the next state and the action, which is a function of steps.py. Only three paths
 bypass the tables, all in inbound.py: an item within credit, a whole request, and its one answer.
 
-Credit. ``owed`` counts the items that the peer may still send, ``allowed`` those of this side; both are exact (R-26,
-R-27).
+Credit. ``to_receive`` of a stream counts the items that the peer may still send, ``to_send`` those of this side; both
+are exact (R-26, R-27).
 """
 
 from __future__ import annotations
