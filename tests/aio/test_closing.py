@@ -117,7 +117,7 @@ async def test_the_end_of_a_connection_reaches_everyone_once(uri: str) -> None:
 
         for _ in range(4):
             await waits.entered.get()
-        server.connections[0]._driver.abort()
+        server.connections[0].cut()
         for task in (*requests, waiting):
             with pytest.raises(afflux.ConnectionClosed):
                 await task

@@ -105,7 +105,7 @@ async def test_a_next_connection_that_is_over_at_once_is_not_the_last() -> None:
         async with afflux.connect(uri, reconnect=patient) as peer:
             assert (await peer.request(b"1")).data == b"1"
             peer.cut()
-            await peer._driver.closed
+            await peer.wait_closed()
             assert (await peer.request(b"2")).data == b"2"
             assert connections == 3
         front.close()

@@ -41,7 +41,7 @@ async def test_each_verb_waits_for_the_next_connection(verb: str) -> None:
     async with afflux.connect(server.uri, reconnect=Backoff(first=0.05, jitter=0.0)) as peer:
         await peer.request(b"")
         await server.close()
-        await peer._driver.closed
+        await peer.wait_closed()
         async with afflux.serve(server.uri, demo):
             if verb == "request":
                 assert (await peer.request(b"x")).data == b"x"
@@ -97,7 +97,7 @@ async def test_patience_ends() -> None:
     async with afflux.connect(server.uri, reconnect=Backoff(patience=0.02)) as peer:
         await peer.request(b"")
         await server.close()
-        await peer._driver.closed
+        await peer.wait_closed()
         with pytest.raises(afflux.ConnectFailed, match=r"did not come back within 0\.02 s"):
             await peer.request(b"")
 
@@ -107,7 +107,7 @@ async def test_tries_end() -> None:
     async with afflux.connect(server.uri, reconnect=Backoff(first=0.001, most=0.001, tries=2)) as peer:
         await peer.request(b"")
         await server.close()
-        await peer._driver.closed
+        await peer.wait_closed()
         for _ in range(2):  # each who asks gets an error of its own
             with pytest.raises(afflux.ConnectFailed, match="refused"):
                 await peer.request(b"")
@@ -118,7 +118,7 @@ async def test_closing_ends_the_tries() -> None:
     peer = await afflux.connect(server.uri, reconnect=Backoff(first=5, most=5))
     await peer.request(b"")
     await server.close()
-    await peer._driver.closed
+    await peer.wait_closed()
     asked = asyncio.ensure_future(peer.request(b""))
     await asyncio.sleep(0)
     await peer.close()

@@ -178,7 +178,7 @@ async def test_a_session_ends_when_its_client_stays_away() -> None:
         peer = await afflux.connect(server.uri, resume=Backoff(first=5, most=5), limits=limits)
         asked = asyncio.ensure_future(peer.request(b"x"))
         await waits.entered.get()
-        peer._driver.state.transport.abort()
+        peer.cut()
         with pytest.raises(afflux.ConnectionClosed, match=r"not resumed within 0\.05 s"):
             await asked
         assert await waits.left.get() == "request canceled"
@@ -191,7 +191,7 @@ async def test_closing_while_away() -> None:
     async with afflux.serve("tcp://127.0.0.1:0", Demo(), resume=True) as server:
         peer = await afflux.connect(server.uri, resume=Backoff(first=5, most=5))
         await peer.request(b"")
-        peer._driver.state.transport.abort()
+        peer.cut()
         while not peer.suspended:
             await asyncio.sleep(0)
         await peer.close()
@@ -208,7 +208,7 @@ async def test_a_server_closes_while_a_client_is_away(drain: bool) -> None:
     peer = await afflux.connect(server.uri, resume=Backoff(first=5, most=5))
     asked = asyncio.ensure_future(peer.request(b"x"))
     await waits.entered.get()
-    peer._driver.state.transport.abort()
+    peer.cut()
     while not all(guest.suspended for guest in server.connections):
         await asyncio.sleep(0)
     await server.close(drain=drain)
@@ -228,7 +228,7 @@ async def test_sessions_are_crowded_out_the_longest_away_first() -> None:
             await peer.request(b"")
             peers.append(peer)
             (guest,) = (guest for guest in server.connections if not guest.suspended)
-            peer._driver.state.transport.abort()
+            peer.cut()
             while not guest.suspended:
                 await asyncio.sleep(0)
         while len(server.connections) > 2:
@@ -242,7 +242,7 @@ async def test_a_session_away_leaves_its_place_to_others() -> None:
     async with afflux.serve("tcp://127.0.0.1:0", Demo(), resume=True, limits=limits) as server:
         peer = await afflux.connect(server.uri, resume=Backoff(first=5, most=5))
         await peer.request(b"")
-        peer._driver.state.transport.abort()
+        peer.cut()
         while not all(guest.suspended for guest in server.connections):
             await asyncio.sleep(0)
         async with afflux.connect(server.uri) as other:

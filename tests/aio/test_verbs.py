@@ -59,7 +59,7 @@ async def test_more_requests_than_a_peer_takes_at_once_wait_their_turn(peer: aff
 async def test_waiting_requests_get_the_end(peer: afflux.Peer) -> None:
     asked = [asyncio.ensure_future(peer.request(b"")) for _ in range(1000)]
     await asyncio.sleep(0)
-    peer._driver.abort()
+    peer.cut()
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert {type(answer) for answer in answers} == {afflux.ConnectionClosed}
 

@@ -271,7 +271,7 @@ async def test_large_answers_fit_the_budget_of_a_connection(scheme: str, size: i
             assert peak < limits.connection_bytes + 4 * size + 4 * MiB, (peak / MiB, handler.made)
             for request in requests:
                 request.cancel()
-            peer._driver.state.transport.abort()
+            peer.cut()
             await asyncio.gather(*requests, return_exceptions=True)
 
 

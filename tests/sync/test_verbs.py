@@ -36,7 +36,7 @@ class Demo:
         if payload.data == b"fail": raise ApplicationError(0x301, "mine")
         if payload.data == b"wait": await asyncio.Event().wait()
         if payload.data == b"call": return await afflux.current_peer().request(b"")
-        if payload.data == b"cut": afflux.current_peer()._driver.abort()
+        if payload.data == b"cut": afflux.current_peer().cut()
         return payload
     async def fire(self, payload): self.fired.append(payload)
     async def push(self, metadata): self.fired.append(metadata)

@@ -660,7 +660,7 @@ async def test_a_link_that_is_cut() -> None:
     async with afflux.serve(WS, waits) as server, afflux.connect(server.uri) as peer:
         waiting = asyncio.ensure_future(peer.request(b""))
         await waits.entered.get()
-        server.connections[0]._driver.abort()
+        server.connections[0].cut()
         with pytest.raises(afflux.ConnectionClosed):
             await waiting
         assert await waits.left.get() == "request canceled"

@@ -100,7 +100,7 @@ async def test_a_request_fails(peer: afflux.Peer) -> None:
 
 async def test_a_request_that_is_never_answered_can_be_canceled(peer: afflux.Peer) -> None:
     asked = asyncio.ensure_future(peer.request(b"never"))
-    while not peer._driver.calls.replies:
+    while not peer.streams():
         await asyncio.sleep(0)
     assert await peer.request(b"one") == Payload(b"x")
     assert await peer.scripts.ended.get() == b"one"  # type: ignore[attr-defined]
