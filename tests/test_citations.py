@@ -202,7 +202,13 @@ def test_limits_that_bound_cases_exist() -> None:
 def test_cases_apply_to_the_wires_of_the_catalogue() -> None:
     text = (DOCS / "hostile.md").read_text(encoding="utf-8")
     wires = dict(re.findall(r"^\| <a id=[^>]*></a>([A-Z]{2}-\d+) \| ([^|]*) \|", text, re.MULTILINE))
-    names = {"jmux": "Jmux", "limit": "Limit-Stream", "reactivesocket": "ReactiveSocket", "rsio": "reactive-streams-io"}
+    names = {
+        "jmux": "Jmux",
+        "limit": "Limit-Stream",
+        "reactivesocket": "ReactiveSocket",
+        "rsio": "reactive-streams-io",
+        "rsocket-draft": "RSocket draft",
+    }
     wrong = []
     for row in ROWS.values():
         shown = {name for name in names.values() if name in wires[row.name].split(", ") or wires[row.name] == "all"}

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from afflux.core.limits import Limits
-from tests.hostile import jmux_peer, limit_peer, reactivesocket_peer, rsio_peer
+from tests.hostile import jmux_peer, limit_peer, reactivesocket_peer, rsio_peer, rsocket_draft_peer
 from tests.hostile.hoards import SERVER, TINY, Hoard, drained, poured
 from tests.protocols.generic.wires import Wire
 from tests.protocols.jmux.wire import WIRE as JMUX
 from tests.protocols.limit.wire import WIRE as LIMIT
 from tests.protocols.reactivesocket.wire import WIRE as REACTIVESOCKET
 from tests.protocols.rsio.wire import WIRE as RSIO
+from tests.protocols.rsocket_draft.wire import WIRE as DRAFT
 
 pytestmark = pytest.mark.repetitive
 
@@ -257,6 +258,36 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "FC-23": Bound(
             SERVER.payload_bytes, lambda: told(rsio_peer.packed, rsio_peer.packs_that_are_too_large(), reads=True)
         ),
+    },
+    "rsocket-draft": everybodys(DRAFT, rsocket_draft_peer.HOARD, rsocket_draft_peer.LARGEST, rsocket_draft_peer.BURST)
+    | streaming(rsocket_draft_peer.greedy, rsocket_draft_peer.publish)
+    | {name: Bound(*bound) for name, bound in rsocket_draft_peer.SCRIPTS.items()}
+    | {
+        "FR-01": Bound(6, lambda: told(rsocket_draft_peer.server, [b"\0\0\5", b"\0\0\0"])),
+        "FR-02": Bound(3, lambda: told(rsocket_draft_peer.server, [b"\xff\xff\xff"])),
+        "HS-01": "hostile/test_every_wire::test_HS_27_what_strangers_cost",
+        "HS-04": Bound(
+            SERVER.first_frame_bytes, lambda: dribbled(rsocket_draft_peer.server, rsocket_draft_peer.large_setup())
+        ),
+        "HS-12": Bound(16, lambda: told(rsocket_draft_peer.stranger, [b"\x01\x00\x05", bytes(5)]), slack=8 * 1024),
+        "SI-16": Bound(
+            900 * 512, lambda: told(rsocket_draft_peer.busy, rsocket_draft_peer.more_requests(900), reads=True)
+        ),
+        "FC-08": Bound(8, lambda: told(rsocket_draft_peer.serving, [rsocket_draft_peer.GRANT] * 900, keeps=False)),
+        "FC-09": Bound(
+            SERVER.outbound_high_bytes,
+            lambda: published(rsocket_draft_peer.greedy, rsocket_draft_peer.publish),
+            slack=256 * 1024,
+        ),
+        "FL-03": Bound(SERVER.connection_bytes, lambda: told(rsocket_draft_peer.server, rsocket_draft_peer.fires())),
+    }
+    | {
+        row: Bound(SERVER.first_frame_bytes, partial(dribbled, rsocket_draft_peer.stranger, message))
+        for row, message in rsocket_draft_peer.FIRST_FRAMES.items()
+    }
+    | {
+        row: Bound(SERVER.frame_bytes, partial(dribbled, rsocket_draft_peer.server, message))
+        for row, message in rsocket_draft_peer.FRAMES.items()
     },
 }
 """Protocol and row to what it may cost; or to the test, under tests/, that measures it."""

@@ -427,7 +427,10 @@ def test_requests_and_answers(mode: str, sent: list[Any]) -> None:
         (id, [payload], True) for id, payload in zip(ids, sent, strict=True)
     ]
     assert a.streams() == b.streams() == []
-    assert b.stream_table.delivered == a.stream_table.delivered == sum(map(len, sent))
+    assert a.stream_table.delivered == sum(map(len, sent))
+    assert b.stream_table.delivered > sum(map(len, sent))  # and the entries
+    b.consumed(sum(map(len, sent)), len(sent))
+    assert b.stream_table.delivered == 0
 
 
 def test_requests_with_entries_are_one_event() -> None:
@@ -557,3 +560,25 @@ def test_skipped_entries_and_reserved_bits_are_not_sent_on() -> None:
     _, d = streaming()
     d.send(1, got)
     assert [frame.extensions for frame in frames_of(said(d))] == [(OWN,)] * 4
+
+
+@pytest.mark.parametrize("own", [trace, lambda number: trace(1)], ids=["of their own", "equal"])
+def test_DR_4_entries_of_items_that_wait_count(own: Any) -> None:
+    """They are free when their items are consumed, each by the average share."""
+    a, b = streaming()
+    chain = 9 + len(own(1).payload) - 1
+    b.send(1, [ExtendedPayload(b"xy", entries=(own(number),)) for number in range(10)])
+    heard(a, said(b))
+    fragments = wired(
+        frames.PayloadFrame(stream=1, next=True, follows=True, extensions=(trace(1),), data=b"x" * 100),
+        frames.PayloadFrame(stream=1, next=True, data=b"y"),
+    )
+    assert a.stream_table.delivered == 10 * (2 + chain)
+    a.consumed(4, 2)
+    assert a.stream_table.delivered == 8 * (2 + chain)
+    a.consumed(16, 8)
+    assert a.stream_table.delivered == 0
+    heard(a, fragments)
+    assert a.stream_table.delivered == 101 + chain
+    a.consumed(101, 1)
+    assert a.stream_table.delivered == 0

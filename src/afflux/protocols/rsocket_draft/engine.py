@@ -166,6 +166,12 @@ class Engine(FamilyEngine):
         else:
             raise ConnectionClosed(f"nothing can be sent: the connection is {self.standing}")
 
+    def consumed(self, size: int, items: int = 0) -> None:
+        """Note that the application consumed payloads of ``size`` bytes in all, their entries not included."""
+        if self.negotiation.entry_bytes:
+            size += self.negotiation.consume(self.stream_table, items)
+        super().consumed(size, items)
+
     # -- output -----------------------------------------------------------------------------------------
 
     def outgoing(self, limit: int = 0x10000) -> bytes:

@@ -91,7 +91,7 @@ def _apply(connection: Connection, frame: Any, on_frame: Any) -> None:
     own = (entries, getattr(frame, "data_mime", None), getattr(frame, "metadata_mime", None))
     begun = id in streams.reassembly.partials
     own = part.extras.pop(id, PLAIN) if begun else own
-    before = len(streams.current.events)
+    before, objects = len(streams.current.events), streams.objects
     on_frame(streams, frame)
     if type(frame) in _RESUMABLE:
         _agree(connection, frame)
@@ -103,6 +103,8 @@ def _apply(connection: Connection, frame: Any, on_frame: Any) -> None:
             part.extras[id] = own
     elif own != PLAIN:
         events = streams.current.events
+        if streams.objects > objects:
+            part.deliver(streams, chain_size(own[0]))
         events[before:] = [_extended(event, id, own) for event in events[before:]]
 
 

@@ -22,6 +22,7 @@ from afflux.protocols.rsocket_draft.frames import Setup, SetupOk
 from afflux.protocols.rsocket_draft.payloads import Times
 
 if TYPE_CHECKING:
+    from afflux.protocols.family.streams import Streams
     from afflux.protocols.rsocket.resume import Sessions
     from afflux.protocols.rsocket_draft.engine import Engine
     from afflux.protocols.rsocket_draft.resumption import Resumption
@@ -34,7 +35,7 @@ _SINGLE: Final = (KEEPALIVE, RESUME, LEASE)
 class Negotiation:
     """The extensions of one connection."""
 
-    __slots__ = ("answers", "confirmed", "extras", "known", "strategy", "used", "waiting")
+    __slots__ = ("answers", "confirmed", "entry_bytes", "extras", "known", "strategy", "used", "waiting")
 
     def __init__(self, known: Container[CompactType]) -> None:
         self.known = known
@@ -51,10 +52,23 @@ class Negotiation:
         "Frames of stream 0 that wait for SETUP_OK."
         self.extras: dict[int, Any] = {}
         "Entries and MIME types of unfinished payloads, by stream."
+        self.entry_bytes = 0
+        "Bytes of entries of delivered payloads that are not consumed yet; included in the bytes of the payloads."
 
     def understands(self, entry: Entry) -> bool:
         """Whether the application understands an extension."""
         return entry.name in self.known or entry.number in self.known
+
+    def deliver(self, streams: Streams, size: int) -> None:
+        """Count the bytes of entries that are delivered with their payloads (DR-4)."""
+        self.entry_bytes += size
+        streams.delivered += size
+
+    def consume(self, streams: Streams, items: int) -> int:
+        """Return the bytes of entries that are consumed with ``items`` payloads: the average share of each."""
+        share = self.entry_bytes if items >= streams.objects else self.entry_bytes * items // streams.objects
+        self.entry_bytes -= share
+        return share
 
 
 def part_of(connection: Connection) -> Negotiation:

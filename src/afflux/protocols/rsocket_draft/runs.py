@@ -156,7 +156,7 @@ class SharedRuns:
         live, role, unpack = streams.live, streams.member.responder, streams.member.layout.header.unpack_from
         ids: list[int] = []
         payloads: list[Payload] = []
-        size = 0
+        size = entries = 0
         while end - position >= _HEADER and len(ids) < most:
             high, low, id, word = unpack(block, position)
             length = high << 16 | low
@@ -170,11 +170,14 @@ class SharedRuns:
             stream = live[id] = Stream(id, "request", role)
             stream.state = _IN_DONE
             size += len(payload.data) if payload.metadata is None else len(payload)
+            if type(payload) is not Payload:
+                entries += self._prelude.shape.size
             ids.append(id)
             payloads.append(payload)
             position = stop
         if ids:
             streams.asked(ids, payloads, size)
+            self._part.deliver(streams, entries)
         return position
 
     def _take_answers(self, streams: Streams, block: bytes, position: int, end: int, limit: int) -> int:
@@ -230,6 +233,8 @@ class SharedRuns:
             found, after = self._loose(block, position, end, limit, stream.to_receive.available)
             count, size = len(found), after - position - len(found) * head
         streams.took(stream, count, size)
+        if not self._prelude.shape.is_plain:
+            self._part.deliver(streams, count * self._prelude.shape.size)
         streams.current.events.append(Items(stream.id, found))
         return after
 
