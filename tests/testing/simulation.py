@@ -18,6 +18,7 @@ import afflux
 from afflux import Backoff, Limits
 from afflux.aio.memory import Memory
 from afflux.protocols.jmux.errors import SessionAborted
+from afflux.protocols.rsocket_draft import resumable
 from afflux.testing import Faults, Link, Network, VirtualLoop
 from tests.testing.conversations import answers, talk
 
@@ -25,7 +26,7 @@ __all__ = ["KINDS", "Simulation", "Story"]
 
 KINDS = {
     "rsocket": ("calm", "resume", "resume", "resume", "forgotten", "reconnect", "severed"),
-    "rsocket-draft": ("calm", "reconnect", "severed"),
+    "rsocket-draft": ("calm", "each", "each", "each", "reconnect", "severed"),
     "reactivesocket": ("calm", "reconnect", "severed"),
     "jmux": ("calm", "reconnect", "severed"),
     "rsio": ("calm", "reconnect", "severed"),
@@ -33,7 +34,8 @@ KINDS = {
 }
 """What may happen to the connection, by protocol.
 
-calm: nothing breaks. resume: links break, and the session goes on. forgotten: it is away for longer than the server
+calm: nothing breaks. resume: links break, and the session goes on. each: the same, and the streams that did not opt in
+end. forgotten: it is away for longer than the server
 remembers it. reconnect: links break, and another connection is made. severed: the link breaks, and that is the end."""
 
 _VERBS = {
@@ -48,7 +50,7 @@ _QUIET = ("rsio", "limit")
 "Protocols without keepalives."
 _EXPECTED = (afflux.ConnectionClosed, afflux.Rejected, afflux.Canceled)
 """What an operation may fail with when its connection is lost: docs/errors.md. Half a frame, and nothing behind it, is
-"frame-timeout"."""
+"frame-timeout"; a half open link before SETUP_OK is "handshake-timeout"."""
 _TROUBLES = ("cut", "cut", "restart", "unreachable", "client", "server")
 """What breaks: a link; the server, and another starts; a link, and none can be made for a while; a link for one end
 only, of which the other end would never learn without keepalives."""
@@ -97,6 +99,8 @@ class Ledger:
     "Items of those that the responder has received."
     stays: bool = False
     "The requester takes every item."
+    kept: bool = False
+    "The stream has opted in to survive its link."
     meets: asyncio.Barrier | None = None
     "Where its handler waits for the handlers of other operations."
     outcome: str = ""
@@ -161,7 +165,7 @@ class Simulation:
         "The largest frame of both ends."
         self.fragments = self.mtu is not None
         "A failure drops the items that have not left: those behind one in fragments."
-        self.cuts = random.randint(1, 5) if self.kind in ("resume", "reconnect") else 0
+        self.cuts = random.randint(1, 5) if self.kind in ("resume", "each", "reconnect") else 0
         "How many links break by themselves."
         self.leased = protocol == "rsocket" and self.kind in ("calm", "resume") and random.random() < 0.2
         self.alone = asyncio.Lock() if protocol == "limit" else None
@@ -221,7 +225,7 @@ class Simulation:
         connect["mtu"] = self.mtu
         if self.protocol not in _QUIET:
             connect["handler"] = None if self.protocol == "jmux" else Handlers(self)
-        if self.kind in ("resume", "forgotten"):
+        if self.kind in ("resume", "each", "forgotten"):
             serve["resume"] = True
             connect["resume"] = Backoff(first=self.random.choice((0.05, 0.5)), most=3.0)
         if self.kind == "reconnect":
@@ -266,10 +270,13 @@ class Simulation:
     async def live(self) -> None:
         """The day: operations of both sides, and what breaks meanwhile."""
         random = self.random
+        anchor: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as group:
             group.create_task(self.trouble())
-            if self.kind in ("resume", "forgotten"):
+            if self.kind in ("resume", "each", "forgotten"):
                 await self.operate(99, lambda: self.peer, "request")  # the server has answered: it knows the session
+                if self.kind == "each":
+                    anchor = await self.anchored()
                 self.known.set()
             for number in range(random.randint(6, _MOST_OPERATIONS)):
                 group.create_task(self.operate(number, lambda: self.peer))
@@ -279,6 +286,8 @@ class Simulation:
                 for number in range(100, 100 + random.randint(0, 4)):
                     group.create_task(self.operate(number, self.guest))
                     self.story.happened["asked by the server"] += 1
+        if anchor is not None:
+            anchor.cancel()
         await self.quiet()
         if self.working:
             self.wrong(f"{self.working} handlers or sources run, and nobody waits for them")
@@ -309,7 +318,7 @@ class Simulation:
     async def trouble(self) -> None:
         """Break links, stop readers, refuse connections."""
         random, network = self.random, self.network
-        if self.kind in ("resume", "forgotten"):
+        if self.kind in ("resume", "each", "forgotten"):
             await self.known.wait()
         for _ in range(self.cuts or (0 if self.kind == "calm" else 1)):
             await asyncio.sleep(random.choice((random.random(), random.random() * 30)))
@@ -323,7 +332,7 @@ class Simulation:
                 network.reachable = True
             else:
                 how = random.choice(_TROUBLES if self.protocol not in _QUIET else _TROUBLES[:-2])
-                if how == "restart" and self.kind == "resume":
+                if how == "restart" and self.kind in ("resume", "each"):
                     how = "cut"  # the server would have forgotten the session
                 self.note(f"trouble: {how}")
                 await self.make(how, link)
@@ -376,12 +385,23 @@ class Simulation:
                 self.wrong(f"slots have leaked, or the connection cannot be used: {error!r}")
             await meets.abort()
 
-    async def hang(self, ledger: Ledger) -> None:
-        """An operation that the end of the connection ends."""
+    async def anchored(self) -> asyncio.Task[None]:
+        """A stream that opted in and never ends: a session without one ends with its link."""
+        ledger = self.begin(97, "stream")
+        ledger.items, ledger.stuck, ledger.kept = 1, True, True
+        anchor = asyncio.get_running_loop().create_task(self.hang(ledger, lost=self.wrong))
+        while not ledger.began:
+            await asyncio.sleep(0.1)
+        return anchor
+
+    async def hang(self, ledger: Ledger, lost: Callable[[str], None] | None = None) -> None:
+        """An operation that the end of the connection ends; ``lost`` is told if none may end it."""
         try:
             await self.perform(self.peer, ledger)
         except afflux.Error as error:
             ledger.outcome = type(error).__name__
+            if lost is not None:
+                lost(f"{ledger} failed with {error!r}")
         else:
             self.wrong(f"{ledger} has ended")
 
@@ -405,6 +425,8 @@ class Simulation:
             stuck=verb in ("request", "stream", "session") and random.random() < 0.15,
             stays=self.protocol == "limit",  # a connection has no other session after one that was left
         )
+        if self.kind == "each" and verb in ("stream", "channel"):
+            ledger.kept = random.random() < 0.6
         if verb == "talk":
             ledger.fails = ledger.fails and ledger.items > 0
         return ledger
@@ -440,12 +462,17 @@ class Simulation:
             ledger.outcome = type(error).__name__
             refused = isinstance(error, afflux.Rejected) and (self.leased or self.protocol == "jmux")
             away = ledger.verb == "push" and self.kind == "resume"  # sessions do not keep pushes
-            steady = self.kind in ("calm", "resume") and not (refused or away)
-            if steady or not (isinstance(error, _EXPECTED) or error.message.startswith("frame-timeout")):
+            kept = ledger.kept and ledger.began > 0  # a request that was lost with its link is unknown to the server
+            steady = (self.kind in ("calm", "resume") or kept) and not (refused or away)
+            if steady or not (
+                isinstance(error, _EXPECTED) or error.message.startswith(("frame-timeout", "handshake-timeout"))
+            ):
                 self.wrong(f"{ledger} failed with {error!r}, which is {error.__cause__!r}")
             if ledger.began and not error.may_have_been_processed:
                 self.wrong(f"{ledger} was begun, though {error!r} says that it was not")
         self.story.happened[f"{ledger.verb}: {ledger.outcome}"] += 1
+        if ledger.kept and len(self.network.links) > 1:
+            self.story.happened[f"{ledger.verb} that opted in: {ledger.outcome}"] += 1
         self.note(f"{number} {ledger.verb} {ledger.outcome}, {ledger.taken} of {ledger.items}")
 
     async def perform(self, peer: afflux.Peer, ledger: Ledger) -> None:
@@ -478,21 +505,22 @@ class Simulation:
 
     async def _stream(self, peer: afflux.Peer, ledger: Ledger, name: bytes) -> None:
         by_hand = self.random.random() < 0.3 and ledger.credit
+        asked = resumable(name) if ledger.kept else name
         if by_hand and not self.leased:  # a grant by hand does not wait for a lease
-            items = peer.stream(name, credit=0)
+            items = peer.stream(asked, credit=0)
             items.request(ledger.credit)
             await self.consume(items, ledger, ledger.credit, by_hand=items.request)
         else:
-            await self.consume(peer.stream(name, credit=ledger.credit or "auto"), ledger, ledger.credit)
+            await self.consume(peer.stream(asked, credit=ledger.credit or "auto"), ledger, ledger.credit)
 
     async def _talk(self, peer: afflux.Peer, ledger: Ledger, name: bytes) -> None:
         await talk(self, peer, ledger, name)
 
     async def _channel(self, peer: afflux.Peer, ledger: Ledger, name: bytes) -> None:
-        async def source() -> AsyncIterator[bytes]:
+        async def source() -> AsyncIterator[afflux.Payload | bytes]:
             self.working += 1
             try:
-                yield name
+                yield resumable(name) if ledger.kept else name
                 for item in range(ledger.items):
                     if item % 8 == 7:
                         await asyncio.sleep(self.random.random() * ledger.slow)
@@ -555,6 +583,8 @@ class Simulation:
         happened.update(self.network.happened)
         happened.update({f"kind: {self.kind}": 1, "late timers": self.late > 0, "leased": self.leased})
         happened["fragments"] += self.fragments
+        if self.kind == "each":
+            happened["resumed"] += len(self.network.links) > 1
         if self.kind == "resume":
             for link in self.network.links[1:]:
                 arrived = link.to_client.passed

@@ -15,7 +15,7 @@ import pytest
 from afflux.testing import run
 from tests.testing.simulation import KINDS, Simulation, Story
 
-SEEDS = {"rsocket": 160, "rsocket-draft": 60, "reactivesocket": 60, "jmux": 60, "rsio": 60, "limit": 60}
+SEEDS = {"rsocket": 160, "rsocket-draft": 100, "reactivesocket": 60, "jmux": 60, "rsio": 60, "limit": 60}
 BATCH = 10
 STEPS = 300_000
 
@@ -33,7 +33,9 @@ REACHED = {
         *(f"kind: {kind}" for kind in KINDS["rsocket-draft"]),
         *("cut", "half open", "held", "refused", "sliced", "fragments", "late timers", "asked by the server"),
         *("request: completed", "stream: completed", "channel: completed", "fire: completed", "push: completed"),
-        *("stream: left early", "stream: ConnectionClosed"),
+        *("stream: left early", "stream: ConnectionClosed", "resumed"),
+        *("stream: Rejected", "channel: Rejected", "request: Rejected"),
+        *("stream that opted in: completed", "channel that opted in: completed"),
     },
     "reactivesocket": {
         *(f"kind: {kind}" for kind in KINDS["reactivesocket"]),
