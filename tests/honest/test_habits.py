@@ -15,7 +15,14 @@ import pytest
 import afflux
 from afflux.demo.responder import Responder
 from tests.cli.running import Server
-from tests.honest import habits_jmux, habits_limit, habits_reactivesocket, habits_rsio, habits_rsocket  # noqa: F401  they enter theirs
+from tests.honest import (  # noqa: F401  they enter theirs
+    habits_jmux,
+    habits_limit,
+    habits_reactivesocket,
+    habits_rsio,
+    habits_rsocket,
+    habits_rsocket_draft,
+)
 from tests.honest.catalogue import HABITS, Habit, Place
 
 SERVERS = {"demo": (), "resume": ("--resume",), "lease": ("--lease", "100000/60s")}
