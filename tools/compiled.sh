@@ -13,4 +13,4 @@ AFFLUX_MYPYC=1 "$python" -m hatchling build --target wheel --directory build/com
 "$python" -m pip --disable-pip-version-check install --quiet --no-deps --target build/compiled/site build/compiled/*.whl
 # PYTHONPATH takes precedence over the editable installation; tests/test_build.py checks this.
 PYTHONPATH="$PWD/build/compiled/site" AFFLUX_EXPECT_COMPILED=1 "$python" -m pytest -q -m "not slow and not spark" \
-    tests/test_build.py tests/cli/test_doctor.py tests/core tests/protocols tests/aio tests/sync tests/hostile
+    tests/test_build.py tests/cli/test_doctor.py tests/core tests/protocols tests/sessions tests/aio tests/sync tests/hostile

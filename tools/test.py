@@ -51,7 +51,9 @@ PARTS = {
 TESTS = [name for name in PARTS if name not in ("lint", "types")]
 ROUNDS = {
     "compiled": [["tools/compiled.sh", sys.executable]],
-    "optimized": [[sys.executable, "-O", *PYTEST[1:], *QUICK, "tests/core", "tests/protocols", "tests/aio"]],
+    "optimized": [
+        [sys.executable, "-O", *PYTEST[1:], *QUICK, "tests/core", "tests/protocols", "tests/sessions", "tests/aio"]
+    ],
 }
 
 

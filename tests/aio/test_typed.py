@@ -16,7 +16,7 @@ from afflux.demo.sum import SUM, Done, SumClient, SumServer, add
 from afflux.sessions import Chan, Monitored, SessionType, SessionTypeError, SessionViolation, session_type
 from afflux.sessions.monitor import CHOICE
 
-WIRES = pytest.mark.parametrize("wire", ["limit", "rsocket", "reactivesocket"])
+WIRES = pytest.mark.parametrize("wire", ["limit", "rsocket", "rsocket-draft", "reactivesocket"])
 TALK: SessionType[Any, Any] = session_type(
     {
         "name": "talk",
@@ -313,7 +313,7 @@ def steps(*parts: Any) -> list[bytes]:
     return [*made, CHOICE + b"\x01", b"\x90"]
 
 
-@pytest.mark.parametrize("wire", ["rsocket", "reactivesocket"])
+@pytest.mark.parametrize("wire", ["rsocket", "rsocket-draft", "reactivesocket"])
 async def test_a_channel_is_monitored(wire: str) -> None:
     async with connected(wire, adding()) as peer:
         source = steps(1, 2)

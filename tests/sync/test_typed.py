@@ -16,7 +16,7 @@ from afflux.sessions.monitor import CHOICE
 from afflux.sync.flow import payloads_of
 from tests.sync.serving import serving
 
-WIRES = ("limit", "rsocket", "reactivesocket")
+WIRES = ("limit", "rsocket", "rsocket-draft", "reactivesocket")
 
 
 @pytest.fixture(params=WIRES)
@@ -97,7 +97,7 @@ def steps(*parts: int) -> list[bytes]:
     return [*(notation.value(part) for part in parts), CHOICE + b"\x01", b"\x90"]
 
 
-@pytest.fixture(params=["rsocket", "reactivesocket"])
+@pytest.fixture(params=["rsocket", "rsocket-draft", "reactivesocket"])
 def other(request: pytest.FixtureRequest) -> Iterator[afflux.sync.Peer]:
     with (
         serving(Responder(), f"{request.param}+tcp://127.0.0.1:0") as uri,
