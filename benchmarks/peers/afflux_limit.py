@@ -20,7 +20,7 @@ _NAME = "items"
 ITEMS: SessionType[Any, Any] = session_type(
     {"name": _NAME, "states": [["recv", "string", 1], ["choose", 2, 3], ["send", "string", 1], ["end"]], "types": {}}
 )
-"``items = recv string -> answers``, and ``answers = choose | send string -> answers | end``."
+"``items = recv string -> choose | more | end``, and ``more = send string -> choose | more | end``."
 
 
 class Handler:

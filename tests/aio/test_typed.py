@@ -303,6 +303,171 @@ async def test_a_protocol_without_channels() -> None:
             peer.open(SUM)
 
 
+# Loops
+
+NUMBERS: SessionType[Any, Any] = session_type(
+    {
+        "name": "numbers",
+        "states": [["recv", "int", 1], ["choose", 2, 3], ["send", "int", 1], ["send", "string", 4], ["end"]],
+        "types": {},
+    }
+)
+
+
+def numbering(*more: Any) -> afflux.Router:
+    """A server that counts up to what it is asked for, sends ``more``, and a text."""
+    router = afflux.Router()
+
+    @router.session(NUMBERS)
+    async def serve(chan: Chan[Any]) -> None:
+        count, chan = await chan.recv()
+        await chan.loop().send_each(range(count))
+        await chan.loop().send_each(more)
+        chan = await (await chan.choose(2)).send("done")
+        await chan.end()
+
+    return router
+
+
+@WIRES
+@pytest.mark.parametrize("credit", [1, 7, 256])
+async def test_the_values_of_a_loop(wire: str, credit: int) -> None:
+    async with connected(wire, numbering(7, 8)) as peer:
+        for count in (0, 1, 500):
+            async with peer.open(NUMBERS, credit=credit) as chan:
+                chan = await chan.send(count)
+                assert [value async for value in chan.loop().recv_each()] == [*range(count), 7, 8]
+                assert [value async for value in chan.loop().recv_each()] == [], "the other branch waits"
+                branch, chan = await chan.offer()
+                assert branch == 2
+                text, chan = await chan.recv()
+                await chan.end()
+                assert text == "done"
+
+
+@WIRES
+async def test_a_loop_that_is_left_early(wire: str) -> None:
+    """Steps and loops take turns; nothing is lost between them."""
+    async with connected(wire, numbering()) as peer, peer.open(NUMBERS) as chan:
+        chan, taken = await chan.send(300), list[int]()
+        while len(taken) < 250:
+            async for value in chan.loop().recv_each():
+                taken.append(value)
+                if value % 7 == 0:
+                    break
+            _, chan = await chan.offer()
+            value, chan = await chan.recv()
+            taken.append(value)
+        taken += [value async for value in chan.loop().recv_each()]
+        _, chan = await chan.offer()
+        await (await chan.recv())[1].end()
+        assert taken == list(range(300))
+
+
+@WIRES
+async def test_a_source_of_a_loop_that_waits(wire: str) -> None:
+    async def slow() -> AsyncIterator[int]:
+        for number in range(5):
+            await asyncio.sleep(0)
+            yield number
+
+    router = afflux.Router()
+
+    @router.session(NUMBERS)
+    async def serve(chan: Chan[Any]) -> None:
+        _, chan = await chan.recv()
+        await chan.loop().send_each(slow())
+        await (await (await chan.choose(2)).send("")).end()
+
+    async with connected(wire, router) as peer, peer.open(NUMBERS) as chan:
+        chan = await chan.send(1)
+        assert [value async for value in chan.loop().recv_each()] == [0, 1, 2, 3, 4]
+        _, chan = await chan.offer()
+        await (await chan.recv())[1].end()
+
+
+@WIRES
+async def test_SI_25_a_wrong_value_of_a_loop(wire: str) -> None:
+    """Those before it are sent, and the session goes on."""
+    router = afflux.Router()
+
+    @router.session(NUMBERS)
+    async def serve(chan: Chan[Any]) -> None:
+        _, chan = await chan.recv()
+        await refused(chan.loop().send_each([1, 2, "3", 4]), "expects send int", "str '3'")
+        await chan.loop().send_each([5])
+        await (await (await chan.choose(2)).send("")).end()
+
+    async with connected(wire, router) as peer, peer.open(NUMBERS) as chan:
+        chan = await chan.send(1)
+        assert [value async for value in chan.loop().recv_each()] == [1, 2, 5]
+        _, chan = await chan.offer()
+        await (await chan.recv())[1].end()
+
+
+@WIRES
+async def test_SI_25_a_peer_that_breaks_a_loop(wire: str) -> None:
+    wrong: SessionType[Any, Any] = session_type(
+        {
+            "name": "numbers",
+            "states": [["recv", "int", 1], ["choose", 2, 3], ["send", "string", 1], ["send", "string", 4], ["end"]],
+            "types": {},
+        }
+    )
+    router = afflux.Router()
+
+    @router.session(wrong)
+    async def serve(chan: Chan[Any]) -> None:
+        _, chan = await chan.recv()
+        await chan.loop().send_each(["a", "b"])
+        await asyncio.Event().wait()
+
+    async with connected(wire, router) as peer:
+        with pytest.raises(SessionViolation) as caught:
+            async with peer.open(NUMBERS) as chan:
+                chan = await chan.send(1)
+                await anext(chan.loop().recv_each())
+        assert (caught.value.state, caught.value.expected, caught.value.seen) == (1, "recv int", "a string")
+
+
+@WIRES
+async def test_a_loop_that_the_peer_leaves(wire: str) -> None:
+    router, left = afflux.Router(), asyncio.Event()
+
+    @router.session(NUMBERS)
+    async def serve(chan: Chan[Any]) -> None:
+        try:
+            _, chan = await chan.recv()
+            await chan.loop().send_each(iter(int, 1))  # zeros without end
+        finally:
+            left.set()
+
+    async with connected(wire, router) as peer:
+        async with peer.open(NUMBERS, credit=16) as chan:
+            chan = await chan.send(1)
+            async for _ in chan.loop().recv_each():
+                break
+        await asyncio.wait_for(left.wait(), 5)
+
+
+@WIRES
+async def test_a_connection_that_is_lost_in_a_loop(wire: str) -> None:
+    router = afflux.Router()
+
+    @router.session(NUMBERS)
+    async def serve(chan: Chan[Any]) -> None:
+        _, chan = await chan.recv()
+        await chan.loop().send_each([1, 2, 3])
+        await asyncio.Event().wait()
+
+    async with connected(wire, router) as peer, peer.open(NUMBERS) as chan:
+        chan = await chan.send(1)
+        with pytest.raises(afflux.ConnectionClosed):
+            async for value in chan.loop().recv_each():
+                if value == 3:
+                    peer.cut()
+
+
 # Items that the program writes itself
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterable, Iterable, Iterator
 from typing import Any
 
 from afflux.sessions import Chan, Machine, Monitor, SessionType
@@ -25,6 +26,24 @@ class Link:
         data = self.monitor.send(value)
         self.sent += 1
         self.peer.take(data)
+
+    @property
+    def run(self) -> Iterator[Any]:
+        """Pairs of a choice and a value are a run; a single value is not, as it is in a driver."""
+        while len(self._arrived) > 2 and self._arrived[0] == ("branch", 1):
+            self._arrived.popleft()
+            yield self._arrived.popleft()[1]
+
+    async def send_each(self, values: Iterable[Any] | AsyncIterable[Any]) -> None:
+        assert isinstance(values, Iterable)
+        for value in values:
+            await self.send(value)
+
+    async def recv_in_loop(self) -> Any:
+        if await self.offer() == 1:
+            return await self.recv()
+        self._arrived.appendleft(("branch", 2))
+        raise StopAsyncIteration
 
     async def choose(self, branch: int) -> None:
         if (item := self.monitor.choice_item(branch)) is not None:

@@ -35,9 +35,34 @@ channel shop =
 channel long = recv int -> recv int -> recv string -> recv string -> recv bool -> recv bool -> recv double ->
     recv double -> recv Order -> recv Order -> choose | end | long | offer | end | long
 channel nothing = end
+channel numbers = recv Order -> choose | more | send string -> end
+channel more = send int -> choose | more | send string -> end
 """
 
 ACCEPTED = """
+async def number(chan: Chan[NumbersServer], values: list[int]) -> None:
+    _, choice = await chan.recv()
+    await choice.loop().send_each(values)
+    await choice.loop().send_each(value for value in range(3))
+    last = await choice.choose(2)
+    await (await last.send("done")).end()
+
+
+async def numbered(chan: Chan[NumbersClient], order: Order) -> int:
+    total, offer = 0, await chan.send(order)
+    async for value in offer.loop().recv_each():
+        total += assert_type(value, int)
+    match await offer.offer():
+        case (1, again):
+            value, offer = await again.recv()
+            total += value
+        case (2, last):
+            text, end = await last.recv()
+            assert_type(text, str)
+            await end.end()
+    return total
+
+
 async def add(chan: Chan[SumServer]) -> None:
     total = 0
     while True:
@@ -150,6 +175,17 @@ afflux.Router().session(SUM)(add)
 """
 
 REJECTED = """
+async def wrong_loops(chan: Chan[NumbersServer], other: Chan[NumbersClient], order: Order, text: list[str]) -> None:
+    await chan.loop().send_each([1])  # error
+    _, choice = await chan.recv()
+    await choice.loop().send_each(text)  # error
+    choice.loop().recv_each()  # error
+    offer = await other.send(order)
+    await offer.loop().send_each([1])  # error
+    async for value in offer.loop().recv_each():
+        assert_type(value, str)  # error
+
+
 async def sends_instead_of_receiving(chan: Chan[SumServer]) -> None:
     await chan.send(1)  # error
 

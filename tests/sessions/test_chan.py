@@ -133,3 +133,89 @@ async def test_a_session_type_has_both_sides() -> None:
     assert Monitor(adder.server).expected == "recv int"
     with pytest.raises(ValueError, match="not a session type"):
         session_type({})
+
+
+# Loops
+
+ITEMS = session_type(
+    {
+        "name": "items",
+        "states": [["choose", 1, 2], ["send", "int", 0], ["send", "string", 3], ["end"]],
+        "types": {},
+    }
+)
+
+
+async def test_a_loop_takes_many_steps_at_one_endpoint() -> None:
+    server, client = linked(ITEMS)
+    sends = server.loop()
+    await sends.send_each([1, 2, 3])
+    await sends.send_each([])
+    await server.loop().send_each(iter([4]))
+    last = await server.choose(2)
+    await last.send("done")
+    values = client.loop().recv_each()
+    assert [value async for value in values] == [1, 2, 3, 4]
+    branch, chan = await client.offer()
+    assert (branch, (await chan.recv())[0]) == (2, "done")
+    await refused(anext(values), "this endpoint was used")
+    await refused(sends.send_each([1]), "this endpoint was used")
+    with pytest.raises(SessionTypeError, match="this endpoint was used"):
+        client.loop()
+
+
+async def test_a_loop_can_be_left_early() -> None:
+    server, client = linked(ITEMS)
+    await server.loop().send_each([1, 2, 3])
+    async for value in client.loop().recv_each():
+        assert value == 1
+        break
+    branch, chan = await client.offer()
+    assert branch == 1
+    value, chan = await chan.recv()
+    assert value == 2
+    assert await anext(chan.loop().recv_each()) == 3
+
+
+async def test_a_value_of_a_loop_that_is_not_of_the_type() -> None:
+    """The endpoint remains usable."""
+    server, client = linked(ITEMS)
+    await refused(server.loop().send_each([1, 2, "3", 4]), "expects send int", "str '3'")
+    await server.loop().send_each([5])
+    await server.choose(2)
+    assert [value async for value in client.loop().recv_each()] == [1, 2, 5]
+
+
+async def test_steps_that_are_not_a_loop() -> None:
+    server, client = linked(session_type(SUM))
+    for chan, text in ((client, "send"), (server, "recv")):
+        with pytest.raises(SessionTypeError, match=f"expects {text} int .state 0., not a loop"):
+            chan.loop()
+    choice = await client.send(1)
+    inner = await choice.choose(1)
+    with pytest.raises(SessionTypeError, match="not a loop"):
+        inner.loop()
+    assert choice.kind == "choose"
+
+
+async def test_a_loop_that_returns_to_another_choice() -> None:
+    """To one with the same continuations, or with others: then the endpoint could not remain the current one."""
+    states = [["choose", 1, 3], ["send", "int", 2], ["choose", 1, 4], ["end"], ["end"]]
+    server, client = linked(session_type({"name": "same", "states": states, "types": {}}))
+    await server.loop().send_each([1, 2])
+    await (await server.choose(2)).end()
+    assert [value async for value in client.loop().recv_each()] == [1, 2]
+    for last in (["send", "int", 3], ["choose", 3, 3], ["recv", "int", 3]):
+        other = session_type({"name": "other", "states": [*states[:4], last], "types": {}})
+        with pytest.raises(SessionTypeError, match="not a loop"):
+            linked(other)[0].loop()
+
+
+async def test_one_task_at_a_time_waits_for_the_values_of_a_loop() -> None:
+    """SI-27."""
+    server, client = linked(ITEMS)
+    waiting = asyncio.create_task(anext(client.loop().recv_each()))  # type: ignore[arg-type]  # an awaitable is a coroutine here
+    await asyncio.sleep(0)
+    await refused(client.offer(), "this endpoint was used")
+    await server.loop().send_each([1])
+    assert await waiting == 1

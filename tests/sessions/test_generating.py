@@ -99,6 +99,7 @@ import afflux
 import afflux.sync
 from afflux.sessions import Chan, Choose, End, Offer, Recv, Send
 from generated import SHOP, SUM, Done, Order, ShopClient, ShopServer, SumClient, SumServer
+from generated import NumbersClient, NumbersServer
 
 """
 

@@ -40,6 +40,19 @@ def test_R_27_a_session_as_items() -> None:
         client.received(Payload(item))
 
 
+def test_the_values_of_a_loop_as_items() -> None:
+    """They are read one by one."""
+    server, client = Monitored(SUM), Monitored(SUM.dual())
+    items = []
+    with pytest.raises(SessionTypeError, match="str 'x'"):
+        items += client.items([1, 2, "x", 3])
+    items += client.items([4])
+    assert items == [b"\x01", b"\x02", b"\x04"]
+    payloads = [Payload(item) for item in items]
+    assert server.values(payloads) is None
+    assert [server.received(payload).value for payload in payloads] == [1, 2, 4]
+
+
 def test_items_that_a_program_writes_itself() -> None:
     client = Monitored(SUM.dual())
     with pytest.raises(SessionTypeError, match="the end of the items"):

@@ -304,6 +304,16 @@ class ItemStream(AsyncIterator[Payload]):
             self._items = iter(())
             yield list(self._chunk)
 
+    async def next_chunk(self) -> Payloads | None:
+        """Return the next items that arrived together, which may have no object each; None at the end."""
+        rest, self._items = list(self._items), iter(())
+        if rest:
+            return rest
+        if not await self._advance():
+            return None
+        self._items = iter(())
+        return self._chunk
+
     def request(self, n: int) -> None:
         """Grant ``n`` more items by hand: 1 to 2^31-1, or the protocol's maximum (rsio: 2^63-1).
 

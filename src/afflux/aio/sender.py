@@ -146,6 +146,17 @@ class Sender:
         self.push()
         self._output.flush_soon()
 
+    @property
+    def most(self) -> int:
+        """The number of items that ``send_some`` may send, after ``ready``."""
+        return min(self._driver.engine.credit(self.id), self._room.loop_frames)
+
+    def send_some(self, items: list[PayloadLike]) -> None:
+        """Send at most ``most`` items, after ``ready``. Raises as ``Engine.send`` does."""
+        self._batch += items
+        self.push()
+        self._output.flush_soon()
+
     def push(self) -> None:
         """Send the items produced so far."""
         batch = self._batch

@@ -6,7 +6,9 @@ that the program writes itself. Steps are sent within credit and room, as the it
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from itertools import islice
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from afflux.aio.flow import Inbound, ItemStream
@@ -33,7 +35,18 @@ ClientOut = TypeVar("ClientOut", covariant=True)
 class SessionSteps:
     """The steps of one session; implements ``afflux.sessions.Steps``."""
 
-    __slots__ = ("_driver", "_items", "_sender", "_values", "finished", "notation")
+    __slots__ = (
+        "_branch",
+        "_chunk",
+        "_driver",
+        "_items",
+        "_rest",
+        "_sender",
+        "_values",
+        "finished",
+        "notation",
+        "run",
+    )
 
     def __init__(self, driver: Driver, items: ItemStream, sender: Sender, notation: Notation) -> None:
         self._driver = driver
@@ -43,6 +56,13 @@ class SessionSteps:
         "Writes steps as items."
         self._values: list[Any] = []
         "The value that has implied the branch which ``offer`` returned."
+        self._branch: int | None = None
+        "The branch that has ended ``recv_each``."
+        self._chunk: Payloads = []
+        self.run: Iterator[Any] = iter(())
+        "The last values of ``_chunk``, which ``recv_each`` returns next."
+        self._rest: Iterator[Payload] = iter(())
+        "Items that have arrived together with those of ``recv_each``."
         self.finished = False
         "This side has taken its last step."
 
@@ -57,22 +77,70 @@ class SessionSteps:
         if (item := self.notation.choice(branch)) is not None:
             self._send(item)
 
+    async def send_each(self, values: Iterable[Any] | AsyncIterable[Any]) -> None:
+        """Send the values of a loop."""
+        if isinstance(values, AsyncIterable):
+            async for value in values:
+                await self.send(value)
+            return
+        source, more = iter(values), True
+        while more:
+            await self._ready()
+            items: list[Any] = []
+            try:
+                items += self.notation.items(islice(source, self._sender.most))
+            finally:
+                more = bool(items)
+                if items:
+                    self._send(items)
+
     async def recv(self) -> Any:
         """Return the next value of the peer."""
         if self._values:
             return self._values.pop()
-        async for item in self._items:
+        if (item := await self._next()) is not None:
             return self._read(item).value
         raise self._end_of_peer()
 
+    async def recv_in_loop(self) -> Any:
+        """Return the next value of a loop. Raises StopAsyncIteration at another branch."""
+        while self._branch is None:
+            for item in self._rest:
+                received = self._read(item)
+                if received.has_value:
+                    return received.value
+                if received.branch != 1:
+                    self._branch = received.branch
+                    raise StopAsyncIteration
+            if (chunk := await self._items.next_chunk()) is None:
+                raise self._end_of_peer()
+            if (values := self.notation.values(chunk)) is None:
+                self._rest = iter(list(chunk))
+                continue
+            self._chunk, self.run = chunk, iter(values)
+            for value in self.run:
+                return value
+        raise StopAsyncIteration
+
     async def offer(self) -> int:
         """Return the branch that the peer has chosen, from 1."""
-        async for item in self._items:
-            received = self._read(item)
-            if received.has_value:
-                self._values.append(received.value)
-            return received.branch or 1
-        raise self._end_of_peer()
+        branch, self._branch = self._branch, None
+        if branch is not None:
+            return branch
+        if (item := await self._next()) is None:
+            raise self._end_of_peer()
+        received = self._read(item)
+        if received.has_value:
+            self._values.append(received.value)
+        return received.branch or 1
+
+    async def _next(self) -> Payload | None:
+        """Return the next item, None at the end."""
+        if left := length_hint(self.run):
+            self._rest, self.run = iter(list(self._chunk[len(self._chunk) - left :])), iter(())
+        for item in self._rest:
+            return item
+        return await anext(self._items, None)
 
     async def end(self) -> None:
         """End the session: complete this half, and wait for the end of the peer's."""
@@ -82,7 +150,7 @@ class SessionSteps:
             self._driver.engine.complete(self._sender.id)
             self._sender.over = True
             self._driver.output.flush_soon()
-        async for item in self._items:
+        while (item := await self._next()) is not None:
             self._read(item)
 
     def close(self) -> None:
@@ -105,13 +173,17 @@ class SessionSteps:
         try:
             await self._sender.ready()
         except Over:
-            async for _ in self._items:  # the reason comes after the items that have arrived
-                pass
-            raise Canceled("the peer has ended the session", stream=self._sender.id) from None
+            raise await self._over() from None
 
-    def _send(self, item: PayloadLike) -> None:
+    async def _over(self) -> Error:
+        """Return the error of a session that the peer has ended; raise the peer's reason if there is one."""
+        async for _ in self._items:  # the reason comes after the items that have arrived
+            pass
+        return Canceled("the peer has ended the session", stream=self._sender.id)
+
+    def _send(self, item: PayloadLike | list[PayloadLike]) -> None:
         try:
-            self._sender.send_one(item)
+            self._sender.send_some(item) if isinstance(item, list) else self._sender.send_one(item)
         except LimitExceeded as error:  # the step is taken, and its item cannot be sent
             self._fail(error)
             raise

@@ -6,7 +6,19 @@ not belong here.
 """
 
 from afflux.sessions.blocking import Chan as BlockingChan
-from afflux.sessions.chan import Chan, Choose, End, Offer, Recv, Send, SessionType, Steps, session_type
+from afflux.sessions.chan import (
+    Chan,
+    Choose,
+    End,
+    Offer,
+    Recv,
+    RecvLoop,
+    Send,
+    SendLoop,
+    SessionType,
+    Steps,
+    session_type,
+)
 from afflux.sessions.checking import check
 from afflux.sessions.compiling import SessionTypes, compile_file, load, loads
 from afflux.sessions.duality import dual
@@ -32,7 +44,9 @@ __all__ = [
     "Problem",
     "Received",
     "Recv",
+    "RecvLoop",
     "Send",
+    "SendLoop",
     "SessionSyntaxError",
     "SessionType",
     "SessionTypeError",

@@ -12,7 +12,7 @@ recursive type is a class that inherits from its first step::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any, Generic, Literal, Protocol, TypeVar, TypeVarTuple, overload
 
 from afflux.sessions.errors import SessionTypeError
@@ -25,7 +25,9 @@ __all__ = [
     "Endpoint",
     "Offer",
     "Recv",
+    "RecvLoop",
     "Send",
+    "SendLoop",
     "SessionType",
     "Steps",
     "session_type",
@@ -78,11 +80,22 @@ class End:
 class Steps(Protocol):
     """What a driver does for an endpoint. The steps have been checked, the values have not."""
 
+    @property
+    def run(self) -> Iterator[Any]:
+        """The values of a loop that have arrived; ``recv_in_loop`` returns those that follow."""
+
     async def send(self, value: Any) -> None:
         """Send a value. Raises SessionTypeError if it is not of the type. If it raises, nothing was sent."""
 
     async def choose(self, branch: int) -> None:
         """Choose a branch, from 1. If it raises, nothing was sent."""
+
+    async def send_each(self, values: Iterable[Any] | AsyncIterable[Any]) -> None:
+        """Send the values of a loop. Raises as ``send`` does; those before are sent."""
+
+    async def recv_in_loop(self) -> Any:
+        """Return the next value of a loop. Raises StopAsyncIteration when the peer has chosen another branch, which
+        ``offer`` then returns."""
 
     async def recv(self) -> Any:
         """Return the next value of the peer. When it is cancelled, the value is kept for the next call."""
@@ -172,6 +185,28 @@ class Chan(Endpoint, Generic[TypeOut]):  # long: an overload for each number of 
             self._used = False
             raise
         return value, self._after(Kind.RECV)
+
+    @overload
+    def loop(self: Chan[Choose[A, *Rest]]) -> SendLoop[A]: ...
+
+    @overload
+    def loop(self: Chan[Offer[A, *Rest]]) -> RecvLoop[A]: ...
+
+    def loop(self: Any) -> Any:
+        """Return the loop at a choice or an offer: its first branch sends or receives a value and returns here, as in
+        ``items = send int -> choose | items | end``. ``send_each`` or ``recv_each`` of the loop take its steps
+        together; this endpoint remains the current one.
+
+        Raises:
+            SessionTypeError: the type has no loop here, or the endpoint is used.
+        """
+        sends = self.kind is Kind.CHOOSE
+        kind = Kind.SEND if sends else Kind.RECV
+        if self._used:
+            self._take(kind)  # raises
+        if not self._machine.returns(self._state, kind):
+            raise SessionTypeError(self._state, self.expected, "a loop")
+        return SendLoop(self) if sends else RecvLoop(self)
 
     async def end(self: Chan[End]) -> None:
         """End the session.
@@ -347,6 +382,72 @@ class Chan(Endpoint, Generic[TypeOut]):  # long: an overload for each number of 
             self._used = False
             raise
         return branch, self._after(Kind.OFFER, branch)
+
+
+class SendLoop(Generic[TypeOut]):
+    """The loop of an endpoint that chooses."""
+
+    __slots__ = ("_chan",)
+
+    def __init__(self, chan: Chan[Any]) -> None:
+        self._chan = chan
+
+    async def send_each(self: SendLoop[Send[Value, Any]], values: Iterable[Value] | AsyncIterable[Value]) -> None:
+        """Send values, each as the first branch; faster than a step each.
+
+        Raises:
+            SessionTypeError: a value is not of the type, or the endpoint is used. The values before it are sent.
+        """
+        chan = self._chan
+        if chan._used:
+            chan._take(Kind.CHOOSE)  # raises
+        chan._used = True
+        try:
+            await chan._steps.send_each(values)
+        finally:
+            chan._used = False
+
+
+class RecvLoop(Generic[TypeOut]):
+    """The loop of an endpoint that offers."""
+
+    __slots__ = ("_chan",)
+
+    def __init__(self, chan: Chan[Any]) -> None:
+        self._chan = chan
+
+    def recv_each(self: RecvLoop[Recv[Value, Any]]) -> AsyncIterator[Value]:
+        """Iterate over the values up to another branch, which ``offer`` of the endpoint then returns; faster than a
+        step each. If you leave the iteration early, ``offer`` returns the first branch, for the next value.
+
+        Raises:
+            SessionTypeError: the endpoint is used.
+            SessionViolation: the peer has broken the type.
+        """
+        return _Values(self._chan)
+
+
+class _Values(AsyncIterator[ValueOut]):
+    """The values of a loop. The endpoint is used only while this waits."""
+
+    __slots__ = ("_chan",)
+
+    def __init__(self, chan: Chan[Any]) -> None:
+        self._chan = chan
+
+    async def __anext__(self) -> ValueOut:
+        chan = self._chan
+        if chan._used:
+            chan._take(Kind.OFFER)  # raises
+        value: ValueOut
+        for value in chan._steps.run:
+            return value
+        chan._used = True
+        try:
+            value = await chan._steps.recv_in_loop()
+        finally:
+            chan._used = False
+        return value
 
 
 class SessionType(Generic[ServerOut, ClientOut]):

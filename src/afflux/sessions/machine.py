@@ -116,9 +116,28 @@ class Machine:
 
     def loop(self, state: int, kind: Kind) -> int | None:
         """Return the state in which a recv or a send is taken if the same step may follow it without end, as in
-        ``items = choose | send int -> items | end``; None otherwise."""
+        ``items = send int -> choose | items | end``; None otherwise."""
         here = self.entered(state, kind)
         return here if here is not None and self.entered(self.states[here].next[0], kind) == here else None
+
+    def returns(self, state: int, kind: Kind) -> bool:
+        """Whether a loop is entered at this offer or choice, and returns to it, or to one that is the same."""
+        here = self.loop(state, kind)
+        return here is not None and here != state and self._is_same(self.states[here].next[0], state)
+
+    def _is_same(self, one: int, other: int) -> bool:
+        """Whether the same conversations follow two states."""
+        waiting, seen = [(one, other)], set[tuple[int, int]]()
+        while waiting:
+            pair = waiting.pop()
+            left, right = self.states[pair[0]], self.states[pair[1]]
+            if pair[0] == pair[1] or pair in seen:
+                continue
+            if (left.kind, left.type, len(left.next)) != (right.kind, right.type, len(right.next)):
+                return False
+            seen.add(pair)
+            waiting += zip(left.next, right.next, strict=True)
+        return True
 
     def implies(self, state: int) -> bool:
         """Whether the first branch of this offer or choice is chosen by its first message (R-27)."""

@@ -6,9 +6,10 @@ protocol has its own notation.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
-from afflux.core.payload import Payload, PayloadLike
+from afflux.core.payload import Payload, PayloadLike, Payloads
 from afflux.sessions.errors import SessionTypeError
 from afflux.sessions.machine import Kind, Machine
 from afflux.sessions.monitor import CHOICE, Monitor, Received
@@ -23,11 +24,18 @@ class Notation(Protocol):
     def value(self, value: Any) -> PayloadLike:
         """Return the item that carries a value."""
 
+    def items(self, values: Iterable[Any]) -> Iterator[PayloadLike]:
+        """Iterate over the items that carry the values of a loop. Raises as ``value`` does."""
+
     def choice(self, branch: int) -> PayloadLike | None:
         """Return the item that carries a choice, from 1; None if the next value implies it (R-27)."""
 
     def received(self, item: Payload) -> Received:
         """Return what an item of the peer means. A value that stands for the first branch may have no branch."""
+
+    def values(self, items: Payloads) -> list[Any] | None:
+        """Return the values of consecutive items if each is a value in a loop, read together; otherwise None, and
+        nothing is read."""
 
     def first(self, item: Payload) -> bool:
         """Return whether the payload that opened the channel is also the client's first step."""
@@ -53,6 +61,10 @@ class Monitored:
         """Take the step of sending a value, and return its item."""
         return self.monitor.send(value)
 
+    def items(self, values: Iterable[Any]) -> Iterator[bytes]:
+        """Iterate over the items of values, and take their steps."""
+        return map(self.monitor.send, values)
+
     def choice(self, branch: int) -> bytes | None:
         """Take the step of choosing a branch, and return its item."""
         return self.monitor.choice_item(branch)
@@ -60,6 +72,10 @@ class Monitored:
     def received(self, item: Payload) -> Received:
         """Take the peer's step."""
         return self.monitor.item(item.data)
+
+    def values(self, items: Payloads) -> list[Any] | None:
+        """Return None: the items are read one by one."""
+        return None
 
     def first(self, item: Payload) -> bool:
         """Return whether the request has data: one without data only opens the channel."""

@@ -6,9 +6,9 @@ from typing import Any, Final, Literal
 
 import pytest
 
-from afflux import LimitExceeded, Limits
+from afflux import LimitExceeded, Limits, Payload
 from afflux.core import events as ev
-from afflux.protocols.limit import Choice, Engine, Opening, Turn, Value
+from afflux.protocols.limit import Choice, Engine, Opening, Turn, Unchecked, Value
 from afflux.protocols.limit.frames import LimitFrame, decode
 from afflux.protocols.limit.typed import typed
 from afflux.sessions import SessionTypeError, SessionViolation
@@ -103,6 +103,8 @@ def test_steps_as_items() -> None:
     _, events = pair.turn(client=True)
     items = [item for event in events if isinstance(event, ev.Items) for item in event.payloads]
     assert [notation.received(item) for item in items] == [(None, 1, True), (None, 2, True), (2, None, False)]
+    assert [item.value for item in notation.items([1, 2])] == [1, 2]
+    assert notation.values(items) is None
     notation.end()
     notation.ended()
 
@@ -189,6 +191,8 @@ def test_items_of_a_run() -> None:
     assert (len(items[1:3]), items[1:3][1].data, len(items[3:1])) == (2, b"\xa1c", 0)
     with pytest.raises(IndexError):
         items[4]
+    notation = client.typed_sessions.notation()
+    assert (notation.values(items), notation.values(items[2:])) == (["a", "b", "c", "d"], ["c", "d"])
     client.consumed(items.size, len(items))
     assert client.held_bytes == 0
 
@@ -255,3 +259,14 @@ def test_R_17_ids_that_are_used_again_are_checked_one_by_one() -> None:
     server.tick(0.0)
     server.send(1, [Value("a"), Value("b")])
     assert values(client.receive(server.outgoing(), 0.0)) == ["a", "b"]
+
+
+def test_D_15_unchecked_payloads_of_a_run() -> None:
+    """Payloads without metadata are sent as bytes are."""
+    client, other = (Engine("client", channels=lambda name: Unchecked()) for _ in range(2))
+    for engine in (client, other):
+        engine.open("channel", Opening("raw"))
+    client.send(1, [Payload(b"a"), b"b", Payload(b"c", b"m"), b"d"])
+    for payload in (b"a", b"b", Payload(b"c", b"m"), b"d"):
+        other.send(1, [payload])
+    assert client.outgoing() == other.outgoing()

@@ -77,15 +77,15 @@ class Values(Run):
     """Consecutive values of one size in received bytes, decoded: a sequence that creates each :class:`Value` when it is
     accessed."""
 
-    __slots__ = ("_values",)
+    __slots__ = ("values",)
 
     def __init__(self, block: bytes, start: int, head: int, size: int, values: list[Any]) -> None:
         """In ``block`` from ``start``: for each value ``head`` bytes of header, and ``size`` bytes."""
         super().__init__(block, start, head, size, len(values))
-        self._values = values
+        self.values = values
 
     def __iter__(self) -> Iterator[Value]:
-        return map(Value, self._values, repeat(None), self.parts())
+        return map(Value, self.values, repeat(None), self.parts())
 
     @overload
     def __getitem__(self, index: int) -> Value: ...
@@ -96,5 +96,5 @@ class Values(Run):
         if isinstance(index, slice):
             first, stop, _ = index.indices(len(self))
             start = self._start + first * (self._head + self._size)
-            return Values(self._block, start, self._head, self._size, self._values[first:stop])
-        return Value(self._values[index], None, super().__getitem__(index).data)
+            return Values(self._block, start, self._head, self._size, self.values[first:stop])
+        return Value(self.values[index], None, super().__getitem__(index).data)

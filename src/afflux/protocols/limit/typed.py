@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from afflux.core.payload import Payload
-from afflux.protocols.limit.messages import Choice, Opening, Value
+from afflux.core.payload import Payload, Payloads
+from afflux.protocols.limit.messages import Choice, Opening, Value, Values
 from afflux.protocols.limit.steps import Runs, Steps, Turn
 from afflux.sessions.machine import Kind, Machine
 from afflux.sessions.monitor import Monitor, Received
@@ -45,6 +45,10 @@ class Items:
         """Return the item of a value."""
         return Value(value)
 
+    def items(self, values: Iterable[Any]) -> Iterator[Payload]:
+        """Iterate over the items of values."""
+        return map(Value, values)
+
     def choice(self, branch: int) -> Payload:
         """Return the item of a choice, from 1."""
         return Choice(branch - 1)
@@ -54,6 +58,10 @@ class Items:
         if isinstance(item, Choice):
             return Received(item.branch + 1)
         return Received(None, item.value if isinstance(item, Value) else item.data, True)
+
+    def values(self, items: Payloads) -> list[Any] | None:
+        """Return the values of a run."""
+        return items.values if isinstance(items, Values) else None
 
     def first(self, item: Payload) -> bool:
         """Return False: the payload of SETUP is not a step."""
