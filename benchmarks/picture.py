@@ -31,6 +31,8 @@ _ROWS: Final = {
     "afflux-sync": ("afflux, blocking", "#86cdc4"),
     "afflux-reactivesocket": ("reactivesocket", "#2f9e93"),
     "afflux-rsio": ("rsio", "#2f9e93"),
+    "afflux-rsocket-draft": ("draft", "#2f9e93"),
+    "afflux-rsocket-draft-entries": ("draft, entries", "#2f9e93"),
     "afflux-limit": ("limit", "#2f9e93"),
     "afflux-limit-unchecked": ("limit unchecked", "#2f9e93"),
     "afflux-jmux": ("jmux", "#2f9e93"),

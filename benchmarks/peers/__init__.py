@@ -105,6 +105,12 @@ PEERS: Final = {
         "reactive-streams-io, item by item",
         lacks={**_ONCE, "request": "it has subscriptions, not requests"},
     ),
+    "afflux-rsocket-draft": Entry(
+        "afflux_draft", "afflux.aio.client", "RSocket's extensible draft without entries, item by item", lacks=_ONCE
+    ),
+    "afflux-rsocket-draft-entries": Entry(
+        "afflux_draft_entries", "afflux.aio.client", "the same with three entries on each payload", lacks=_ONCE
+    ),
     "afflux-limit": Entry(
         "afflux_limit",
         "afflux.aio.client",
