@@ -8,36 +8,28 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import afflux
-from afflux.protocols.limit import Choice, Opening, Steps, Typed, Value
-from afflux.sessions import SessionType, session_type
+from afflux.sessions import Chan, SessionType, session_type
 from benchmarks.peers import afflux_aio
 from benchmarks.peers.base import HOST, Count, asked, item_of, stream_request
 
-__all__ = ["Client", "Handler", "serve", "serving"]
+__all__ = ["Client", "serve", "serving"]
 
 _SCHEME = "limit+tcp"
-_NAME = "items"
 ITEMS: SessionType[Any, Any] = session_type(
-    {"name": _NAME, "states": [["recv", "string", 1], ["choose", 2, 3], ["send", "string", 1], ["end"]], "types": {}}
+    {"name": "items", "states": [["recv", "string", 1], ["choose", 2, 3], ["send", "string", 1], ["end"]], "types": {}}
 )
 "``items = recv string -> choose | more | end``, and ``more = send string -> choose | more | end``."
+router = afflux.Router()
 
 
-class Handler:
-    """Stream the requested items one by one."""
-
-    def session_steps(self, channel: str) -> Steps:
-        """Return the server's steps."""
-        return Typed(ITEMS.server)
-
-    async def channel(self, items: AsyncIterator[Any]) -> AsyncIterator[Value | Choice]:
-        """Yield one item at a time."""
-        await anext(items)
-        count, size = asked((await anext(items)).value)
-        item = item_of(size).decode()
-        for _ in range(count):
-            yield Value(item)
-        yield Choice(1)
+@router.session(ITEMS)
+async def serve_items(chan: Chan[Any]) -> None:
+    """Send the requested items one by one."""
+    request, chan = await chan.recv()
+    count, size = asked(request)
+    item = item_of(size).decode()
+    await chan.loop().send_each(item for _ in range(count))
+    await (await chan.choose(2)).end()
 
 
 @asynccontextmanager
@@ -49,7 +41,7 @@ async def serving(port: int, handler: object) -> AsyncIterator[int]:
 
 def serve(port: int, loop: asyncio.AbstractEventLoop, large: bool) -> AbstractAsyncContextManager[int]:
     """See base.Peer."""
-    return serving(port, Handler())
+    return serving(port, router)
 
 
 class Client(afflux_aio.Client):
@@ -60,10 +52,11 @@ class Client(afflux_aio.Client):
     async def items(self, items: int, size: int, credit: int) -> Count:
         """See base.Client."""
         taken = total = 0
-        source = [Opening(_NAME, steps=Typed(ITEMS.client)), Value(stream_request(items, size).decode())]
-        async with self._peer.channel(source, credit=credit) as answers:
-            async for item in answers:
-                if isinstance(item, Value):
-                    taken += 1
-                    total += len(item.value)
+        async with self._peer.open(ITEMS, credit=credit) as chan:
+            chan = await chan.send(stream_request(items, size).decode())
+            async for item in chan.loop().recv_each():
+                taken += 1
+                total += len(item)
+            _, chan = await chan.offer()
+            await chan.end()
         return Count(taken, total)
