@@ -121,6 +121,9 @@ class End(asyncio.Protocol):
         self.paused = False
         self.stays = False
         "Goes on when the other end has ended its half."
+        self.breathes = False
+        "Pauses after all input, and continues in the next turn. No end may come before."
+        self._pausing = False
         self.error: Exception | None = None
         self._rest = b""
         self._changed = asyncio.Event()
@@ -136,6 +139,10 @@ class End(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         assert data and "made" in self.told and "eof" not in self.told and "lost" not in self.told
+        if self.breathes:
+            self._pausing = True
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._continue)
         self._rest += data
         at = 0
         while len(self._rest) - at >= 3:
@@ -147,7 +154,12 @@ class End(asyncio.Protocol):
         self._rest = self._rest[at:]
         self._changed.set()
 
+    def _continue(self) -> None:
+        self._pausing = False
+        self.transport.resume_reading()
+
     def eof_received(self) -> bool:
+        assert not self._pausing
         self._note("eof")
         return self.stays
 

@@ -118,6 +118,20 @@ async def test_a_close_is_seen_once_by_each_side_behind_what_was_written(ends: P
 
 
 @pytest.mark.parametrize("closer", [0, 1])
+async def test_a_reader_that_pauses_receives_all_before_the_end(ends: Pair, closer: int) -> None:
+    """Input and the end may be read from the socket before the turn in which the reader continues."""
+    one, other = ends[closer], ends[1 - closer]
+    other.breathes = True
+    frames = numbered(100)
+    one.send(*frames)
+    one.transport.close()
+    await other.until(lambda: "lost" in other.told)
+    assert other.frames == frames
+    assert other.told == ["made", "eof", "lost"]
+    assert other.error is None
+
+
+@pytest.mark.parametrize("closer", [0, 1])
 async def test_last_words_arrive_although_the_other_side_never_stops_talking(ends: Pair, closer: int) -> None:
     one, other = ends[closer], ends[1 - closer]
     talking = asyncio.create_task(other.send_slowly(numbered(500)))

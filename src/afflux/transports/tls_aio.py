@@ -41,6 +41,8 @@ class SecureLink(Layer):
         self._reported_end = False
         self._ended = False
         self._cut = False
+        self._eof_waits = False
+        "The socket has ended, and the driver accepts no input yet: it receives the end after it."
         self._connected = False
         self._high = _PIECE
         self._discarded = 0
@@ -77,11 +79,17 @@ class SecureLink(Layer):
                     self._deliver()
 
     def eof_received(self) -> bool:
-        """The socket has ended. An orderly end sends a close_notify before."""
+        """The socket has ended, after the input that has arrived. An orderly end sends a close_notify before."""
         session = self.session
         if not session.ready and session.failure is None:
             session.feed_eof()
             self._shake()
+        if session.ready and not self._over:
+            if self.reading:
+                self._deliver()  # a pass may still be due
+            if not self.reading and not self.closing:
+                self._eof_waits = True
+                return True
         if session.ended and not self.closing:
             return True  # only the peer's half has ended: the driver was notified, and decides
         self._cut = session.ready and not self.closing and session.failure is None
@@ -237,15 +245,18 @@ class SecureLink(Layer):
         self._check_room()
         if session.failure is not None:
             self._end_link()
-        elif session.ended and not self._reported_end:
+        elif session.ended and self.reading and not self._reported_end:
             self._reported_end = True
             if not self.upper.eof_received():
                 self.close()
 
     def next_pass(self) -> None:
         """Deliver bytes that have arrived while the driver accepted none."""
-        if self.session.ready and self.reading and not self.closing:
-            self._deliver()
+        if not self.session.ready or not self.reading or self.closing:
+            return
+        self._deliver()
+        if self._eof_waits and not self.eof_received():
+            self.raw.close()
 
     def _flush(self) -> None:
         data = self.session.outgoing()
