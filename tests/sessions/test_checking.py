@@ -156,6 +156,7 @@ def test_time_grows_linearly(text_of) -> None:  # type: ignore[no-untyped-def]  
 
 
 @pytest.mark.slow
+@pytest.mark.repetitive  # the measurement of coverage would be part of the time
 @pytest.mark.parametrize("text_of", [chain_of, many_channels])
 def test_a_thousand_states_are_checked_in_50_ms(text_of) -> None:  # type: ignore[no-untyped-def]  # a function
     """Once they are parsed."""
