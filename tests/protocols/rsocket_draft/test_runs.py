@@ -55,7 +55,7 @@ OWNS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("own", OWNS.values(), ids=list(OWNS))
-@pytest.mark.parametrize("sizes", [[5] * 40, [5, 0, 7, 5] * 10], ids=["one size", "many sizes"])
+@pytest.mark.parametrize("sizes", [[5] * 40, [5, 0, 7, 5] * 10, [600] * 40], ids=["one size", "many sizes", "large"])
 def test_items_that_share_their_entries(mode: str, own: dict[str, Any], sizes: list[int]) -> None:
     a, b = streaming()
     sent = items([b"x" * size for size in sizes], **own)

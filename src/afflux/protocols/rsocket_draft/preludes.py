@@ -89,12 +89,12 @@ def _queue_alike(outbound: Outbound, stream: int, role: Role, items: Sequence[Pa
         return False
     counted = _HEADER - _PREFIX + len(shared)
     tail = outbound.layout.header.pack(0, 0, stream, role.item | flags)[_PREFIX:] + shared
-    together = max(1, _CHUNK // (_HEADER + len(shared) + largest))
+    together = 1 + _CHUNK // (_HEADER + len(shared) + largest)  # just above a write, which then needs no copy
     for begin in range(0, len(datas), together):
         part = datas[begin : begin + together]
         if len(sizes) == 1:
             head = _prefix(counted + largest) + tail
-            block = head + head.join(part)
+            block = head.join([b"", *part])
         else:
             prefixes = map(_prefix, map(counted.__add__, lengths[begin : begin + together]))
             block = b"".join(chain.from_iterable(zip(prefixes, repeat(tail), part)))

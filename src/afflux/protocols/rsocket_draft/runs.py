@@ -9,7 +9,7 @@ the tables, and so does every frame whose entries cannot be understood.
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, repeat
 from struct import iter_unpack
 from typing import Final
 
@@ -46,6 +46,8 @@ __all__ = ["SharedRuns"]
 
 _PREFIX: Final = 3
 _HEADER: Final = 9
+_WINDOW: Final = 0x2000
+"Bytes of items that are compared together."
 _FLAGS: Final = EXTENSIONS | DATA_MIME | METADATA_MIME
 "The flags that say what a prelude contains."
 
@@ -223,7 +225,7 @@ class SharedRuns:
         count = 0
         far = position + (MANY - 1) * stride
         if most >= MANY and block[far : far + head] == block[position : position + head]:
-            count = most if _all_alike(block[position : position + most * stride], stride, head) else 0
+            count = _count_alike(block, position, stride, most, head)
             count = count or alike(block, position, end, stride, most, head)
         if count:
             after: int = position + count * stride
@@ -301,10 +303,20 @@ def _of_shape(
     return found, raws, position
 
 
-def _all_alike(span: bytes, stride: int, head: int) -> bool:
-    """Whether all items of one size have the same bytes before their data, which are many: one comparison of all is
-    faster than a column for each."""
-    first = span[:head]
-    if stride == head:
-        return span == first * (len(span) // head)
-    return first + first.join(chain.from_iterable(iter_unpack(f"{head}x{stride - head}s", span))) == span
+def _count_alike(block: bytes, position: int, stride: int, most: int, head: int) -> int:
+    """Return how many of ``most`` items of one size have the same bytes before their data as the first. Small windows
+    are compared with what they would be, which is faster than a column for each byte."""
+    first = block[position : position + head]
+    together = max(1, _WINDOW // stride)
+    parts = f"{head}x{stride - head}s"
+    count = 0
+    while count < most:
+        some = min(together, most - count)
+        stop = position + some * stride
+        window = block[position:stop]
+        datas = chain.from_iterable(iter_unpack(parts, window)) if stride > head else repeat(b"", some)
+        if first.join([b"", *datas]) != window:
+            break
+        count += some
+        position = stop
+    return count
