@@ -129,7 +129,12 @@ def values_of(kind: ValueType, types: dict[str, Struct | Enum], depth: int = 4) 
         )
     if kind in NUMBERS:
         return NUMBERS[kind]
-    basics = {Basic.BOOL: st.booleans(), Basic.FLOAT: FLOATS, Basic.DOUBLE: st.floats(), Basic.STRING: TEXTS}
+    basics = {
+        Basic.BOOL: st.booleans(),
+        Basic.FLOAT: FLOATS,
+        Basic.DOUBLE: st.floats(allow_nan=False),
+        Basic.STRING: TEXTS,
+    }
     return basics[kind]
 
 
