@@ -27,6 +27,28 @@ def messages(parts: list[bytes]) -> Messages:
     return Messages(block, 6, len(HEAD), len(parts[0]), len(parts))
 
 
+TEXTS = ["", "a", "é" * 15, "x" * 31, "y" * 32, "é" * 127, "z" * 255, "u" * 256, "v" * 65_535]
+
+
+@pytest.mark.parametrize(
+    "form", ["a0", "d900", "da0000", "db00000000", "01", "", "ff", "a1", "a1ff", "d9ff61", "da000161"]
+)
+def test_texts_of_several_sizes(form: str) -> None:
+    """Each size, then a message in another form, or one that is no text, between two texts."""
+    each = codec(STRING)
+    parts = [each.pack(text) for text in TEXTS]
+    assert each.unpack_many(parts) == TEXTS
+    parts = [*parts[:2], bytes.fromhex(form), parts[2]]
+    assert each.unpack_many(parts) == one_by_one(each, parts)
+
+
+def test_other_values_of_several_sizes() -> None:
+    each = codec(INT)
+    parts = [each.pack(value) for value in (1, 1000, -7, 1 << 40)]
+    assert each.unpack_many(parts) == [1, 1000, -7, 1 << 40]
+    assert each.unpack_many([*parts[:2], b"\xc0", parts[2]]) == [1, 1000]
+
+
 def one_by_one(codec: Codec, parts: list[bytes]) -> list[Any]:
     values: list[Any] = []
     try:

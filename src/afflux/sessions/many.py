@@ -1,6 +1,6 @@
 """Decode many messages of one basic type together, such as those of a loop. Rule numbers are Limit-Stream's.
 
-The functions take messages that are alike: of one size and form. They return None for others, which values.py decodes
+Most functions take messages that are alike: of one size and form. They return None for others, which values.py decodes
 one by one, so that this module knows no errors.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from afflux.sessions.types import Basic
 
-__all__ = ["TOGETHER", "Messages"]
+__all__ = ["TOGETHER", "Messages", "texts"]
 
 
 class Messages:
@@ -71,6 +71,25 @@ _HEADS: Final[Mapping[int, Callable[[int], bytes]]] = {
     2: lambda size: bytes((0xD9, size)),
     3: lambda size: struct.pack(">BH", 0xDA, size),
 }
+
+
+def texts(messages: list[bytes]) -> list[Any] | None:
+    """Decode texts of any sizes up to 65,535 bytes; None if they are something else."""
+    found: list[Any] = []
+    try:
+        for message in messages:
+            size = len(message)
+            if size <= 0x20 and message[0] == 0x9F + size:
+                found.append(message[1:].decode())
+            elif size <= 0x101 and message[0] == 0xD9 and message[1] == size - 2:
+                found.append(message[2:].decode())
+            elif size > 0x102 and message[0] == 0xDA and message[1] << 8 | message[2] == size - 3:
+                found.append(message[3:].decode())
+            else:
+                return None
+    except (IndexError, UnicodeDecodeError):
+        return None
+    return found
 
 
 def _integers(least: int, most: int) -> Together:

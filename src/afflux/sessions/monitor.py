@@ -159,7 +159,7 @@ class Monitor:
         self._took(here, sent=False)
         return Received(branch, value, True)
 
-    def unpacked(self, messages: Messages) -> list[Any]:
+    def unpacked(self, messages: Messages | list[bytes]) -> list[Any]:
         """Decode the first values that a loop of the type permits; none outside of a loop. ``took_received`` then
         takes their steps."""
         here = None if self.over else self.machine.loop(self.state, Kind.RECV)

@@ -8,14 +8,14 @@ nothing for a declared length, and bound the depth and the number of values of a
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final
 
 from afflux.core.limits import REASONS, Limits
 from afflux.sessions.formatting import format_constant, format_type
-from afflux.sessions.many import TOGETHER, Messages
+from afflux.sessions.many import TOGETHER, Messages, texts
 from afflux.sessions.types import Basic, Constant, Enum, Struct, ValueType
 
 __all__ = ["Codec", "ValueMismatch", "codecs", "form_of"]
@@ -48,12 +48,13 @@ class ValueMismatch(Exception):  # noqa: N818 -- not an error until blame is kno
 class Codec:
     """Convert the values of one type."""
 
-    __slots__ = ("_depth", "_pack", "_read", "_together", "_values", "words")
+    __slots__ = ("_depth", "_each", "_pack", "_read", "_together", "_values", "words")
 
     def __init__(self, words: str, pack: Pack, read: Read, limits: Limits, basic: Any = None) -> None:
         self.words = words
         "The type, as text."
         self._together = TOGETHER.get(basic)
+        self._each = texts if basic is Basic.STRING else None
         self._pack = pack
         self._read = read
         self._depth = limits.value_depth
@@ -88,13 +89,21 @@ class Codec:
             pass
         return packed
 
-    def unpack_many(self, messages: Messages) -> list[Any]:
+    def unpack_many(self, messages: Messages | list[bytes]) -> list[Any]:
         """Decode the first messages that are values of the type; ``unpack`` reports what is wrong with the next one."""
-        if self._together is not None and (found := self._together(messages)) is not None:
+        found: list[Any] | None = None
+        each: Iterable[bytes]
+        if isinstance(messages, Messages):
+            found = self._together(messages) if self._together is not None else None
+            each = messages.unpack(f"{messages.size}s")
+        else:
+            found = self._each(messages) if self._each is not None else None
+            each = messages
+        if found is not None:
             return found
         values: list[Any] = []
         try:
-            values += map(self.unpack, messages.unpack(f"{messages.size}s"))
+            values += map(self.unpack, each)
         except ValueMismatch:
             pass
         return values

@@ -237,6 +237,15 @@ def test_SI_25_the_values_before_a_mistake_of_the_peer_are_delivered() -> None:
     assert (error.state, error.expected, error.seen) == (1, "recv string", "a string that is not UTF-8")
 
 
+def test_SI_25_a_mistake_among_values_of_several_sizes() -> None:
+    client, server = answering()
+    server.send(1, [Value(text) for text in ("a", "bb", "ccc", "dddd")])
+    events = client.receive(server.outgoing().replace(b"\xa3ccc", b"\xa3c\xffc"), 0.0)
+    assert values(events) == ["a", "bb"]
+    (error,) = [event.error for event in events if isinstance(event, ev.Failed)]
+    assert isinstance(error, SessionViolation)
+
+
 def test_values_of_a_client() -> None:
     """A loop of the client's, in which the server takes one value at a time."""
     pair = Pair()

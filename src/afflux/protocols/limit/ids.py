@@ -97,6 +97,11 @@ class Numbers:
         id = self.peer + 2
         return id if id <= self._last_peer else self._first_peer if self.reuse else 0
 
+    @property
+    def left(self) -> int:
+        """How many messages the peer may still number without a wrap."""
+        return (self._last_peer - self.peer) // 2
+
     def receives(self, id: int) -> None:
         """Record the id of a message of the peer.
 

@@ -8,6 +8,7 @@ tables; what they do is what the tables do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from struct import Struct
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ _HEAD: Final = 9
 _WORD: Final = PayloadFrame.TYPE << 10
 _TAIL: Final = _WORD.to_bytes(2, "big")
 _pack: Final = Struct(">BHIH").pack
+_unpack: Final = Struct(">BHIH").unpack_from
 _LOW: Final = bytes(range(0x100))
 _CHUNK: Final = 0x4000
 "Bytes that are queued as one object."
@@ -46,44 +48,63 @@ def receive(shared: Shared, session: Session, block: bytes, at: int, end: int) -
         return at
     low = id & 0xFF
     count = min((end - at) // step, credit.available, (0x101 - low) // 2)
-    if count > 1 and not _is_run(block, at, step, count, low):
-        count = 1
-    if session.steps.runs is not None:
-        return _checked(shared, session, session.steps.runs, block, at, step, count)
-    session.steps.read(b"")
-    _count(shared, session, id, count, size - HEADER_SIZE)
-    stop = at + step * count
-    if count > 1:
-        shared.events.append(Items(session.stream, Run(block, at, _HEAD, size - HEADER_SIZE, count)))
+    if count == 1 or not _is_run(block, at, step, count, low):
+        return _receive_each(shared, session, block, at, end)
+    size -= HEADER_SIZE
+    items: Run
+    if (runs := session.steps.runs) is None:
+        session.steps.read(b"")
+        items = Run(block, at, _HEAD, size, count)
     else:
-        session.add(shared.events, [Payload(block[at + _HEAD : stop])])
-    return stop
+        values = runs.unpacked(Messages(block, at, _HEAD, size, count))
+        if not values:
+            return at
+        runs.took_received(len(values))
+        items = Values(block, at, _HEAD, size, values)
+    _count(shared, session, len(items), items.size)
+    shared.events.append(Items(session.stream, items))
+    return at + step * len(items)
 
 
-def _checked(shared: Shared, session: Session, runs: Runs, block: bytes, at: int, step: int, count: int) -> int:
-    """Deliver the first of ``count`` values that the type permits; return where they end."""
-    size = step - _HEAD
-    values = runs.unpacked(Messages(block, at, _HEAD, size, count))
-    if not values:
-        return at
-    count = len(values)
-    runs.took_received(count)
-    _count(shared, session, shared.numbers.expected, count, size)
-    items = Values(block, at, _HEAD, size, values)
-    if count > 1:
-        shared.events.append(Items(session.stream, items))
+def _receive_each(shared: Shared, session: Session, block: bytes, at: int, end: int) -> int:
+    """Deliver values of any sizes, at least one if the type permits it; return where they end."""
+    numbers, most = shared.numbers, shared.limits.frame_bytes
+    id, left = numbers.expected, min(session.to_receive.available, numbers.left)
+    datas: list[bytes] = []
+    place = at
+    while left and end - place >= _HEAD:
+        high, low, number, word = _unpack(block, place)
+        size = high << 16 | low
+        stop = place + 3 + size
+        if number != id or word != _WORD or stop > end or not HEADER_SIZE <= size <= most:
+            break
+        datas.append(block[place + _HEAD : stop])
+        place = stop
+        id += 2
+        left -= 1
+    items: list[Payload]
+    if (runs := session.steps.runs) is None:
+        session.steps.read(b"")
+        items = [*map(Payload, datas)]
     else:
-        session.add(shared.events, [*items])
-    return at + step * count
+        values = runs.unpacked(datas)
+        if not values:
+            return at
+        runs.took_received(len(values))
+        items = [*map(Value, values, repeat(None), datas)]
+        place = at + sum(map(len, datas[: len(items)])) + _HEAD * len(items)
+    _count(shared, session, len(items), place - at - _HEAD * len(items))
+    session.add(shared.events, items)
+    return place
 
 
-def _count(shared: Shared, session: Session, id: int, count: int, size: int) -> None:
-    """Account for values of ``size`` bytes each, of which ``id`` is the first message."""
-    credit = session.to_receive
-    shared.numbers.received(id, count)
+def _count(shared: Shared, session: Session, count: int, size: int) -> None:
+    """Account for the next values of the peer, of ``size`` bytes in all."""
+    numbers, credit = shared.numbers, session.to_receive
+    numbers.received(numbers.expected, count)
     credit.available -= count
     credit.used += count
-    shared.delivered += size * count
+    shared.delivered += size
     shared.objects += count
 
 

@@ -85,7 +85,7 @@ class Runs(Protocol):
     def took_sent(self, count: int) -> None:
         """Take the steps of the first values of ``packed``."""
 
-    def unpacked(self, messages: Messages) -> list[Any]:
+    def unpacked(self, messages: Messages | list[bytes]) -> list[Any]:
         """Decode the first values, as many as are legal here. Takes no step."""
 
     def took_received(self, count: int) -> None:
