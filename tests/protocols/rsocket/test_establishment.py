@@ -9,8 +9,10 @@ from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolErr
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.protocols.rsocket import Engine, frames
+from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.lease import FixedLease
 from afflux.protocols.rsocket.resume import Sessions
+from afflux.protocols.rsocket_draft import frames as draft
 
 from .playbook import (
     Mode,
@@ -177,6 +179,27 @@ def test_version_text_names_ours() -> None:
     (refusal,) = play.sent
     assert isinstance(refusal, frames.ErrorFrame)
     assert refusal.data == b"version 2.0 is not supported; supported: 1.0"
+
+
+@pytest.mark.parametrize("setup", [draft.Setup(), draft.Setup(ack=True), draft.Setup(data_mime="application/x-own")])
+def test_a_SETUP_of_the_draft_is_refused_with_the_address_it_needs(setup: draft.Setup) -> None:
+    """draft D-2: MIME types stand where the version is, and the rest may not be readable."""
+    (refusal,) = (server() >> setup << ev.Closed).sent
+    assert isinstance(refusal, frames.ErrorFrame)
+    assert refusal.code == Code.INVALID_SETUP
+    assert refusal.data.startswith(b"taken as RSocket 1.0")
+    assert b"rsocket-draft+" in refusal.data
+
+
+def test_R_16_of_a_SETUP_that_cannot_be_read_the_version_counts_first() -> None:
+    play = server() >> bytes.fromhex("00000a 00000000 0400 0003 0001") << ev.Closed
+    (refusal,) = play.sent
+    assert refusal.data == b"version 3.1 is not supported; supported: 1.0"
+
+
+def test_a_SETUP_that_ends_before_its_version() -> None:
+    (refusal,) = (server() >> bytes.fromhex("000008 00000000 0400 0003") << ev.Closed).sent
+    assert b"version" not in refusal.data
 
 
 @pytest.mark.parametrize(

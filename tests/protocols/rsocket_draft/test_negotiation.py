@@ -116,6 +116,16 @@ def test_I_3_a_client_of_1_0_is_refused_with_INVALID_SETUP() -> None:
     """A server of 1.0 refuses the draft likewise: the bytes decide nothing (R-1)."""
     end = server()
     assert closed(end.receive(wired(v1.Setup(stream=0)), 0.0)).code == 0x001
+    for setup in (
+        v1.Setup(stream=0),
+        v1.Setup(stream=0, keepalive_ms=0x20000),
+        v1.Setup(stream=0, metadata=b"m"),
+        v1.Setup(stream=0, token=b"t" * 16, lease=True),
+    ):
+        end = server()
+        error = closed(end.receive(wired(setup), 0.0))
+        assert (error.code, error.rule) == (0x001, "R-3")
+        assert "with the version of RSocket 1.0" in error.message
     old = client()
     error = closed(old.receive(wired(frames.ErrorFrame(stream=0, code=0x001, data=b"version")), 0.0))
     assert isinstance(error, SetupRefused)

@@ -25,6 +25,12 @@ from afflux.protocols.rsocket.states import CLIENT, REQUESTER, RESPONDER, SERVER
 __all__ = ["LAYOUT", "MEMBER"]
 
 _I = ConnectionInput
+_HEADER: Final = 6
+_VERSION: Final = Struct(">HH")
+_VERSIONED: Final = _HEADER + _VERSION.size
+"Bytes of a SETUP up to its version."
+_HIGHEST: Final = 0xFF
+"A major version above it is part of something else."
 
 LAYOUT: Final = Layout(
     Struct(">BHIH"),
@@ -83,8 +89,10 @@ class _Quirks(Quirks):
     def malformed(self, connection: Connection, block: bytes, start: int, violation: Violation) -> None:
         """Charge or raise a frame that is truncated, or whose lengths are wrong (R-7, FG-14)."""
         if connection.state == ConnectionState.WAIT_FIRST:
-            resume = LAYOUT.type_of(block, start - LAYOUT.prefix) == frames.Resume.TYPE
-            code = Code.REJECTED_RESUME if resume else Code.INVALID_SETUP
+            type = LAYOUT.type_of(block, start - LAYOUT.prefix)
+            if type == frames.Setup.TYPE and LAYOUT.length_of(block, start - LAYOUT.prefix) >= _VERSIONED:
+                violation = _version_refusal(*_VERSION.unpack_from(block, start + _HEADER)) or violation
+            code = Code.REJECTED_RESUME if type == frames.Resume.TYPE else Code.INVALID_SETUP
             raise Violation(violation.reason, rule=violation.rule, code=code)
         if block[start + 4] & 0x02:
             connection.current.charge(1, violation.stream, violation.rule, violation.reason)
@@ -113,9 +121,8 @@ class _Quirks(Quirks):
         return checked
 
     def refusal(self, connection: Connection, setup: Any) -> Violation | None:
-        if (setup.major, setup.minor) != (1, 0):
-            text = f"version {setup.major}.{setup.minor} is not supported; supported: 1.0"
-            return Violation(text, rule="R-16", code=Code.INVALID_SETUP)
+        if (refusal := _version_refusal(setup.major, setup.minor)) is not None:
+            return refusal
         if not setup.keepalive_ms or not setup.lifetime_ms:
             return Violation("keepalive and lifetime are above 0", rule="R-17", code=Code.INVALID_SETUP)
         if setup.token is None:
@@ -129,6 +136,17 @@ class _Quirks(Quirks):
             return frames.Ext(stream=stream, ignore=ignore, extended_type=type, body=body)
         except Violation as violation:
             raise LocalProtocolError(violation.reason, rule=violation.rule) from None
+
+
+def _version_refusal(major: int, minor: int) -> Violation | None:
+    """Return why the version of a SETUP is refused, None for 1.0. Its place in the draft's SETUP has a MIME type, of an
+    octet that is not 0 (draft D-2)."""
+    if (major, minor) == (1, 0):
+        return None
+    text = f"version {major}.{minor} is not supported; supported: 1.0"
+    if major > _HIGHEST:
+        text = "taken as RSocket 1.0, but without its version; the extensible draft needs rsocket-draft+ in the address"
+    return Violation(text, rule="R-16", code=Code.INVALID_SETUP)
 
 
 def _on_payload(streams: Streams, frame: Any) -> None:

@@ -32,6 +32,9 @@ from afflux.protocols.rsocket_draft.states import CLIENT, REQUESTER, RESPONDER, 
 __all__ = ["LAYOUT", "MEMBER", "member_of"]
 
 _I, _A = ConnectionInput, ConnectionAction
+_HEADER: Final = 6
+_VERSION_1: Final = b"\0\1\0\0"
+"The version of a SETUP of RSocket 1.0, after its header."
 
 LAYOUT: Final = Layout(
     Struct(">BHIH"),
@@ -119,6 +122,8 @@ class _Quirks(Quirks):
             code: int = Code.REJECTED_RESUME if type == frames.Resume.TYPE else Code.INVALID_SETUP
             if isinstance(violation, NotUnderstood) and type == Setup.TYPE:
                 code = Code.UNSUPPORTED_SETUP
+            elif type == Setup.TYPE and block.startswith(_VERSION_1, start + _HEADER):
+                raise Violation(negotiation.OF_1_0, rule="R-3", code=code)
             raise Violation(violation.reason, rule=violation.rule, code=code)
         if violation.code == Code.INVALID and violation.stream and connection.is_open:
             follows = block[start + 5] & FLAG_FOLLOWS != 0 and type not in (frames.RequestN.TYPE, frames.Cancel.TYPE)

@@ -27,9 +27,13 @@ if TYPE_CHECKING:
     from afflux.protocols.rsocket_draft.engine import Engine
     from afflux.protocols.rsocket_draft.resumption import Resumption
 
-__all__ = ["Negotiation", "acknowledged", "establish", "no_ok", "part_of", "proposal", "refusal_of"]
+__all__ = ["OF_1_0", "Negotiation", "acknowledged", "establish", "no_ok", "part_of", "proposal", "refusal_of"]
 
 _SINGLE: Final = (KEEPALIVE, RESUME, LEASE)
+_MAJOR_1: Final = "\x01"
+"The MIME type of data that the version of a SETUP of 1.0 is read as."
+OF_1_0: Final = "taken as the extensible draft, but with the version of RSocket 1.0, which needs an address of its own"
+"The reason for refusing a SETUP of 1.0."
 
 
 class Negotiation:
@@ -189,6 +193,8 @@ def no_ok(connection: Connection, argument: Any) -> None:
 def refusal_of(connection: Connection, setup: Setup) -> Violation | None:
     """Return why a server cannot accept a SETUP; None if it can: then its extensions are negotiated. One of RSocket 1.0
     has another version, or cannot be read (I-3)."""
+    if setup.data_mime == _MAJOR_1:
+        return Violation(OF_1_0, rule="R-3", code=Code.INVALID_SETUP)
     if setup.major != 2:
         text = f"version {setup.major}.{setup.minor} is not supported; supported: 2.0"
         return Violation(text, rule="R-3", code=Code.INVALID_SETUP)
