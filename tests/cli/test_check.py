@@ -153,6 +153,33 @@ def test_the_first_frame_that_breaks_the_type(types: Path, tmp_path: Path) -> No
     )
 
 
+@pytest.mark.parametrize("protocol", [name for name in ("limit", "rsocket") if name in PROTOCOLS])
+@pytest.mark.parametrize(
+    "data", [bytes(6), b"\xff" * 50, bytes(range(1, 90)), b"\x00"], ids=["zeros", "ones", "count", "one"]
+)
+def test_a_dump_without_whole_frames(types: Path, tmp_path: Path, protocol: str, data: bytes) -> None:
+    (tmp_path / "dump").write_bytes(data)
+    words = [str(types), "--protocol", protocol, "--against", str(tmp_path / "dump")]
+    assert "expected whole frames, not a malformed frame (" in shown(*words, code=1)[0]["error"]["reason"]
+    ran = here("check", *words, "-o", "text")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.errors.startswith("afflux: frame ")
+    assert "None" not in ran.errors
+
+
+def test_a_dump_without_frames(types: Path, tmp_path: Path) -> None:
+    (tmp_path / "dump").write_bytes(b"")
+    ran = here("check", str(types), "--protocol", "rsocket", "--against", str(tmp_path / "dump"), "-o", "text")
+    assert (ran.code, ran.out) == (0, "0 frames follow the types; sessions: 0\n")
+
+
+def test_a_dump_that_is_cut_off(types: Path, tmp_path: Path) -> None:
+    client, _ = dumps(tmp_path, ASKED, [])
+    (tmp_path / "client").write_bytes((tmp_path / "client").read_bytes()[:-1])
+    (record,) = shown(str(types), "--protocol", "rsocket", "--against", client, code=1)
+    assert record["error"]["seen"].startswith("a malformed frame (cut off: 1 byte")
+
+
 @pytest.mark.skipif("limit" not in PROTOCOLS, reason="this build has no Limit-Stream")
 def test_a_dump_of_limit_stream(types: Path, tmp_path: Path) -> None:
     """The frames of the specification's example."""

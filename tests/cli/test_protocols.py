@@ -62,6 +62,7 @@ SUM = "struct Done {} channel sum = recv int -> offer | sum | recv Done -> send 
         (['"x"'], 2, "", "expects send int (state 0), not str 'x'"),
         (["1", "2"], 2, "", "the session is not over: the type expects choose of branches 1 to 2"),
         (["one"], 2, "", "'one' is neither JSON nor a choice"),
+        (["[" * 100_000], 2, "", "[' is neither JSON nor a choice"),
     ],
 )
 def test_a_session_of_a_session_type(
@@ -74,6 +75,17 @@ def test_a_session_of_a_session_type(
     ran = here("request", uris[protocol], *asked)
     assert (ran.code, ran.out) == (code, out), ran.errors
     assert told in ran.errors
+
+
+def test_session_types_with_a_problem(uris: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("lark", reason='the language of session types needs the extra "sessions"')
+    file = tmp_path / "sum.lstr"
+    file.write_text("channel sum =\n  recv Int ->\n  end\n")
+    ran = here("request", uris["reactivesocket"], "--channel", "-r", "sum", "--session", str(file), "-d", "1")
+    assert (ran.code, ran.out) == (2, "")
+    first, *shown = ran.errors.splitlines()
+    assert first.startswith(f"afflux: {file}:2:8: Int is not defined")
+    assert shown == ["    recv Int ->", "         ^"]
 
 
 def test_a_session_has_a_channel(uris: dict[str, str], tmp_path: Path) -> None:

@@ -75,6 +75,15 @@ def test_names_that_clash_with_python_get_an_underscore() -> None:
     assert {module.SumServer.__doc__, module.SumServer_.__doc__} == {"Server of sum.", "Server of Sum."}
 
 
+def test_constants_have_literal_types_that_mypy_accepts() -> None:
+    """mypy has literal types of integers with 64 bits and a sign."""
+    kinds = {"9223372036854775807": "Literal[9223372036854775807]", "9223372036854775808": "int", "+1.5": "float"}
+    kinds |= {"-9223372036854775808": "int", "true": "Literal[True]"}
+    for constant, kind in kinds.items():
+        types = loads(f"channel a = recv {constant} -> end")
+        assert f'Recv[{kind}, "End"]' in python_module(types), constant
+
+
 @pytest.mark.parametrize("text", ["struct ﬁ {}", "struct S { __init__: int }"])
 def test_names_that_python_cannot_have_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="cannot be a name in Python"):

@@ -146,6 +146,7 @@ ERRORS = [
     ("channel a = recv 1.5 -> end", 1, 19, "unexpected character '.' (syntax)"),
     (f"channel a = recv {'9' * 65} -> end", 1, 18, "the number is out of range (R-31)"),
     (f"struct S {{ a: int = {'9' * 5000} }}", 1, 21, "the number is out of range (R-31)"),
+    ("channel a = recv 1 2", 1, 20, 'unexpected "2", expected "->", "channel", "enum", "struct", a comment or'),
     (f"channel {'a' * 50} b", 1, 60, 'unexpected "b", expected "=" (syntax)'),
     (f"channel a {'b' * 50}", 1, 11, f'unexpected "{"b" * 40}…", expected "="'),
 ]

@@ -90,7 +90,17 @@ BREAKS = [
     (CLIENT, [value("c3")], 0, False, "int of the server", "a bool of the server", 3),
     (CLIENT, [END], 0, False, "int of the server", "the end of the server", 3),
     (CLIENT, [value("03"), value("03")], 1, False, "the end", "a value of the server", 4),
-    ([SETUP, CUT_OFF], [], 1, True, "int of the client", "cut off of the client", 0),
+    ([SETUP, CUT_OFF], [], 1, True, "int of the client", "a malformed frame (cut off) of the client", 0),
+    ([CUT_OFF, SETUP], [], 0, True, "whole frames", "a malformed frame (cut off)", None),
+    (
+        [frame("0x2A", error={"reason": "cut off: 9 bytes"})],
+        [],
+        0,
+        True,
+        "whole frames",
+        "a malformed frame (cut off: 9 bytes)",
+        None,
+    ),
     ([value("01")], [], 0, True, "the opening of a session", "a value", None),
     ([frame("SETUP", metadata="78")], [], 0, True, "the channel one of sum, other", "the channel x", None),
 ]
@@ -185,7 +195,13 @@ def test_breaks_in_channels_of_rsocket() -> None:
     assert broken(channel([opening(), item(b"")], []))[2] == "the end of the data of the client"
     lone = {True: [*rsocket_records([opening(b"\x01")]), CUT_OFF | {"stream": 1, "flags": []}]}
     report = check_records(TYPES, "rsocket", lone, "sum")
-    assert broken(report)[2] == "cut off of the client"
+    assert broken(report)[2] == "a malformed frame (cut off) of the client"
+    outside = CUT_OFF | {"stream": 0, "type": None}
+    for side in (True, False):
+        report = check_records(TYPES, "rsocket", {True: rsocket_records(ASKED), False: []} | {side: [outside]}, "sum")
+        assert broken(report) == (outside, "whole frames", "a malformed frame (cut off)", None)
+    unknown = frame("0x2A", error={"reason": "unknown"}) | {"stream": 0}
+    assert check_records(TYPES, "rsocket", {True: [*rsocket_records(ASKED), unknown]}, "sum") == Report(6, 1)
 
 
 def conversation(machine: Machine, data: st.DataObject, record: Callable[[bool, str, bytes], None]) -> bool:

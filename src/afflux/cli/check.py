@@ -161,7 +161,8 @@ def _against(
     result = {"frames": report.frames, "sessions": report.sessions, "open": report.open, "failed": report.failed}
     if shape is Shape.text:
         state = "failed" if report.failed else "open" if report.open else "complete"
-        sys.stdout.write(f"{report.frames} frames follow the types; sessions: {report.sessions}, the last is {state}\n")
+        last = f", the last is {state}" if report.sessions else ""
+        sys.stdout.write(f"{report.frames} frames follow the types; sessions: {report.sessions}{last}\n")
     else:
         _show([result | {"error": None}], shape)
 
@@ -173,7 +174,8 @@ def _break(report: Report, shape: Shape) -> None:
     record = broken.record
     state = "" if broken.state is None else f" (state {broken.state})"
     reason = f"expected {broken.expected}{state}, not {broken.seen}"
-    where = f"frame {record['type']} {record['dir']} at offset {record['offset']}, stream {record['stream']}"
+    kind = f"frame {record['type']}" if record["type"] else "frame"
+    where = f"{kind} {record['dir']} at offset {record['offset']}, stream {record['stream']}"
     typer.echo(f"afflux: {where} breaks {broken.channel or 'the protocol'}: {reason}", err=True)
     error = {"rule": "SI-25", "reason": reason, "channel": broken.channel, "state": broken.state}
     _show([{**record, "error": error | {"expected": broken.expected, "seen": broken.seen}}], shape)

@@ -11,7 +11,7 @@ from typing import Any
 from afflux.cli.exits import usage
 from afflux.cli.output import Printer
 from afflux.core.payload import Payload
-from afflux.sessions import Kind, load
+from afflux.sessions import Kind, SessionSyntaxError, SessionTypes, load
 
 __all__ = ["run"]
 
@@ -21,7 +21,7 @@ _CHOICE = re.compile(r"choose\s+(\d{1,2})")
 async def run(peer: Any, file: Path, channel: str, items: AsyncIterator[bytes], show: Printer) -> None:
     """Open a session of a channel, send the items where the type expects steps of this side, and print the values of
     the peer as JSON. A value where the type expects a choice chooses the first branch."""
-    types = load(file)
+    types = _loaded(file)
     if channel not in types:
         usage(f'{file} has no channel "{channel}"; it has: {", ".join(types)}')
     async with peer.open(types[channel]) as chan:
@@ -45,6 +45,14 @@ async def run(peer: Any, file: Path, channel: str, items: AsyncIterator[bytes], 
         await chan.end()
 
 
+def _loaded(file: Path) -> SessionTypes:
+    """Return the types of a file, or print its problems with their lines and exit."""
+    try:
+        return load(file)
+    except SessionSyntaxError as error:
+        usage(error.message)
+
+
 async def _next(items: AsyncIterator[bytes], expected: str) -> str:
     item = await anext(items, None)
     if item is None:
@@ -55,5 +63,5 @@ async def _next(items: AsyncIterator[bytes], expected: str) -> str:
 def _value(item: str) -> Any:
     try:
         return json.loads(item)
-    except ValueError:
+    except (ValueError, RecursionError):
         usage(f"{item[:64]!r} is neither JSON nor a choice, such as: choose 2")

@@ -143,7 +143,7 @@ class _Module:
         if isinstance(kind, Name):
             return self._values[kind.name]
         if isinstance(kind, Constant):
-            return "float" if kind.basic is Basic.FLOAT else f"Literal[{_quoted(kind.value)}]"
+            return _constant(kind)
         return _BASIC[kind]
 
     def _handle(self, channel: Channel) -> Iterator[str]:
@@ -235,6 +235,16 @@ def _doc(notes: Iterable[Note]) -> str:
 def _in_docstring(text: str) -> str:
     shown = "".join(char if char.isprintable() else " " for char in text)
     return shown.replace("\\", "\\\\").replace('"', "'")
+
+
+def _constant(constant: Constant) -> str:
+    """Write the type of a constant. Floats have no literal types, and mypy has none beyond 64 bits with a sign."""
+    value = constant.value
+    if constant.basic is Basic.FLOAT:
+        return "float"
+    if isinstance(value, int) and abs(value) >= 1 << 63:
+        return "int"
+    return f"Literal[{_quoted(value)}]"
 
 
 def _quoted(value: Any) -> str:

@@ -101,8 +101,8 @@ class Machine:
                 raise IllegalStep(state, self.expected(state), kind.value)
             return self.states[entered].next[0]
         if kind in (Kind.OFFER, Kind.CHOOSE):
-            if not 1 <= branch <= len(here.next):
-                raise IllegalStep(state, self.expected(state), f"branch {branch}")
+            if type(branch) is not int or not 1 <= branch <= len(here.next):
+                raise IllegalStep(state, self.expected(state), f"branch {branch!r}")
             return here.next[branch - 1]
         return here.next[0] if here.next else state
 

@@ -78,6 +78,7 @@ constant: STRING | FLOAT | SIGNED | UNSIGNED | TRUE | FALSE
 notes: note*
 note: DOC | COMMENT | "#" "[" NAME ["=" constant] "]" -> annotation
 
+ARROW: "->"
 CHANNEL: "channel"
 STRUCT: "struct"
 ENUM: "enum"
@@ -124,6 +125,7 @@ _WORDS: Final = {
     "DOC": "a comment",
     "COMMENT": "a comment",
     "HASH": "a comment",
+    "ARROW": '"->"',
     "VBAR": '"|"',
     "EQUAL": '"="',
     "COMMA": '","',

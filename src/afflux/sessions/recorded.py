@@ -115,7 +115,7 @@ def _limit(sides: Mapping[bool, Iterable[Record]]) -> Iterator[Queues]:
         queue = queues[client] = deque()
         for record in records:
             name = str(record["type"])
-            if record["error"] is not None and not name.startswith("0x"):
+            if _malformed(record):
                 queue.append(Message(BROKEN, client, record))
             elif name in kinds:
                 column = "metadata" if name == "SETUP" else "data"
@@ -123,8 +123,17 @@ def _limit(sides: Mapping[bool, Iterable[Record]]) -> Iterator[Queues]:
     yield queues
 
 
+def _malformed(record: Record) -> bool:
+    """Whether a frame is malformed. A whole frame of an unknown type is not."""
+    error = record["error"]
+    if error is None or not str(record["type"]).startswith("0x"):
+        return error is not None
+    return str(error["reason"]).startswith("cut off")
+
+
 def _rsocket(sides: Mapping[bool, Iterable[Record]]) -> Iterator[Queues]:
-    """Each channel is a session; the requester is its client. Items are values and choices."""
+    """Each channel is a session; the requester is its client. Items are values and choices. Malformed frames outside of
+    channels come last."""
     records = {side: list(found) for side, found in sides.items()}
     by_stream: dict[tuple[bool, int], list[Record]] = {}
     requesters: dict[int, bool] = {}
@@ -137,6 +146,8 @@ def _rsocket(sides: Mapping[bool, Iterable[Record]]) -> Iterator[Queues]:
         yield {
             side is requester: deque(_items(by_stream.get((side, stream), ()), side is requester)) for side in records
         }
+    for side, found in records.items():
+        yield {side: deque(Message(BROKEN, side, r) for r in found if r["stream"] not in requesters and _malformed(r))}
 
 
 def _items(records: Iterable[Record], client: bool) -> Iterator[Message]:
@@ -207,6 +218,8 @@ class _Follower:
         if message.kind == OPEN:
             return self._open(message)
         if self._walk is None:
+            if message.kind == BROKEN:
+                return Break(message.record, "", "whole frames", _flaw(message), None)
             if message.kind in _ENDS and self._sessions:
                 return None  # the other direction, or END of the session that has ended
             if self._sessions or True in self._queues:
@@ -241,8 +254,12 @@ _SEEN: Final = {
     CHOICE_OF: "a choice",
     END: "the end",
     COMPLETE: "the end",
-    BROKEN: "a malformed frame",
 }
+
+
+def _flaw(message: Message) -> str:
+    """Return in words why a frame is malformed."""
+    return f"a malformed frame ({message.record['error']['reason']})"
 
 
 class _Walk:
@@ -268,7 +285,7 @@ class _Walk:
     def take(self, message: Message) -> Break | None:
         """Take a step; return the break if no state permits it."""
         if message.kind == BROKEN:
-            return self.broken(message, str(message.record["error"]["reason"]))
+            return self.broken(message, _flaw(message))
         if message.kind in _ENDS:
             early = message.kind == COMPLETE and any(not self._waits_for(s, message.client) for s in self._states)
             return None if self.may_end or early else self.broken(message, _SEEN[message.kind])
