@@ -103,4 +103,5 @@ def test_a_function_that_never_decides_is_asked_for_a_few_bytes_only() -> None:
 
 def test_bytes_in_a_text() -> None:
     assert unknown(b"GET") == "unknown first bytes 47 45 54"
+    assert unknown(b"Jm", complete=False) == "incomplete first bytes 4a 6d"
     assert unknown(bytes(9)) == "unknown first bytes 00 00 00 00 00 00 00 00 …"

@@ -290,7 +290,7 @@ async def test_HS_28_silence_ends_with_the_handshake(
         await until(lambda: not server._clients.gate.handshakes)
         assert server.refused == ({"unrecognized": 1} if pieces else {})
         assert server._clients.gate.admitted == 0
-    assert ("unknown first bytes" in caplog.text) == bool(pieces)
+    assert ("incomplete first bytes" in caplog.text) == bool(pieces)
 
 
 async def test_HS_28_a_slow_drip_has_one_handshake() -> None:
@@ -325,7 +325,7 @@ async def test_the_end_before_a_decision(caplog: pytest.LogCaptureFixture) -> No
             await until(lambda: not server._clients.gate.admitted)
             writer.close()
         assert server.refused == {"unrecognized": 1}
-    assert "unknown first bytes 4a 6d 75;" in caplog.text
+    assert "incomplete first bytes 4a 6d 75;" in caplog.text
 
 
 async def test_the_oldest_that_says_nothing_makes_room() -> None:

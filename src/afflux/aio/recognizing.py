@@ -108,7 +108,7 @@ class Wires:
 
     def explain(self, data: bytes, found: Recognition) -> str:
         """Return the reason why the first bytes of a client do not select a protocol."""
-        text = unknown(data)
+        text = unknown(data, complete=not found.more)
         if other := foreign(data):
             text += f" ({other})"
         elif found.candidates:
@@ -207,7 +207,7 @@ class Recognizing(Receiver):
     def _end(self) -> None:
         """End the connection: its first bytes did not come in time, or not all of them."""
         if self._data:
-            self._refuse(self._wires.explain(self._data, Recognition(None, (), more=False)))
+            self._refuse(self._wires.explain(self._data, Recognition(None, (), more=True)))
         else:
             self._refuse(None)
 

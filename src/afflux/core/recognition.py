@@ -70,10 +70,10 @@ def recognize(
     return Recognition(guessed[0] if len(guessed) == 1 else None, candidates, more)
 
 
-def unknown(data: bytes) -> str:
-    """Return a short text with the first bytes in hexadecimal, for an error."""
+def unknown(data: bytes, *, complete: bool = True) -> str:
+    """Return a short text with the first bytes in hexadecimal, for an error. ``complete``: more would not help."""
     rest = " …" if len(data) > _SHOWN else ""
-    return f"unknown first bytes {data[:_SHOWN].hex(' ')}{rest}"
+    return f"{'unknown' if complete else 'incomplete'} first bytes {data[:_SHOWN].hex(' ')}{rest}"
 
 
 def _verdict(entry: ProtocolEntry, data: bytes, client: bool, message: bool) -> bool | None:

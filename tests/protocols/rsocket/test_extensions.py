@@ -8,6 +8,7 @@ from afflux.core import events as ev
 from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolError, RemoteProtocolError
 from afflux.core.limits import Limits
 from afflux.protocols.rsocket import Engine, frames
+from afflux.protocols.rsocket_draft import Entry
 
 from .playbook import Mode, Playbook, closed, error, failed, ignored, requester, responder, setup
 
@@ -102,6 +103,13 @@ def test_types_that_are_none(type: int) -> None:
     with pytest.raises(LocalProtocolError, match=f"an extended type is 1 to 2147483647, not {type}") as refused:
         play.engine.extensions.extend(type, b"")
     assert refused.value.rule == "D-13"
+    play.do(lambda engine: None).quiet()
+
+
+def test_an_entry_of_the_draft_is_not_an_extended_type() -> None:
+    play = requester()
+    with pytest.raises(LocalProtocolError, match=r"an extended type is a number, not Entry\('a'"):
+        play.engine.extensions.extend(Entry("a"), b"")
     play.do(lambda engine: None).quiet()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from afflux.core.errors import ConnectionClosed, LimitExceeded, Violation
+from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolError, Violation
 from afflux.core.events import Extended
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ class Extending:
             raise ConnectionClosed(f"nothing can be sent: the connection is {connection.standing}")
         connection.outbound.control(frame)
 
-    def _frame(self, type: int, body: bytes, stream: int, ignore: bool) -> bytes:
+    def _frame(self, type: Any, body: bytes, stream: int, ignore: bool) -> bytes:
+        if not isinstance(type, int):
+            raise LocalProtocolError(f"an extended type is a number, not {type!r}", stream=stream)
         connection = self._engine
         frame = connection.member.quirks.extension(type, body, stream, ignore)
         most = connection.limits.frame_bytes - (frame.encoded_size - len(body))
