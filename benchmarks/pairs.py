@@ -121,7 +121,7 @@ class Pair:
         before = await self._server.ask({})
         client = await self._client.ask(workload.command(amount))
         server = await self._server.ask({})
-        counted, expected = (client["items"], client["bytes"]), (amount, amount * workload.size)
+        counted, expected = (client["items"], client["bytes"]), (amount, workload.bytes_of(amount))
         if counted != expected:
             raise Failure("counted {} items and {} bytes, not {} and {}".format(*counted, *expected))
         return Sample(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, NamedTuple
 
-__all__ = ["LARGE_BYTES", "REQUEST_BYTES", "UNBOUNDED", "WORKLOADS", "Kind", "Workload"]
+__all__ = ["LARGE_BYTES", "REQUEST_BYTES", "ROW_SIZES", "UNBOUNDED", "WORKLOADS", "Kind", "Workload"]
 
 Kind = Literal["request", "stream", "credit", "payload", "session"]
 """``request``: request/response. ``stream``: one stream, all credit granted together. ``credit``: one stream with a
@@ -19,6 +19,9 @@ REQUEST_BYTES: Final = 64
 
 LARGE_BYTES: Final = 0x20000000
 "Maximum payload size allowed by both ends, for the workloads that need it."
+
+ROW_SIZES: Final = (60, 270, 180, 90, 300, 210, 120, 330, 240, 150)
+"Bytes of the items of a stream of rows, repeated."
 
 _MIB = 0x100000
 
@@ -36,6 +39,8 @@ class Workload(NamedTuple):
     "The window in items."
     smoke: int = 300
     "Amount that suffices to check that it runs and counts correctly."
+    rows: bool = False
+    "Items of the sizes in ROW_SIZES; ``size`` is their mean."
 
     @property
     def title(self) -> str:
@@ -47,7 +52,8 @@ class Workload(NamedTuple):
         if self.kind == "session":
             return f"session of {_size(self.size)} both ways, one at a time"
         credit = "unbounded credit" if self.credit == UNBOUNDED else f"credit {self.credit}"
-        return f"stream {_size(self.size)}, {credit}"
+        size = f"{min(ROW_SIZES)} to {max(ROW_SIZES)} B" if self.rows else _size(self.size)
+        return f"stream {size}, {credit}"
 
     @property
     def in_bytes(self) -> bool:
@@ -70,7 +76,14 @@ class Workload(NamedTuple):
             return {"do": "request", "n": amount, "concurrency": self.concurrency}
         if self.kind == "session":
             return {"do": "session", "n": amount, "size": self.size}
-        return {"do": "stream", "items": amount, "size": self.size, "credit": self.credit}
+        return {"do": "stream", "items": amount, "size": 0 if self.rows else self.size, "credit": self.credit}
+
+    def bytes_of(self, amount: int) -> int:
+        """Return how many bytes an amount of items has."""
+        if not self.rows:
+            return amount * self.size
+        whole, rest = divmod(amount, len(ROW_SIZES))
+        return whole * sum(ROW_SIZES) + sum(ROW_SIZES[:rest])
 
 
 def _size(size: int) -> str:
@@ -88,6 +101,7 @@ WORKLOADS: Final = (
     Workload("stream-64-credit-256", "credit", size=64, credit=256, smoke=1000),
     Workload("stream-1k", "stream", size=1024, smoke=1000),
     Workload("stream-1k-credit-256", "credit", size=1024, credit=256, smoke=1000),
+    Workload("stream-rows", "stream", size=sum(ROW_SIZES) // len(ROW_SIZES), smoke=1003, rows=True),
     Workload("stream-64k", "stream", size=0x10000, smoke=40),
     Workload("stream-64k-credit-256", "credit", size=0x10000, credit=256, smoke=300),
     Workload("payload-16m", "payload", size=16 * _MIB, smoke=2),

@@ -36,7 +36,7 @@ async def counted_exactly(contender: Contender, workloads: tuple[Workload, ...])
     assert [name for name, _ in results.samples] == [workload.name for workload in mine]
     for workload in mine:
         (sample,) = results.samples[workload.name, contender]
-        assert (sample.amount, sample.bytes) == (workload.smoke, workload.smoke * workload.size)
+        assert (sample.amount, sample.bytes) == (workload.smoke, workload.bytes_of(workload.smoke))
 
 
 def test_every_peer_is_tried() -> None:
@@ -75,7 +75,7 @@ async def test_a_wrong_count_is_no_measurement() -> None:
 async def test_a_process_that_breaks_reports_why() -> None:
     async with pair(Contender("skeleton", "asyncio")) as processes:
         with pytest.raises(Failure, match="the process ended: ConnectionError: the server disconnected"):
-            await processes.measure(WORKLOADS[3]._replace(size=0), 5)
+            await processes.measure(WORKLOADS[3]._replace(size=-1), 5)
 
 
 async def test_too_slow_is_given_up() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import cycle, islice
 
 import afflux
-from benchmarks.peers.base import HOST, AsyncClient, Count, asked, in_turns, item_of, stream_request
+from benchmarks.peers.base import HOST, AsyncClient, Count, asked, in_turns, items_of, stream_request
 from benchmarks.workloads import LARGE_BYTES, REQUEST_BYTES
 
 __all__ = ["Client", "Handler", "limits", "serve", "serving"]
@@ -30,8 +31,8 @@ class Handler:
     async def stream(self, payload: afflux.Payload) -> AsyncIterator[bytes]:
         """Yield one item at a time."""
         count, size = asked(payload.data)
-        item = item_of(size)
-        for _ in range(count):
+        items = items_of(size)
+        for item in islice(cycle(items), count):
             yield item
 
 

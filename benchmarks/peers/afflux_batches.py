@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import cycle, islice
 
 import afflux
 from benchmarks.peers import afflux_aio
-from benchmarks.peers.base import HOST, Count, asked, item_of, stream_request
+from benchmarks.peers.base import HOST, Count, asked, items_of, stream_request
 
 __all__ = ["Client", "serve"]
 
@@ -23,10 +24,11 @@ class Handler:
     async def stream(self, payload: afflux.Payload) -> AsyncIterator[list[bytes]]:
         """Yield lists of items; each item counts separately."""
         count, size = asked(payload.data)
-        item = item_of(size)
-        step = max(1, min(LIST_ITEMS, LIST_BYTES // size))
+        items = items_of(size)
+        source = cycle(items)
+        step = max(1, min(LIST_ITEMS, LIST_BYTES // max(map(len, items))))
         for first in range(0, count, step):
-            yield [item] * min(step, count - first)
+            yield list(islice(source, min(step, count - first)))
 
 
 @asynccontextmanager

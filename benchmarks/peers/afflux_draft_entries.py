@@ -1,17 +1,21 @@
-"""afflux with RSocket's extensible draft, and three extension entries on each request, answer and item."""
+"""afflux with RSocket's extensible draft, and three extension entries on each request, answer and item.
+
+The handler creates the items that it repeats beforehand, as those of the other peers do.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from itertools import cycle, islice
 from typing import Any, Final
 
 import afflux
 from afflux.protocols.rsocket_draft import Entry, ExtendedPayload
 from benchmarks.peers import afflux_aio
 from benchmarks.peers.afflux_draft import SCHEME
-from benchmarks.peers.base import HOST, Count, asked, in_turns, item_of, stream_request
+from benchmarks.peers.base import HOST, Count, asked, in_turns, items_of, stream_request
 from benchmarks.workloads import REQUEST_BYTES
 
 __all__ = ["Client", "Handler", "serve"]
@@ -37,9 +41,9 @@ class Handler(afflux_aio.Handler):
     async def stream(self, payload: afflux.Payload) -> AsyncIterator[afflux.Payload]:  # type: ignore[override]  # items
         """Yield one item at a time."""
         count, size = asked(payload.data)
-        item = item_of(size)
-        for _ in range(count):
-            yield ExtendedPayload(item, entries=ENTRIES)
+        items = [ExtendedPayload(item, entries=ENTRIES) for item in items_of(size)]
+        for item in islice(cycle(items), count):
+            yield item
 
 
 @asynccontextmanager

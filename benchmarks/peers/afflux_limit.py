@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import cycle, islice
 from typing import Any
 
 import afflux
 from afflux.sessions import Chan, SessionType, session_type
 from benchmarks.peers import afflux_aio
-from benchmarks.peers.base import HOST, Count, asked, item_of, stream_request
+from benchmarks.peers.base import HOST, Count, asked, items_of, stream_request
 
 __all__ = ["Client", "serve", "serving"]
 
@@ -27,8 +28,8 @@ async def serve_items(chan: Chan[Any]) -> None:
     """Send the requested items one by one."""
     request, chan = await chan.recv()
     count, size = asked(request)
-    item = item_of(size).decode()
-    await chan.loop().send_each(item for _ in range(count))
+    texts = [item.decode() for item in items_of(size)]
+    await chan.loop().send_each(islice(cycle(texts), count))
     await (await chan.choose(2)).end()
 
 

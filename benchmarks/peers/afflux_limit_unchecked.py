@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from itertools import cycle, islice
 from typing import Any
 
 from afflux.protocols.limit import Opening, Steps, Unchecked
 from benchmarks.peers import afflux_limit
-from benchmarks.peers.base import Count, asked, item_of, stream_request
+from benchmarks.peers.base import Count, asked, items_of, stream_request
 
 __all__ = ["Client", "Handler", "serve"]
 
@@ -24,8 +25,7 @@ class Handler:
     async def channel(self, items: AsyncIterator[Any]) -> AsyncIterator[bytes]:
         """Yield one item at a time."""
         count, size = asked((await anext(items)).data)
-        item = item_of(size)
-        for _ in range(count):
+        for item in islice(cycle(items_of(size)), count):
             yield item
 
 

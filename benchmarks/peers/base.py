@@ -9,6 +9,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
+from benchmarks.workloads import ROW_SIZES
+
 __all__ = [
     "HOST",
     "AsyncClient",
@@ -18,7 +20,7 @@ __all__ = [
     "Sessions",
     "asked",
     "in_turns",
-    "item_of",
+    "items_of",
     "loop_factory",
     "stream_request",
 ]
@@ -47,7 +49,7 @@ class Client(Protocol):
         """Send ``n`` requests of 64 bytes, ``concurrency`` at a time; each is answered by an echo."""
 
     def stream(self, items: int, size: int, credit: int) -> Count:
-        """Consume one stream of ``items`` items of ``size`` bytes, with a window of ``credit``."""
+        """Consume one stream of ``items`` items of ``size`` bytes (0: rows), with a window of ``credit``."""
 
     def close(self) -> None:
         """End the connection."""
@@ -130,7 +132,7 @@ def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def stream_request(items: int, size: int) -> bytes:
-    """Return the request of a stream: number and size of items."""
+    """Return the request of a stream: number and size of items; the size of rows is 0."""
     return b"%d %d" % (items, size)
 
 
@@ -140,6 +142,7 @@ def asked(request: bytes) -> tuple[int, int]:
     return int(items), int(size)
 
 
-def item_of(size: int) -> bytes:
-    """Return an item whose memory is allocated: pages of zeros would not be."""
-    return b"x" * size
+def items_of(size: int) -> list[bytes]:
+    """Return the items that a stream repeats: one of ``size`` bytes, or rows. Their memory is allocated: pages of zeros
+    would not be."""
+    return [b"x" * one for one in ((size,) if size else ROW_SIZES)]

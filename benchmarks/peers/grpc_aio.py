@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import cycle, islice
 from typing import Any
 
 import grpc  # type: ignore[import-untyped,import-not-found,unused-ignore]
 import grpc.aio  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
-from benchmarks.peers.base import HOST, AsyncClient, Count, asked, in_turns, item_of, stream_request
+from benchmarks.peers.base import HOST, AsyncClient, Count, asked, in_turns, items_of, stream_request
 from benchmarks.workloads import REQUEST_BYTES
 
 __all__ = ["Client", "serve"]
@@ -32,8 +33,8 @@ async def _echo(request: bytes, context: Any) -> bytes:
 async def _items(request: bytes, context: Any) -> AsyncIterator[bytes]:
     """Yield one item at a time."""
     count, size = asked(request)
-    item = item_of(size)
-    for _ in range(count):
+    items = items_of(size)
+    for item in islice(cycle(items), count):
         yield item
 
 

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from itertools import cycle, islice
 from typing import Any
 
 from rsocket.helpers import create_response, single_transport_provider  # type: ignore[import-untyped]
@@ -21,7 +22,7 @@ from rsocket.rsocket_server import RSocketServer  # type: ignore[import-untyped]
 from rsocket.streams.stream_from_generator import StreamFromGenerator  # type: ignore[import-untyped]
 from rsocket.transports.tcp import TransportTCP  # type: ignore[import-untyped]
 
-from benchmarks.peers.base import HOST, AsyncClient, Count, asked, in_turns, item_of, stream_request
+from benchmarks.peers.base import HOST, AsyncClient, Count, asked, in_turns, items_of, stream_request
 from benchmarks.workloads import REQUEST_BYTES
 
 __all__ = ["Client", "serve"]
@@ -41,10 +42,10 @@ class Handler(BaseRequestHandler):  # type: ignore[misc]  # it has no types
     async def request_stream(self, payload: Payload) -> Any:
         """Return items from a generator, which the library consumes as credit arrives."""
         count, size = asked(bytes(payload.data))
-        item = item_of(size)
+        rows = items_of(size)
 
         def items() -> Iterator[tuple[Payload, bool]]:
-            for number in range(1, count + 1):
+            for number, item in enumerate(islice(cycle(rows), count), 1):
                 yield Payload(item), number == count
 
         return StreamFromGenerator(items)

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from struct import Struct
 from typing import cast
 
-from benchmarks.peers.base import HOST, AsyncClient, Count, asked, item_of, stream_request
+from benchmarks.peers.base import HOST, AsyncClient, Count, asked, items_of, stream_request
 from benchmarks.workloads import REQUEST_BYTES
 
 __all__ = ["Client", "serve"]
@@ -94,7 +94,7 @@ class Responder(Wire):
     def __init__(self) -> None:
         super().__init__()
         self._left = self._stream = self._at = 0
-        self._item = b""
+        self._items = [b""]
         self._full = False
 
     def received(self, data: bytes) -> None:
@@ -106,7 +106,7 @@ class Responder(Wire):
             elif frame.word == _REQUEST_STREAM:
                 self._stream = frame.stream
                 self._left, size = asked(frame.data[4:])
-                self._item = item_of(size)
+                self._items = items_of(size)
                 self._more()
         if answers:
             self.transport.write(b"".join(answers))
@@ -122,27 +122,31 @@ class Responder(Wire):
 
     def _more(self) -> None:
         """Send the next 64 KiB of items, while there is room."""
-        item, length = self._item, len(self._item) + 6
-        if length > _BLOCK + 6:
+        items = self._items
+        if len(items[0]) > _BLOCK:
             return self._fragments()
-        frame = _HEADER.pack(length >> 16, length & 0xFFFF, self._stream, _NEXT)
-        step = max(1, _BLOCK // len(item))
+        turns = max(1, _BLOCK // sum(map(len, items)))
+        period: list[bytes] = []
+        for item in items:
+            length = len(item) + 6
+            period += (_HEADER.pack(length >> 16, length & 0xFFFF, self._stream, _NEXT), item)
         while self._left and not self._full:
-            count = min(step, self._left)
+            count = min(turns * len(items), self._left)
             self._left -= count
-            chunks = [frame, item] * count
+            chunks = (period * turns)[: 2 * count]
             if not self._left:
-                chunks[-2:] = [pack(self._stream, _NEXT_COMPLETE, item)]
+                chunks[-2:] = [pack(self._stream, _NEXT_COMPLETE, chunks[-1])]
             self.transport.write(b"".join(chunks))
         return None
 
     def _fragments(self) -> None:
         """Send the next fragments of the current item, and of those after it."""
         while self._left and not self._full:
-            data = self._item[self._at : self._at + _BLOCK]
+            item = self._items[0]
+            data = item[self._at : self._at + _BLOCK]
             self._at += len(data)
             word = _NEXT | _FOLLOWS
-            if self._at == len(self._item):
+            if self._at == len(item):
                 self._at = 0
                 self._left -= 1
                 word = _NEXT if self._left else _NEXT_COMPLETE

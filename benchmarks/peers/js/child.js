@@ -16,6 +16,7 @@ const REQUEST_BYTES = 64;
 const KEEPALIVE_MS = 20000;
 const LIFETIME_MS = 90000;
 const SLICE_BYTES = 0x10000;
+const ROW_SIZES = [60, 270, 180, 90, 300, 210, 120, 330, 240, 150]; // of workloads.py
 
 function say(answer) {
   process.stdout.write(JSON.stringify(answer) + '\n');
@@ -41,8 +42,8 @@ function peak() {
 // without a bound would be in memory before the first is sent, for the transport tells nobody that it is full (items of
 // 64 KiB are a third slower then; small ones are the same).
 function items(count, size) {
-  const data = Buffer.alloc(size, 'x');
-  const slice = Math.max(1, Math.floor(SLICE_BYTES / size));
+  const rows = (size ? [size] : ROW_SIZES).map((one) => Buffer.alloc(one, 'x'));
+  const slice = Math.max(1, Math.floor(SLICE_BYTES / (size || Math.max(...ROW_SIZES))));
   return new Flowable((subscriber) => {
     let left = count;
     let wanted = 0;
@@ -50,6 +51,7 @@ function items(count, size) {
     const some = () => {
       busy = false;
       for (let n = Math.min(slice, left, wanted); n > 0; n--) {
+        const data = rows[(count - left) % rows.length];
         left--;
         wanted--;
         subscriber.onNext({data, metadata: undefined});
