@@ -34,7 +34,7 @@ class Extending:
     def __init__(self, connection: Connection) -> None:
         self._engine = connection
 
-    def extend(self, type: int, body: bytes, *, stream: int = 0, ignore: bool = True) -> None:
+    def extend(self, type: Any, body: bytes, *, stream: int = 0, ignore: bool = True) -> None:
         """Send an extension frame (EXT). A peer that does not support it skips it, or closes if ``ignore`` is False.
 
         Raises:
