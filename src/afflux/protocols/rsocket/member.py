@@ -139,8 +139,10 @@ class _Quirks(Quirks):
 
 
 def _version_refusal(major: int, minor: int) -> Violation | None:
-    """Return why the version of a SETUP is refused, None for 1.0. Its place in the draft's SETUP has a MIME type, of an
-    octet that is not 0 (draft D-2)."""
+    """Return why the version of a SETUP is refused, None for 1.0.
+
+    The extensible draft has a MIME type in its place, with an octet that is not 0.
+    """
     if (major, minor) == (1, 0):
         return None
     text = f"version {major}.{minor} is not supported; supported: 1.0"
