@@ -198,12 +198,13 @@ async def test_SI_25_a_mistake_of_the_peer_has_state_expected_and_seen(wire: str
 
 @WIRES
 async def test_a_client_that_leaves_ends_the_session(wire: str) -> None:
-    router, left = afflux.Router(), asyncio.Event()
+    router, taken, left = afflux.Router(), asyncio.Event(), asyncio.Event()
 
     @router.session(SUM)
     async def serve(chan: Any) -> None:
         try:
             _, chan = await chan.recv()
+            taken.set()
             await chan.offer()
         finally:
             left.set()
@@ -211,7 +212,7 @@ async def test_a_client_that_leaves_ends_the_session(wire: str) -> None:
     async with connected(wire, router) as peer:
         async with peer.open(SUM) as chan:
             await chan.send(1)
-            await asyncio.sleep(0.01)
+            await asyncio.wait_for(taken.wait(), 5)
         await asyncio.wait_for(left.wait(), 5)
 
 

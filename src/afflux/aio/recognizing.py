@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Error, Unsupported
 from afflux.core.limits import Limits
-from afflux.core.recognition import UNRECOGNIZED, Recognition, recognize, unknown
+from afflux.core.recognition import UNRECOGNIZED, Recognition, Unrecognized, recognize, unknown
 from afflux.protocols.registry import AUTO, recognizable
 from afflux.transports.address import Address
 from afflux.transports.base import RECOGNIZED, foreign
@@ -184,7 +184,7 @@ class Recognizing(Receiver):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is gone. A WebSocket that was not recognized passes the reason."""
-        if isinstance(exc, Error) and exc.rule == UNRECOGNIZED:
+        if isinstance(exc, Unrecognized):
             self._refuse(exc.message)
         else:
             self._end()

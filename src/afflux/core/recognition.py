@@ -20,11 +20,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from afflux.core.errors import RemoteProtocolError
+
 if TYPE_CHECKING:
     from afflux.core.entry import ProtocolEntry
     from afflux.core.framing import LengthPrefix
 
-__all__ = ["LARGEST", "LOOK", "UNRECOGNIZED", "Recognition", "Recognize", "recognize", "unknown"]
+__all__ = ["LARGEST", "LOOK", "UNRECOGNIZED", "Recognition", "Recognize", "Unrecognized", "recognize", "unknown"]
 
 LOOK = 32
 "Bytes of a first frame that are examined at most."
@@ -34,6 +36,11 @@ UNRECOGNIZED = "unrecognized"
 "The reason word for a connection that was not recognized."
 _SHOWN = 8
 "Bytes that an error shows."
+
+
+class Unrecognized(RemoteProtocolError):
+    """The first bytes of a connection select no protocol."""
+
 
 Recognize = Callable[[bytes, bool], bool | None]
 "``recognize(start, client)``; ``client`` is whether the client sent the bytes."

@@ -17,7 +17,7 @@ from websockets.server import ServerProtocol
 from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import RemoteProtocolError
 from afflux.core.limits import REASONS, Limits
-from afflux.core.recognition import UNRECOGNIZED, recognize, unknown
+from afflux.core.recognition import UNRECOGNIZED, Unrecognized, recognize, unknown
 from afflux.protocols.registry import AUTO, recognizable
 from afflux.transports.address import Address
 from afflux.transports.ws_rules import FOREIGN, POLICY, Refusal, chosen, comes_from
@@ -99,7 +99,7 @@ class ServerWire(Wire):
             entry = self._server.known.get(self._server.subprotocol) or found.protocol
             if entry is None:
                 text = f"{unknown(self._start)} of a WebSocket"
-                self.fail(POLICY, RemoteProtocolError(text, rule=UNRECOGNIZED))
+                self.fail(POLICY, Unrecognized(text, rule=UNRECOGNIZED))
                 return b""
             message, self.recognized = self._start, entry.name
             self._frame_as(entry)
