@@ -9,10 +9,10 @@ import pytest
 from afflux.core import events as ev
 from afflux.core.errors import LeaseExpired, RemoteProtocolError
 from afflux.core.payload import Payload
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.rsocket import Engine, frames
 from afflux.protocols.rsocket.frames import Lease as LeaseFrame
 from afflux.protocols.rsocket.lease import FixedLease, Lease
-from afflux.protocols.rsocket.resume import Sessions
 from tests.hostile.peers import SERVER, asked, item, part, raw
 from tests.protocols.rsocket.playbook import Playbook, closed, error, ignored, setup
 

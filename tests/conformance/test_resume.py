@@ -10,8 +10,8 @@ from afflux.core import events as ev
 from afflux.core.errors import ConnectionClosed, Rejected, RemoteProtocolError
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.rsocket import Engine, frames
-from afflux.protocols.rsocket.resume import Sessions
 from tests.hostile.peers import N, P, asked, item, raw
 from tests.protocols.rsocket.playbook import Playbook, closed, error, failed, requester, responder, setup
 

@@ -14,9 +14,9 @@ import pytest
 from afflux.core import events as ev
 from afflux.core.errors import ConnectionClosed, LeaseExpired, Rejected, RemoteProtocolError, SetupRefused
 from afflux.core.limits import Limits
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.rsocket import Engine, frames
 from afflux.protocols.rsocket.lease import FixedLease, Lease, LeaseGranter
-from afflux.protocols.rsocket.resume import Sessions
 from tests.hostile.peers import SERVER, TINY, asked, item
 from tests.hostile.test_rsocket import ROWS as OTHER_ROWS
 from tests.protocols.rsocket.playbook import (

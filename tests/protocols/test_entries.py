@@ -12,8 +12,8 @@ from afflux.core.events import Closed, Failed, Opened, singly
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.core.terms import Terms
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.registry import PROTOCOLS, Protocols, named
-from afflux.protocols.rsocket.resume import Sessions
 
 BUILT = list(PROTOCOLS)
 ABILITIES = {

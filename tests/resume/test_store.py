@@ -20,9 +20,9 @@ from afflux import Limits, Payload
 from afflux.core.errors import ApplicationError, Canceled, ConnectionClosed, Error, LimitExceeded
 from afflux.core.events import Block, Completed, Failed, Items, Opened
 from afflux.core.terms import Terms
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.rsocket import Engine
 from afflux.protocols.rsocket.frames import Keepalive, PayloadFrame, Setup
-from afflux.protocols.rsocket.resume import Sessions
 from afflux.resume import StoreDamaged, StoreError, StoreLocked, StoreNoSpace
 from afflux.resume.record import Record
 from afflux.resume.store import SCHEMA_VERSION, Change, Store

@@ -7,9 +7,9 @@ import pytest
 from afflux.core.errors import LocalProtocolError
 from afflux.core.events import Closed, Completed, Event, Failed, Items, Opened, Resumed, Suspended
 from afflux.core.limits import Limits
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.rsocket.engine import Engine
 from afflux.protocols.rsocket.frames import Setup
-from afflux.protocols.rsocket.resume import Sessions
 from afflux.testing.world import End, Link, World
 
 

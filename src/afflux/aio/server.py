@@ -55,7 +55,7 @@ class _Extras:
         """Return the terms of every connection."""
         sessions = None
         if self.resume:
-            from afflux.protocols.rsocket.resume import Sessions
+            from afflux.protocols.family.sessions import Sessions
 
             sessions = Sessions(limits, asks=True)
         return Terms(lease=self.lease, sessions=sessions, extensions=tuple(self.extensions), place=ask_for_large_pages)

@@ -8,8 +8,8 @@ from typing import Any
 from afflux.core import events as ev
 from afflux.core.frame import Frame
 from afflux.core.limits import Limits
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.rsocket import Engine, frames
-from afflux.protocols.rsocket.resume import Sessions
 from afflux.testing.playbook import Begins, Mode, closed, failed, ignored
 from afflux.testing.playbook import Playbook as Conversation
 

@@ -8,10 +8,10 @@ from afflux.core import events as ev
 from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolError, RemoteProtocolError, SetupRefused
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.rsocket import Engine, frames
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.lease import FixedLease
-from afflux.protocols.rsocket.resume import Sessions
 from afflux.protocols.rsocket_draft import frames as draft
 
 from .playbook import (

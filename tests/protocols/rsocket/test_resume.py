@@ -21,8 +21,9 @@ from afflux.core.errors import (
 )
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.rsocket import Engine, frames
-from afflux.protocols.rsocket.resume import Retained, Sessions, counted
+from afflux.protocols.rsocket.resume import Retained, counted
 
 from .playbook import (
     TOKEN,

@@ -24,8 +24,8 @@ from afflux.core import events as ev
 from afflux.core.errors import ApplicationError, ConnectionClosed
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.rsocket import Engine
-from afflux.protocols.rsocket.resume import Sessions
 from afflux.testing.world import End, Link, World
 
 from .pair import Pair, Side

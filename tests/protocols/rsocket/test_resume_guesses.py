@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from afflux import Limits
 from afflux.core.events import Closed, Resuming
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.rsocket.engine import Engine
 from afflux.protocols.rsocket.frames import ErrorFrame, Resume, decode
-from afflux.protocols.rsocket.resume import Sessions
 
 
 def test_the_driver_refuses_in_its_own_time() -> None:

@@ -18,9 +18,10 @@ from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.protocols.family.fragments import Fragments
 from afflux.protocols.family.late import LateFrames
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.rsocket import Engine, frames
 from afflux.protocols.rsocket.member import LAYOUT
-from afflux.protocols.rsocket.resume import Retained, Sessions
+from afflux.protocols.rsocket.resume import Retained
 from afflux.protocols.rsocket.snapshot import lasting, restore, retained, snapshot
 from afflux.testing.world import Link
 

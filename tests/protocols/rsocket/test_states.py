@@ -10,9 +10,9 @@ import pytest
 from afflux.core import events as ev
 from afflux.core.errors import ApplicationError, Canceled, Invalid, Rejected, RemoteProtocolError
 from afflux.core.limits import Limits
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.family.states import ConnectionInput, ConnectionState, StreamAction, StreamInput, StreamState
 from afflux.protocols.rsocket import Engine, frames
-from afflux.protocols.rsocket.resume import Sessions
 from afflux.protocols.rsocket.states import CLIENT, REQUESTER, RESPONDER, SERVER
 
 from .playbook import TOKEN, Playbook, position, requester, responder, resume, resume_ok, setup

@@ -8,7 +8,7 @@ from typing import Any
 from afflux.core import events as ev
 from afflux.core.errors import Rejected
 from afflux.core.limits import Limits
-from afflux.protocols.rsocket.resume import Sessions
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.rsocket_draft import Engine, payloads
 from afflux.protocols.rsocket_draft.entries import Entry
 from afflux.protocols.rsocket_draft.frames import Setup, decode

@@ -9,7 +9,7 @@ import pytest
 import afflux
 from afflux.core import events as ev
 from afflux.core.errors import AddressError, Violation
-from afflux.protocols.rsocket.resume import Sessions
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.rsocket_draft import Engine, Entry, ExtendedPayload, frames, payloads, resumable
 from afflux.protocols.rsocket_draft.dialect import Dialect
 from afflux.protocols.rsocket_draft.frames import Setup, SetupOk

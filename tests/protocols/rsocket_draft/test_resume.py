@@ -11,7 +11,7 @@ from afflux.core.errors import ConnectionClosed, Invalid, LocalProtocolError, Re
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.protocols.family.lease import FixedLease
-from afflux.protocols.rsocket.resume import Sessions
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.rsocket_draft import Engine, Entry, ExtendedPayload, frames, payloads, resumable
 from afflux.protocols.rsocket_draft.entries import RESUME as ID
 from afflux.protocols.rsocket_draft.frames import ExtChain, Setup, SetupOk

@@ -9,7 +9,7 @@ import pytest
 from afflux.core import events as ev
 from afflux.core.errors import ConnectionClosed, Rejected, SetupRefused
 from afflux.core.payload import Payload
-from afflux.protocols.rsocket.resume import Sessions
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.rsocket_draft import Engine, resumable
 
 from .pair import KEEPALIVE, LIMITS, RESUME, client, resumed, server

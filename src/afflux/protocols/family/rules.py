@@ -50,3 +50,5 @@ class Rules(NamedTuple):
     "Reserved bits are ignored."
     halves: str = ""
     "In a channel, the responder's completion ends both directions."
+    resume: str = ""
+    "A session that cannot be resumed is refused."

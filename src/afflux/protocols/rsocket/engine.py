@@ -10,9 +10,9 @@ from afflux.core.terms import Place
 from afflux.protocols.family.engine import DEFAULT_MTU
 from afflux.protocols.family.engine import Engine as FamilyEngine
 from afflux.protocols.family.lease import LeasePolicy
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.rsocket.frames import Setup
 from afflux.protocols.rsocket.member import MEMBER
-from afflux.protocols.rsocket.resume import Sessions
 from afflux.protocols.rsocket.resumption import Resumption
 
 __all__ = ["DEFAULT_MTU", "Engine"]

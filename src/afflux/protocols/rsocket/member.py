@@ -57,6 +57,7 @@ RULES: Final = Rules(
     order="R-34",
     parity="D-12",
     refused="R-14",
+    resume="R-46",
     senseless="R-32",
     silence="R-22",
     single="R-23",
@@ -127,7 +128,8 @@ class _Quirks(Quirks):
             return Violation("keepalive and lifetime are above 0", rule="R-17", code=Code.INVALID_SETUP)
         if setup.token is None:
             return None
-        return token_refusal(setup.token, connection.limits, resumption.sessions_of(connection))
+        resuming = connection.resuming
+        return token_refusal(setup.token, connection.limits, None if resuming is None else resuming.sessions)
 
     def extension(self, type: int, body: bytes, stream: int, ignore: bool) -> frames.Ext:
         if not 0 < type <= 0x7FFFFFFF:

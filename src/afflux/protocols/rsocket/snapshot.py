@@ -17,12 +17,13 @@ from afflux.core.limits import Limits
 from afflux.core.terms import Place
 from afflux.protocols.family.handshake import agree, lifetime_of
 from afflux.protocols.family.lease import LeasePolicy
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.family.states import ConnectionState
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.engine import Engine
 from afflux.protocols.rsocket.frames import NEXT, Setup, decode
-from afflux.protocols.rsocket.resume import Retained, Sessions, part_of
-from afflux.protocols.rsocket.resumption import Resumption
+from afflux.protocols.rsocket.resume import Retained
+from afflux.protocols.rsocket.resumption import Resumption, part_of
 
 __all__ = ["lasting", "restore", "retained", "snapshot"]
 
@@ -36,8 +37,7 @@ def lasting(engine: Engine) -> bool:
 
 def retained(engine: Engine) -> Retained:
     """Return the frames that a lasting session retains for its peer."""
-    found: Retained = part_of(engine).kept
-    return found
+    return part_of(engine).kept
 
 
 def snapshot(engine: Engine) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from afflux.core.terms import Place
 from afflux.protocols.family.engine import DEFAULT_MTU
 from afflux.protocols.family.engine import Engine as FamilyEngine
 from afflux.protocols.family.lease import LeasePolicy
+from afflux.protocols.family.sessions import Sessions
 from afflux.protocols.family.states import ConnectionState
-from afflux.protocols.rsocket.resume import Sessions
 from afflux.protocols.rsocket_draft import frames, negotiation
 from afflux.protocols.rsocket_draft.compact import CompactType
 from afflux.protocols.rsocket_draft.dialect import Dialect
@@ -23,7 +23,7 @@ from afflux.protocols.rsocket_draft.frames import Setup
 from afflux.protocols.rsocket_draft.member import LAYOUT, member_of
 from afflux.protocols.rsocket_draft.negotiation import Negotiation
 from afflux.protocols.rsocket_draft.payload import ExtendedPayload, prelude
-from afflux.protocols.rsocket_draft.resumption import Resumption, resumption_of
+from afflux.protocols.rsocket_draft.resumption import Resumption, records_of
 from afflux.protocols.rsocket_draft.runs import SharedRuns
 from afflux.protocols.rsocket_draft.sending import ExtendingEntries
 from afflux.protocols.rsocket_draft.strategies import FramesHeld
@@ -109,8 +109,8 @@ class Engine(FamilyEngine):
         """Open a stream and return its id; ``now`` matters only with leases."""
         wishes = isinstance(payload, ExtendedPayload) and _wishes(payload, verb)
         id = super().open(verb, payload, credit=credit, complete=complete, columnar=columnar, now=now)
-        if wishes and (part := resumption_of(self)) is not None and part.retained is not None:
-            part.retained.ask(id)
+        if wishes and (records := records_of(self)) is not None:
+            records.ask(id)
         return id
 
     def ask(self, payloads: Sequence[Payload]) -> list[int]:

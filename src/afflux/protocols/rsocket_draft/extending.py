@@ -114,8 +114,7 @@ _RESUMABLE = (RequestStream, RequestChannel)
 
 def _agree(connection: Connection, frame: Any) -> None:
     """Agree that a stream survives the transport, if its requester wants it and the request was accepted (R-37)."""
-    part, streams, id = resumption.resumption_of(connection), connection.stream_table, frame.stream
-    retained = None if part is None else part.retained
+    retained, streams, id = resumption.records_of(connection), connection.stream_table, frame.stream
     wanted = any(entry.number == RESUME and entry.marked for entry in frame.extensions)
     accepted = id in streams.live or id in streams.reassembly.partials
     if wanted and accepted and retained is not None and id not in retained.records:

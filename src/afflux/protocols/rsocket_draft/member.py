@@ -63,6 +63,7 @@ RULES: Final = Rules(
     order="RSocket R-34",
     parity="RSocket D-12",
     refused="3.2",
+    resume="3.2",
     senseless="3.1",
     silence="3.1",
     single="RSocket R-23",

@@ -22,8 +22,8 @@ from afflux.protocols.rsocket_draft.frames import Setup, SetupOk
 from afflux.protocols.rsocket_draft.payloads import Times
 
 if TYPE_CHECKING:
+    from afflux.protocols.family.sessions import Sessions
     from afflux.protocols.family.streams import Streams
-    from afflux.protocols.rsocket.resume import Sessions
     from afflux.protocols.rsocket_draft.engine import Engine
     from afflux.protocols.rsocket_draft.resumption import Resumption
 
@@ -231,7 +231,7 @@ def _answer(connection: Connection, entry: Entry) -> Entry | None:
         case 0:
             _check_times(payloads.times_of(entry))
             return Entry(entry.id)
-        case 1 if (sessions := _sessions_of(connection)) is not None:
+        case 1 if connection.resuming is not None and (sessions := connection.resuming.sessions) is not None:
             if reason := _session_refusal(sessions, payloads.session_of(entry).token, connection.limits):
                 raise Violation(reason, rule="RSocket R-53", code=Code.REJECTED_SETUP)
             return Entry(entry.id)
@@ -249,12 +249,6 @@ def _answer(connection: Connection, entry: Entry) -> Entry | None:
         case int() as number if number < len(NAMES):
             return None
     return Entry(entry.id, ignorable=True) if part_of(connection).understands(entry) else None
-
-
-def _sessions_of(connection: Connection) -> Sessions | None:
-    """Return the table of sessions of a server; None without resumption."""
-    part = cast("Resumption | None", connection.resuming)
-    return None if part is None else part.sessions
 
 
 def _session_refusal(sessions: Sessions, token: bytes, limits: Limits) -> str:
