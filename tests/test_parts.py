@@ -41,3 +41,15 @@ def test_a_part_that_fails_is_named_at_the_end(
     assert shown.endswith("== failed: bad\n")
     assert "a good part more\n" in shown and "a bad part more\n" in shown and "left of it" not in shown
     assert runner.main(["none"]) == 2
+
+
+def test_the_processes_of_a_part_write_bytecode(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shown = "import sys; print('without bytecode:', sys.dont_write_bytecode)"
+    monkeypatch.setattr(runner, "PARTS", {"one": [[sys.executable, "-c", shown]]})
+    monkeypatch.setattr(runner, "ROOT", tmp_path)
+    monkeypatch.setattr(runner, "LOGS", tmp_path / "logs")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert runner.main(["one"]) == 0
+    assert "without bytecode: False\n" in capfd.readouterr().out

@@ -7,6 +7,7 @@ tests on other builds; they run only when they are named.
 Every folder and file of tests belongs to one part: ``rest`` runs what no other part names.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -77,9 +78,13 @@ def commands(name):
 def run(name):
     """Run a part. Returns its name, whether it passed, and its seconds; its output is in its log."""
     since = time.monotonic()
+    # Without bytecode each process compiles what it imports: 0.5 s for the asyncio driver, otherwise 0.2 s.
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     with (LOGS / f"{name}.log").open("wb") as log:
         passed = all(
-            subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False).returncode
+            subprocess.run(
+                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False
+            ).returncode
             == 0
             for command in commands(name)
         )
