@@ -16,31 +16,15 @@ from afflux.protocols.family.states import (
     StreamInput,
     StreamState,
 )
-from afflux.protocols.family.tables import HalfRules, halves
+from afflux.protocols.family.tables import ConnectionRules, HalfRules, deciding, established, halves
 
 __all__ = ["CLIENT", "HALF_REQUESTER", "HALF_RESPONDER", "REQUESTER", "RESPONDER", "SERVER"]
 
 _S, _I, _A = ConnectionState, ConnectionInput, ConnectionAction
 _LIVE = (_S.OPEN, _S.DRAINING)
 
-_COMMON = [
-    Row(_LIVE, _I.KEEPALIVE, _A.ECHO, same, "R-25"),
-    Row(_LIVE, _I.METADATA_PUSH, _A.PUSH, same, "3.1"),
-    Row(_LIVE, _I.ERROR_OTHER, _A.FAIL, _S.CLOSED, "3.1"),
-    Row(_LIVE, _I.STREAM_FRAME, _A.STREAM_FRAME, same, "3.1"),
-    Row(_LIVE, _I.EXT, _A.EXTENSION, same, "R-9"),
-    Row(_LIVE, _I.LEASE, _A.LEASE, same, "3.1"),
-    Row(_S.OPEN, _I.REQUEST, _A.REQUEST, same, "3.1"),
-    Row(_S.DRAINING, _I.REQUEST, _A.REJECT, same, "3.4"),
-    Row(_S.OPEN, _I.APP_DRAIN, _A.DRAIN, _S.DRAINING, "3.1"),
-    Row(_S.DRAINING, _I.APP_DRAIN, _A.NOTHING, same, "3.1"),
-    Row(_LIVE, _I.APP_CLOSE, _A.ABORT, _S.CLOSED, "3.1"),
-    Row(_S.OPEN, _I.LAST_STREAM_ENDED, _A.NOTHING, same, "3.1"),
-    Row(_S.DRAINING, _I.LAST_STREAM_ENDED, _A.FINISH, _S.CLOSED, "3.1"),
-    Row(_LIVE, _I.SILENT, _A.EXPIRE, _S.CLOSED, "3.1"),
-    Row(_LIVE, _I.LOST, _A.LOSE, _S.CLOSED, "3.1"),
-    Row(_S.CLOSED, tuple(_I), _A.NOTHING, same, "3.1"),
-]
+_RULES = ConnectionRules(keepalive="R-25", extension="R-9", reject="3.4")
+_COMMON = [*established(_RULES), Row(_LIVE, _I.LEASE, _A.LEASE, same, "3.1")]
 
 CLIENT = Table(
     "connection, client",
@@ -93,11 +77,7 @@ SERVER = Table(
             _S.CLOSED,
             "R-15",
         ),
-        Row((_S.WAIT_FIRST, _S.DECIDING), (_I.APP_DRAIN, _I.APP_CLOSE), _A.REFUSE_SETUP, _S.CLOSED, "3.2"),
-        Row((_S.WAIT_FIRST, _S.DECIDING), _I.LAST_STREAM_ENDED, _A.NOTHING, same, "3.2"),
-        Row((_S.WAIT_FIRST, _S.DECIDING), (_I.SILENT, _I.LOST), _A.LOSE, _S.CLOSED, "3.2"),
-        Row(_S.DECIDING, _I.APP_ACCEPT, _A.ESTABLISH, _S.OPEN, "3.2"),
-        Row(_S.DECIDING, _I.APP_REFUSE, _A.REFUSE_SETUP, _S.CLOSED, "3.2"),
+        *deciding(_RULES),
         *_COMMON,
     ],
     otherwise=(_A.IGNORE, "R-36"),

@@ -3,7 +3,7 @@
 The engine acts on these tables, the tests visit every cell, and the reference page draws them. States, inputs and
 actions are those of family/states.py.
 
-The rows of the stream tables are those of family/tables.py. Request/response differs only in classification: its first
+Rows that other members share are those of family/tables.py. Request/response differs only in classification: its first
 item is also its last (R-23).
 """
 
@@ -17,37 +17,28 @@ from afflux.protocols.family.states import (
     StreamAction,
     StreamState,
 )
-from afflux.protocols.family.tables import HalfRules, halves
+from afflux.protocols.family.tables import (
+    ConnectionRules,
+    HalfRules,
+    deciding,
+    established,
+    halves,
+    returning,
+    suspended,
+)
 
 __all__ = ["CLIENT", "REQUESTER", "RESPONDER", "SERVER"]
 
 _S, _I, _A = ConnectionState, ConnectionInput, ConnectionAction
 _LIVE = (_S.OPEN, _S.DRAINING)
 
+_RULES = ConnectionRules(keepalive="R-19", extension="R-5", drain="R-20", silence="R-22", refused="R-14")
 _COMMON = [
-    Row(_LIVE, _I.KEEPALIVE, _A.ECHO, same, "R-19"),
-    Row(_LIVE, _I.METADATA_PUSH, _A.PUSH, same, "3.1"),
-    Row(_LIVE, _I.ERROR_OTHER, _A.FAIL, _S.CLOSED, "3.1"),
-    Row(_LIVE, _I.STREAM_FRAME, _A.STREAM_FRAME, same, "3.1"),
-    Row(_LIVE, _I.EXT, _A.EXTENSION, same, "R-5"),
+    *established(_RULES),
+    *suspended(_RULES),
+    Row(_LIVE, _I.LEASE, _A.LEASE, same, "R-40"),
     Row(_S.OPEN, _I.ERROR_CLOSE, _A.PEER_DRAINS, _S.DRAINING, "R-20"),
     Row(_S.DRAINING, _I.ERROR_CLOSE, _A.NOTHING, same, "R-20"),
-    Row(_S.OPEN, _I.REQUEST, _A.REQUEST, same, "3.1"),
-    Row(_S.DRAINING, _I.REQUEST, _A.REJECT, same, "3.1"),
-    Row(_S.OPEN, _I.APP_DRAIN, _A.DRAIN, _S.DRAINING, "R-20"),
-    Row(_S.DRAINING, _I.APP_DRAIN, _A.NOTHING, same, "R-20"),
-    Row(_LIVE, _I.APP_CLOSE, _A.ABORT, _S.CLOSED, "3.1"),
-    Row(_S.OPEN, _I.LAST_STREAM_ENDED, _A.NOTHING, same, "R-20"),
-    Row(_S.DRAINING, _I.LAST_STREAM_ENDED, _A.FINISH, _S.CLOSED, "R-20"),
-    Row(_LIVE, _I.SILENT, _A.EXPIRE, _S.CLOSED, "R-22"),
-    Row(_LIVE, _I.LOST, _A.LOSE, _S.CLOSED, "3.1"),
-    Row(_LIVE, _I.LEASE, _A.LEASE, same, "R-40"),
-    Row(_LIVE, _I.SUSPEND, _A.SUSPEND, _S.SUSPENDED, "3.1"),
-    Row(_S.SUSPENDED, _I.SESSION_OVER, _A.LOSE, _S.CLOSED, "3.1"),
-    Row(_S.SUSPENDED, _I.APP_CLOSE, _A.ABORT, _S.CLOSED, "3.1"),
-    Row(_S.SUSPENDED, _I.APP_DRAIN, _A.DRAIN, same, "R-20"),
-    Row(_S.SUSPENDED, (_I.LAST_STREAM_ENDED, _I.LOST, _I.SUSPEND), _A.NOTHING, same, "3.1"),
-    Row(_S.CLOSED, tuple(_I), _A.NOTHING, same, "3.1"),
 ]
 
 _ACCEPTING = (
@@ -93,13 +84,8 @@ CLIENT = Table(
         # Beyond section 3.1 as well: SETUP may not have arrived. The client does not ask again for the ended session.
         Row(_S.RESUME_SENT, _I.ERROR_UNHEARD, _A.FORGET_SESSION, _S.SUSPENDED, "RE-24"),
         Row(_S.SUSPENDED, _I.APP_ANEW, _A.SEND_SETUP, _S.SETUP_SENT, "R-11"),
-        Row(_S.RESUME_SENT, (_I.ERROR_SETUP, _I.ERROR_CLOSE, _I.ERROR_OTHER), _A.SUSPEND, _S.SUSPENDED, "3.1"),
-        Row(_S.RESUME_SENT, (_I.SUSPEND, _I.LOST, _I.SILENT), _A.SUSPEND, _S.SUSPENDED, "3.1"),
         Row(_S.RESUME_SENT, _BROKEN_ANSWERS, _A.RESUME_BROKEN, _S.SUSPENDED, "RE-04"),
-        Row(_S.RESUME_SENT, _I.SESSION_OVER, _A.LOSE, _S.CLOSED, "3.1"),
-        Row(_S.RESUME_SENT, _I.APP_CLOSE, _A.ABORT, _S.CLOSED, "3.1"),
-        Row(_S.RESUME_SENT, _I.APP_DRAIN, _A.DRAIN, same, "R-20"),
-        Row(_S.RESUME_SENT, _I.LAST_STREAM_ENDED, _A.NOTHING, same, "3.1"),
+        *returning(_RULES),
         *_COMMON,
     ],
     otherwise=(_A.IGNORE, "R-32"),
@@ -137,13 +123,9 @@ SERVER = Table(
             _S.CLOSED,
             "R-11",
         ),
-        Row((_S.WAIT_FIRST, _S.DECIDING), (_I.APP_DRAIN, _I.APP_CLOSE), _A.REFUSE_SETUP, _S.CLOSED, "R-14"),
-        Row((_S.WAIT_FIRST, _S.DECIDING), _I.LAST_STREAM_ENDED, _A.NOTHING, same, "3.2"),
-        Row((_S.WAIT_FIRST, _S.DECIDING), (_I.SILENT, _I.LOST), _A.LOSE, _S.CLOSED, "3.2"),
-        Row(_S.DECIDING, _I.APP_ACCEPT, _A.ESTABLISH, _S.OPEN, "3.2"),
-        Row(_S.DECIDING, _I.APP_REFUSE, _A.REFUSE_SETUP, _S.CLOSED, "R-14"),
         Row(_S.OPEN, _I.RESUME, _A.ABORT, _S.CLOSED, "R-48"),
         Row(_S.SUSPENDED, _I.APP_RESUME, _A.SEND_RESUME_OK, _S.OPEN, "R-46"),
+        *deciding(_RULES),
         *_COMMON,
     ],
     otherwise=(_A.IGNORE, "R-32"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from afflux.core.machine import Row, Table, same
 from afflux.protocols.family.states import ConnectionAction, ConnectionInput, ConnectionState
+from afflux.protocols.family.tables import ConnectionRules, deciding, established, returning, suspended
 from afflux.protocols.rsocket.states import REQUESTER, RESPONDER
 
 __all__ = ["CLIENT", "REQUESTER", "RESPONDER", "SERVER"]
@@ -11,30 +12,13 @@ __all__ = ["CLIENT", "REQUESTER", "RESPONDER", "SERVER"]
 _S, _I, _A = ConnectionState, ConnectionInput, ConnectionAction
 _LIVE = (_S.OPEN, _S.DRAINING)
 
+_RULES = ConnectionRules(keepalive="R-29", extension="R-10", suspend="R-40", over="D-15")
 _COMMON = [
+    *established(_RULES),
+    *suspended(_RULES),
     Row(_LIVE, _I.ENTRIES, _A.ENTRIES, same, "3.1"),
-    Row(_LIVE, _I.KEEPALIVE, _A.ECHO, same, "R-29"),
-    Row(_LIVE, _I.METADATA_PUSH, _A.PUSH, same, "3.1"),
-    Row(_LIVE, _I.ERROR_OTHER, _A.FAIL, _S.CLOSED, "3.1"),
-    Row(_LIVE, _I.STREAM_FRAME, _A.STREAM_FRAME, same, "3.1"),
-    Row(_LIVE, _I.EXT, _A.EXTENSION, same, "R-10"),
     Row(_S.OPEN, _I.ERROR_CLOSE, _A.PEER_DRAINS, _S.DRAINING, "3.1"),
     Row(_S.DRAINING, _I.ERROR_CLOSE, _A.NOTHING, same, "3.1"),
-    Row(_S.OPEN, _I.REQUEST, _A.REQUEST, same, "3.1"),
-    Row(_S.DRAINING, _I.REQUEST, _A.REJECT, same, "3.1"),
-    Row(_S.OPEN, _I.APP_DRAIN, _A.DRAIN, _S.DRAINING, "3.1"),
-    Row(_S.DRAINING, _I.APP_DRAIN, _A.NOTHING, same, "3.1"),
-    Row(_LIVE, _I.APP_CLOSE, _A.ABORT, _S.CLOSED, "3.1"),
-    Row(_S.OPEN, _I.LAST_STREAM_ENDED, _A.NOTHING, same, "3.1"),
-    Row(_S.DRAINING, _I.LAST_STREAM_ENDED, _A.FINISH, _S.CLOSED, "3.1"),
-    Row(_LIVE, _I.SILENT, _A.EXPIRE, _S.CLOSED, "3.1"),
-    Row(_LIVE, _I.LOST, _A.LOSE, _S.CLOSED, "3.1"),
-    Row(_LIVE, _I.SUSPEND, _A.SUSPEND, _S.SUSPENDED, "R-40"),
-    Row(_S.SUSPENDED, _I.SESSION_OVER, _A.LOSE, _S.CLOSED, "D-15"),
-    Row(_S.SUSPENDED, _I.APP_CLOSE, _A.ABORT, _S.CLOSED, "3.1"),
-    Row(_S.SUSPENDED, _I.APP_DRAIN, _A.DRAIN, same, "3.1"),
-    Row(_S.SUSPENDED, (_I.LAST_STREAM_ENDED, _I.LOST, _I.SUSPEND), _A.NOTHING, same, "3.1"),
-    Row(_S.CLOSED, tuple(_I), _A.NOTHING, same, "3.1"),
 ]
 
 _ACCEPTING = (
@@ -84,12 +68,7 @@ CLIENT = Table(
         Row(_S.SUSPENDED, _I.APP_RESUME, _A.SEND_RESUME, _S.RESUME_SENT, "R-38"),
         Row(_S.RESUME_SENT, _I.SETUP_OK, _A.RESUMED, _S.OPEN, "R-40"),
         Row(_S.RESUME_SENT, _I.ERROR_RESUME, _A.SETUP_FAILED, _S.CLOSED, "3.1"),
-        Row(_S.RESUME_SENT, (_I.ERROR_SETUP, _I.ERROR_CLOSE, _I.ERROR_OTHER), _A.SUSPEND, _S.SUSPENDED, "3.1"),
-        Row(_S.RESUME_SENT, (_I.SUSPEND, _I.LOST, _I.SILENT), _A.SUSPEND, _S.SUSPENDED, "3.1"),
-        Row(_S.RESUME_SENT, _I.SESSION_OVER, _A.LOSE, _S.CLOSED, "D-15"),
-        Row(_S.RESUME_SENT, _I.APP_CLOSE, _A.ABORT, _S.CLOSED, "3.1"),
-        Row(_S.RESUME_SENT, _I.APP_DRAIN, _A.DRAIN, same, "3.1"),
-        Row(_S.RESUME_SENT, _I.LAST_STREAM_ENDED, _A.NOTHING, same, "3.1"),
+        *returning(_RULES),
         *_COMMON,
     ],
     otherwise=(_A.IGNORE, "3.1"),
@@ -129,12 +108,8 @@ SERVER = Table(
             _S.CLOSED,
             "3.2",
         ),
-        Row((_S.WAIT_FIRST, _S.DECIDING), (_I.APP_DRAIN, _I.APP_CLOSE), _A.REFUSE_SETUP, _S.CLOSED, "3.2"),
-        Row((_S.WAIT_FIRST, _S.DECIDING), _I.LAST_STREAM_ENDED, _A.NOTHING, same, "3.2"),
-        Row((_S.WAIT_FIRST, _S.DECIDING), (_I.SILENT, _I.LOST), _A.LOSE, _S.CLOSED, "3.2"),
-        Row(_S.DECIDING, _I.APP_ACCEPT, _A.ESTABLISH, _S.OPEN, "3.2"),
-        Row(_S.DECIDING, _I.APP_REFUSE, _A.REFUSE_SETUP, _S.CLOSED, "3.2"),
         Row(_S.SUSPENDED, _I.APP_RESUME, _A.SEND_RESUME_OK, _S.OPEN, "R-40"),
+        *deciding(_RULES),
         *_COMMON,
     ],
     otherwise=(_A.IGNORE, "3.2"),
