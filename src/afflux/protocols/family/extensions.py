@@ -52,7 +52,10 @@ class Extending:
         if not isinstance(type, int):
             raise LocalProtocolError(f"an extended type is a number, not {type!r}", stream=stream)
         connection = self._engine
-        frame = connection.member.quirks.extension(type, body, stream, ignore)
+        try:
+            frame = connection.member.quirks.extension(type, body, stream, ignore)
+        except Violation as violation:
+            raise LocalProtocolError(violation.reason, rule=violation.rule) from None
         most = connection.limits.frame_bytes - (frame.encoded_size - len(body))
         if len(body) > most:
             text = f"{len(body)} bytes of an extension: a peer accepts {most}"

@@ -131,7 +131,7 @@ class Quirks(ABC):
         """Build an extension frame.
 
         Raises:
-            LocalProtocolError: the type or the stream is out of range.
+            LocalProtocolError, Violation: the type or the stream is out of range.
         """
 
     def continues(self, streams: Streams, frame: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, ClassVar, Final
 
@@ -10,7 +11,7 @@ from afflux.core.limits import Limits
 from afflux.protocols.family import arrivals
 from afflux.protocols.family.actions import ACTIONS
 from afflux.protocols.family.connection import Connection
-from afflux.protocols.family.layout import Layout
+from afflux.protocols.family.layout import Layout, Prelude
 from afflux.protocols.family.member import Member, Opening, Quirks, Role
 from afflux.protocols.family.rules import Rules
 from afflux.protocols.family.states import ConnectionInput, ConnectionState
@@ -22,7 +23,7 @@ from afflux.protocols.rsocket.frames import COMPLETE, NEXT, NEXT_COMPLETE
 from afflux.protocols.rsocket.resume import token_refusal
 from afflux.protocols.rsocket.states import CLIENT, REQUESTER, RESPONDER, SERVER
 
-__all__ = ["LAYOUT", "MEMBER"]
+__all__ = ["LAYOUT", "MEMBER", "input_of_error", "inputs", "layout", "on_stream", "openings"]
 
 _I = ConnectionInput
 _HEADER: Final = 6
@@ -32,18 +33,25 @@ _VERSIONED: Final = _HEADER + _VERSION.size
 _HIGHEST: Final = 0xFF
 "A major version above it is part of something else."
 
-LAYOUT: Final = Layout(
-    Struct(">BHIH"),
-    prefix=3,
-    inclusive=False,
-    order="id",
-    shift=10,
-    metadata=3,
-    flags=(frames.FLAG_METADATA, frames.FLAG_FOLLOWS, frames.FLAG_COMPLETE),
-    request=frames.RequestResponse.TYPE,
-    grant=frames.RequestN.TYPE,
-    answers=(NEXT_COMPLETE,),
-)
+
+def layout(prelude: Prelude | None = None) -> Layout:
+    """Return the layout of RSocket's frames, with what may stand between header and payload."""
+    return Layout(
+        Struct(">BHIH"),
+        prefix=3,
+        inclusive=False,
+        order="id",
+        shift=10,
+        metadata=3,
+        flags=(frames.FLAG_METADATA, frames.FLAG_FOLLOWS, frames.FLAG_COMPLETE),
+        request=frames.RequestResponse.TYPE,
+        grant=frames.RequestN.TYPE,
+        answers=(NEXT_COMPLETE,),
+        prelude=prelude,
+    )
+
+
+LAYOUT: Final = layout()
 
 RULES: Final = Rules(
     credit="R-27",
@@ -79,13 +87,8 @@ class _Quirks(Quirks):
         return frames.decode(block, start, end)
 
     def classify(self, connection: Connection, frame: Any) -> ConnectionInput:
-        if frame.stream:
-            return _I.STREAM_FRAME
-        if frame.code == Code.REJECTED_RESUME:
-            return resumption.classify(connection)
-        if Code.INVALID_SETUP <= frame.code < Code.REJECTED_RESUME:
-            return _I.ERROR_SETUP  # the reserved codes, 0 and 0xFFFFFFFF, are "another code" (3.1)
-        return _I.ERROR_CLOSE if frame.code == Code.CONNECTION_CLOSE else _I.ERROR_OTHER
+        input = input_of_error(frame)
+        return resumption.classify(connection) if input is _I.ERROR_RESUME else input
 
     def malformed(self, connection: Connection, block: bytes, start: int, violation: Violation) -> None:
         """Charge or raise a frame that is truncated, or whose lengths are wrong (R-7, FG-14)."""
@@ -134,10 +137,7 @@ class _Quirks(Quirks):
     def extension(self, type: int, body: bytes, stream: int, ignore: bool) -> frames.Ext:
         if not 0 < type <= 0x7FFFFFFF:
             raise LocalProtocolError(f"an extended type is 1 to {0x7FFFFFFF}, not {type}", stream=stream, rule="D-13")
-        try:
-            return frames.Ext(stream=stream, ignore=ignore, extended_type=type, body=body)
-        except Violation as violation:
-            raise LocalProtocolError(violation.reason, rule=violation.rule) from None
+        return frames.Ext(stream=stream, ignore=ignore, extended_type=type, body=body)
 
 
 def _version_refusal(major: int, minor: int) -> Violation | None:
@@ -153,13 +153,61 @@ def _version_refusal(major: int, minor: int) -> Violation | None:
     return Violation(text, rule="R-16", code=Code.INVALID_SETUP)
 
 
-def _on_payload(streams: Streams, frame: Any) -> None:
-    """Apply PAYLOAD: its N flag marks an item (R-30)."""
-    arrivals.on_item(streams, frame, frame.next)
+def input_of_error(frame: Any) -> ConnectionInput:
+    """Return the input of an ERROR frame."""
+    if frame.stream:
+        return _I.STREAM_FRAME
+    if frame.code == Code.REJECTED_RESUME:
+        return _I.ERROR_RESUME
+    if Code.INVALID_SETUP <= frame.code < Code.REJECTED_RESUME:
+        return _I.ERROR_SETUP  # the reserved codes, 0 and 0xFFFFFFFF, are "another code" (3.1)
+    return _I.ERROR_CLOSE if frame.code == Code.CONNECTION_CLOSE else _I.ERROR_OTHER
+
+
+# -- the frames of streams, as a module declares them: this one's, or the draft's -----------------------------
+
+
+def openings(frames: Any) -> dict[str, Opening]:
+    """Return the requests, by the application's verb."""
+    return {
+        "request": _opening("request", frames.RequestResponse),
+        "fire": _opening("fire", frames.RequestFnf),
+        "stream": _opening("stream", frames.RequestStream, credited=True),
+        "channel": _opening("channel", frames.RequestChannel, credited=True),
+    }
 
 
 def _opening(verb: Any, frame: Any, *, credited: bool = False) -> Opening:
     return Opening(frame, verb, frame.TYPE << 10, credited=credited, later=(NEXT, b""))
+
+
+def inputs(frames: Any) -> dict[type, ConnectionInput]:
+    """Return the connection inputs of the frames of streams."""
+    return {
+        frames.Ext: _I.EXT,
+        frames.RequestResponse: _I.REQUEST,
+        frames.RequestFnf: _I.REQUEST,
+        frames.RequestStream: _I.REQUEST,
+        frames.RequestChannel: _I.REQUEST,
+        frames.RequestN: _I.STREAM_FRAME,
+        frames.Cancel: _I.STREAM_FRAME,
+        frames.PayloadFrame: _I.STREAM_FRAME,
+    }
+
+
+def on_stream(frames: Any) -> dict[type, Callable[[Streams, Any], None]]:
+    """Return the functions of the frames of streams that are not requests."""
+    return {
+        frames.PayloadFrame: _on_payload,
+        frames.RequestN: arrivals.on_request_n,
+        frames.Cancel: arrivals.on_cancel,
+        frames.ErrorFrame: arrivals.on_error,
+    }
+
+
+def _on_payload(streams: Streams, frame: Any) -> None:
+    """Apply PAYLOAD: its N flag marks an item (R-30)."""
+    arrivals.on_item(streams, frame, frame.next)
 
 
 MEMBER: Final = Member(
@@ -172,22 +220,8 @@ MEMBER: Final = Member(
     requester=Role(REQUESTER, requester=True, takes=NEXT, item=NEXT),
     responder=Role(RESPONDER, requester=False, takes=NEXT, item=NEXT),
     client_parity=1,
-    openings={
-        "request": _opening("request", frames.RequestResponse),
-        "fire": _opening("fire", frames.RequestFnf),
-        "stream": _opening("stream", frames.RequestStream, credited=True),
-        "channel": _opening("channel", frames.RequestChannel, credited=True),
-    },
-    inputs={
-        frames.Ext: _I.EXT,
-        frames.RequestResponse: _I.REQUEST,
-        frames.RequestFnf: _I.REQUEST,
-        frames.RequestStream: _I.REQUEST,
-        frames.RequestChannel: _I.REQUEST,
-        frames.RequestN: _I.STREAM_FRAME,
-        frames.Cancel: _I.STREAM_FRAME,
-        frames.PayloadFrame: _I.STREAM_FRAME,
-    },
+    openings=openings(frames),
+    inputs=inputs(frames),
     on_zero={
         frames.Setup: _I.SETUP,
         frames.Resume: _I.RESUME,
@@ -196,12 +230,7 @@ MEMBER: Final = Member(
         frames.Keepalive: _I.KEEPALIVE,
         frames.MetadataPush: _I.METADATA_PUSH,
     },
-    on_stream={
-        frames.PayloadFrame: _on_payload,
-        frames.RequestN: arrivals.on_request_n,
-        frames.Cancel: arrivals.on_cancel,
-        frames.ErrorFrame: arrivals.on_error,
-    },
+    on_stream=on_stream(frames),
     actions={**ACTIONS, **resumption.ACTIONS},
     first_codes={frames.Setup.TYPE: Code.REJECTED_SETUP, frames.Resume.TYPE: Code.REJECTED_RESUME},
     closing_code=Code.CONNECTION_CLOSE,

@@ -1,33 +1,29 @@
-"""Describe the draft as a member of the family: RSocket's layout and streams, its own frames, tables and actions."""
+"""Describe the draft as a member of the family: RSocket's member, with its own frames, tables and actions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from struct import Struct
 from typing import Any, ClassVar, Final
 
 from afflux.core.errors import LocalProtocolError, Unsupported, Violation
 from afflux.core.limits import Limits
-from afflux.protocols.family import arrivals
 from afflux.protocols.family.actions import ACTIONS
 from afflux.protocols.family.connection import Connection
-from afflux.protocols.family.layout import Layout
-from afflux.protocols.family.member import Member, Opening, Quirks, Role
+from afflux.protocols.family.member import Member, Quirks
 from afflux.protocols.family.rules import Rules
 from afflux.protocols.family.states import ConnectionAction, ConnectionInput, ConnectionState
 from afflux.protocols.family.stream import Stream
-from afflux.protocols.family.streams import Streams
-from afflux.protocols.rsocket import codes
+from afflux.protocols.rsocket import member as v1
 from afflux.protocols.rsocket.codes import Code
-from afflux.protocols.rsocket.frames import COMPLETE, FLAG_COMPLETE, FLAG_FOLLOWS, FLAG_METADATA, NEXT, NEXT_COMPLETE
+from afflux.protocols.rsocket.frames import COMPLETE, FLAG_FOLLOWS
 from afflux.protocols.rsocket_draft import extending, frames, negotiation, payloads, resumption
 from afflux.protocols.rsocket_draft.dialect import Dialect
 from afflux.protocols.rsocket_draft.entries import NotUnderstood
 from afflux.protocols.rsocket_draft.frames import Setup
 from afflux.protocols.rsocket_draft.preludes import Preludes
-from afflux.protocols.rsocket_draft.states import CLIENT, REQUESTER, RESPONDER, SERVER
+from afflux.protocols.rsocket_draft.states import CLIENT, SERVER
 
 __all__ = ["LAYOUT", "MEMBER", "member_of"]
 
@@ -36,19 +32,7 @@ _HEADER: Final = 6
 _VERSION_1: Final = b"\0\1\0\0"
 "The version of a SETUP of RSocket 1.0, after its header."
 
-LAYOUT: Final = Layout(
-    Struct(">BHIH"),
-    prefix=3,
-    inclusive=False,
-    order="id",
-    shift=10,
-    metadata=3,
-    flags=(FLAG_METADATA, FLAG_FOLLOWS, FLAG_COMPLETE),
-    request=frames.RequestResponse.TYPE,
-    grant=frames.RequestN.TYPE,
-    answers=(NEXT_COMPLETE,),
-    prelude=Preludes(),
-)
+LAYOUT: Final = v1.layout(Preludes())
 "RSocket's, with entries before the payload (R-5, R-7)."
 
 RULES: Final = Rules(
@@ -108,13 +92,7 @@ class _Quirks(Quirks):
     def classify(self, connection: Connection, frame: Any) -> ConnectionInput:
         if type(frame) is Setup:
             return _I.RESUME if resumption.is_resuming(frame) else _I.SETUP
-        if frame.stream:
-            return _I.STREAM_FRAME
-        if frame.code == Code.REJECTED_RESUME:
-            return _I.ERROR_RESUME
-        if Code.INVALID_SETUP <= frame.code < Code.REJECTED_RESUME:
-            return _I.ERROR_SETUP
-        return _I.ERROR_CLOSE if frame.code == Code.CONNECTION_CLOSE else _I.ERROR_OTHER
+        return v1.input_of_error(frame)
 
     def malformed(self, connection: Connection, block: bytes, start: int, violation: Violation) -> None:
         """Charge, refuse or raise a frame that cannot be read, by its type and point (3.3, D-7)."""
@@ -159,47 +137,18 @@ class _Quirks(Quirks):
     def extension(self, type: int, body: bytes, stream: int, ignore: bool) -> frames.Ext:
         if not 0 < type <= 0x7FFFFFFF:
             raise LocalProtocolError(f"an extended type is 1 to {0x7FFFFFFF}, not {type}", stream=stream, rule="R-10")
-        try:
-            return frames.Ext(stream=stream, ignore=ignore, extended_type=type, body=body)
-        except Violation as violation:
-            raise LocalProtocolError(violation.reason, rule=violation.rule) from None
+        return frames.Ext(stream=stream, ignore=ignore, extended_type=type, body=body)
 
 
-def _on_payload(streams: Streams, frame: Any) -> None:
-    """Apply PAYLOAD: its N flag marks an item (RSocket R-30)."""
-    arrivals.on_item(streams, frame, frame.next)
-
-
-def _opening(verb: Any, frame: Any, *, credited: bool = False) -> Opening:
-    return Opening(frame, verb, frame.TYPE << 10, credited=credited, later=(NEXT, b""))
-
-
-MEMBER: Final = Member(
+MEMBER: Final = replace(
+    v1.MEMBER,
     layout=LAYOUT,
     frames=_Frames,
-    codes=codes,
     rules=RULES,
     client=CLIENT,
     server=SERVER,
-    requester=Role(REQUESTER, requester=True, takes=NEXT, item=NEXT),
-    responder=Role(RESPONDER, requester=False, takes=NEXT, item=NEXT),
-    client_parity=1,
-    openings={
-        "request": _opening("request", frames.RequestResponse),
-        "fire": _opening("fire", frames.RequestFnf),
-        "stream": _opening("stream", frames.RequestStream, credited=True),
-        "channel": _opening("channel", frames.RequestChannel, credited=True),
-    },
-    inputs={
-        frames.Ext: _I.EXT,
-        frames.RequestResponse: _I.REQUEST,
-        frames.RequestFnf: _I.REQUEST,
-        frames.RequestStream: _I.REQUEST,
-        frames.RequestChannel: _I.REQUEST,
-        frames.RequestN: _I.STREAM_FRAME,
-        frames.Cancel: _I.STREAM_FRAME,
-        frames.PayloadFrame: _I.STREAM_FRAME,
-    },
+    openings=v1.openings(frames),
+    inputs=v1.inputs(frames),
     on_zero={
         frames.SetupOk: _I.SETUP_OK,
         frames.ExtChain: _I.ENTRIES,
@@ -209,12 +158,7 @@ MEMBER: Final = Member(
         frames.Keepalive: _I.KEEPALIVE,
         frames.MetadataPush: _I.METADATA_PUSH,
     },
-    on_stream={
-        frames.PayloadFrame: _on_payload,
-        frames.RequestN: arrivals.on_request_n,
-        frames.Cancel: arrivals.on_cancel,
-        frames.ErrorFrame: arrivals.on_error,
-    },
+    on_stream=v1.on_stream(frames),
     actions={
         **ACTIONS,
         **resumption.ACTIONS,
@@ -227,8 +171,6 @@ MEMBER: Final = Member(
         _A.REJECT: extending.on_reject,
         _A.STREAM_FRAME: extending.on_stream_frame,
     },
-    first_codes={Setup.TYPE: Code.REJECTED_SETUP, frames.Resume.TYPE: Code.REJECTED_RESUME},
-    closing_code=Code.CONNECTION_CLOSE,
     quirks=_Quirks(None),
 )
 
