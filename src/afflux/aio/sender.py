@@ -13,7 +13,7 @@ from collections.abc import AsyncIterable, Generator, Iterable, Iterator
 from types import coroutine
 from typing import TYPE_CHECKING, Any
 
-from afflux.core.payload import PayloadLike
+from afflux.core.payload import Payload, PayloadLike
 
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
@@ -190,10 +190,14 @@ class Sender:
             if full:
                 await self._next_quota()
                 full = False
-            if type(item) is list:
+            if (kind := type(item)) is bytes:
+                size = len(item)
+            elif kind is list:
                 full = await self._send_list(item)
                 continue
-            if (size := len(item)) > small:
+            else:
+                size = _size(item)
+            if size > small:
                 if size > room.loop_bytes:
                     full = await self._send_large(item, size)
                     continue
@@ -216,10 +220,14 @@ class Sender:
             if full:
                 await self._next_quota()
                 full = False
-            if type(item) is list:
+            if (kind := type(item)) is bytes:
+                size = len(item)
+            elif kind is list:
                 full = await self._send_list(item)
                 continue
-            if (size := len(item)) > small:
+            else:
+                size = _size(item)
+            if size > small:
                 if size > self._room.loop_bytes:
                     full = await self._send_large(item, size)
                     continue
@@ -340,6 +348,13 @@ class Sender:
             self._room.promised -= self._promised
         self._promised = 0
         self._turn = -1
+
+
+def _size(item: PayloadLike) -> int:
+    """Return the bytes of one item. For a payload, this is faster than its ``__len__``."""
+    if isinstance(item, Payload):
+        return len(item.data) if item.metadata is None else len(item.data) + len(item.metadata)
+    return len(item)
 
 
 @coroutine

@@ -14,7 +14,7 @@ from afflux.core import events as ev
 from afflux.core.errors import LimitExceeded, LocalProtocolError
 from afflux.core.payload import Payload, Run
 from afflux.protocols.rsocket_draft import Engine, Entry, ExtendedPayload, frames, payloads, resumable
-from afflux.protocols.rsocket_draft.payload import MOST_PRELUDE, ExtendedItems, ExtendedRun
+from afflux.protocols.rsocket_draft.payload import MOST_PRELUDE, ExtendedItems
 
 from .pair import KEEPALIVE as PING
 from .pair import client, exchange, frames_of, greet, joined, plain, said, server, wired
@@ -69,11 +69,11 @@ def test_a_run_of_one_size_creates_its_payloads_when_they_are_accessed() -> None
     b.send(1, sent)
     (event,) = heard(a, said(b))
     run = event.payloads
-    assert isinstance(run, ExtendedRun)
+    assert isinstance(run, ExtendedItems)
     assert (len(run), run.size) == (100, 400)
     assert list(run) == sent
     assert (run[3], run[-1]) == (sent[3], sent[99])
-    assert isinstance(run[10:20], ExtendedRun)
+    assert isinstance(run[10:20], ExtendedItems)
     assert run[10:20] == sent[10:20]
     assert run[0].entries is run[1].entries  # parsed once
 
@@ -151,6 +151,25 @@ def test_entries_that_change(mode: str) -> None:
     got = heard(a, said(b), mode)
     assert got[-1].complete
     assert taken(got) == [ExtendedPayload(one.data, entries=(OWN,)) if one.data == b"d" else one for one in sent]
+
+
+@pytest.mark.parametrize("before", [7, 8, 9, 15, 16, 17, 79, 80, 81, 150])
+def test_entries_that_change_at_any_place_of_a_long_run(before: int) -> None:
+    """Items have one size: only the bytes of an entry tell the runs apart."""
+    one, other = Entry("own", b"1", True), Entry("own", b"2", True)
+    sent = [*items([b"ab"] * before, entries=[one]), *items([b"cd"] * 100, entries=[other])]
+    a, b = streaming()
+    b.send(1, sent)
+    assert taken(heard(a, said(b))) == sent
+
+
+def test_programs_may_give_equal_entries_again_and_again() -> None:
+    a, b = streaming()
+    sent = [ExtendedPayload(b"ab", entries=iter([Entry("own", b"1", True)])) for _ in range(20)]
+    sent += [ExtendedPayload(b"ab", entries=[OWN], data_mime=mime) for mime in ("a/b", None, "a/b")]
+    b.send(1, sent)
+    assert taken(heard(a, said(b))) == sent
+    assert [one.data_mime for one in sent[-3:]] == ["a/b", None, "a/b"]
 
 
 def test_the_last_item_of_a_run_completes_the_stream() -> None:

@@ -7,8 +7,7 @@ peer.stream(resumable(b"ticks"))
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, repeat
-from struct import iter_unpack
+from itertools import repeat
 from typing import Any, Final, Protocol, overload
 
 from afflux.core.errors import Error, LimitExceeded, LocalProtocolError, Violation
@@ -23,7 +22,7 @@ __all__ = [
     "WISH",
     "ExtendedItems",
     "ExtendedPayload",
-    "ExtendedRun",
+    "Extras",
     "Own",
     "ReceivedPayload",
     "Source",
@@ -45,7 +44,7 @@ WISH: Final = Entry(RESUME, flags=MARK)
 
 
 class Source(Protocol):
-    """The bytes before the content of received payloads (shapes.py). Payloads with equal bytes share one."""
+    """What precedes the content of payloads: ``Extras``, or as received (shapes.py). Equal payloads share one."""
 
     @property
     def own(self) -> Own:
@@ -53,7 +52,39 @@ class Source(Protocol):
 
     @property
     def encoded(self) -> tuple[int, bytes]:
-        """The flags and the bytes that send the same entries and MIME types."""
+        """The flags and the bytes that send the same entries and MIME types.
+
+        Raises:
+            LocalProtocolError: an entry or a MIME type is out of bounds.
+            LimitExceeded: the entries are too long.
+        """
+
+
+class Extras:
+    """Entries and MIME types of a program. They are encoded once."""
+
+    __slots__ = ("_encoded", "_own")
+
+    def __init__(self, own: Own) -> None:
+        self._own = own
+        self._encoded: tuple[int, bytes] | None = None
+
+    @property
+    def own(self) -> Own:
+        """See ``Source``."""
+        return self._own
+
+    @property
+    def encoded(self) -> tuple[int, bytes]:
+        """See ``Source``."""
+        encoded = self._encoded
+        if encoded is None:
+            encoded = self._encoded = encoded_of(self._own)
+        return encoded
+
+
+_newest: list[tuple[Own, Source]] = [(PLAIN, Extras(PLAIN))]
+"The entries and MIME types of the newest payload of a program: most programs repeat them."
 
 
 class ExtendedPayload(Payload):
@@ -70,7 +101,7 @@ class ExtendedPayload(Payload):
         metadata_mime: MIME type of the metadata; None for the connection's.
     """
 
-    __slots__ = ("_encoded", "_own")
+    __slots__ = ("_source",)
 
     def __init__(
         self,
@@ -83,13 +114,18 @@ class ExtendedPayload(Payload):
     ) -> None:
         self.data = data
         self.metadata = metadata
-        self._own: Own = (tuple(entries), data_mime, metadata_mime)
-        self._encoded: tuple[int, bytes] | None = None
+        own, source = _newest[0]
+        if entries is not own[0] or data_mime != own[1] or metadata_mime != own[2]:
+            wanted = (tuple(entries), data_mime, metadata_mime)
+            if wanted != own:
+                source = Extras(wanted)
+                _newest[0] = wanted, source
+        self._source: Source = source
 
     @property
     def own(self) -> Own:
         """Entries and MIME types in one value, which is compared faster than each."""
-        return self._own
+        return self._source.own
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -114,20 +150,15 @@ class ExtendedPayload(Payload):
             LocalProtocolError: an entry or a MIME type is out of bounds.
             LimitExceeded: the entries are too long.
         """
-        encoded = self._encoded
-        if encoded is None:
-            encoded = self._encoded = encoded_of(self._own)
-        return encoded
+        return self._source.encoded
 
     @property
     def proper(self) -> bool:
         """Whether the parts are bytes, and entries and MIME types are within bounds."""
-        if self._encoded is None:
-            try:
-                self._encoded = encoded_of(self._own)
-            except Error:
-                return False
-        return type(self.data) is bytes and (self.metadata is None or type(self.metadata) is bytes)
+        try:
+            return bool(self._source.encoded) and super().proper
+        except Error:
+            return False
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ExtendedPayload):
@@ -147,27 +178,12 @@ class ExtendedPayload(Payload):
 class ReceivedPayload(ExtendedPayload):
     """A received payload: its entries are parsed when they are accessed."""
 
-    __slots__ = ("_source",)
+    __slots__ = ()
 
     def __init__(self, data: bytes, source: Source, metadata: bytes | None = None) -> None:
         self.data = data
         self.metadata = metadata
         self._source = source
-
-    @property
-    def own(self) -> Own:
-        """As of ``ExtendedPayload``."""
-        return self._source.own
-
-    @property
-    def encoded(self) -> tuple[int, bytes]:
-        """As of ``ExtendedPayload``: the received bytes if they are what this side would send."""
-        return self._source.encoded
-
-    @property
-    def proper(self) -> bool:
-        """As of ``ExtendedPayload``."""
-        return type(self.data) is bytes and (self.metadata is None or type(self.metadata) is bytes)
 
     def __reduce__(self) -> tuple[Callable[[bytes, bytes | None, Own], ExtendedPayload], tuple[Any, ...]]:
         return _extended, (self.data, self.metadata, self.own)
@@ -177,53 +193,34 @@ def _extended(data: bytes, metadata: bytes | None, own: Own) -> ExtendedPayload:
     return ExtendedPayload(data, metadata, entries=own[0], data_mime=own[1], metadata_mime=own[2])
 
 
-class ExtendedRun(Run):
-    """Consecutive payloads of one size without metadata, which share their entries and MIME types; see core.payload.
-
-    Entries are objects once for the run, and a payload becomes one when it is accessed.
-    """
-
-    __slots__ = ("_source",)
-
-    def __init__(self, block: bytes, start: int, head: int, size: int, count: int, source: Source) -> None:
-        super().__init__(block, start, head, size, count)
-        self._source = source
-
-    def __iter__(self) -> Iterator[Payload]:
-        span = memoryview(self._block)[self._start : self._start + (self._head + self._size) * self._count]
-        datas = chain.from_iterable(iter_unpack(f"{self._head}x{self._size}s", span))
-        return map(ReceivedPayload, datas, repeat(self._source))
-
-    @overload
-    def __getitem__(self, index: int) -> Payload: ...
-    @overload
-    def __getitem__(self, index: slice) -> Run: ...
-    def __getitem__(self, index: int | slice) -> Payload | Run:
-        """Return one payload, or for a slice, whose step is ignored, a part of the sequence."""
-        found = super().__getitem__(index)
-        if isinstance(found, Payload):
-            return ReceivedPayload(found.data, self._source)
-        return ExtendedRun(found._block, found._start, found._head, found._size, found._count, self._source)
-
-
 class ExtendedItems(Run):
-    """The same for payloads of any size, with a source for all or one for each."""
+    """Received payloads without metadata: an immutable sequence that creates each when it is accessed (core.payload).
+
+    Args:
+        datas: their data.
+        sources: their entries and MIME types, one for all or one for each.
+        size: bytes of each; -1 if they differ.
+    """
 
     __slots__ = ("_datas", "_sources")
 
-    def __init__(self, datas: list[bytes], sources: Source | list[Source]) -> None:
-        super().__init__(b"", 0, 0, 0, len(datas))
+    def __init__(self, datas: list[bytes], sources: Source | list[Source], size: int = -1) -> None:
+        super().__init__(b"", 0, 0, size, len(datas))
         self._datas = datas
         self._sources = sources
 
     @property
     def size(self) -> int:
         """Bytes of all payloads."""
-        return sum(map(len, self._datas))
+        return sum(map(len, self._datas)) if self._size < 0 else self._size * self._count
 
     def __iter__(self) -> Iterator[Payload]:
         sources = self._sources
         return map(ReceivedPayload, self._datas, sources if isinstance(sources, list) else repeat(sources))
+
+    def parts(self) -> Iterator[bytes]:
+        """Iterate over the data of the payloads."""
+        return iter(self._datas)
 
     @overload
     def __getitem__(self, index: int) -> Payload: ...
@@ -233,7 +230,8 @@ class ExtendedItems(Run):
         """Return one payload, or for a slice a part of the sequence."""
         sources = self._sources
         if isinstance(index, slice):
-            return ExtendedItems(self._datas[index], sources[index] if isinstance(sources, list) else sources)
+            some = sources[index] if isinstance(sources, list) else sources
+            return ExtendedItems(self._datas[index], some, self._size)
         return ReceivedPayload(self._datas[index], sources[index] if isinstance(sources, list) else sources)
 
 
@@ -261,15 +259,8 @@ def prelude(payload: Payload, request: bool) -> tuple[int, bytes]:
     return encoded
 
 
-_last: list[tuple[Own, tuple[int, bytes]]] = [(PLAIN, (0, b""))]
-"What was encoded last: senders repeat their entries."
-
-
 def encoded_of(own: Own) -> tuple[int, bytes]:
     """Encode entries and MIME types. Raises like ``prelude``."""
-    last, encoded = _last[0]
-    if own == last:
-        return encoded
     flags, parts = 0, []
     try:
         if own[0]:
@@ -285,5 +276,4 @@ def encoded_of(own: Own) -> tuple[int, bytes]:
     if len(encoded[1]) > MOST_PRELUDE:
         text = f"{len(encoded[1])} bytes of extension entries: a payload has at most {MOST_PRELUDE}"
         raise LimitExceeded(text, rule="D-17")
-    _last[0] = own, encoded
     return encoded

@@ -15,17 +15,17 @@ from typing import Final
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.protocols.family.member import Opening, Role
 from afflux.protocols.family.outbound import COPY_BELOW, Outbound
-from afflux.protocols.rsocket_draft.payload import ExtendedPayload, prelude
+from afflux.protocols.rsocket_draft.payload import ExtendedPayload, ReceivedPayload, prelude
 
 __all__ = ["Preludes"]
 
 _PREFIX: Final = 3
 _HEADER: Final = 9
 _CHUNK: Final = 0x10000
-_OWN: Final = attrgetter("_own")
+_SOURCE: Final = attrgetter("_source")
 _DATA: Final = attrgetter("data")
 _METADATA: Final = attrgetter("metadata")
-_EXTENDED: Final = {ExtendedPayload}
+_EXTENDED: Final = frozenset((ExtendedPayload, ReceivedPayload))
 
 
 class Preludes:
@@ -48,7 +48,7 @@ class Preludes:
         if not any(issubclass(kind, ExtendedPayload) for kind in kinds):
             return False
         whole = payloads if last < 0 else payloads[:last]
-        if kinds != _EXTENDED or not _queue_alike(outbound, stream, role, whole):
+        if not kinds <= _EXTENDED or not _queue_alike(outbound, stream, role, whole):
             _queue_each(outbound, stream, role, whole)
         for item in payloads[len(whole) :]:
             outbound.item(stream, role, payload_of(item), True)
@@ -78,8 +78,9 @@ def _prefix(length: int) -> bytes:
 
 def _queue_alike(outbound: Outbound, stream: int, role: Role, items: Sequence[PayloadLike]) -> bool:
     """Queue small items that share their entries and MIME types; return False, and queue none, if they are others."""
-    owns = list(map(_OWN, items))
-    if not owns or owns.count(owns[0]) != len(owns) or set(map(_METADATA, items)) != {None}:
+    sources = list(map(_SOURCE, items))
+    count = len(items)
+    if not count or sources.count(sources[0]) < count or list(map(_METADATA, items)).count(None) < count:
         return False
     flags, shared = prelude(payload_of(items[0]), False)
     datas = list(map(_DATA, items))

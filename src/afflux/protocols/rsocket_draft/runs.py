@@ -9,11 +9,11 @@ the tables, and so does every frame whose entries cannot be understood.
 
 from __future__ import annotations
 
-from itertools import chain, repeat
+from itertools import chain
 from struct import iter_unpack
 from typing import Final
 
-from afflux.core.alike import MANY, alike
+from afflux.core.alike import MANY
 from afflux.core.errors import Violation
 from afflux.core.events import Items
 from afflux.core.payload import Payload, Payloads, Run
@@ -34,7 +34,6 @@ from afflux.protocols.rsocket_draft.payload import (
     MOST_PRELUDE,
     PLAIN,
     ExtendedItems,
-    ExtendedRun,
     Own,
     ReceivedPayload,
     Source,
@@ -46,8 +45,6 @@ __all__ = ["SharedRuns"]
 
 _PREFIX: Final = 3
 _HEADER: Final = 9
-_WINDOW: Final = 0x2000
-"Bytes of items that are compared together."
 _FLAGS: Final = EXTENSIONS | DATA_MIME | METADATA_MIME
 "The flags that say what a prelude contains."
 
@@ -220,34 +217,27 @@ class SharedRuns:
         stride = _PREFIX + (high << 16 | low)
         if not self._knows(word, block, position + _HEADER, position + stride):
             return position
-        head = _HEADER + self._prelude.shape.size
+        shape = self._prelude.shape
+        head = _HEADER + shape.size
         most = min(stream.to_receive.available, (end - position) // stride)
-        count = 0
         far = position + (MANY - 1) * stride
-        if most >= MANY and block[far : far + head] == block[position : position + head]:
-            count = _count_alike(block, position, stride, most, head)
-            count = count or alike(block, position, end, stride, most, head)
-        if count:
-            after: int = position + count * stride
-            size = count * (stride - head)
-            found = self._run(block, position, after, stride, count)
-        else:
+        found: Payloads
+        if most < MANY or block[far : far + head] != block[position : position + head]:
             found, after = self._loose(block, position, end, limit, stream.to_receive.available)
-            count, size = len(found), after - position - len(found) * head
-        streams.took(stream, count, size)
-        if not self._prelude.shape.is_plain:
-            self._part.deliver(streams, count * self._prelude.shape.size)
+        else:
+            datas = _alike(block, position, stride, most, head)
+            after = position + len(datas) * stride
+            found = (
+                Run(block[position:after], 0, head, stride - head, len(datas))
+                if shape.is_plain
+                else ExtendedItems(datas, self._prelude, stride - head)
+            )
+        count = len(found)
+        streams.took(stream, count, after - position - count * head)
+        if not shape.is_plain:
+            self._part.deliver(streams, count * shape.size)
         streams.current.events.append(Items(stream.id, found))
         return after
-
-    def _run(self, block: bytes, start: int, stop: int, stride: int, count: int) -> Payloads:
-        """Return ``count`` items of one size, without an object for each."""
-        head = _HEADER + self._prelude.shape.size
-        if (stop - start) * 2 < len(block):
-            block, start = block[start:stop], 0  # the waiting run does not keep the rest of the block alive
-        if self._prelude.shape.is_plain:
-            return Run(block, start, head, stride - head, count)
-        return ExtendedRun(block, start, head, stride - head, count, self._prelude)
 
     def _loose(self, block: bytes, position: int, end: int, limit: int, owed: int) -> tuple[Payloads, int]:
         """Return the items at ``position`` with equal preludes, or if the second differs with preludes of one shape,
@@ -303,20 +293,21 @@ def _of_shape(
     return found, raws, position
 
 
-def _count_alike(block: bytes, position: int, stride: int, most: int, head: int) -> int:
-    """Return how many of ``most`` items of one size have the same bytes before their data as the first. Small windows
-    are compared with what they would be, which is faster than a column for each byte."""
+def _alike(block: bytes, position: int, stride: int, most: int, head: int) -> list[bytes]:
+    """Return the data of the items of one size at ``position`` that have the same ``head`` bytes before it as the
+    first, at most ``most``."""
     first = block[position : position + head]
-    together = max(1, _WINDOW // stride)
-    parts = f"{head}x{stride - head}s"
-    count = 0
-    while count < most:
-        some = min(together, most - count)
-        stop = position + some * stride
-        window = block[position:stop]
-        datas = chain.from_iterable(iter_unpack(parts, window)) if stride > head else repeat(b"", some)
-        if first.join([b"", *datas]) != window:
-            break
-        count += some
-        position = stop
-    return count
+    parts = f"{head}s{stride - head}s"
+    found: list[bytes] = []
+    tried = 2 * MANY
+    with memoryview(block) as view:
+        while len(found) < most:
+            some = min(tried, most - len(found))
+            begin = position + len(found) * stride
+            both = list(chain.from_iterable(iter_unpack(parts, view[begin : begin + some * stride])))
+            heads, datas = both[::2], both[1::2]
+            if heads.count(first) < some:
+                return found + datas[: list(map(first.__eq__, heads)).index(False)]
+            found += datas
+            tried *= 4
+    return found
