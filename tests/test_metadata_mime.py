@@ -128,7 +128,7 @@ async def test_every_verb_follows_the_type(listen: str) -> None:
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"route": "echo"}, "a route"),
-    ({"cursor": cursor.Read(shard=0, epoch=0, first=0, limit=1, acknowledged=0)}, "a cursor"),
+    ({"cursor": cursor.Read(shard=0, epoch=0, first=0, limit=1)}, "a cursor"),
     ({"metadata": afflux.Bearer("secret")}, "an entry of type message/x.rsocket.authentication.v0"),
     ({"route": "echo", "metadata": b"more"}, "a route and separate bytes"),
     ({"metadata": [(JSON, b"1"), (JSON, b"2")]}, "an entry of type application/json and an entry of"),
@@ -272,7 +272,7 @@ def test_which_handlers_begin_again_is_known_by_the_type() -> None:
 
 async def test_a_cursor_is_an_entry_of_composite_metadata_only(tmp_path: Path) -> None:
     """Bytes that look like one are metadata of the connection's type: the inner handler answers."""
-    looks = cursor.encode_entry(cursor.Read(shard=7, epoch=0, first=0, limit=1, acknowledged=0))
+    looks = cursor.encode_entry(cursor.Read(shard=7, epoch=0, first=0, limit=1))
     made = afflux.Router()
 
     @made.stream()

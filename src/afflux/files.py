@@ -45,7 +45,7 @@ class FileKind:
     application_id: int
     "The id in the header of the database that distinguishes it from the files of other programs."
     schema_version: int
-    "The version of its tables."
+    "The newest version of its tables; older ones are read, too."
     failed: type[FileError]
     "Raised for errors without a type of their own."
     damaged: type[FileError]
@@ -60,11 +60,11 @@ class FileKind:
         """Check the numbers in the header of a database.
 
         Raises:
-            FileError: the file belongs to another program or to another version of afflux.
+            FileError: the file belongs to another program or to a newer afflux.
         """
         if application_id != self.application_id:
             raise self.failed(path, "it is a database of another program; choose another path")
-        if schema_version != self.schema_version:
+        if not 1 <= schema_version <= self.schema_version:
             text = f"its schema is version {schema_version}, this afflux reads {self.schema_version}; update afflux"
             raise self.failed(path, text)
 

@@ -13,11 +13,15 @@ import pytest
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.journal import files
-from afflux.journal.errors import JournalDamaged, JournalError, JournalLocked, JournalNoSpace
+from afflux.journal.database import Reader
+from afflux.journal.errors import JournalDamaged, JournalError, JournalLocked, JournalNoSpace, ReaderConflict
 from afflux.journal.store import Journal
 from tests.journal.test_store import everything
 
 ITEMS = [Payload(b"item %d " % number * (number % 5), b"m" if number % 3 else None) for number in range(60)]
+
+
+READER = Reader("billing", 77)
 
 
 def closed(path: Path) -> Path:
@@ -26,6 +30,7 @@ def closed(path: Path) -> Path:
         for number in range(0, 60, 6):
             journal.append(ITEMS[number : number + 6], number)
             journal.commit()
+        journal.acknowledge(READER)
     return path
 
 
@@ -39,6 +44,15 @@ def crashed(path: Path) -> Path:
         shutil.copy(live, path)
         shutil.copy(f"{live}-wal", f"{path}-wal")
         shutil.copy(f"{live}.open", f"{path}.open")
+    return path
+
+
+def version_1(path: Path) -> Path:
+    """The same as a journal of the first version, which knew no reader."""
+    database = sqlite3.connect(closed(path))
+    database.execute("DROP TABLE reader")
+    database.execute("PRAGMA user_version = 1")
+    database.close()
     return path
 
 
@@ -129,6 +143,13 @@ def test_a_missing_block_is_damage(tmp_path: Path) -> None:
         "UPDATE block SET time_us = 'noon'",
         "UPDATE block SET body = 'text'",
         "UPDATE block SET metadata_bytes = NULL",
+        "UPDATE reader SET name = 'audit'",
+        "UPDATE reader SET name = 5",
+        "UPDATE reader SET owner = 78",
+        "UPDATE reader SET owner = 'x'",
+        "UPDATE reader SET owner = -1",
+        "UPDATE reader SET crc = 0",
+        "DROP TABLE reader",
     ],
 )
 def test_a_changed_row_is_damage(tmp_path: Path, change: str) -> None:
@@ -212,11 +233,35 @@ def test_a_database_of_another_program_is_refused_and_kept(tmp_path: Path) -> No
 def test_a_newer_schema_is_refused_and_kept(tmp_path: Path) -> None:
     path = closed(tmp_path / "a")
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 2")
+    database.execute("PRAGMA user_version = 3")
     database.close()
-    with pytest.raises(JournalError, match=r"version 2, this afflux reads 1; update"):
+    with pytest.raises(JournalError, match=r"version 3, this afflux reads 2; update"):
         Journal(path, on_damage="new-epoch")
     assert list(tmp_path.glob("*.damaged*")) == []
+
+
+def header_version(path: Path) -> int:
+    return int.from_bytes(path.read_bytes()[60:64], "big")
+
+
+def test_a_journal_of_the_first_version_is_read_and_written(tmp_path: Path) -> None:
+    path = version_1(tmp_path / "a")
+    assert refused(path) is None
+    with Journal(path) as journal:
+        assert journal.reader is None
+        journal.append([b"new"], 99)
+        journal.commit()
+        with pytest.raises(ReaderConflict, match="none is registered"):
+            journal.release("billing")
+        journal.trim(6)
+    assert header_version(path) == 1  # an older afflux may still open it
+    with Journal(path) as journal:
+        assert everything(journal) == [*ITEMS[6:], Payload(b"new")]
+        assert journal.acknowledge(READER, 12) == 12
+        assert header_version(path) == 2, "an older afflux must not trim from now on, even after a crash"
+    with Journal(path) as journal:
+        assert journal.reader == READER
+        assert everything(journal) == [*ITEMS[12:], Payload(b"new")]
 
 
 def test_a_path_that_can_not_be_is_an_error(tmp_path: Path) -> None:

@@ -20,9 +20,12 @@ from afflux.protocols.rsocket.cursor import (
     JOURNAL_FAILED,
     OFFSET_AHEAD,
     OFFSET_GONE,
+    READER_CONFLICT,
     UNKNOWN_SHARD,
+    Acknowledge,
     Head,
     Read,
+    Request,
     State,
     encode_entry,
     split_position,
@@ -70,7 +73,7 @@ class Feeder:
             self.queues[-1].put_nowait(item)
 
 
-def request(cursor: Read | Head, route: str = "ticks", data: bytes = b"") -> Payload:
+def request(cursor: Request, route: str = "ticks", data: bytes = b"") -> Payload:
     return Payload(data, compose(route=route) + encode_entry(cursor))
 
 
@@ -123,10 +126,25 @@ class Reading:
 
 
 async def head(handler: Journalled, **more: Any) -> State:
-    [answer] = [item async for item in handler.stream(request(Head(**more)))]
+    return await ask(handler, Head(**more))
+
+
+async def ask(handler: Journalled, cursor: Head | Acknowledge) -> State:
+    [answer] = [item async for item in handler.stream(request(cursor))]
     assert isinstance(answer, Payload)
     assert answer.data == b""
     return state_of(answer.metadata)
+
+
+async def acknowledge(handler: Journalled, offset: int, *, name: str = "reader", owner: int = 1) -> State:
+    epoch = (await head(handler)).epoch
+    return await ask(handler, Acknowledge(epoch=epoch, offset=offset, owner=owner, name=name))
+
+
+async def refused(handler: Journalled, offset: int, **more: Any) -> ApplicationError:
+    with pytest.raises(ApplicationError) as caught:
+        await acknowledge(handler, offset, **more)
+    return caught.value
 
 
 async def test_items_are_numbered_and_kept(tmp_path: Path) -> None:
@@ -270,8 +288,9 @@ async def test_what_is_acknowledged_is_dropped(tmp_path: Path) -> None:
             feeder.put(b"%d" % number)
             state = await head(handler, after=number, wait_ms=60_000)
         assert state.head == 4
-        assert (await head(handler, acknowledged=2)).first == 2
-        reading = Reading(handler, Read(first=3, acknowledged=3))
+        assert (await acknowledge(handler, 2)).first == 2
+        assert (await acknowledge(handler, 3)).first == 3
+        reading = Reading(handler, Read(first=3))
         assert await reading.data(1) == [b"3"]
         await reading.close()
         error = await Reading(handler, Read(first=1)).fails()
@@ -279,11 +298,48 @@ async def test_what_is_acknowledged_is_dropped(tmp_path: Path) -> None:
         assert error.code == OFFSET_GONE
         assert "offset 1" in error.message
         assert "3" in error.message
-        error = await Reading(handler, Read(first=9, acknowledged=9)).fails()
-        assert isinstance(error, ApplicationError)
+        error = await refused(handler, 9)
         assert error.code == OFFSET_AHEAD
         assert "offset 9 is above the head 4" in error.message
         assert (await head(handler)).first == 3
+
+
+async def test_reading_drops_nothing(tmp_path: Path) -> None:
+    """The unused bytes of READ and HEAD once acknowledged: whatever they are, nothing is dropped."""
+    feeder = Feeder()
+    async with served(feeder, tmp_path) as handler:
+        epoch = (await head(handler)).epoch
+        for number in range(4):
+            feeder.put(b"%d" % number)
+            await head(handler, after=number, wait_ms=60_000)
+        for cursor in (Read(epoch=epoch, first=3, limit=1), Head(epoch=epoch, after=3)):
+            entry = encode_entry(cursor)[:-8] + (3).to_bytes(8, "big")
+            assert [item async for item in handler.stream(Payload(b"", compose(route="ticks") + entry))]
+        for _ in range(2):
+            assert await Reading(handler, Read(limit=4)).data(4) == [b"0", b"1", b"2", b"3"]
+        assert (await head(handler)).first == 0
+
+
+async def test_one_reader_acknowledges_and_the_journal_remembers_it(tmp_path: Path) -> None:
+    feeder = Feeder()
+    for restart in (False, True):
+        async with served(feeder, tmp_path) as handler:
+            if not restart:
+                await head(handler)
+                for number in range(3):
+                    feeder.put(b"%d" % number)
+                    await head(handler, after=number, wait_ms=60_000)
+                assert (await acknowledge(handler, 0, name="billing", owner=7)).first == 0
+            error = await refused(handler, 3, name="audit", owner=7)
+            assert error.code == READER_CONFLICT
+            assert error.rule == "reader-conflict"
+            assert "'audit' cannot acknowledge this stream, because its reader is 'billing'" in error.message
+            error = await refused(handler, 3, name="billing", owner=8)
+            assert error.code == READER_CONFLICT
+            assert "because another reader 'billing' does, with a position (checkpoint) of its own" in error.message
+            assert (await head(handler)).first == 0
+    async with served(feeder, tmp_path) as handler:
+        assert (await acknowledge(handler, 2, name="billing", owner=7)).first == 2
 
 
 async def test_a_reader_waits_for_an_offset_that_is_not_there_yet(tmp_path: Path) -> None:
@@ -334,7 +390,8 @@ async def test_the_journal_bounds_what_is_pulled(tmp_path: Path) -> None:
         assert feeder.pulled <= 11
         seen: list[bytes] = []
         while len(seen) < 40:
-            reading = Reading(handler, Read(epoch=epoch, first=len(seen), acknowledged=len(seen)))
+            await acknowledge(handler, len(seen))
+            reading = Reading(handler, Read(epoch=epoch, first=len(seen)))
             seen += [data.split(b".")[0] for data in await reading.data(1)]
             assert feeder.pulled <= len(seen) + 11
             await reading.close()
@@ -347,7 +404,8 @@ async def test_a_list_larger_than_the_room_goes_in_parts(tmp_path: Path) -> None
         await head(handler)
         feeder.put([b"%d" % number + b"." * 100_000 for number in range(25)])
         for number in range(25):
-            reading = Reading(handler, Read(first=number, acknowledged=number))
+            await acknowledge(handler, number)
+            reading = Reading(handler, Read(first=number))
             assert (await reading.data(1))[0].startswith(b"%d." % number)
             await reading.close()
 
@@ -357,9 +415,9 @@ async def test_an_item_that_can_never_fit_ends_the_stream(tmp_path: Path) -> Non
     async with served(feeder, tmp_path, limits=Limits.tiny(journal_bytes=MI)) as handler:
         await head(handler)
         feeder.put(b"small", bytes(2 * MI))
-        reading = Reading(handler, Read(acknowledged=0))
+        reading = Reading(handler, Read())
         assert await reading.data(1) == [b"small"]
-        await head(handler, acknowledged=1)
+        await acknowledge(handler, 1)
         error = await reading.fails()
         assert isinstance(error, Rejected)
         assert error.rule == "journal-full"

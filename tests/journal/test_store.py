@@ -14,7 +14,8 @@ from afflux.core.errors import Error, LimitExceeded
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.journal.blocks import ITEM_OVERHEAD
-from afflux.journal.errors import JournalError, JournalFull, JournalGone, JournalLocked
+from afflux.journal.database import Reader
+from afflux.journal.errors import JournalError, JournalFull, JournalGone, JournalLocked, ReaderConflict
 from afflux.journal.store import BLOCK_OVERHEAD, Journal
 
 MI = 1 << 20
@@ -137,7 +138,7 @@ def test_journal_bytes_is_reached_exactly(tmp_path: Path, more: int, fits: bool)
             journal.append([item], 0)
             assert journal.room == -more
             return
-        with pytest.raises(JournalFull, match="acknowledge") as caught:
+        with pytest.raises(JournalFull, match="trim items") as caught:
             journal.append([item], 0)
         assert isinstance(caught.value, LimitExceeded)
         assert caught.value.rule == "journal-full"
@@ -167,6 +168,31 @@ def test_trimming_makes_room(tmp_path: Path) -> None:
     with Journal(tmp_path / "a") as journal:
         assert journal.first == journal.head == full + 90
         assert journal.append([b"next"], 0) == (full + 90, full + 91)
+
+
+def test_one_reader_acknowledges(tmp_path: Path) -> None:
+    first, second, other = Reader("billing", 1), Reader("billing", 2), Reader("audit", 1)
+    with Journal(tmp_path / "a") as journal:
+        for item in (b"a", b"b", b"c"):
+            journal.append([item], 0)
+            journal.commit()
+        assert journal.reader is None
+        assert journal.acknowledge(first) == 0
+    with Journal(tmp_path / "a") as journal:
+        assert journal.reader == first
+        for reader, reason in ((second, "another reader 'billing'"), (other, "'audit' .* its reader is 'billing'")):
+            with pytest.raises(ReaderConflict, match=reason):
+                journal.acknowledge(reader, 3)
+        assert journal.acknowledge(first, 2) == 2
+        assert journal.trim(1) == 2  # trimming needs no name
+        with pytest.raises(ReaderConflict, match="no reader 'audit' to release: its reader is 'billing'"):
+            journal.release("audit")
+        journal.release("billing")
+        with pytest.raises(ReaderConflict, match="no reader 'billing' to release: none is registered"):
+            journal.release("billing")
+    with Journal(tmp_path / "a") as journal:
+        assert journal.reader is None
+        assert journal.acknowledge(second, 3) == 3
 
 
 def test_trimming_keeps_whole_blocks(tmp_path: Path) -> None:

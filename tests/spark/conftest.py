@@ -18,9 +18,9 @@ QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 
 
 @contextmanager
-def running(directory: Path) -> Iterator[str]:
-    """A server whose journals are in ``directory``; yields its address."""
-    command = [sys.executable, str(HERE / "serving.py"), str(directory)]
+def running(directory: Path, *more: str) -> Iterator[str]:
+    """A server whose journals are in ``directory``; yields its address. ``more`` are other arguments of serving.py."""
+    command = [sys.executable, str(HERE / "serving.py"), str(directory), *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

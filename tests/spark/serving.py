@@ -1,4 +1,5 @@
-"""The server of these tests, a process of its own: ``python serving.py DIRECTORY`` prints its address.
+"""The server of these tests, a process of its own: ``python serving.py DIRECTORY [JOURNAL_BYTES]`` prints its
+address.
 
 Streams are numbered items, journalled and served by cursor; routes that start with ``lie-`` answer a cursor as no
 journal would, and ``plain`` knows no cursor.
@@ -119,9 +120,10 @@ class Front:
         return handler.stream(payload)
 
 
-async def main(directory: str) -> None:
+async def main(directory: str, journal_bytes: str | None = None) -> None:
+    limits = afflux.Limits.server() if journal_bytes is None else afflux.Limits.server(journal_bytes=int(journal_bytes))
     async with (
-        Journalled(Numbers(), directory) as journalled,
+        Journalled(Numbers(), directory, limits=limits) as journalled,
         afflux.serve("tcp://127.0.0.1:0", Front(journalled)) as server,
     ):
         print(server.uri, flush=True)
@@ -129,4 +131,4 @@ async def main(directory: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(*sys.argv[1:]))

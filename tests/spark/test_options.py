@@ -18,7 +18,7 @@ def test_only_the_address_is_required() -> None:
     options = Options.parse(URI)
     assert options.starting_offsets == EARLIEST
     assert options.partitions == 1
-    assert options.fail_on_data_loss and options.acknowledge and not options.include_metadata
+    assert options.fail_on_data_loss and options.acknowledge_as is None and not options.include_metadata
     assert options.max_rows_per_batch is None and options.max_bytes_per_batch is None
 
 
@@ -33,7 +33,13 @@ def test_options_travel_into_tasks() -> None:
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("maxRowPerBatch", "maxRowsPerBatch"), ("URL", "uri"), ("startingoffset", "startingOffsets"), ("rout", "route")],
+    [
+        ("maxRowPerBatch", "maxRowsPerBatch"),
+        ("URL", "uri"),
+        ("startingoffset", "startingOffsets"),
+        ("rout", "route"),
+        ("acknowledge", "acknowledgeAs"),
+    ],
 )
 def test_an_unknown_option_is_refused_with_the_nearest_name(name: str, near: str) -> None:
     with pytest.raises(OptionError, match=f"unknown option {name}; did you mean {near}"):
@@ -41,7 +47,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(name: str, near: str
 
 
 def test_an_option_like_no_other_is_refused_with_all_names() -> None:
-    with pytest.raises(OptionError, match=r"known: acknowledge, .*, uri"):
+    with pytest.raises(OptionError, match=r"known: acknowledgeAs, .*, uri"):
         Options.parse(URI | {"zzzzzz": "1"})
 
 
@@ -79,6 +85,9 @@ def test_a_path_is_refused_in_words_of_its_own() -> None:
         ("startingOffsets", '{"x": 1}'),
         ("startingOffsets", '{"0": 9223372036854775808}'),
         ("uri", "mem://here"),
+        ("acknowledgeAs", ""),
+        ("acknowledgeAs", "a\n"),
+        ("acknowledgeAs", "a" * 65),
     ],
 )
 def test_a_value_that_can_not_be_is_refused_by_name(name: str, value: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from afflux.core.errors import ApplicationError, ConnectFailed, Invalid, RemoteProtocolError
-from afflux.protocols.rsocket.cursor import OFFSET_AHEAD, UNKNOWN_SHARD
+from afflux.protocols.rsocket.cursor import OFFSET_AHEAD, UNKNOWN_SHARD, Acknowledge
 from afflux.spark.offsets import Mark, Span
 from afflux.spark.options import Options
 from afflux.spark.reading import DataLost, Driver, SpanReader
@@ -156,7 +156,8 @@ def trimmed(make: Make, seed: int) -> tuple[Options, Span, int]:
     """A stream whose lower half was acknowledged: what is left of it starts at the last value."""
     options = make(requestData=asked(count=6000, size=200 + seed))
     span = whole(options)
-    state = Driver(options).states({0: Mark(span.epoch, 5000)}, acknowledge=True)[0]
+    done = Acknowledge(epoch=span.epoch, offset=5000, owner=1, name="test")
+    state = Driver(options).states({0: Mark(span.epoch, 5000)}, acknowledge=[done])[0]
     assert 0 < state.first <= 5000
     return options, span, state.first
 

@@ -194,25 +194,6 @@ def test_batches_by_bytes(run: Run) -> None:
     ]
 
 
-def test_a_live_stream_is_acknowledged(spark: Any, uri: str, tmp_path: Path) -> None:
-    data = asked(count=9000, size=300, open=True)
-    frame = streaming(spark, uri=uri, requestData=data, maxRowsPerBatch=3000, pollTimeoutMs=100)
-    writer = frame.writeStream.format("memory").queryName("live").option("checkpointLocation", str(tmp_path / "c"))
-    query = writer.start()
-    query.processAllAvailable()
-    while spark.table("live").count() < 9000:
-        query.processAllAvailable()
-    query.processAllAvailable()
-    query.stop()
-    offsets = sorted(row.offset for row in spark.table("live").select("offset").collect())
-    assert offsets == list(range(9000))
-    from afflux.spark.options import Options
-    from afflux.spark.reading import Driver
-
-    state = Driver(Options.parse({"uri": uri, "requestData": data})).heads()[0]
-    assert 0 < state.first <= 9000, "what Spark has finished may be trimmed"
-
-
 def test_a_read_that_fails_is_done_again(batch: Load) -> None:
     rows = batch(route="lie-flaky").orderBy("offset").collect()
     assert [(row.offset, bytes(row.data)) for row in rows] == [(n, b"%d" % n) for n in range(100)]
@@ -261,6 +242,7 @@ def test_another_stream_s_checkpoint_is_refused(run: Run) -> None:
 
 
 def test_a_gap_is_refused_or_passed_over(spark: Any, uri: str, run: Run, tmp_path: Path) -> None:
+    from afflux.protocols.rsocket.cursor import Acknowledge
     from afflux.spark.offsets import Mark
     from afflux.spark.options import Options
     from afflux.spark.reading import Driver
@@ -269,7 +251,8 @@ def test_a_gap_is_refused_or_passed_over(spark: Any, uri: str, run: Run, tmp_pat
     run(streaming(spark, uri=uri, requestData=data).limit(1))  # the checkpoint stands at the head of the first batch
     driver = Driver(Options.parse({"uri": uri, "requestData": data}))
     epoch = driver.heads()[0].epoch
-    first = driver.states({0: Mark(epoch, 5000)}, acknowledge=True)[0].first
+    done = Acknowledge(epoch=epoch, offset=5000, owner=1, name="test")
+    first = driver.states({0: Mark(epoch, 5000)}, acknowledge=[done])[0].first
     named = {"requestData": data, "startingOffsets": '{"0": 5}'}
     frame = streaming(spark, uri=uri, **named)
     checkpoint = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "gap"))

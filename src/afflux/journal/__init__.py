@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from afflux.journal.blocks import Block
+from afflux.journal.database import Reader
 from afflux.journal.errors import (
     JournalDamaged,
     JournalError,
@@ -13,6 +14,7 @@ from afflux.journal.errors import (
     JournalGone,
     JournalLocked,
     JournalNoSpace,
+    ReaderConflict,
 )
 from afflux.journal.serve import Journalled
 from afflux.journal.store import Journal
@@ -27,4 +29,6 @@ __all__ = [
     "JournalLocked",
     "JournalNoSpace",
     "Journalled",
+    "Reader",
+    "ReaderConflict",
 ]

@@ -21,7 +21,7 @@ from afflux.journal import files
 from afflux.journal.blocks import Block, checksum
 from afflux.journal.errors import JournalDamaged, JournalError
 
-__all__ = ["WAL_BYTES", "Database", "Facts", "Row"]
+__all__ = ["WAL_BYTES", "Database", "Facts", "Reader", "Row"]
 
 WAL_BYTES = 0x800000
 "Bytes of WAL that are written before they are copied to the database."
@@ -61,6 +61,20 @@ class Facts:
         return self.epoch, self.key, *map(int, numbers[1:]), crc
 
 
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """The one reader whose acknowledgements trim a journal."""
+
+    name: str
+    "The name that its operator chose."
+    owner: int
+    "A random number, 1 to 2^63 - 1, that the reader stores with its position: two readers of one name differ in it."
+
+    def row(self) -> tuple[str, int, int]:
+        """Return the columns, with a checksum as the last."""
+        return self.name, self.owner, zlib.crc32(self.name.encode(), zlib.crc32(self.owner.to_bytes(8, "little")))
+
+
 class Database:
     """The connections to one journal's file, which exists and is locked."""
 
@@ -76,6 +90,8 @@ class Database:
             self._reader.execute("PRAGMA query_only = 1")
             self.facts = self._load()
             "The row of ``state``, as of the last transaction."
+            self.reader = self._load_reader()
+            "The registered reader, or None."
         except BaseException:
             self.close()
             raise
@@ -119,6 +135,25 @@ class Database:
         with self._transaction(replace(self.facts, first=boundary, size=self.facts.size - freed)) as writer:
             writer.execute("DELETE FROM block WHERE first < ?", (boundary,))
         return freed
+
+    def register(self, reader: Reader | None) -> None:
+        """Store the reader whose acknowledgements trim; None for no reader."""
+        migrating = self._version() == 1
+        with self._transaction(self.facts) as writer:
+            if migrating:
+                writer.execute(files.READER_SCHEMA)
+                writer.execute(f"PRAGMA user_version = {files.SCHEMA_VERSION}")
+            writer.execute("DELETE FROM reader")
+            if reader is not None:
+                writer.execute("INSERT INTO reader VALUES (0, ?, ?, ?)", reader.row())
+        self.reader = reader
+        if migrating:  # the version is in the header of the file, which an older afflux reads
+            with self._reading, suppress(sqlite3.Error):
+                self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+
+    def _version(self) -> int:
+        with files.KIND.errors(self.path):
+            return int(self._writer.execute("PRAGMA user_version").fetchone()[0])
 
     def seal(self) -> None:
         """Record that no item will follow."""
@@ -174,6 +209,18 @@ class Database:
         if last is not None and [block.end for block in self.blocks(last, last + 1)] != [facts.head]:
             raise self._missing(facts.head - 1)
         return facts
+
+    def _load_reader(self) -> Reader | None:
+        if self._version() == 1:
+            return None
+        with files.KIND.errors(self.path):
+            row = self._writer.execute("SELECT name, owner, crc FROM reader").fetchone()
+        if row is None:
+            return None
+        with suppress(AttributeError, TypeError, OverflowError):  # SQLite stores any type in any column
+            if (found := Reader(*row[:2])).row() == row:
+                return found
+        raise JournalDamaged(self.path, f"the checksum of its reader is wrong; {files.RESTORE}")
 
     def blocks(self, offset: int, end: int) -> Generator[Block, None, None]:
         """Yield the stored blocks with the offsets from ``offset`` to before ``end``, uncut, each after its check.

@@ -5,7 +5,15 @@ from __future__ import annotations
 from afflux.core.errors import LimitExceeded
 from afflux.files import FileError
 
-__all__ = ["JournalDamaged", "JournalError", "JournalFull", "JournalGone", "JournalLocked", "JournalNoSpace"]
+__all__ = [
+    "JournalDamaged",
+    "JournalError",
+    "JournalFull",
+    "JournalGone",
+    "JournalLocked",
+    "JournalNoSpace",
+    "ReaderConflict",
+]
 
 
 class JournalError(FileError):
@@ -46,3 +54,9 @@ class JournalGone(JournalError):
     """The requested offset was trimmed; the message contains the lowest one left."""
 
     word = "offset-gone"
+
+
+class ReaderConflict(JournalError):
+    """Another reader acknowledges the journal. ``afflux journal --release`` frees the name of a reader that is gone."""
+
+    word = "reader-conflict"

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from afflux.core.errors import Error
 from afflux.core.payload import Payload, payload_of
+from afflux.journal.database import Reader
 from afflux.journal.errors import JournalError, JournalFull, JournalLocked, JournalNoSpace
 from afflux.journal.store import BLOCK_BYTES, Journal
 
@@ -102,11 +103,17 @@ class Feed:
         self._batch: list[Payload | bytes] = []
         self._dirty = asyncio.Event()
         self._full = asyncio.Event()
+        self._waiting = False
 
     @property
     def running(self) -> bool:
         """Whether the inner stream is being pulled."""
         return self._task is not None and not self._task.done()
+
+    @property
+    def full(self) -> bool:
+        """Whether the inner stream is not being pulled, because the journal has no room."""
+        return self._waiting
 
     @property
     def broken(self) -> bool:
@@ -130,9 +137,9 @@ class Feed:
         self.error = None
         self._task = asyncio.create_task(self._fill(source, skip))
 
-    async def trim(self, offset: int) -> None:
-        """Drop items below ``offset``, and wake a writer that waits for room."""
-        await self._run(self.journal.trim, offset)
+    async def acknowledge(self, reader: Reader, offset: int) -> None:
+        """Drop items below ``offset`` for ``reader``, and wake a writer that waits for room."""
+        await self._run(self.journal.acknowledge, reader, offset)
         self._dirty.set()
         self._notify()
 
@@ -193,7 +200,9 @@ class Feed:
             if size >= most or len(self._batch) >= _BATCH_ITEMS:
                 size = 0
                 await self._append_batch()
-                while self.journal.room <= 0 or self.journal.pending >= _PENDING_BYTES:
+                while self.journal.room <= 0:
+                    await self._wait_for_room(self.changed)
+                while self.journal.pending >= _PENDING_BYTES:
                     await self.changed.wait()
             elif self._batch:
                 self._dirty.set()
@@ -216,11 +225,18 @@ class Feed:
                 if self.journal.room == self.journal.limits.journal_bytes:
                     raise  # the item does not fit into an empty journal
                 self._dirty.set()
-                await changed.wait()
+                await self._wait_for_room(changed)
                 count = len(self._batch)
         self._dirty.set()
         if self.journal.pending >= BLOCK_BYTES:
             self._full.set()
+
+    async def _wait_for_room(self, changed: asyncio.Event) -> None:
+        self._waiting = True
+        try:
+            await changed.wait()
+        finally:
+            self._waiting = False
 
     def _append_if_room(self) -> None:
         """Append the batch if there is room for all of it; otherwise it is appended after a trim."""

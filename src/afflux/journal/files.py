@@ -28,6 +28,7 @@ from afflux.journal.errors import JournalDamaged, JournalError, JournalLocked, J
 __all__ = [
     "APPLICATION_ID",
     "KIND",
+    "READER_SCHEMA",
     "RESTORE",
     "SCHEMA_VERSION",
     "check_files",
@@ -42,8 +43,9 @@ __all__ = [
 
 APPLICATION_ID = 0x41464C58
 '"AFLX", in the header of the database.'
-SCHEMA_VERSION = 1
-"Version of the tables below; it changes with the layout."
+SCHEMA_VERSION = 2
+"""Version of the tables below. Version 1 has no table ``reader``; such a journal is read and written as it is, and
+becomes version 2 when a reader is registered, so that an older afflux cannot trim what that reader needs."""
 PAGE_BYTES = 0x4000
 "SQLite's page size, a compromise between large blocks and single items."
 
@@ -82,6 +84,14 @@ CREATE TABLE block (
     crc INTEGER NOT NULL,
     metadata_bytes INTEGER,    -- NULL if no item has metadata
     body BLOB NOT NULL         -- see blocks.py
+);
+"""
+READER_SCHEMA = """
+CREATE TABLE reader (          -- no row, or the one reader whose acknowledgements trim
+    id INTEGER PRIMARY KEY CHECK (id = 0),
+    name TEXT NOT NULL,
+    owner INTEGER NOT NULL,    -- a random number from the reader's own storage
+    crc INTEGER NOT NULL       -- of this row: see database.py
 );
 """
 
@@ -128,7 +138,7 @@ def create(path: Path, state: Sequence[object]) -> None:
             made.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             made.execute("PRAGMA journal_mode = WAL")
             made.execute("PRAGMA synchronous = FULL")
-            made.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
+            made.executescript(f"BEGIN; {_SCHEMA} {READER_SCHEMA} COMMIT;")
             made.execute("INSERT INTO state VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?)", state)
         _sync(new)
         new.rename(path)

@@ -25,7 +25,15 @@ from afflux.core.errors import ApplicationError, Error, Invalid, Rejected, Unsup
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike
 from afflux.journal.blocks import Block
-from afflux.journal.errors import JournalError, JournalFull, JournalGone, JournalLocked, JournalNoSpace
+from afflux.journal.database import Reader
+from afflux.journal.errors import (
+    JournalError,
+    JournalFull,
+    JournalGone,
+    JournalLocked,
+    JournalNoSpace,
+    ReaderConflict,
+)
 from afflux.journal.feed import Feed, Source
 from afflux.journal.store import BLOCK_BYTES, Journal, OnDamage
 from afflux.protocols.rsocket.codes import Code
@@ -34,10 +42,13 @@ from afflux.protocols.rsocket.cursor import (
     JOURNAL_FAILED,
     OFFSET_AHEAD,
     OFFSET_GONE,
+    READER_CONFLICT,
     UNKNOWN_SHARD,
+    Acknowledge,
     Head,
     Position,
     Read,
+    Request,
     State,
     encode_entry,
     is_positioned,
@@ -150,14 +161,18 @@ class Journalled:
 
     # Answers.
 
-    async def _answer(self, cursor: Read | Head, request: Payload) -> AsyncIterator[PayloadLike | list[PayloadLike]]:
+    async def _answer(self, cursor: Request, request: Payload) -> AsyncIterator[PayloadLike | list[PayloadLike]]:
         if cursor.shard:
             raise ApplicationError(UNKNOWN_SHARD, f"unknown shard {cursor.shard}; the only shard is 0")
         try:
             feed = await self._feed(request)
-            await self._acknowledge(feed, cursor)
+            self._check_cursor(feed.journal, cursor)
             if isinstance(cursor, Head):
                 yield await self._head(feed, cursor)
+                return
+            if isinstance(cursor, Acknowledge):
+                await feed.acknowledge(Reader(cursor.name, cursor.owner), cursor.offset)
+                yield _state(feed)
                 return
             async with aclosing(self._read(feed, cursor)) as answers:
                 async for items in answers:
@@ -166,18 +181,15 @@ class Journalled:
             self._check_open()
             raise _wire_error(error) from error
 
-    async def _acknowledge(self, feed: Feed, cursor: Read | Head) -> None:
-        journal = feed.journal
+    def _check_cursor(self, journal: Journal, cursor: Request) -> None:
+        """Refuse another epoch, and an offset that the requester cannot have seen."""
+        offset = _requested_offset(cursor)
         if cursor.epoch not in (0, journal.epoch):
             current = f"the epoch is {journal.epoch}, with offsets {journal.first} to {journal.head}"
-            text = f"epoch {cursor.epoch} was requested at offset {_requested_offset(cursor)}; {current}"
+            text = f"epoch {cursor.epoch} was requested at offset {offset}; {current}"
             raise ApplicationError(EPOCH_CHANGED, text)
-        ahead = cursor.acknowledged if cursor.acknowledged > journal.head else _requested_offset(cursor)
-        sealed = journal.sealed
-        if ahead > journal.head and (cursor.epoch or sealed or ahead == cursor.acknowledged):
-            raise ApplicationError(OFFSET_AHEAD, f"offset {ahead} is above the head {journal.head}")
-        if cursor.acknowledged > journal.first:
-            await feed.trim(cursor.acknowledged)
+        if offset > journal.head and (cursor.epoch or journal.sealed):
+            raise ApplicationError(OFFSET_AHEAD, f"offset {offset} is above the head {journal.head}")
 
     async def _head(self, feed: Feed, cursor: Head) -> Payload:
         journal = feed.journal
@@ -192,12 +204,7 @@ class Journalled:
                     if not cursor.wait_ms:
                         break
                     await changed.wait()
-        feed.epoch_disclosed = True
-        sealed = journal.sealed  # read before the head, so that True implies the final head
-        state = State(
-            epoch=journal.epoch, first=journal.first, head=journal.head, time_us=journal.time_us, sealed=sealed
-        )
-        return Payload(b"", encode_entry(state))
+        return _state(feed)
 
     async def _read(self, feed: Feed, cursor: Read) -> AsyncGenerator[list[PayloadLike], None]:
         journal = feed.journal
@@ -335,8 +342,22 @@ def _entries(request: Payload) -> list[tuple[str, bytes]]:
     return list(entries(request.metadata, len(request.metadata))) if request.metadata else []
 
 
-def _requested_offset(cursor: Read | Head) -> int:
-    return cursor.first if isinstance(cursor, Read) else cursor.after
+def _requested_offset(cursor: Request) -> int:
+    if isinstance(cursor, Read):
+        return cursor.first
+    return cursor.after if isinstance(cursor, Head) else cursor.offset
+
+
+def _state(feed: Feed) -> Payload:
+    """Return the answer to HEAD and ACKNOWLEDGE."""
+    feed.epoch_disclosed = True
+    journal = feed.journal
+    sealed = journal.sealed  # read before the head, so that True implies the final head
+    state = State(
+        epoch=journal.epoch, first=journal.first, head=journal.head, time_us=journal.time_us, sealed=sealed,
+        full=feed.full,
+    )  # fmt: skip
+    return Payload(b"", encode_entry(state))
 
 
 def _items(blocks: Sequence[Block], epoch: int) -> list[PayloadLike]:
@@ -366,6 +387,8 @@ def _wire_error(error: JournalError) -> Error:
     text = f"{error.word} {error.path.name}: {error.reason}"
     if isinstance(error, JournalGone):
         return ApplicationError(OFFSET_GONE, error.reason, rule=error.word)
+    if isinstance(error, ReaderConflict):
+        return ApplicationError(READER_CONFLICT, error.reason, rule=error.word)
     if isinstance(error, (JournalLocked, JournalNoSpace, JournalFull)):
         return Rejected(text, code=Code.REJECTED, rule=error.word)
     return ApplicationError(JOURNAL_FAILED, text, rule=error.word)

@@ -29,8 +29,8 @@ from afflux.core.limits import Limits
 from afflux.core.payload import PayloadLike
 from afflux.journal import files
 from afflux.journal.blocks import Block, Pending, checksum, columns, sizes
-from afflux.journal.database import Database, Facts, Row
-from afflux.journal.errors import JournalDamaged, JournalError, JournalFull, JournalGone
+from afflux.journal.database import Database, Facts, Reader, Row
+from afflux.journal.errors import JournalDamaged, JournalError, JournalFull, JournalGone, ReaderConflict
 
 __all__ = ["BLOCK_BYTES", "BLOCK_OVERHEAD", "Journal", "OnDamage"]
 
@@ -38,6 +38,8 @@ BLOCK_BYTES = 0x40000
 "Bytes of a full block."
 BLOCK_OVERHEAD = 64
 "Bytes charged for a block in addition to its items."
+
+_RELEASE = "if that reader is gone, stop the server and run: afflux journal DIR --release"
 
 OnDamage = Literal["refuse", "new-epoch"]
 "The action for a damaged journal: raise, or set its files aside and start an empty one with another epoch."
@@ -199,7 +201,7 @@ class Journal:
             cuts = _cuts(each, filled, self._block_bytes)
             charge = sum(each) + BLOCK_OVERHEAD * sum(new for new, _, _ in cuts)
             if self._size + charge > self.limits.journal_bytes:
-                raise JournalFull(self.path, "journal_bytes is reached; acknowledge items to make room")
+                raise JournalFull(self.path, "journal_bytes is reached; trim items to make room")
             first = self.tail
             for new, start, stop in cuts:
                 if new:
@@ -222,8 +224,48 @@ class Journal:
             self._flush()
             return self.head
 
+    def acknowledge(self, reader: Reader, offset: int = 0) -> int:
+        """Drop whole blocks of durable items below ``offset`` for ``reader``; return the lowest offset left.
+
+        The first reader is registered durably, before anything is dropped; 0 registers only.
+
+        Raises:
+            ReaderConflict: another reader is registered: one of another name, or another one of the same name.
+            JournalNoSpace: the disk is full.
+            JournalError: the disk failed.
+        """
+        with self._writing:
+            self._check_usable()
+            registered = self._database.reader
+            if registered is None:
+                self._database.register(reader)
+            elif registered != reader:
+                raise ReaderConflict(self.path, _conflict(registered, reader))
+            return self._trim(offset)
+
+    def release(self, name: str) -> None:
+        """Forget the registered reader, so that another one may acknowledge.
+
+        Raises:
+            ReaderConflict: the registered reader has another name, or there is none.
+            JournalNoSpace: the disk is full.
+            JournalError: the disk failed.
+        """
+        with self._writing:
+            self._check_usable()
+            registered = self._database.reader
+            if registered is None or registered.name != name:
+                found = "none is registered" if registered is None else f"its reader is {registered.name!r}"
+                raise ReaderConflict(self.path, f"there is no reader {name!r} to release: {found}")
+            self._database.register(None)
+
+    @property
+    def reader(self) -> Reader | None:
+        """The reader whose acknowledgements trim, or None."""
+        return self._database.reader
+
     def trim(self, offset: int) -> int:
-        """Drop whole blocks of durable items below ``offset``; return the lowest offset left.
+        """Drop whole blocks of durable items below ``offset``, whoever may need them; return the lowest offset left.
 
         Raises:
             JournalNoSpace: the disk is full.
@@ -231,21 +273,24 @@ class Journal:
         """
         with self._writing:
             self._check_usable()
-            before = self.first
-            if offset <= before:
-                return before
-            boundary = self.head if offset >= self.head else self._database.boundary(offset)
-            if boundary <= before:
-                return before
-            self.first = boundary  # set before the deletion, so that a reader of a missing block finds the cause
-            try:
-                freed = self._database.delete_below(boundary)
-            except BaseException:
-                self.first = before
-                raise
-            with self._memory:
-                self._size -= freed
-            return boundary
+            return self._trim(offset)
+
+    def _trim(self, offset: int) -> int:
+        before = self.first
+        if offset <= before:
+            return before
+        boundary = self.head if offset >= self.head else self._database.boundary(offset)
+        if boundary <= before:
+            return before
+        self.first = boundary  # set before the deletion, so that a reader of a missing block finds the cause
+        try:
+            freed = self._database.delete_below(boundary)
+        except BaseException:
+            self.first = before
+            raise
+        with self._memory:
+            self._size -= freed
+        return boundary
 
     def seal(self) -> None:
         """Commit, and permanently accept no more items. No-op if the journal is sealed."""
@@ -310,6 +355,18 @@ class Journal:
         if self._closed:
             raise JournalError(self.path, "the journal is closed")
         self._database.check_failure()
+
+
+def _conflict(registered: Reader, reader: Reader) -> str:
+    if registered.name != reader.name:
+        return (
+            f"reader {reader.name!r} cannot acknowledge this stream, because its reader is {registered.name!r}; "
+            f"read it without acknowledging, or {_RELEASE} {registered.name}"
+        )
+    return (
+        f"reader {reader.name!r} cannot acknowledge this stream, because another reader {registered.name!r} does, with "
+        f"a position (checkpoint) of its own; read it without acknowledging, or {_RELEASE} {registered.name}"
+    )
 
 
 def _cuts(each: list[int], filled: int, block_bytes: int) -> list[tuple[bool, int, int]]:

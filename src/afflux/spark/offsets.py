@@ -4,6 +4,8 @@ An offset contains, for each shard, the epoch and the position up to which it is
 
     {"0": {"epoch": 5611…, "pos": 250000, "source": "3f9a0c17"}}
 
+That of a query with ``acknowledgeAs`` also has ``reader`` (acknowledging.py).
+
 1. Keys are sorted, because Spark compares offsets as text.
 2. ``source`` is a fingerprint of route and request data, so that a checkpoint cannot be continued by another stream.
    The address is not part of it, because a server may move. The epoch identifies the journal.
@@ -20,8 +22,10 @@ from typing import Any, TypeGuard
 
 from afflux.core.errors import Invalid
 
-__all__ = ["Mark", "Offsets", "Span", "fair", "fingerprint", "offsets_of", "split", "to_json"]
+__all__ = ["READER", "Mark", "Offsets", "Span", "fair", "fingerprint", "is_count", "offsets_of", "split", "to_json"]
 
+READER = "reader"
+"The key of the query's identity in an offset, next to the shards."
 _TOP = 1 << 63
 
 
@@ -80,10 +84,12 @@ def offsets_of(logged: Any, source: str) -> Offsets:
         raise _damaged(logged)
     offsets: Offsets = {}
     for shard, mark in logged.items():
+        if shard == READER:
+            continue
         if not isinstance(shard, str) or not shard.isascii() or not shard.isdigit() or not isinstance(mark, Mapping):
             raise _damaged(logged)
         epoch, position = mark.get("epoch"), mark.get("pos")
-        if not (_is_count(epoch) and _is_count(position) and epoch):
+        if not (is_count(epoch) and is_count(position) and epoch):
             raise _damaged(logged)
         if mark.get("source") != source:
             raise Invalid(
@@ -125,7 +131,8 @@ def split(spans: list[Span], pieces: int, most: int) -> list[Span]:
     return cut
 
 
-def _is_count(value: Any) -> TypeGuard[int]:
+def is_count(value: Any) -> TypeGuard[int]:
+    """Return whether a value from JSON is a whole number that offsets and epochs may have."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _TOP
 
 

@@ -12,8 +12,9 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Literal, cast
 
-from afflux.core.errors import Invalid
+from afflux.core.errors import Invalid, LocalProtocolError
 from afflux.core.limits import Limits
+from afflux.protocols.rsocket.cursor import Acknowledge
 from afflux.transports.address import parse
 
 __all__ = ["EARLIEST", "LATEST", "MAX_SHARD", "OptionError", "Options", "reference"]
@@ -53,6 +54,14 @@ def _address(name: str, value: str) -> str:
 def _text(name: str, value: str) -> str:
     if not value.strip():
         raise OptionError(f"option {name} is empty")
+    return value
+
+
+def _reader_name(name: str, value: str) -> str:
+    try:
+        Acknowledge(epoch=1, owner=1, name=value)
+    except LocalProtocolError as error:
+        raise OptionError(f"option {name}: {error.message}") from None
     return value
 
 
@@ -153,10 +162,11 @@ class Options:
         "_corrupt_record",
         spelled="columnNameOfCorruptRecord",
     )
-    acknowledge: bool = _option(
-        _boolean,
-        "`false` does not permit the server to trim items that were read: for a second query on the same stream.",
-        True,
+    acknowledge_as: str | None = _option(
+        _reader_name,
+        "The name under which this query acknowledges what it has finished, so that the server may trim it: one query "
+        "of a stream. By default reading trims nothing.",
+        None,
     )
     poll_timeout_ms: int = _option(_whole(0, _MAX_MILLISECONDS), "Milliseconds to wait for new items.", 500)
 

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -23,8 +23,11 @@ from afflux.protocols.rsocket.cursor import (
     EPOCH_CHANGED,
     OFFSET_AHEAD,
     OFFSET_GONE,
+    READER_CONFLICT,
+    Acknowledge,
     Head,
     Read,
+    Request,
     State,
     split_position,
     state_of,
@@ -140,29 +143,43 @@ class Driver:
             )
         return self.behind_gap(Mark(state.epoch, offset), state)
 
-    def states(self, marks: Offsets, *, wait_ms: int = 0, acknowledge: bool = False) -> dict[int, State]:
+    def states(self, marks: Offsets, *, wait_ms: int = 0, acknowledge: Sequence[Acknowledge] = ()) -> dict[int, State]:
         """Return the state of each shard, as soon as one has items after its mark, or after ``wait_ms``.
 
-        With ``acknowledge`` the server may trim items before the marks.
+        Args:
+            marks: the positions up to which the shards are read.
+            wait_ms: milliseconds to wait for items.
+            acknowledge: requests to send first.
 
         Raises:
-            DataLost: the epoch has changed.
-            ApplicationError: a mark is above its shard's head.
+            ApplicationError: a mark is above its shard's head, or another reader acknowledges the stream.
         """
         with _peer(self.options) as peer:
+            for request in acknowledge:
+                self._acknowledge(peer, request)
             waits = [wait_ms] if len(marks) == 1 else [0, wait_ms // len(marks)]
             states: dict[int, State] = {}
             for wait in waits:
                 for shard, mark in marks.items():
-                    states[shard] = self._state(peer, shard, mark, wait, mark.position if acknowledge else 0)
+                    states[shard] = self._state(peer, shard, mark, wait)
                     if wait and _has_news(states[shard], mark):
                         break
                 if any(_has_news(states[shard], mark) for shard, mark in marks.items()):
                     break
             return states
 
-    def _state(self, peer: Peer, shard: int, mark: Mark, wait_ms: int, acknowledged: int) -> State:
-        head = Head(shard=shard, epoch=mark.epoch, after=mark.position, wait_ms=wait_ms, acknowledged=acknowledged)
+    def _acknowledge(self, peer: Peer, request: Acknowledge) -> None:
+        try:
+            self._ask(peer, request)
+        except ApplicationError as error:
+            if error.code == READER_CONFLICT:
+                text = f"acknowledgeAs={request.name} on {self.options.stream_name}: {error.message}"
+                raise ApplicationError(READER_CONFLICT, text, rule="acknowledgeAs") from None
+            if error.code != EPOCH_CHANGED:  # the following HEAD reports another epoch
+                raise
+
+    def _state(self, peer: Peer, shard: int, mark: Mark, wait_ms: int) -> State:
+        head = Head(shard=shard, epoch=mark.epoch, after=mark.position, wait_ms=wait_ms)
         try:
             return self._ask(peer, head)
         except ApplicationError as error:
@@ -209,15 +226,15 @@ class Driver:
                             raise  # the reader of the range reports the others
         return size / count if count else None
 
-    def _ask(self, peer: Peer, head: Head) -> State:
+    def _ask(self, peer: Peer, cursor: Head | Acknowledge) -> State:
         state: State | None = None
-        for item in self._stream(peer, head, 1):
+        for item in self._stream(peer, cursor, 1):
             state = state_of(item.metadata)  # read to the end, because leaving would send a cancel, which is charged
         if state is None:
-            raise Violation("the answer to HEAD is empty", rule="C-8")
+            raise Violation("the answer is empty", rule="C-8")
         return state
 
-    def _stream(self, peer: Peer, cursor: Head | Read, credit: int) -> Any:
+    def _stream(self, peer: Peer, cursor: Request, credit: int) -> Any:
         options = self.options
         return peer.stream(options.request_data.encode(), route=options.route, cursor=cursor, credit=credit)
 

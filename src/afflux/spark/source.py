@@ -10,7 +10,7 @@ Processes:
 Rules:
 
 1. Logged batches are read again exactly: a partition is a span of offsets, and its items are counted (reading.py).
-2. The start of the next batch is the end of the last completed batch: the server may trim up to there.
+2. Nothing is acknowledged, except by a query with ``acknowledgeAs`` (acknowledging.py).
 3. A read limit of Spark overrides the options; ReadAllAvailable removes them.
 """
 
@@ -34,6 +34,7 @@ from pyspark.sql.types import StructType
 from afflux.core.errors import Invalid
 from afflux.core.limits import Limits
 from afflux.protocols.rsocket.cursor import State
+from afflux.spark.acknowledging import Acknowledger
 from afflux.spark.arrow import DEFAULT_SCHEMA, Batches, check_columns
 from afflux.spark.offsets import Mark, Offsets, Span, fair, fingerprint, offsets_of, split, to_json
 from afflux.spark.options import LATEST, OptionError, Options
@@ -85,6 +86,8 @@ class AffluxSource(DataSource):
         """Return a reader of the stored items."""
         if self.parsed.starting_offsets == LATEST:
             raise OptionError("startingOffsets=latest is not possible for a batch read")
+        if self.parsed.acknowledge_as is not None:
+            raise OptionError("acknowledgeAs is not possible for a batch read, which stores no position")
         return BatchReader(self.parsed, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 -- Spark's name
@@ -152,6 +155,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._source = fingerprint(options.route, options.request_data)
         self._driver = Driver(options)
         self._now: dict[int, State] | None = None
+        self._acknowledger = Acknowledger(options.acknowledge_as)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
         """Return the start of a query without a checkpoint."""
@@ -175,24 +179,30 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         Raises:
             Invalid: ``start`` is not an offset of this source.
             DataLost: items after ``start`` are missing.
+            ApplicationError: another reader acknowledges the stream.
             afflux.Error: the request failed.
         """
         marks = offsets_of(start, self._source)
+        self._acknowledger.start(start)
         states = self._states(marks)
         starts = {shard: self._driver.behind_gap(mark, states[shard]) for shard, mark in marks.items()}
         there = {shard: max(0, states[shard].head - mark.position) for shard, mark in starts.items()}
         taken = fair(there, self._budget(starts, there, limit))
         ends = {shard: Mark(mark.epoch, mark.position + taken[shard]) for shard, mark in starts.items()}
-        return to_json(ends, self._source)
+        return self._acknowledger.end(to_json(ends, self._source), marks, ends, states)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Record that Spark will not request items before ``end`` again; the next ``latestOffset`` acknowledges it."""
+        self._acknowledger.commit(offsets_of(end, self._source))
 
     def _states(self, marks: Offsets) -> dict[int, State]:
         """Return the states of the shards; with availableNow, without items written since the start of the query."""
-        acknowledge = self.options.acknowledge
+        requests = self._acknowledger.requests(marks)
+        wait = 0 if self._now is not None else self.options.poll_timeout_ms
+        states = self._driver.states(marks, wait_ms=wait, acknowledge=requests)
+        self._acknowledger.sent(requests)
         if self._now is not None:
-            states = self._driver.states(marks, acknowledge=acknowledge)
             return {shard: _as_of(state, self._now.get(shard, state)) for shard, state in states.items()}
-        wait = self.options.poll_timeout_ms
-        states = self._driver.states(marks, wait_ms=wait, acknowledge=acknowledge)
         if all(state.sealed and state.head <= marks[shard].position for shard, state in states.items()):
             time.sleep(wait / 1000)  # a sealed stream answers immediately, and Spark would poll continuously
         return states

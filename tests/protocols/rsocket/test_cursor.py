@@ -14,6 +14,7 @@ from afflux.core.errors import LocalProtocolError, Violation
 from afflux.protocols.rsocket import cursor as module
 from afflux.protocols.rsocket.cursor import (
     CURSOR_MIME,
+    Acknowledge,
     Cursor,
     Head,
     Position,
@@ -46,7 +47,6 @@ def reads(draw: st.DrawFn) -> Read:
         epoch=draw(offsets),
         first=first,
         limit=draw(st.integers(0, TOP - first)),
-        acknowledged=draw(st.integers(0, first)),
     )
 
 
@@ -54,23 +54,32 @@ def reads(draw: st.DrawFn) -> Read:
 def states(draw: st.DrawFn) -> State:
     first, head = sorted((draw(offsets), draw(offsets)))
     return State(
-        shard=draw(shards), epoch=draw(epochs), first=first, head=head, time_us=draw(times), sealed=draw(st.booleans())
+        shard=draw(shards),
+        epoch=draw(epochs),
+        first=first,
+        head=head,
+        time_us=draw(times),
+        sealed=draw(st.booleans()),
+        full=draw(st.booleans()),
     )
 
 
-heads = st.builds(
-    Head, shard=shards, epoch=offsets, after=offsets, wait_ms=st.integers(0, 0xFFFFFFFF), acknowledged=offsets
+heads = st.builds(Head, shard=shards, epoch=offsets, after=offsets, wait_ms=st.integers(0, 0xFFFFFFFF))
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=64).filter(
+    lambda name: name.isprintable() and len(name.encode()) <= 64
 )
+acknowledgements = st.builds(Acknowledge, shard=shards, epoch=epochs, offset=offsets, owner=epochs, name=names)
 positions = st.builds(
     Position, shard=shards, epoch=epochs, offset=offsets, time_us=times, empty_metadata=st.booleans()
 )  # fmt: skip
-cursors = st.one_of(reads(), heads, states(), positions)
+cursors = st.one_of(reads(), heads, states(), positions, acknowledgements)
 
 
 EXAMPLES = [
-    Read(shard=1, epoch=2, first=3, limit=4, acknowledged=3),
-    Head(shard=1, epoch=2, after=3, wait_ms=4, acknowledged=5),
+    Read(shard=1, epoch=2, first=3, limit=4),
+    Head(shard=1, epoch=2, after=3, wait_ms=4),
     State(shard=1, epoch=2, first=3, head=4, time_us=-5, sealed=True),
+    State(shard=1, epoch=2, first=3, head=4, time_us=-5, full=True),
     Position(shard=1, epoch=2, offset=3, time_us=4, empty_metadata=True),
 ]
 
@@ -90,7 +99,26 @@ def test_what_is_encoded_is_decoded(cursor: Cursor) -> None:
     assert decode_cursor(cursor.encode()) == cursor
 
 
-@given(cursors, st.binary(min_size=1, max_size=3))
+def test_an_acknowledgement_ends_with_a_name_of_1_to_64_bytes() -> None:
+    longest = Acknowledge(epoch=1, owner=1, name="ü" * 32)
+    data = longest.encode()
+    assert len(data) == 28 + 64
+    assert decode_cursor(data) == longest
+    assert decode_cursor(data[:30]) == Acknowledge(epoch=1, owner=1, name="ü")
+    for cut in [data[:size] for size in range(29)] + [data + b"."]:
+        with pytest.raises(Violation) as caught:
+            decode_cursor(cut)
+        assert (caught.value.rule, caught.value.code) == ("C-1", 0x204)
+
+
+@pytest.mark.parametrize("cursor", EXAMPLES[:2], ids=lambda cursor: type(cursor).__name__)
+def test_the_unused_bytes_are_ignored(cursor: Cursor) -> None:
+    data = cursor.encode()
+    assert data.endswith(bytes(8))
+    assert decode_cursor(data[:-8] + b"\xff" * 8) == cursor
+
+
+@given(st.one_of(reads(), heads, states(), positions), st.binary(min_size=1, max_size=3))
 def test_an_entry_has_exactly_its_length(cursor: Cursor, more: bytes) -> None:
     data = cursor.encode()
     for cut in [data[:size] for size in range(len(data))] + [data + more]:
@@ -106,10 +134,11 @@ def test_garbage_is_a_cursor_or_a_violation(data: bytes) -> None:
     except Violation as violation:
         assert violation.code == 0x204
     else:
-        assert cursor.encode() == data
+        unused = 8 if isinstance(cursor, (Read, Head)) else 0
+        assert cursor.encode() == data[: len(data) - unused] + bytes(unused)
 
 
-@pytest.mark.parametrize("kind", [0x00, 0x05, 0xFF])
+@pytest.mark.parametrize("kind", [0x00, 0x06, 0xFF])
 def test_an_unknown_kind(kind: int) -> None:
     with pytest.raises(Violation, match=f"0x{kind:02X}") as caught:
         decode_cursor(bytes((kind,)) + bytes(35))
@@ -121,7 +150,8 @@ def test_an_unknown_kind(kind: int) -> None:
     [
         (Read(), 0x01),
         (Head(), 0x80),
-        (State(epoch=1, first=0, head=0, time_us=0), 0x02),
+        (State(epoch=1, first=0, head=0, time_us=0), 0x04),
+        (Acknowledge(epoch=1, owner=1, name="a"), 0x01),
         (Position(epoch=1, offset=0, time_us=0), 0x03),
     ],
 )
@@ -142,11 +172,17 @@ def test_an_unknown_flag(cursor: Cursor, flag: int) -> None:
         (Read, {"first": -1}, "C-4"),
         (Read, {"limit": 1 << 63}, "C-4"),
         (Read, {"first": TOP, "limit": 1}, "C-4"),
-        (Read, {"first": 4, "acknowledged": 5}, "C-7"),
         (Head, {"after": 1 << 63}, "C-4"),
         (Head, {"wait_ms": 1 << 32}, "C-4"),
         (Head, {"wait_ms": -1}, "C-4"),
-        (Head, {"acknowledged": -1}, "C-4"),
+        (Acknowledge, {"epoch": 0, "owner": 1, "name": "a"}, "C-5"),
+        (Acknowledge, {"epoch": 1, "owner": 1 << 63, "name": "a"}, "C-4"),
+        (Acknowledge, {"epoch": 1, "owner": 1, "name": "a", "offset": -1}, "C-4"),
+        (Acknowledge, {"epoch": 1, "owner": 0, "name": "a"}, "C-7"),
+        (Acknowledge, {"epoch": 1, "owner": 1, "name": ""}, "C-7"),
+        (Acknowledge, {"epoch": 1, "owner": 1, "name": "ü" * 33}, "C-7"),
+        (Acknowledge, {"epoch": 1, "owner": 1, "name": "a\n"}, "C-7"),
+        (Acknowledge, {"epoch": 1, "owner": 1, "name": "\ud800"}, "C-7"),
         (State, {"epoch": 0, "first": 0, "head": 0, "time_us": 0}, "C-5"),
         (State, {"epoch": 1, "first": 1, "head": 0, "time_us": 0}, "C-6"),
         (State, {"epoch": 1, "first": 0, "head": 0, "time_us": 1 << 63}, "C-4"),
@@ -165,7 +201,9 @@ def test_what_the_rules_forbid_can_not_be_made(make: Any, values: dict[str, int]
     ("data", "rule"),
     [
         ("01 00 0000 8000000000000000 0000000000000000 0000000000000000 0000000000000000", "C-4"),
-        ("01 00 0000 0000000000000000 0000000000000004 0000000000000000 0000000000000005", "C-7"),
+        ("05 00 0000 0000000000000001 0000000000000004 0000000000000000 61", "C-7"),
+        ("05 00 0000 0000000000000001 0000000000000004 0000000000000001 ff", "C-7"),
+        ("05 00 0000 0000000000000000 0000000000000004 0000000000000001 61", "C-5"),
         ("03 00 0000 0000000000000000 0000000000000000 0000000000000000 0000000000000000", "C-5"),
         ("03 00 0000 0000000000000001 0000000000000002 0000000000000001 0000000000000000", "C-6"),
         ("04 00 0000 0000000000000001 ffffffffffffffff 0000000000000000", "C-4"),
@@ -186,6 +224,8 @@ def test_a_request_is_split_into_cursor_and_the_rest() -> None:
     assert split_request(b"") == (None, b"")
     assert split_request(b"not composite at all") == (None, b"not composite at all")
     assert split_request(encode_entry(read)) == (read, None)
+    acknowledge = Acknowledge(epoch=1, owner=2, name="a")
+    assert split_request(encode_entry(acknowledge)) == (acknowledge, None)
     other = compose([ROUTE, ("text/plain", b"x")])
     assert split_request(other) == (None, other)
     assert split_request(compose([ROUTE]) + encode_entry(read) + compose([("text/plain", b"x")])) == (read, other)
@@ -270,13 +310,13 @@ def examples() -> list[tuple[str, str, str]]:
 
 
 def test_the_page_has_an_example_of_each_kind() -> None:
-    assert {code.split("(")[0] for _, code, _ in examples()} == {"Read", "Head", "State", "Position"}
+    assert {code.split("(")[0] for _, code, _ in examples()} == {"Read", "Head", "State", "Position", "Acknowledge"}
     assert "hex-entry" in {kind for kind, _, _ in examples()}
 
 
 @pytest.mark.parametrize(("kind", "code", "text"), examples())
 def test_the_examples_of_the_page(kind: str, code: str, text: str) -> None:
-    cursor: Cursor = eval(code, {"Read": Read, "Head": Head, "State": State, "Position": Position})
+    cursor: Cursor = eval(code, {each.__name__: each for each in (Read, Head, State, Position, Acknowledge)})
     data = bytes.fromhex(text)
     if kind == "hex-entry":
         assert encode_entry(cursor) == data

@@ -9,23 +9,25 @@ Every number is big endian. The first four bytes are the same in each kind::
 
     kind u8 | flags u8 | shard u16 | ...
 
-    0x01 READ      epoch u64 | first u64 | limit u64 | acknowledged u64              36 bytes
-    0x02 HEAD      epoch u64 | after u64 | wait_ms u32 | acknowledged u64            32 bytes
-    0x03 STATE     epoch u64 | first u64 | head u64 | time_us i64                    36 bytes
-    0x04 POSITION  epoch u64 | offset u64 | time_us i64                              28 bytes
+    0x01 READ         epoch u64 | first u64 | limit u64 | unused u64                 36 bytes
+    0x02 HEAD         epoch u64 | after u64 | wait_ms u32 | unused u64               32 bytes
+    0x03 STATE        epoch u64 | first u64 | head u64 | time_us i64                 36 bytes
+    0x04 POSITION     epoch u64 | offset u64 | time_us i64                           28 bytes
+    0x05 ACKNOWLEDGE  epoch u64 | offset u64 | owner u64 | name, UTF-8               29 to 92 bytes
 
-READ and HEAD are sent in the metadata of a REQUEST_STREAM, STATE and POSITION in that of the answered items.
+READ, HEAD and ACKNOWLEDGE are sent in the metadata of a REQUEST_STREAM, STATE and POSITION in that of the answered
+items. The unused bytes are sent as zeros and ignored by the receiver.
 
 Rules. A peer that breaks one gets INVALID (0x204):
 
 - C-1  An entry has exactly the length of its kind.
-- C-2  The kind is one of the four.
-- C-3  Flag bits without a meaning are zero. STATE has SEALED (0x01), POSITION has EMPTY_METADATA (0x01).
-- C-4  Epochs, offsets, limits and ``first + limit`` stay below 2^63; a shard fits 16 bits, ``wait_ms`` 32.
-- C-5  STATE and POSITION name an epoch that is not zero. Zero in READ and HEAD means any epoch.
+- C-2  The kind is one of the five.
+- C-3  Flag bits without a meaning are zero. STATE has SEALED (0x01) and FULL (0x02), POSITION EMPTY_METADATA (0x01).
+- C-4  Epochs, offsets, owners, limits and ``first + limit`` stay below 2^63; a shard fits 16 bits, ``wait_ms`` 32.
+- C-5  STATE, POSITION and ACKNOWLEDGE name an epoch that is not zero. Zero in READ and HEAD means any epoch.
 - C-6  STATE: ``first`` is not above ``head``.
-- C-7  READ: ``acknowledged`` is not above ``first``: a reader does not request what it releases.
-- C-8  A request has at most one cursor entry, and it is READ or HEAD. An item has at most one, which comes first.
+- C-7  ACKNOWLEDGE: the name is 1 to 64 bytes of printable UTF-8 text, and ``owner`` is not zero.
+- C-8  A request has at most one cursor entry: READ, HEAD or ACKNOWLEDGE. An item has at most one, which comes first.
 """
 
 from __future__ import annotations
@@ -44,11 +46,14 @@ __all__ = [
     "JOURNAL_FAILED",
     "OFFSET_AHEAD",
     "OFFSET_GONE",
+    "READER_CONFLICT",
     "UNKNOWN_SHARD",
+    "Acknowledge",
     "Cursor",
     "Head",
     "Position",
     "Read",
+    "Request",
     "State",
     "decode_cursor",
     "encode_entry",
@@ -72,15 +77,20 @@ UNKNOWN_SHARD = 0xA04
 "Error code: the stream has no such shard."
 JOURNAL_FAILED = 0xA05
 "Error code: what stores the items is damaged, or could not be written."
+READER_CONFLICT = 0xA06
+"Error code: another reader acknowledges the stream; the text contains both names."
 
 _TOP = 1 << 63
+_NAME_BYTES = 64
 _SEALED = 0x01
+_FULL = 0x02
 _EMPTY_METADATA = 0x01
 
-_READ = struct.Struct(">BBHQQQQ")
-_HEAD = struct.Struct(">BBHQQIQ")
+_READ = struct.Struct(">BBHQQQ8x")
+_HEAD = struct.Struct(">BBHQQI8x")
 _STATE = struct.Struct(">BBHQQQq")
 _POSITION = struct.Struct(">BBHQQq")
+_ACKNOWLEDGE = struct.Struct(">BBHQQQ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,19 +108,15 @@ class Read:
     "The first offset wanted."
     limit: int = 0
     "How many items at most; 0 to follow the stream for as long as it lives."
-    acknowledged: int = 0
-    "Offsets below are not needed again and may be trimmed; 0 for none."
 
     def __post_init__(self) -> None:
-        _check(self.shard, epoch=self.epoch, first=self.first, limit=self.limit, acknowledged=self.acknowledged)
+        _check(self.shard, epoch=self.epoch, first=self.first, limit=self.limit)
         if self.first + self.limit >= _TOP:
             raise LocalProtocolError(f"first {self.first} + limit {self.limit} is not below 2^63", rule="C-4")
-        if self.acknowledged > self.first:
-            raise LocalProtocolError(f"acknowledged {self.acknowledged} is above first {self.first}", rule="C-7")
 
     def encode(self) -> bytes:
         """The entry's 36 bytes."""
-        return _READ.pack(self.KIND, 0, self.shard, self.epoch, self.first, self.limit, self.acknowledged)
+        return _READ.pack(self.KIND, 0, self.shard, self.epoch, self.first, self.limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,22 +134,53 @@ class Head:
     "The last head that the requester received."
     wait_ms: int = 0
     "How long to wait for another one, in milliseconds; 0 for an immediate answer."
-    acknowledged: int = 0
-    "As in :class:`Read`."
 
     def __post_init__(self) -> None:
-        _check(self.shard, epoch=self.epoch, after=self.after, acknowledged=self.acknowledged)
+        _check(self.shard, epoch=self.epoch, after=self.after)
         if not 0 <= self.wait_ms < 1 << 32:
             raise LocalProtocolError(f"wait_ms {self.wait_ms} does not fit 32 bits", rule="C-4")
 
     def encode(self) -> bytes:
         """The entry's 32 bytes."""
-        return _HEAD.pack(self.KIND, 0, self.shard, self.epoch, self.after, self.wait_ms, self.acknowledged)
+        return _HEAD.pack(self.KIND, 0, self.shard, self.epoch, self.after, self.wait_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledge:
+    """Permission to trim, by the one reader that may give it. The first one registers its name and owner durably."""
+
+    MIME: ClassVar[str] = CURSOR_MIME
+
+    KIND: ClassVar[int] = 0x05
+    shard: int = 0
+    "As in :class:`Read`."
+    epoch: int
+    "The epoch that ``offset`` belongs to."
+    offset: int = 0
+    "Offsets below are not needed again and may be trimmed; 0 to register only."
+    owner: int
+    "Identifies what stores the reader's position, so that another one of the same name is refused: a random number."
+    name: str
+    "The reader's name."
+
+    def __post_init__(self) -> None:
+        _check(self.shard, epoch=self.epoch, offset=self.offset, owner=self.owner)
+        if not self.epoch:
+            raise LocalProtocolError("the epoch is zero", rule="C-5")
+        if not self.owner:
+            raise LocalProtocolError("the owner is zero", rule="C-7")
+        if not self.name.isprintable() or not 1 <= len(self.name.encode("utf-8", "replace")) <= _NAME_BYTES:
+            text = f"a reader's name has 1 to {_NAME_BYTES} bytes of printable UTF-8 text, unlike {self.name!r}"
+            raise LocalProtocolError(text, rule="C-7")
+
+    def encode(self) -> bytes:
+        """The entry: 28 bytes and the name."""
+        return _ACKNOWLEDGE.pack(self.KIND, 0, self.shard, self.epoch, self.offset, self.owner) + self.name.encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """The answer to :class:`Head`: which offsets can be read now."""
+    """The answer to :class:`Head` and :class:`Acknowledge`: which offsets can be read now."""
 
     MIME: ClassVar[str] = CURSOR_MIME
 
@@ -160,6 +197,8 @@ class State:
     "When the last item was stored, microseconds since 1970 (UTC); 0 when there never was one."
     sealed: bool = False
     "True when no item will ever follow."
+    full: bool = False
+    "True while the producer waits, because the store has no room."
 
     def __post_init__(self) -> None:
         _check(self.shard, epoch=self.epoch, first=self.first, head=self.head)
@@ -169,7 +208,7 @@ class State:
 
     def encode(self) -> bytes:
         """The entry's 36 bytes."""
-        flags = _SEALED if self.sealed else 0
+        flags = self.sealed * _SEALED | self.full * _FULL
         return _STATE.pack(self.KIND, flags, self.shard, self.epoch, self.first, self.head, self.time_us)
 
 
@@ -205,14 +244,17 @@ class Position:
         return _POSITION.pack(self.KIND, flags, self.shard, self.epoch, self.offset, self.time_us)
 
 
-Cursor = Read | Head | State | Position
+Request = Read | Head | Acknowledge
+"The value of a cursor entry in a request."
+Cursor = Request | State | Position
 "The value of a cursor entry."
 
 _LAYOUTS = {
     Read.KIND: ("READ", _READ, 0x00),
     Head.KIND: ("HEAD", _HEAD, 0x00),
-    State.KIND: ("STATE", _STATE, _SEALED),
+    State.KIND: ("STATE", _STATE, _SEALED | _FULL),
     Position.KIND: ("POSITION", _POSITION, _EMPTY_METADATA),
+    Acknowledge.KIND: ("ACKNOWLEDGE", _ACKNOWLEDGE, 0x00),
 }
 
 
@@ -227,13 +269,15 @@ def decode_cursor(data: bytes) -> Cursor:
     if data[0] not in _LAYOUTS:
         raise _violation(f"cursor kind 0x{data[0]:02X} is unknown", "C-2")
     name, layout, flags_known = _LAYOUTS[data[0]]
-    if len(data) != layout.size:
-        raise _violation(f"a {name} cursor is {layout.size} bytes long, not {len(data)}", "C-1")
-    _, flags, shard, *numbers = layout.unpack(data)
+    least, most = (29, 28 + _NAME_BYTES) if layout is _ACKNOWLEDGE else (layout.size, layout.size)
+    if not least <= len(data) <= most:
+        allowed = f"{least} to {most}" if least < most else f"{most}"
+        raise _violation(f"a {name} cursor is {allowed} bytes long, not {len(data)}", "C-1")
+    _, flags, shard, *numbers = layout.unpack_from(data)
     if flags & ~flags_known:
         raise _violation(f"a {name} cursor has unknown flags 0x{flags & ~flags_known:02X}", "C-3")
     try:
-        return _build(data[0], flags, shard, numbers)
+        return _build(data[0], flags, shard, numbers, data[layout.size :])
     except LocalProtocolError as error:
         raise _violation(f"a {name} cursor is wrong: {error.message}", error.rule or "C-4") from None
 
@@ -243,7 +287,7 @@ def encode_entry(cursor: Cursor) -> bytes:
     return compose([(CURSOR_MIME, cursor.encode())])
 
 
-def split_request(metadata: bytes | None, limit: int = 1024) -> tuple[Read | Head | None, bytes | None]:
+def split_request(metadata: bytes | None, limit: int = 1024) -> tuple[Request | None, bytes | None]:
     """The cursor of a request, and the request's composite metadata without it (None when nothing is left).
 
     ``limit`` is ``Limits.composite_entries``.
@@ -253,15 +297,15 @@ def split_request(metadata: bytes | None, limit: int = 1024) -> tuple[Read | Hea
     """
     if metadata is None or _ENTRY_START not in metadata:
         return None, metadata
-    cursor: Read | Head | None = None
+    cursor: Request | None = None
     others: list[tuple[str, bytes]] = []
     for mime, value in entries(metadata, limit):
         if mime != CURSOR_MIME:
             others.append((mime, value))
             continue
         found = decode_cursor(value)
-        if cursor is not None or not isinstance(found, (Read, Head)):
-            raise _violation("a request has one cursor, READ or HEAD", "C-8")
+        if cursor is not None or isinstance(found, (State, Position)):
+            raise _violation("a request has one cursor: READ, HEAD or ACKNOWLEDGE", "C-8")
         cursor = found
     if cursor is None:
         return None, metadata
@@ -301,7 +345,7 @@ def is_positioned(metadata: bytes | None) -> bool:
 
 
 def state_of(metadata: bytes | None) -> State:
-    """The state in the metadata of the answer to HEAD.
+    """The state in the metadata of the answer to HEAD or ACKNOWLEDGE.
 
     Raises:
         Violation: the entry is missing or breaks a rule.
@@ -309,7 +353,7 @@ def state_of(metadata: bytes | None) -> State:
     value, _ = _split_first(metadata)
     state = None if value is None else decode_cursor(value)
     if not isinstance(state, State):
-        raise _violation("the answer to HEAD has no STATE", "C-8")
+        raise _violation("the answer has no STATE", "C-8")
     return state
 
 
@@ -327,14 +371,24 @@ def _split_first(metadata: bytes | None) -> tuple[bytes | None, bytes]:
     return metadata[start:end], metadata[end:]
 
 
-def _build(kind: int, flags: int, shard: int, n: list[int]) -> Cursor:
+def _build(kind: int, flags: int, shard: int, n: list[int], name: bytes) -> Cursor:
     if kind == Read.KIND:
-        return Read(shard=shard, epoch=n[0], first=n[1], limit=n[2], acknowledged=n[3])
+        return Read(shard=shard, epoch=n[0], first=n[1], limit=n[2])
     if kind == Head.KIND:
-        return Head(shard=shard, epoch=n[0], after=n[1], wait_ms=n[2], acknowledged=n[3])
+        return Head(shard=shard, epoch=n[0], after=n[1], wait_ms=n[2])
+    if kind == Acknowledge.KIND:
+        return Acknowledge(shard=shard, epoch=n[0], offset=n[1], owner=n[2], name=_text(name))
     if kind == State.KIND:
-        return State(shard=shard, epoch=n[0], first=n[1], head=n[2], time_us=n[3], sealed=flags == _SEALED)
+        sealed, full = bool(flags & _SEALED), bool(flags & _FULL)
+        return State(shard=shard, epoch=n[0], first=n[1], head=n[2], time_us=n[3], sealed=sealed, full=full)
     return Position(shard=shard, epoch=n[0], offset=n[1], time_us=n[2], empty_metadata=flags == _EMPTY_METADATA)
+
+
+def _text(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise LocalProtocolError(f"the reader's name {name!r} is not UTF-8", rule="C-7") from None
 
 
 def _check(shard: int, **numbers: int) -> None:
