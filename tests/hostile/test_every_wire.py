@@ -232,7 +232,7 @@ async def test_HS_27_what_strangers_cost(wire: Wire) -> None:
             for sock in socks:
                 sock.setblocking(False)
                 await loop.sock_connect(sock, place_of(server))
-            while len(server._clients.gate.handshakes) < count:
+            while len(server.connections) < count:
                 await asyncio.sleep(0)
             used, _ = tracemalloc.get_traced_memory()
         finally:

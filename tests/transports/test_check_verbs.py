@@ -231,14 +231,15 @@ async def test_a_stranger_who_falls_silent_is_closed(place: Place, words: bytes)
 async def test_the_oldest_half_handshake_makes_room(place: Place) -> None:
     limits = Limits.server(half_handshakes=2, handshake_s=2)
     async with place.serve(Demo(), limits=limits) as server:
-        strangers = []
-        for count in (1, 2, 2):
-            strangers.append(stranger(server.uri))
-            await turns_until(lambda: len(server._clients.gate.handshakes) == count)  # noqa: B023
-            if len(strangers) < 3:
-                (*_, newest) = server._clients.gate.handshakes
+        strangers = [stranger(server.uri)]
+        await turns_until(lambda: len(server.connections) == 1)
+        (oldest,) = server.connections
+        strangers.append(stranger(server.uri))
+        await turns_until(lambda: len(server.connections) == 2)
+        (newer,) = set(server.connections) - {oldest}
+        strangers.append(stranger(server.uri))
         await asyncio.to_thread(ends, strangers[0])
-        assert newest in server._clients.gate.handshakes
+        assert newer in server.connections
         async with place.connect(server.uri) as peer:
             assert (await peer.request(b"x")).data == b"x"
         for sock in strangers:

@@ -211,10 +211,11 @@ async def test_plaintext_to_a_tls_port(certificates: Certificates, caplog: pytes
             with pytest.raises(afflux.RemoteProtocolError, match="the peer speaks TLS, not rsocket"):
                 await asyncio.to_thread(blocking.request, b"x")
         await turns_until(lambda: len(server.connections) == 1)
+        (bystander,) = server.connections
         for words in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, bytes(range(256))):
             with connected(server.uri) as sock:
                 await turns_until(lambda: len(server.connections) == 2)
-                (guest,) = set(server.connections) & {one.peer for one in server._clients.gate.handshakes}
+                (guest,) = set(server.connections) - {bystander}
                 sock.sendall(words)
                 assert await asyncio.to_thread(sock.recv, 100) == b"\x15\x03\x01\x00\x02\x02\x0a"
             await guest.wait_closed()
@@ -272,9 +273,10 @@ async def test_a_silent_server(certificates: Certificates) -> None:
 
 async def test_a_client_that_gives_up_in_the_middle(certificates: Certificates) -> None:
     async with serving(certificates.to_serve, certificates.to_connect) as server:
+        (bystander,) = server.connections
         with connected(server.uri) as sock:
             await turns_until(lambda: len(server.connections) == 2)
-            (guest,) = set(server.connections) & {one.peer for one in server._clients.gate.handshakes}
+            (guest,) = set(server.connections) - {bystander}
             sock.sendall(b"\x16\x03\x01")
         await guest.wait_closed()
         assert isinstance(guest.error, ConnectFailed)
@@ -304,11 +306,12 @@ async def test_a_cut_differs_from_an_end(certificates: Certificates) -> None:
 
 async def test_garbage_after_the_handshake(certificates: Certificates) -> None:
     async with serving(certificates.to_serve, certificates.to_connect) as server:
+        (bystander,) = server.connections
         context = ssl.create_default_context(cafile=certificates.ca)
         bare = connected(server.uri)
         tls = await asyncio.to_thread(context.wrap_socket, bare, server_hostname="127.0.0.1")
         raw = socket.socket(fileno=tls.detach())
-        (guest,) = set(server.connections) & {one.peer for one in server._clients.gate.handshakes}
+        (guest,) = set(server.connections) - {bystander}
         with raw:
             raw.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))
             await guest.wait_closed()
