@@ -18,7 +18,8 @@ from afflux.protocols.reactivesocket.states import (
     RESPONDER,
     SERVER,
 )
-from tests.protocols.generic.wires import Flood, Talk, Vectors, Wire
+from tests.protocols.generic.family import ask_four, family_floods, wired
+from tests.protocols.generic.wires import Talk, Vectors, Wire
 
 from . import grids
 from .playbook import setup
@@ -66,19 +67,8 @@ def read(data: bytes, meaning: dict[str, Any]) -> ReactiveSocketFrame:
     return decode(data[4:])
 
 
-def wired(*said: ReactiveSocketFrame) -> tuple[bytes, ...]:
-    """Frames as they stand on a byte stream."""
-    return tuple(frame.encode(prefixed=True) for frame in said)
-
-
 def make(role: Any, *, limits: Limits, mtu: int = 0) -> Engine:
     return Engine(role, limits=limits, mtu=mtu or DEFAULT_MTU)
-
-
-def ask_four(engine: Engine) -> None:
-    """One of each."""
-    for verb in ("request", "stream", "channel", "fire"):
-        engine.open(verb, b"ask", credit=int(verb in ("stream", "channel")) * 3)
 
 
 TO_SERVER = wired(
@@ -109,10 +99,6 @@ TO_CLIENT = wired(
     frames.RequestSub(stream=1, initial_n=1, data=b"back"),
     frames.ErrorFrame(stream=0, code=0x11, data=b"end"),
 )
-
-
-def request(n: int, kind: Any = frames.RequestResponse, **fields: Any) -> bytes:
-    return wired(kind(stream=2 * n + 2, **fields))[0]
 
 
 WIRE = Wire(
@@ -163,37 +149,12 @@ WIRE = Wire(
             heard=("Established", "Items", "Items", "Granted", "Items", "Failed", "Opened", "Failed", "Closed"),
         ),
     ),
-    floods=(
-        Flood(
-            row="FL-01",
-            begins=True,
-            unit=lambda n: (
-                wired(frames.Cancel(stream=n + 1))[0] if n % 2 else request(n // 2, frames.RequestStream, initial_n=1)
-            ),
-            ends="closed",
-            rule="cancel_bucket",
-            limits={"streams": 100_000, "connections": 1},
-        ),
-        Flood(row="FL-03", unit=lambda n: request(n, frames.RequestFnf), ends="paused"),
-        Flood(row="FL-06", unit=request, ends="paused"),
-        Flood(
-            row="FC-08",
-            unit=lambda n: (
-                wired(frames.RequestN(stream=2, n=1))[0] if n else request(0, frames.RequestStream, initial_n=1)
-            ),
-            ends="closed",
-            rule="protocol-abuse",
-        ),
-        Flood(row="KA-02", unit=lambda n: TO_CLIENT[0], ends="paused"),
-        Flood(row="KA-02, read", unit=lambda n: TO_CLIENT[0], ends="closed", rule="keepalive_rate", reads=True),
-        Flood(row="SI-07", unit=lambda n: wired(frames.Cancel(stream=98))[0], ends="closed", rule="protocol-abuse"),
-        Flood(
-            row="items nobody takes",
-            role="client",
-            first=lambda engine: engine.open("stream", b"", credit=1 << 30),
-            unit=lambda n: wired(frames.Response(stream=2, data=b"x" * 50))[0],
-            ends="paused",
-        ),
+    floods=family_floods(
+        frames,
+        2,
+        keepalive=frames.Keepalive(respond=True, data=b"k"),
+        stray=frames.Cancel(stream=98),
+        item=frames.Response(stream=2, data=b"x" * 50),
     ),
     verbs={
         "client": ("request", "fire", "stream", "channel", "subscribe"),

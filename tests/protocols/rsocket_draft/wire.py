@@ -11,6 +11,7 @@ from afflux.protocols.rsocket_draft.engine import DEFAULT_MTU
 from afflux.protocols.rsocket_draft.entries import Entry
 from afflux.protocols.rsocket_draft.frames import Setup, decode
 from afflux.protocols.rsocket_draft.states import CLIENT, REQUESTER, RESPONDER, SERVER
+from tests.protocols.generic.family import ask_four, family_floods, wired
 from tests.protocols.generic.wires import Flood, Talk, Vectors, Wire
 from tests.protocols.rsocket.grids import REQUESTER_GRID, RESPONDER_GRID, STREAM_LETTERS
 
@@ -88,19 +89,8 @@ def content(frame: Any, entry: Entry) -> dict[str, Any]:
     return {"broker_hex": entry.payload.hex()}
 
 
-def wired(*said: Any) -> tuple[bytes, ...]:
-    """Frames as they stand on a byte stream."""
-    return tuple(frame.encode(prefixed=True) for frame in said)
-
-
 def make(role: Any, *, limits: Limits, mtu: int = 0) -> Engine:
     return Engine(role, limits=limits, mtu=mtu or DEFAULT_MTU)
-
-
-def ask_four(engine: Engine) -> None:
-    """One of each."""
-    for verb in ("request", "stream", "channel", "fire"):
-        engine.open(verb, b"ask", credit=int(verb in ("stream", "channel")) * 3)
 
 
 SETUP = Setup(extensions=(payloads.keepalive_entry(payloads.Times(500, 90_000)),), metadata=b"m", data=b"d")
@@ -139,10 +129,6 @@ TO_CLIENT = wired(
     frames.RequestResponse(stream=2, data=b"back"),
     _END,
 )
-
-
-def request(n: int, kind: Any = frames.RequestResponse, **fields: Any) -> bytes:
-    return wired(kind(stream=2 * n + 1, **fields))[0]
 
 
 def unknown(n: int) -> bytes:
@@ -210,47 +196,19 @@ WIRE = Wire(
         ),
     ),
     floods=(
-        Flood(
-            row="FL-01",
-            begins=True,
-            unit=lambda n: (
-                wired(frames.Cancel(stream=n))[0] if n % 2 else request(n // 2, frames.RequestStream, initial_n=1)
-            ),
-            ends="closed",
-            rule="cancel_bucket",
-            limits={"streams": 100_000, "connections": 1},
+        *family_floods(
+            frames,
+            1,
+            keepalive=_PING,
+            stray=_P(stream=99, next=True, data=b"x"),
+            item=_P(stream=1, next=True, data=b"x" * 50),
         ),
-        Flood(row="FL-03", unit=lambda n: request(n, frames.RequestFnf), ends="paused"),
-        Flood(row="FL-06", unit=request, ends="paused"),
         Flood(row="entries that must be understood", unit=unknown, ends="closed", rule="cancel_bucket"),
         Flood(
             row="entries that are skipped",
             unit=lambda n: wired(frames.ExtChain(extensions=_SKIPPED))[0],
             ends="closed",
             rule="protocol-abuse",
-        ),
-        Flood(
-            row="FC-08",
-            unit=lambda n: (
-                request(0, frames.RequestStream, initial_n=1) if not n else wired(frames.RequestN(stream=1, n=1))[0]
-            ),
-            ends="closed",
-            rule="protocol-abuse",
-        ),
-        Flood(row="KA-02", unit=lambda n: wired(_PING)[0], ends="paused"),
-        Flood(row="KA-02, read", unit=lambda n: wired(_PING)[0], ends="closed", rule="keepalive_rate", reads=True),
-        Flood(
-            row="SI-07",
-            unit=lambda n: wired(_P(stream=99, next=True, data=b"x"))[0],
-            ends="closed",
-            rule="protocol-abuse",
-        ),
-        Flood(
-            row="items nobody takes",
-            role="client",
-            first=lambda engine: engine.open("stream", b"", credit=1 << 30),
-            unit=lambda n: wired(_P(stream=1, next=True, data=b"x" * 50))[0],
-            ends="paused",
         ),
     ),
     verbs={
