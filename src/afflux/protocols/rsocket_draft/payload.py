@@ -101,7 +101,7 @@ class ExtendedPayload(Payload):
         metadata_mime: MIME type of the metadata; None for the connection's.
     """
 
-    __slots__ = ("_source",)
+    __slots__ = ("source",)
 
     def __init__(
         self,
@@ -120,12 +120,13 @@ class ExtendedPayload(Payload):
             if wanted != own:
                 source = Extras(wanted)
                 _newest[0] = wanted, source
-        self._source: Source = source
+        self.source: Source = source
+        "Shared by payloads with equal entries and MIME types."
 
     @property
     def own(self) -> Own:
         """Entries and MIME types in one value, which is compared faster than each."""
-        return self._source.own
+        return self.source.own
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -150,15 +151,16 @@ class ExtendedPayload(Payload):
             LocalProtocolError: an entry or a MIME type is out of bounds.
             LimitExceeded: the entries are too long.
         """
-        return self._source.encoded
+        return self.source.encoded
 
     @property
     def proper(self) -> bool:
         """Whether the parts are bytes, and entries and MIME types are within bounds."""
         try:
-            return bool(self._source.encoded) and super().proper
+            self.source.encoded  # noqa: B018  # it raises
         except Error:
             return False
+        return type(self.data) is bytes and (self.metadata is None or type(self.metadata) is bytes)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ExtendedPayload):
@@ -183,7 +185,7 @@ class ReceivedPayload(ExtendedPayload):
     def __init__(self, data: bytes, source: Source, metadata: bytes | None = None) -> None:
         self.data = data
         self.metadata = metadata
-        self._source = source
+        self.source = source
 
     def __reduce__(self) -> tuple[Callable[[bytes, bytes | None, Own], ExtendedPayload], tuple[Any, ...]]:
         return _extended, (self.data, self.metadata, self.own)

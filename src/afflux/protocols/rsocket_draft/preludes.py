@@ -15,14 +15,14 @@ from typing import Final
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.protocols.family.member import Opening, Role
 from afflux.protocols.family.outbound import COPY_BELOW, Outbound
-from afflux.protocols.rsocket_draft.payload import ExtendedPayload, ReceivedPayload, prelude
+from afflux.protocols.rsocket_draft.payload import ExtendedPayload, ReceivedPayload, Source, prelude
 
 __all__ = ["Preludes"]
 
 _PREFIX: Final = 3
 _HEADER: Final = 9
 _CHUNK: Final = 0x10000
-_SOURCE: Final = attrgetter("_source")
+_SOURCE: Final = attrgetter("source")
 _DATA: Final = attrgetter("data")
 _METADATA: Final = attrgetter("metadata")
 _EXTENDED: Final = frozenset((ExtendedPayload, ReceivedPayload))
@@ -141,8 +141,13 @@ def _queue_batch(
     size = frames = 0
     layout, small = outbound.layout, min(COPY_BELOW, outbound.mtu)
     pack = layout.header.pack
+    last: Source | None = None
+    flags, extra = 0, b""
     for stream, payload in zip(streams, payloads, strict=True):
-        flags, extra = payload.encoded if isinstance(payload, ExtendedPayload) else (0, b"")
+        source = payload.source if isinstance(payload, ExtendedPayload) else None
+        if source is not last:
+            flags, extra = (0, b"") if source is None else source.encoded
+            last = source
         data, metadata = payload.data, payload.metadata
         whole = _HEADER + len(extra) + len(data)
         if metadata is not None:

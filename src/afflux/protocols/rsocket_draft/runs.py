@@ -63,6 +63,7 @@ _ITEMS: Final = _words(NEXT)
 "The words of whole items without metadata that do not complete the stream."
 _ANSWERS: Final = _words(NEXT_COMPLETE) | _words(NEXT_COMPLETE | FLAG_METADATA)
 "The words of whole answers to requests."
+_ANSWER: Final = NEXT_COMPLETE | EXTENSIONS
 _REQUEST: Final = RequestResponse.TYPE << 10 | EXTENSIONS
 _REQUESTS: Final = frozenset((_REQUEST, _REQUEST | FLAG_METADATA))
 "The words of whole REQUEST_RESPONSE frames with entries."
@@ -147,6 +148,13 @@ class SharedRuns:
             return Payload(block[start:stop], metadata)
         return ReceivedPayload(block[start:stop], prelude, metadata)
 
+    def _usual(self) -> tuple[Prelude | None, bytes, int]:
+        """The prelude that was received last, if it has entries only and the application gets them; its bytes and their
+        number."""
+        prelude = self._prelude
+        shape = prelude.shape
+        return None if shape.is_plain or shape.flags != EXTENSIONS else prelude, prelude.raw, shape.size
+
     # -- requests ---------------------------------------------------------------------------------------------
 
     def _take_requests(self, streams: Streams, block: bytes, position: int, end: int, limit: int) -> int:
@@ -156,21 +164,31 @@ class SharedRuns:
         ids: list[int] = []
         payloads: list[Payload] = []
         size = entries = 0
+        usual, raw, own = self._usual()
         while end - position >= _HEADER and len(ids) < most:
             high, low, id, word = unpack(block, position)
             length = high << 16 | low
             stop: int = position + _PREFIX + length
             if word not in _REQUESTS or stop > end or length > limit or id <= newest or id & 1 != parity:
                 break
-            payload = self._payload(word, block, position + _HEADER, stop)
-            if payload is None or id > 0x7FFFFFFF:
+            begin = position + _HEADER
+            payload: Payload | None
+            if word == _REQUEST and usual is not None and block.startswith(raw, begin, stop):
+                payload = ReceivedPayload(block[begin + own : stop], usual)
+                size += stop - begin - own
+                entries += own
+            else:
+                payload = self._payload(word, block, begin, stop)
+                if payload is None:
+                    break
+                size += len(payload)
+                usual, raw, own = self._usual()
+                entries += 0 if self._prelude.shape.is_plain else self._prelude.shape.size
+            if id > 0x7FFFFFFF:
                 break
             newest = id
             stream = live[id] = Stream(id, "request", role)
             stream.state = _IN_DONE
-            size += len(payload.data) if payload.metadata is None else len(payload)
-            if type(payload) is not Payload:
-                entries += self._prelude.shape.size
             ids.append(id)
             payloads.append(payload)
             position = stop
@@ -185,6 +203,7 @@ class SharedRuns:
         ids: list[int] = []
         payloads: list[Payload] = []
         size = 0
+        usual, raw, own = self._usual()
         while end - position >= _HEADER:
             high, low, id, word = unpack(block, position)
             length = high << 16 | low
@@ -194,12 +213,19 @@ class SharedRuns:
             stream = live.get(id)
             if stream is None or not stream.answering:
                 break
-            payload = self._payload(word, block, position + _HEADER, stop)
-            if payload is None:
-                break
+            begin = position + _HEADER
+            payload: Payload | None
+            if word == _ANSWER and usual is not None and block.startswith(raw, begin, stop):
+                payload = ReceivedPayload(block[begin + own : stop], usual)
+                size += stop - begin - own
+            else:
+                payload = self._payload(word, block, begin, stop)
+                if payload is None:
+                    break
+                size += len(payload)
+                usual, raw, own = self._usual()
             stream.state = _CLOSED
             del live[id]
-            size += len(payload.data) if payload.metadata is None else len(payload)
             ids.append(id)
             payloads.append(payload)
             position = stop
