@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.honest import family
 from tests.honest import reactivesocket as r0
 from tests.honest.catalogue import MiB, Place, habit, together
 from tests.honest.reactivesocket import Client
 
-ENDLESS = b'{"count": 4611686018427387904}'
 both = ("tcp", "ws")
 
 
@@ -51,11 +51,7 @@ async def old_ten_thousand_echoes_at_once(at: Place) -> None:
 
 @habit("reactivesocket")
 async def old_a_thousand_streams_at_once(at: Place) -> None:
-    client = await Client.open(at)
-    ids = client.ids(1_000)
-    await client.send(*(r0.stream(id, b'{"count": 5}', 32) for id in ids))
-    for answer in await client.done(*ids):
-        assert answer.items == [b"0", b"1", b"2", b"3", b"4"], answer.error
+    await family.stream_a_thousand_at_once(await Client.open(at), r0)
 
 
 @habit("reactivesocket", *both, memory=48 * MiB)
@@ -76,12 +72,7 @@ async def old_a_flag_for_metadata_and_none(at: Place) -> None:
 
 @habit("reactivesocket", *both)
 async def old_two_thousand_times_five_of_an_endless_stream(at: Place) -> None:
-    client = await Client.open(at)
-    for id in client.ids(2_000):
-        await client.send(r0.stream(id, ENDLESS, 5))
-        assert await client.items(id, 5) == [b"0", b"1", b"2", b"3", b"4"]
-        await client.send(r0.cancel(id))
-        del client.answers[id]
+    await family.take_five_of_an_endless_stream(await Client.open(at), r0)
 
 
 @habit("reactivesocket", *both)
@@ -108,13 +99,7 @@ async def old_grants_of_the_java_implementation(at: Place) -> None:
 
 @habit("reactivesocket", *both)
 async def old_a_grant_for_each_item(at: Place) -> None:
-    client = await Client.open(at)
-    id = client.id()
-    await client.send(r0.stream(id, b'{"count": 1000}', 1))
-    for number in range(1, 1_001):
-        await client.items(id, number)
-        await client.send(r0.grant(id, 1))
-    assert len((await client.done(id))[0].items) == 1_000
+    await family.grant_for_each_item(await Client.open(at), r0)
 
 
 @habit("reactivesocket", *both)
@@ -150,15 +135,7 @@ async def old_streams_that_time_out_together(at: Place) -> None:
 
 @habit("reactivesocket")
 async def old_the_second_of_two_is_cancelled(at: Place) -> None:
-    client = await Client.open(at)
-    ones = []
-    for _ in range(600):
-        one, two = client.ids(2)
-        ones.append(one)
-        await client.send(r0.request(one, b"one"), r0.request(two, b"two"))
-        await client.send(r0.cancel(two))
-    assert {answer.data for answer in await client.done(*ones)} == {b"one"}
-    await client.echoes([b"%d" % n for n in range(250)])
+    await family.cancel_the_second_of_two(await Client.open(at), r0)
 
 
 @habit("reactivesocket", *both)
@@ -182,17 +159,7 @@ async def old_keepalives_every_10_ms(at: Place) -> None:
     """As announced; with and without the respond flag."""
     for respond in (True, False):
         client = await Client.open(at, r0.setup(10, 400))
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        for count in range(1, 151):
-            await client.send(r0.keepalive(b"alive", respond=respond))
-            await asyncio.sleep(max(0.0, start + count * 0.01 - loop.time()))
-        await client.works()
-        while len(client.echoed) < (150 if respond else 0):
-            await client.turn()
-        at.clients.remove(client)  # nothing more is heard of it, so it lives no longer than it announced
-        client.link.finish()
-        await client.link.end()
+        await family.keep_alive_every_10_ms(at, client, r0.keepalive(b"alive", respond=respond), respond=respond)
 
 
 @habit("reactivesocket")
@@ -203,16 +170,7 @@ async def old_three_hundred_connections(at: Place) -> None:
 
 @habit("reactivesocket", waits=True, memory=32 * MiB)
 async def old_nothing_is_read_for_a_second(at: Place) -> None:
-    client = await Client.open(at, receive_buffer=65_536)
-    id, *more = client.ids(201)
-    await client.send(r0.stream(id, b'{"count": 20000, "size": 1000}'))
-    client.link.pause()
-    await client.send(*(r0.request(other, b"later") for other in more))
-    await asyncio.sleep(1)
-    client.link.resume()
-    items, *answers = await client.done(id, *more)
-    assert len(items.items) == 20_000
-    assert all(answer.data == b"later" for answer in answers)
+    await family.read_nothing(await Client.open(at, receive_buffer=65_536), r0, 1)
 
 
 @habit("reactivesocket", *both)

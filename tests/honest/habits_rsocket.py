@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 
+from tests.honest import family
 from tests.honest import rsocket as rs
 from tests.honest.catalogue import MiB, Place, habit, together
+from tests.honest.family import ENDLESS
 from tests.honest.link import Framing, Link, Lost
 from tests.honest.rsocket import Client
 
-ENDLESS = b'{"count": 4611686018427387904}'
 HOUR = b'{"ms": 3600000}'
 SLOW = rs.routed(b"slow")
 SPRING = rs.setup(metadata_mime=rs.COMPOSITE, data_mime=b"application/cbor")
@@ -253,11 +254,7 @@ async def _counted(client: Client, verb: str, wanted: int = 0) -> int:
 @habit("rsocket", *both)
 async def a_thousand_streams_at_once(at: Place) -> None:
     """flatMap over streams: more than the server serves at a time, each with an end."""
-    client = await Client.open(at)
-    ids = client.ids(1_000)
-    await client.send(*(rs.stream(id, b'{"count": 5}', 32) for id in ids))
-    for answer in await client.done(*ids):
-        assert answer.items == [b"0", b"1", b"2", b"3", b"4"], answer.error
+    await family.stream_a_thousand_at_once(await Client.open(at), rs)
 
 
 @habit("rsocket")
@@ -394,12 +391,7 @@ async def a_route_in_metadata_of_its_own_type(at: Place) -> None:
 @habit("rsocket", *both)
 async def two_thousand_times_five_of_an_endless_stream(at: Place) -> None:
     """Flux.take(5): five are asked for, and the stream is cancelled."""
-    client = await Client.open(at)
-    for id in client.ids(2_000):
-        await client.send(rs.stream(id, ENDLESS, 5))
-        assert await client.items(id, 5) == [b"0", b"1", b"2", b"3", b"4"]
-        await client.send(rs.cancel(id))
-        del client.answers[id]
+    await family.take_five_of_an_endless_stream(await Client.open(at), rs)
 
 
 @habit("rsocket")
@@ -459,13 +451,7 @@ async def grants_without_end(at: Place) -> None:
 @habit("rsocket", *both)
 async def a_grant_for_each_item(at: Place) -> None:
     """StepVerifier, a for loop, a bounded queue of one."""
-    client = await Client.open(at)
-    id = client.id()
-    await client.send(rs.stream(id, b'{"count": 1000}', 1))
-    for number in range(1, 1_001):
-        await client.items(id, number)
-        await client.send(rs.grant(id, 1))
-    assert len((await client.done(id))[0].items) == 1_000
+    await family.grant_for_each_item(await Client.open(at), rs)
 
 
 @habit("rsocket", *both)
@@ -532,16 +518,7 @@ async def a_thousand_time_out_together(at: Place) -> None:
 
 @habit("rsocket")
 async def the_second_of_two_is_cancelled(at: Place) -> None:
-    """Two requests in one write and CANCEL of the second right behind, 600 times; then ordinary ones."""
-    client = await Client.open(at)
-    ones = []
-    for _ in range(600):
-        one, two = client.ids(2)
-        ones.append(one)
-        await client.send(rs.request(one, b"one"), rs.request(two, b"two"))
-        await client.send(rs.cancel(two))
-    assert {answer.data for answer in await client.done(*ones)} == {b"one"}
-    await client.echoes([b"%d" % n for n in range(250)])
+    await family.cancel_the_second_of_two(await Client.open(at), rs)
 
 
 @habit("rsocket", *both)
@@ -626,17 +603,7 @@ async def keepalives_after_a_pause(at: Place) -> None:
 
 @habit("rsocket", waits=True, memory=32 * MiB)
 async def nothing_is_read_for_two_seconds(at: Place) -> None:
-    """A collection of garbage at the client; then it catches up. 20 MB of a stream, and requests behind it."""
-    client = await Client.open(at, receive_buffer=65_536)
-    id, *more = client.ids(201)
-    await client.send(rs.stream(id, b'{"count": 20000, "size": 1000}'))
-    client.link.pause()
-    await client.send(*(rs.request(other, b"later") for other in more))
-    await asyncio.sleep(2)
-    client.link.resume()
-    items, *answers = await client.done(id, *more)
-    assert len(items.items) == 20_000
-    assert all(answer.data == b"later" for answer in answers)
+    await family.read_nothing(await Client.open(at, receive_buffer=65_536), rs, 2)
 
 
 @habit("rsocket", waits=True, memory=32 * MiB)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from secrets import token_bytes
 
+from tests.honest import family
 from tests.honest import rsocket as rs
 from tests.honest import rsocket_draft as rx
 from tests.honest.catalogue import MiB, Place, habit, together
+from tests.honest.family import ENDLESS
 from tests.honest.rsocket_draft import Client
 
-ENDLESS = b'{"count": 4611686018427387904}'
 both = ("tcp", "ws")
 OWN = (rx.entry(b"trace", b"0123456789abcdef"), rx.entry(b"tenant", b"abcd"), rx.entry(0x30, b""))
 "Entries that the server does not understand and may ignore."
@@ -105,11 +106,7 @@ async def draft_metadata_and_entries(at: Place) -> None:
 
 @habit("rsocket-draft")
 async def draft_a_thousand_streams_at_once(at: Place) -> None:
-    client = await Client.open(at)
-    ids = client.ids(1_000)
-    await client.send(*(rx.stream(id, b'{"count": 5}', 32, OWN) for id in ids))
-    for answer in await client.done(*ids):
-        assert answer.items == [b"0", b"1", b"2", b"3", b"4"], answer.error
+    await family.stream_a_thousand_at_once(await Client.open(at), rx, entries=OWN)
 
 
 @habit("rsocket-draft", *both, memory=48 * MiB)
@@ -121,23 +118,12 @@ async def draft_large_payloads(at: Place) -> None:
 
 @habit("rsocket-draft", *both)
 async def draft_two_thousand_times_five_of_an_endless_stream(at: Place) -> None:
-    client = await Client.open(at)
-    for id in client.ids(2_000):
-        await client.send(rx.stream(id, ENDLESS, 5))
-        assert await client.items(id, 5) == [b"0", b"1", b"2", b"3", b"4"]
-        await client.send(rx.cancel(id))
-        del client.answers[id]
+    await family.take_five_of_an_endless_stream(await Client.open(at), rx)
 
 
 @habit("rsocket-draft", *both)
 async def draft_a_grant_for_each_item(at: Place) -> None:
-    client = await Client.open(at)
-    id = client.id()
-    await client.send(rx.stream(id, b'{"count": 1000}', 1))
-    for number in range(1, 1_001):
-        await client.items(id, number)
-        await client.send(rx.grant(id, 1))
-    assert len((await client.done(id))[0].items) == 1_000
+    await family.grant_for_each_item(await Client.open(at), rx)
 
 
 @habit("rsocket-draft", *both)
@@ -155,17 +141,7 @@ async def draft_keepalives_every_10_ms(at: Place) -> None:
     """As announced; with and without the respond flag."""
     for respond in (True, False):
         client = await Client.open(at, rx.setup(rx.alive(10, 400)))
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        for count in range(1, 151):
-            await client.send(rx.ping(b"alive", respond=respond))
-            await asyncio.sleep(max(0.0, start + count * 0.01 - loop.time()))
-        await client.works()
-        while len(client.echoed) < (150 if respond else 0):
-            await client.turn()
-        at.clients.remove(client)  # nothing more is heard of it, so it lives no longer than it announced
-        client.link.finish()
-        await client.link.end()
+        await family.keep_alive_every_10_ms(at, client, rx.ping(b"alive", respond=respond), respond=respond)
 
 
 @habit("rsocket-draft", waits=True)
