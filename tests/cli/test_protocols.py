@@ -60,6 +60,7 @@ SUM = "struct Done {} channel sum = recv int -> offer | sum | recv Done -> send 
         (["1", "choose 1", "-2", "choose 2", "[]"], 0, "-1", ""),
         (["1", "choose 3"], 2, "", "choose of branches 1 to 2"),
         (['"x"'], 2, "", "expects send int (state 0), not str 'x'"),
+        (["1", "choose 1", "-2", "choose 2", "[]", "7"], 2, "-1", "the session is over: '7' was not sent"),
         (["1", "2"], 2, "", "the session is not over: the type expects choose of branches 1 to 2"),
         (["one"], 2, "", "'one' is neither JSON nor a choice"),
         (["[" * 100_000], 2, "", "[' is neither JSON nor a choice"),
@@ -95,8 +96,9 @@ def test_a_session_has_a_channel(uris: dict[str, str], tmp_path: Path) -> None:
         ("--channel", "--session requires --channel and -r CHANNEL"),
         ("-r sum", "--session requires --channel and -r CHANNEL"),
         ("--channel -r other", 'has no channel "other"; it has: sum'),
+        ("--channel -r sum --session missing.lstr", "--session: cannot read missing.lstr: No such file or directory"),
     ):
-        ran = here("request", uris["limit"], *words.split(), "--session", str(tmp_path / "sum.lstr"))
+        ran = here("request", uris["limit"], "--session", str(tmp_path / "sum.lstr"), *words.split())
         assert (ran.code, ran.out) == (2, "")
         assert told in ran.errors
 

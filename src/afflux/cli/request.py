@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,6 +22,9 @@ from afflux.core.credit import Window
 from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
+
+if TYPE_CHECKING:
+    from afflux.sessions import Machine
 
 __all__ = ["request"]
 
@@ -53,7 +56,7 @@ class _Asked:
     resume: bool
     store: Path | None
     auth_file: Path | None
-    session: Path | None
+    session: Machine | None
 
 
 def request(
@@ -119,8 +122,13 @@ def request(
     inputs.check_metadata(mmt, route, auth_file)
     verb = _verb(request=response, stream=stream, channel=channel, fire=fnf, push=push)
     _check_store(store, resume, verb, lines)
-    if session is not None and (verb != "channel" or route is None):
-        usage("--session requires --channel and -r CHANNEL")
+    type = None
+    if session is not None:
+        if verb != "channel" or route is None:
+            usage("--session requires --channel and -r CHANNEL")
+        from afflux.cli import steps
+
+        type = steps.session_type(session, route)
     asked = _Asked(
         uri=uri,
         verb=verb,
@@ -139,7 +147,7 @@ def request(
         resume=resume,
         store=store,
         auth_file=auth_file,
-        session=session,
+        session=type,
     )
     show = printer(output, single=verb == "request" and lines is None)
     asyncio.run(_run(asked, show))
@@ -245,7 +253,7 @@ async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes]
         case "channel" if asked.session is not None:
             from afflux.cli.steps import run
 
-            await run(peer, asked.session, str(asked.route), _each(asked, data), show)
+            await run(peer, asked.session, _each(asked, data), show)
         case "channel":
             async with peer.channel(_each(asked, data), credit=0, **call) as answer:
                 await _consume(answer, asked, show)

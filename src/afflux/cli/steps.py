@@ -11,20 +11,30 @@ from typing import Any
 from afflux.cli.exits import usage
 from afflux.cli.output import Printer
 from afflux.core.payload import Payload
-from afflux.sessions import Kind, SessionSyntaxError, SessionTypes, load
+from afflux.sessions import Kind, Machine, SessionSyntaxError, load
 
 __all__ = ["run"]
 
 _CHOICE = re.compile(r"choose\s+(\d{1,2})")
 
 
-async def run(peer: Any, file: Path, channel: str, items: AsyncIterator[bytes], show: Printer) -> None:
-    """Open a session of a channel, send the items where the type expects steps of this side, and print the values of
-    the peer as JSON. A value where the type expects a choice chooses the first branch."""
-    types = _loaded(file)
+def session_type(file: Path, channel: str) -> Machine:
+    """Return the type of a channel, or print what is wrong with the file and exit."""
+    try:
+        types = load(file)
+    except SessionSyntaxError as error:
+        usage(error.message)
+    except OSError as error:
+        usage(f"--session: cannot read {file}: {error.strerror}")
     if channel not in types:
         usage(f'{file} has no channel "{channel}"; it has: {", ".join(types)}')
-    async with peer.open(types[channel]) as chan:
+    return types[channel]
+
+
+async def run(peer: Any, type: Machine, items: AsyncIterator[bytes], show: Printer) -> None:
+    """Open a session, send the items where the type expects steps of this side, and print the values of the peer as
+    JSON. A value where the type expects a choice chooses the first branch."""
+    async with peer.open(type) as chan:
         item = ""
         while chan.kind is not Kind.END:
             if chan.kind is Kind.RECV:
@@ -43,14 +53,9 @@ async def run(peer: Any, file: Path, channel: str, items: AsyncIterator[bytes], 
                 chan = await chan.send(_value(item))
                 item = ""
         await chan.end()
-
-
-def _loaded(file: Path) -> SessionTypes:
-    """Return the types of a file, or print its problems with their lines and exit."""
-    try:
-        return load(file)
-    except SessionSyntaxError as error:
-        usage(error.message)
+    item = item or (await anext(items, b"")).decode("utf-8", "replace").strip()
+    if item:
+        usage(f"the session is over: {item[:64]!r} was not sent, and nothing after it")
 
 
 async def _next(items: AsyncIterator[bytes], expected: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -149,6 +149,22 @@ def test_this_side_keeps_the_bounds_of_an_entry(entry: Entry, rule: str) -> None
     with pytest.raises(Violation) as caught:
         chain_bytes([entry])
     assert caught.value.rule == rule
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ("trace", "an extension entry is an Entry, not str"),
+        (
+            Entry("x", cast("bytes", "text")),
+            "the payload of an entry is bytes and its flags are a number, not str and int",
+        ),
+        (Entry("x", flags=cast("int", b"1")), "not bytes and bytes"),
+    ],
+)
+def test_entries_of_other_types(entry: Any, told: str) -> None:
+    with pytest.raises(TypeError, match=told):
+        chain_bytes([entry])
 
 
 def test_entries_hide_their_payloads() -> None:

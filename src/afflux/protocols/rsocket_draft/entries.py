@@ -107,14 +107,16 @@ def chain_bytes(entries: Iterable[Entry]) -> bytes:
     """Encode a chain; each entry but the last has F (R-12).
 
     Raises:
+        TypeError: an entry is of another class, or its payload is not bytes.
         Violation: an id or a flag is out of range, a payload is too long, or there are too many entries.
     """
     parts: list[bytes] = []
     heads: list[int] = []
     for entry in entries:
+        _check_types(entry)
         if not 0 <= entry.flags <= _DEPENDENT:
             raise Violation(f"the flags of an entry are 0 to 15, not {entry.flags}", rule="R-20")
-        flags = FOLLOWS | IGNORABLE * entry.ignorable | ACKNOWLEDGE * entry.ack | entry.flags
+        flags = FOLLOWS | IGNORABLE * bool(entry.ignorable) | ACKNOWLEDGE * bool(entry.ack) | entry.flags
         size = len(entry.payload)
         if size > 0xFFFFFF:
             raise Violation(f"the payload of an entry has {size} bytes: at most {0xFFFFFF} fit", rule="R-13")
@@ -127,6 +129,15 @@ def chain_bytes(entries: Iterable[Entry]) -> bytes:
         last = heads[-1] + 1
         parts[last] = bytes((parts[last][0] & ~FOLLOWS,))
     return b"".join(parts)
+
+
+def _check_types(entry: Any) -> None:
+    if not isinstance(entry, Entry):
+        raise TypeError(f"an extension entry is an Entry, not {type(entry).__name__}")
+    parts: tuple[Any, Any] = entry.payload, entry.flags
+    if not isinstance(parts[0], bytes) or not isinstance(parts[1], int):
+        payload, flags = (type(part).__name__ for part in parts)
+        raise TypeError(f"the payload of an entry is bytes and its flags are a number, not {payload} and {flags}")
 
 
 def chain_size(entries: Iterable[Entry]) -> int:

@@ -156,8 +156,9 @@ def understood(part: Negotiation, frame: Any) -> tuple[Entry, ...]:
         elif not (isinstance(number, int) and number <= BROKER) and part.understands(entry):
             kept.append(entry)
         elif not entry.ignorable:  # any other is skipped
-            text = f"the extension {entry.name!r} is not understood"
-            raise Violation(text, rule="R-18", code=Code.INVALID)
+            known = isinstance(number, int) and number <= BROKER
+            reason = "was not negotiated in the setup" if known else "is not understood"
+            raise Violation(f"the extension {entry.name!r} {reason}", rule="R-18", code=Code.INVALID)
     if chain_size(kept) > MOST_PRELUDE:
         raise Violation(f"more than {MOST_PRELUDE} bytes of extension entries", rule="D-17", code=Code.INVALID)
     return tuple(kept)
