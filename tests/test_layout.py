@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,9 +57,10 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> list[str]:
     """Every module that the file imports, also inside functions, for types only, or by a name in a string."""
-    return imports_of(TREES[path])
+    return list(imports_of(TREES[path]))
 
 
 def imports_of(tree: ast.Module) -> Iterator[str]:
@@ -87,8 +89,9 @@ def imports_of(tree: ast.Module) -> Iterator[str]:
 def imports_by_name(tree: ast.Module) -> Iterator[ast.expr]:
     """The argument of every ``import_module`` and ``__import__``."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__"):
-            yield node.args[0]
+        match node:
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in ("import_module", "__import__"):
+                yield node.args[0]
 
 
 def inside(module: str, *packages: str) -> bool:
@@ -214,7 +217,10 @@ def _attributes(cls: ast.ClassDef) -> set[str]:
     return {
         node.attr
         for node in ast.walk(cls)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
     }
 
 
@@ -237,6 +243,17 @@ def test_no_function_is_named_get() -> None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("get_")
     ]
     assert named == []
+
+
+def test_nothing_is_different_under_python_O() -> None:
+    """``python -O`` removes assert statements and makes ``__debug__`` false, and does nothing else."""
+    found = [
+        f"{name_of(path)}:{node.lineno}"
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assert) or (isinstance(node, ast.Name) and node.id == "__debug__")
+    ]
+    assert found == []
 
 
 def test_the_lists_of_exports_are_true() -> None:

@@ -42,7 +42,7 @@ MARKED = {
 """``inner`` measures coverage. Measured tests take three times as long: those that repeat the same lines are excluded,
 and those of random examples, so that coverage does not depend on luck."""
 RUFF = str(Path(sys.executable).with_name("ruff"))
-QUICK = ["-m", "not slow and not spark"]
+ONCE = "not slow and not spark and not repetitive and not hypothesis"
 
 PARTS = {
     "lint": [[RUFF, "check", "."], [RUFF, "format", "--check", "."]],
@@ -52,10 +52,10 @@ PARTS = {
 TESTS = [name for name in PARTS if name not in ("lint", "types")]
 ROUNDS = {
     "compiled": [["tools/compiled.sh", sys.executable]],
-    "optimized": [
-        [sys.executable, "-O", *PYTEST[1:], *QUICK, "tests/core", "tests/protocols", "tests/sessions", "tests/aio"]
-    ],
+    "optimized": [[sys.executable, "-O", *PYTEST[1:], "-m", ONCE, *FOLDERS["inner"], "tests/aio"]],
 }
+"""``optimized`` excludes repetitions and random examples: no source file contains an assert statement or ``__debug__``
+(tests/test_layout.py), so all that ``-O`` can change is what a line does each time it runs."""
 
 
 def rest():

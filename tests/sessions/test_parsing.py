@@ -199,6 +199,7 @@ def test_limits_of_the_depth() -> None:
         parse(nested(4), limits=Limits(session_type_depth=3))
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("word", ["offer | a | ", "recv int -> choose | a | "])
 def test_ten_thousand_nested_branches_are_refused_without_a_recursion_error(word: str) -> None:
     limits = Limits(session_type_depth=128)
@@ -206,6 +207,7 @@ def test_ten_thousand_nested_branches_are_refused_without_a_recursion_error(word
         parse(f"channel a = {word * 10_000} end", limits=limits)
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("word", ["recv ", "{", "#[a = ", "offer | ", "channel ", "-> ", "("])
 def test_repeated_words_are_refused_without_a_recursion_error(word: str) -> None:
     with pytest.raises(SessionSyntaxError):

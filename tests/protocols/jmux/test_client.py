@@ -57,6 +57,7 @@ def test_a_response_before_the_request_has_ended(mode: str) -> None:
     play.do(lambda engine: engine.cancel(1)).quiet()
 
 
+@pytest.mark.parametrize("mode", ["whole", pytest.param("bytewise", marks=pytest.mark.repetitive)])
 def test_a_response_that_is_too_large(mode: str) -> None:
     """payload_bytes: the session is over here, and nobody knows what the server has done."""
     play = asking(
@@ -253,6 +254,7 @@ def test_SI_22_an_abort_is_not_answered() -> None:
     play.at(29).quiet().at(30) << closed(RemoteProtocolError, message="abort-unanswered") << ErrorMessage
 
 
+@pytest.mark.parametrize("mode", ["whole", pytest.param("bytewise", marks=pytest.mark.repetitive)])
 def test_D_15_the_ration_counts_after_an_abort(mode: str) -> None:
     """I-13."""
     play = talking(mode).on(lambda s: s.abort(1)) << abort()

@@ -70,6 +70,7 @@ def test_R_30_a_request_that_was_never_sent(mode: str) -> None:
     play.on(lambda s: s.abort(1)).quiet()
 
 
+@pytest.mark.parametrize("mode", ["whole", pytest.param("bytewise", marks=pytest.mark.repetitive)])
 def test_a_request_that_is_too_large(mode: str) -> None:
     limits = Limits.tiny(
         payload_bytes=65_536, ration_bytes=65_536, ration_max_bytes=65_536, connection_bytes=2**20, sessions=1

@@ -107,6 +107,7 @@ def test_the_conversation_without_a_cut() -> None:
     assert WHOLE.plain == "done"
 
 
+@pytest.mark.repetitive
 @pytest.mark.parametrize("direction", ["client", "server"])
 def test_R_41_items_come_exactly_once_wherever_the_link_breaks(direction: str) -> None:
     """R-37, R-39 to R-41, D-11: the channel continues; the stream that did not opt in ends with REJECTED."""

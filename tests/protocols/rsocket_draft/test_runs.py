@@ -432,6 +432,7 @@ CALLS: dict[str, list[Any]] = {
 }
 
 
+@pytest.mark.parametrize("mode", ["whole", pytest.param("bytewise", marks=pytest.mark.repetitive)])
 @pytest.mark.parametrize("sent", CALLS.values(), ids=list(CALLS))
 def test_requests_and_answers(mode: str, sent: list[Any]) -> None:
     a, b = calling()
