@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from functools import partial
@@ -21,39 +21,20 @@ from types import TracebackType
 from typing import Any, Self
 
 from afflux.aio.current import mime_types
-from afflux.core.errors import ApplicationError, Error, Invalid, Rejected, Unsupported, Violation
+from afflux.core.errors import ApplicationError, Invalid, Rejected, Unsupported, Violation
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike
-from afflux.journal.blocks import Block
-from afflux.journal.database import Reader
+from afflux.journal.answers import Answers, wire_error
 from afflux.journal.errors import (
     JournalError,
-    JournalFull,
-    JournalGone,
-    JournalLocked,
-    JournalNoSpace,
-    ReaderConflict,
 )
 from afflux.journal.feed import Feed, Source
-from afflux.journal.store import BLOCK_BYTES, Journal, OnDamage
+from afflux.journal.store import Journal, OnDamage
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.cursor import (
-    EPOCH_CHANGED,
-    JOURNAL_FAILED,
-    OFFSET_AHEAD,
-    OFFSET_GONE,
-    READER_CONFLICT,
     UNKNOWN_SHARD,
-    Acknowledge,
-    Head,
-    Position,
-    Read,
     Request,
-    State,
-    encode_entry,
-    is_positioned,
     split_request,
-    with_position,
 )
 from afflux.protocols.rsocket.metadata import COMPOSITE_MIME, TRACING_MIME, compose, entries, route_of
 from afflux.router import Router
@@ -111,8 +92,7 @@ class Journalled:
         self._feeds: dict[bytes, asyncio.Task[Feed | None]] = {}
         self._opening: set[str] = set()
         self._writers = ThreadPoolExecutor(4, "afflux-journal-write")
-        self._readers = ThreadPoolExecutor(4, "afflux-journal-read")
-        self._closed = False
+        self._answers = Answers(partial(self._drop, remove=True))
 
     def __getattr__(self, name: str) -> Any:
         if name in _VERBS:
@@ -129,14 +109,13 @@ class Journalled:
 
     async def close(self) -> None:
         """End every inner stream, commit, and close the journals. Waiting readers get REJECTED."""
-        self._closed = True
+        self._answers.close()
         for task in list(self._feeds.values()):
             with suppress(Exception):
                 if (feed := await asyncio.shield(task)) is not None:
                     await feed.stop(Rejected("the journals are being closed", code=Code.REJECTED))
         self._feeds.clear()
         self._writers.shutdown(wait=False)
-        self._readers.shutdown(wait=False)
 
     def stream(self, payload: Payload) -> AsyncIterator[PayloadLike | Sequence[PayloadLike]]:
         """Answer a REQUEST_STREAM: with a cursor in lists of items, else as the inner handler does.
@@ -166,75 +145,12 @@ class Journalled:
             raise ApplicationError(UNKNOWN_SHARD, f"unknown shard {cursor.shard}; the only shard is 0")
         try:
             feed = await self._feed(request)
-            self._check_cursor(feed.journal, cursor)
-            if isinstance(cursor, Head):
-                yield await self._head(feed, cursor)
-                return
-            if isinstance(cursor, Acknowledge):
-                await feed.acknowledge(Reader(cursor.name, cursor.owner), cursor.offset)
-                yield _state(feed)
-                return
-            async with aclosing(self._read(feed, cursor)) as answers:
-                async for items in answers:
-                    yield items
         except JournalError as error:
-            self._check_open()
-            raise _wire_error(error) from error
-
-    def _check_cursor(self, journal: Journal, cursor: Request) -> None:
-        """Refuse another epoch, and an offset that the requester cannot have seen."""
-        offset = _requested_offset(cursor)
-        if cursor.epoch not in (0, journal.epoch):
-            current = f"the epoch is {journal.epoch}, with offsets {journal.first} to {journal.head}"
-            text = f"epoch {cursor.epoch} was requested at offset {offset}; {current}"
-            raise ApplicationError(EPOCH_CHANGED, text)
-        if offset > journal.head and (cursor.epoch or journal.sealed):
-            raise ApplicationError(OFFSET_AHEAD, f"offset {offset} is above the head {journal.head}")
-
-    async def _head(self, feed: Feed, cursor: Head) -> Payload:
-        journal = feed.journal
-        with suppress(TimeoutError):
-            async with asyncio.timeout(cursor.wait_ms / 1000 if cursor.wait_ms else None):
-                while True:
-                    changed = feed.changed
-                    if journal.head > cursor.after or journal.sealed:
-                        break
-                    if feed.error is not None:
-                        raise await self._failure(feed)
-                    if not cursor.wait_ms:
-                        break
-                    await changed.wait()
-        return _state(feed)
-
-    async def _read(self, feed: Feed, cursor: Read) -> AsyncGenerator[list[PayloadLike], None]:
-        journal = feed.journal
-        offset = cursor.first
-        end = offset + cursor.limit if cursor.limit else 1 << 63
-        loop = asyncio.get_running_loop()
-        while offset < end:
-            self._check_open()
-            changed = feed.changed
-            sealed = journal.sealed  # read before the head: both change in another thread, the head first
-            if offset < journal.head:
-                feed.epoch_disclosed = True
-                blocks = await loop.run_in_executor(self._readers, journal.read, offset, end - offset, BLOCK_BYTES)
-                offset = blocks[-1].end
-                yield _items(blocks, journal.epoch)
-            elif offset < journal.first:
-                raise JournalGone(journal.path, f"offset {offset} was trimmed; the lowest one left is {journal.first}")
-            elif sealed:
-                return
-            elif feed.error is not None:
-                raise await self._failure(feed)
-            else:
-                await changed.wait()
-
-    async def _failure(self, feed: Feed) -> Exception:
-        """Return the error for a reader of a failed feed, and remove the feed if it can be discarded."""
-        error = feed.error
-        if feed.discardable:
-            await self._drop(feed, remove=True)
-        return Error("the stream failed") if error is None else error.with_traceback(None)
+            self._answers.check_open()
+            raise wire_error(error) from error
+        async with aclosing(self._answers.answer(feed, cursor)) as answers:
+            async for items in answers:
+                yield items
 
     # Feeds: each is the result of the task that opens it; another task that drops it may replace that one.
 
@@ -242,7 +158,7 @@ class Journalled:
         """Return the feed of a stream, open and, unless it is sealed, running."""
         key = _key(request)
         while True:
-            self._check_open()
+            self._answers.check_open()
             task = self._feeds.get(key)
             if task is None:
                 task = self._put(key, self._open(key, request))
@@ -296,10 +212,6 @@ class Journalled:
         if task is not None and task.done() and task.result() is feed:
             await asyncio.shield(self._put(feed.key, feed.drop(remove=remove)))
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Rejected("the journals are being closed", code=Code.REJECTED)
-
     def _check_count(self) -> None:
         there = {path.name for path in self.directory.glob("*.journal")} if self.directory.exists() else set()
         if len(there | self._opening) > self._journals:
@@ -340,55 +252,3 @@ def _prefix(request: Payload) -> str:
 
 def _entries(request: Payload) -> list[tuple[str, bytes]]:
     return list(entries(request.metadata, len(request.metadata))) if request.metadata else []
-
-
-def _requested_offset(cursor: Request) -> int:
-    if isinstance(cursor, Read):
-        return cursor.first
-    return cursor.after if isinstance(cursor, Head) else cursor.offset
-
-
-def _state(feed: Feed) -> Payload:
-    """Return the answer to HEAD and ACKNOWLEDGE."""
-    feed.epoch_disclosed = True
-    journal = feed.journal
-    sealed = journal.sealed  # read before the head, so that True implies the final head
-    state = State(
-        epoch=journal.epoch, first=journal.first, head=journal.head, time_us=journal.time_us, sealed=sealed,
-        full=feed.full,
-    )  # fmt: skip
-    return Payload(b"", encode_entry(state))
-
-
-def _items(blocks: Sequence[Block], epoch: int) -> list[PayloadLike]:
-    """Return the items to send, with a position on the first one and where the time changes."""
-    items: list[PayloadLike] = []
-    time_us: int | None = None
-    for block in blocks:
-        data, metadata = block.data(), block.metadata()
-        start = len(items)
-        if metadata is None:
-            items += data
-        else:
-            items += [Payload(value, own) for value, own in zip(data, metadata, strict=True)]
-        marked = [index for index, own in enumerate(metadata or ()) if index and is_positioned(own)]
-        for index in marked if block.time_us == time_us else [0, *marked]:
-            own = None if metadata is None else metadata[index]
-            position = Position(
-                epoch=epoch, offset=block.first + index, time_us=block.time_us, empty_metadata=own == b""
-            )
-            items[start + index] = Payload(data[index], with_position(position, own))
-        time_us = block.time_us
-    return items
-
-
-def _wire_error(error: JournalError) -> Error:
-    """Convert an error for the peer: with the name of the file, without its directory."""
-    text = f"{error.word} {error.path.name}: {error.reason}"
-    if isinstance(error, JournalGone):
-        return ApplicationError(OFFSET_GONE, error.reason, rule=error.word)
-    if isinstance(error, ReaderConflict):
-        return ApplicationError(READER_CONFLICT, error.reason, rule=error.word)
-    if isinstance(error, (JournalLocked, JournalNoSpace, JournalFull)):
-        return Rejected(text, code=Code.REJECTED, rule=error.word)
-    return ApplicationError(JOURNAL_FAILED, text, rule=error.word)
