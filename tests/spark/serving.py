@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 import afflux
@@ -23,6 +23,44 @@ STEP = 100
 LIE_EPOCH = 7
 LIE_HEAD = 100
 TIME_US = 1_700_000_000_000_000
+
+
+def _json(row: dict[str, object]) -> bytes:
+    return json.dumps(row).encode()
+
+
+def _arrow(row: dict[str, object]) -> bytes:
+    import pyarrow as pa
+
+    by = pa.map_(pa.string(), pa.list_(pa.int64()))
+    table = pa.Table.from_pylist([row], pa.schema([("id", pa.int32()), ("at", pa.string()), ("by", by)]))
+    table = table.set_column(1, "at", table.column("at").cast(pa.timestamp("us")))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write(table)
+    return bytes(sink.getvalue())
+
+
+def _cbor(row: dict[str, object]) -> bytes:
+    import cbor2
+
+    return bytes(cbor2.dumps(row))
+
+
+def _msgpack(row: dict[str, object]) -> bytes:
+    import msgspec
+
+    return msgspec.msgpack.encode(row)
+
+
+AT = "2013-07-01T05:15:00"
+ENCODERS: dict[str | None, Callable[[dict[str, object]], bytes]] = {
+    "format-json": _json,
+    "format-msgpack": _msgpack,
+    "format-cbor": _cbor,
+    "format-arrow": _arrow,
+}
+"Routes of the same rows in each format; one of a hundred is malformed."
 
 
 @dataclass
@@ -43,6 +81,8 @@ def item(route: str | None, number: int, size: int) -> afflux.Payload | bytes:
         return afflux.Payload(b"%d" % number, (b"tag %d" % number, b"", None)[number % 3])
     if route == "json":
         return b'{"id": "bad"}' if number % 100 == 7 else json.dumps({"id": number, "name": f"n{number}"}).encode()
+    if route in ENCODERS:
+        return b"\xc1" if number % 100 == 7 else ENCODERS[route]({"id": number, "at": AT, "by": {"k": [number]}})
     return (b"%d" % number).ljust(size, b".")
 
 

@@ -30,9 +30,9 @@ def test_the_figures_are_those_of_the_code() -> None:
 
 def test_nothing_heavy_is_imported() -> None:
     program = (
-        "import sys, afflux, afflux.spark, afflux.spark.session, afflux.spark.arrow, afflux.spark.jsonrows\n"
-        "import afflux.spark.reading\n"
-        "print(sorted({'pyspark', 'pyarrow', 'numpy', 'pandas'} & sys.modules.keys()))"
+        "import sys, afflux, afflux.spark, afflux.spark.session, afflux.spark.arrow, afflux.spark.rows\n"
+        "import afflux.spark.reading, afflux.spark.ipc\n"
+        "print(sorted({'pyspark', 'pyarrow', 'numpy', 'pandas', 'msgspec', 'cbor2'} & sys.modules.keys()))"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert told.stdout == "[]\n"

@@ -15,7 +15,7 @@ from afflux.core.events import Block
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from afflux.spark.jsonrows import JsonRows
+    from afflux.spark.decoding import Decoder
     from afflux.spark.reading import Chunk
 
 __all__ = ["BATCH_BYTES", "BATCH_ROWS", "COLUMNS", "DEFAULT_SCHEMA", "Batches", "check_columns", "data_column"]
@@ -80,11 +80,11 @@ class Batches:
         schema: the Arrow schema that Spark expects; without ``rows``, a selection of DEFAULT_SCHEMA.
         shard: the value of the column ``partition``.
         include_metadata: whether the column ``metadata`` is filled.
-        rows: decodes the data into columns (``format=json``).
+        rows: decodes the data into columns (``format`` is not raw).
     """
 
     def __init__(
-        self, schema: pa.Schema, shard: int, *, include_metadata: bool = False, rows: JsonRows | None = None
+        self, schema: pa.Schema, shard: int, *, include_metadata: bool = False, rows: Decoder | None = None
     ) -> None:
         self._schema = schema
         self._shard = shard
@@ -99,13 +99,15 @@ class Batches:
         self._count = self._size = 0
 
     def of(self, chunks: Iterable[Chunk]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of all chunks."""
+        """Yield the batches of all chunks, then log how many items were malformed."""
         for chunk in chunks:
             self._add(chunk)
             if self._count >= BATCH_ROWS or self._size >= BATCH_BYTES:
-                yield self._flush()
+                yield from self._flush()
         if self._count:
-            yield self._flush()
+            yield from self._flush()
+        if self._rows is not None:
+            self._rows.modes.report()
 
     def _add(self, chunk: Chunk) -> None:
         data = data_column(chunk)
@@ -116,17 +118,16 @@ class Batches:
         self._count += len(data)
         self._size += data.nbytes
 
-    def _flush(self) -> pa.RecordBatch:
+    def _flush(self) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         data = pa.concat_arrays(self._data)
         if self._rows is not None:
-            batch = self._rows.decode(data, self._offsets())
+            yield from self._rows.decode(data, self._offsets())
         else:
             columns = [self._column(name, data) for name in self._schema.names]
-            batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
         self._clear()
-        return batch
 
     def _column(self, name: str, data: pa.Array) -> pa.Array:
         import numpy as np

@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 from afflux.core.errors import Invalid, LocalProtocolError
 from afflux.core.limits import Limits
 from afflux.protocols.rsocket.cursor import Acknowledge
+from afflux.spark.times import zone_of
 from afflux.transports.address import parse
 
 __all__ = ["EARLIEST", "LATEST", "MAX_SHARD", "OptionError", "Options", "reference"]
@@ -89,10 +90,16 @@ def _partitions(name: str, value: str) -> int:
     return _whole(1, Limits.server().partitions)(name, value)
 
 
+def _zone(name: str, value: str) -> str:
+    if zone_of(value) is None:
+        raise OptionError(f"option {name} must be a time zone of this machine, not {value!r}")
+    return value
+
+
 def _one_of(*words: str) -> Callable[[str, str], str]:
     def parse(name: str, value: str) -> str:
         if value.lower() not in words:
-            raise OptionError(f"option {name} must be {' or '.join(words)}, not {value!r}")
+            raise OptionError(f"option {name} must be {', '.join(words[:-1])} or {words[-1]}, not {value!r}")
         return value.lower()
 
     return parse
@@ -149,18 +156,28 @@ class Options:
     )
     include_metadata: bool = _option(_boolean, "`true` fills the column `metadata`.", False)
     format: str = _option(
-        _one_of("raw", "json"), "`raw` returns the default columns, `json` decodes `data` into your schema.", "raw"
+        _one_of("raw", "json", "msgpack", "cbor", "arrow"),
+        "`raw` returns the default columns. `json`, `msgpack`, `cbor` and `arrow` decode `data` into your schema: an "
+        "object of each item, or the rows of an Arrow IPC stream.",
+        "raw",
     )
     mode: str = _option(
-        _one_of("permissive", "failfast"),
-        "With `format=json`: a bad row becomes nulls, or fails the query with stream and offset.",
+        _one_of("permissive", "failfast", "dropmalformed"),
+        "Malformed items, unless the format is raw: `permissive` sets fields that do not fit to null, `failfast` fails "
+        "the query with stream and offset, `dropmalformed` drops the row.",
         "permissive",
     )
     corrupt_record: str = _option(
         _text,
-        "With `format=json`: the STRING column that gets the text of a bad row, if the schema has it.",
+        "The column that gets malformed items, if the schema has it: STRING for `json`, else BINARY.",
         "_corrupt_record",
         spelled="columnNameOfCorruptRecord",
+    )
+    time_zone: str | None = _option(
+        _zone,
+        "The zone of timestamps without one, such as `Europe/Paris` or `+01:00`; by default "
+        "`spark.sql.session.timeZone`, else the system's.",
+        None,
     )
     acknowledge_as: str | None = _option(
         _reader_name,

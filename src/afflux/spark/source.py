@@ -43,7 +43,7 @@ from afflux.spark.reading import Driver, SpanReader
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from afflux.spark.jsonrows import JsonRows
+    from afflux.spark.decoding import Decoder
 
 __all__ = ["AffluxSource", "BatchReader", "SpanPartition", "StreamReader"]
 
@@ -78,8 +78,9 @@ class AffluxSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns without a schema of the user."""
-        if self.parsed.format == "json":
-            raise OptionError('format=json requires a schema, such as .schema("carrier STRING, delay INT")')
+        form = self.parsed.format
+        if form != "raw":
+            raise OptionError(f'format={form} requires a schema, such as .schema("carrier STRING, delay INT")')
         return DEFAULT_SCHEMA
 
     def reader(self, schema: StructType) -> BatchReader:
@@ -120,16 +121,14 @@ class _Reading:
         if span is None:
             return
         schema = _arrow_schema(self._schema)
-        rows = self._rows(schema) if self.options.format == "json" else None
+        rows = self._rows(schema) if self.options.format != "raw" else None
         batches = Batches(schema, span.shard, include_metadata=self.options.include_metadata, rows=rows)
         yield from batches.of(SpanReader(self.options, span))
 
-    def _rows(self, schema: pa.Schema) -> JsonRows:
-        from afflux.spark.jsonrows import JsonRows
+    def _rows(self, schema: pa.Schema) -> Decoder:
+        from afflux.spark.decoding import decoder_of
 
-        options = self.options
-        failfast = options.mode == "failfast"
-        return JsonRows(schema, options.stream_name, failfast=failfast, corrupt_record=options.corrupt_record)
+        return decoder_of(self.options, schema)
 
 
 class BatchReader(_Reading, DataSourceReader):
