@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,10 @@ from afflux.core.errors import Error
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["IN_USE", "FileError", "FileKind", "sqlite_code"]
+__all__ = ["DISK_FULL", "IN_USE", "FileError", "FileKind", "sqlite_code"]
 
+DISK_FULL = "the disk is full; make room and try again"
+"The reason of a write without room."
 IN_USE = "another process or object has it open; close that, or use another file"
 "The reason of a locked file."
 
@@ -78,13 +81,15 @@ class FileKind:
         except sqlite3.Error as error:
             code = sqlite_code(error)
             if code == sqlite3.SQLITE_FULL:
-                raise self.no_space(path, "the disk is full; make room and try again") from error
+                raise self.no_space(path, DISK_FULL) from error
             if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or isinstance(error, sqlite3.DataError):
                 raise self.damaged(path, f"{self.damage} ({error}); {self.remedy}") from error
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise self.locked(path, IN_USE) from error
             raise self.failed(path, f"SQLite failed ({error}); check the disk, then open it again") from error
         except OSError as error:
+            if error.errno in (ENOSPC, EDQUOT):
+                raise self.no_space(path, DISK_FULL) from error
             raise self.failed(path, f"{error.strerror or error}; check the directory and its permissions") from error
 
 

@@ -13,7 +13,8 @@ import pytest
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.journal import files
-from afflux.journal.database import Reader
+from afflux.journal.contract import Reader
+from afflux.journal.database import SqliteBackend
 from afflux.journal.errors import JournalDamaged, JournalError, JournalLocked, JournalNoSpace, ReaderConflict
 from afflux.journal.store import Journal
 from tests.journal.test_store import everything
@@ -22,6 +23,12 @@ ITEMS = [Payload(b"item %d " % number * (number % 5), b"m" if number % 3 else No
 
 
 READER = Reader("billing", 77)
+
+
+def _writer(journal: Journal) -> sqlite3.Connection:
+    backend = journal._backend
+    assert isinstance(backend, SqliteBackend)
+    return backend._writer
 
 
 def closed(path: Path) -> Path:
@@ -278,10 +285,10 @@ def test_a_path_that_can_not_be_is_an_error(tmp_path: Path) -> None:
 
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     """A bound on the pages of the database stands for the disk's end."""
-    with Journal(tmp_path / "a", limits=Limits.tiny()) as journal:
+    with Journal(tmp_path / "a", limits=Limits.server()) as journal:
         journal.append([b"before"], 0)
         journal.commit()
-        writer = journal._database._writer
+        writer = _writer(journal)
         pages = writer.execute("PRAGMA page_count").fetchone()[0]
         writer.execute(f"PRAGMA max_page_count = {pages}").fetchall()
         journal.append([b"x" * 200_000], 0)
@@ -298,7 +305,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
 
 def test_a_failing_disk_ends_writing_but_not_reading(tmp_path: Path) -> None:
     """A file size limit of the operating system makes writes fail as a bad disk does."""
-    journal = Journal(tmp_path / "a", limits=Limits.tiny())
+    journal = Journal(tmp_path / "a", limits=Limits.server())
     journal.append([b"before"], 0)
     journal.commit()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -313,7 +320,7 @@ def test_a_failing_disk_ends_writing_but_not_reading(tmp_path: Path) -> None:
     assert everything(journal) == [Payload(b"before")]
     if not isinstance(caught.value, JournalNoSpace):
         for use in (journal.commit, lambda: journal.append([b"y"], 0), lambda: journal.trim(1), journal.seal):
-            with pytest.raises(JournalError, match="the disk failed"):
+            with pytest.raises(JournalError, match="an earlier write failed"):
                 use()
     with contextlib.suppress(JournalError):
         journal.close()
@@ -323,7 +330,7 @@ def test_a_failing_disk_ends_writing_but_not_reading(tmp_path: Path) -> None:
 
 def test_another_program_on_the_database_delays_a_commit(tmp_path: Path) -> None:
     with Journal(tmp_path / "a") as journal:
-        journal._database._writer.execute("PRAGMA busy_timeout = 1")
+        _writer(journal).execute("PRAGMA busy_timeout = 1")
         other = sqlite3.connect(tmp_path / "a", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         journal.append([b"x"], 0)

@@ -13,6 +13,9 @@ import pytest
 from afflux.core.errors import ApplicationError, Invalid, Rejected, Unsupported
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
+from afflux.journal.database import SqliteBackend
+from afflux.journal.errors import ItemTooLarge
+from afflux.journal.retention import Retention
 from afflux.journal.serve import Journalled
 from afflux.journal.store import Journal
 from afflux.protocols.rsocket.cursor import (
@@ -81,7 +84,7 @@ def served(
     handler: Any, directory: Path, *, limits: Limits | None = None, **options: Any
 ) -> Journalled:  # the clock stands still at 7 unless a test has one
     options.setdefault("clock", lambda: 7)
-    return Journalled(handler, directory, limits=limits or Limits.tiny(), linger_s=0, **options)
+    return Journalled(handler, directory, limits=limits or Limits.server(), linger_s=0, **options)
 
 
 class Reading:
@@ -381,7 +384,7 @@ async def test_the_journal_bounds_what_is_pulled(tmp_path: Path) -> None:
     """SP-13: no room, no pull; acknowledging makes room, and every item is there once."""
     feeder = Feeder()
     size = 100_000
-    async with served(feeder, tmp_path, limits=Limits.tiny(journal_bytes=MI)) as handler:
+    async with served(feeder, tmp_path, limits=Limits.server(journal_bytes=MI)) as handler:
         epoch = (await head(handler)).epoch
         feeder.put(*(b"%d" % number + b"." * size for number in range(40)))
         state = await head(handler, epoch=epoch)
@@ -400,7 +403,7 @@ async def test_the_journal_bounds_what_is_pulled(tmp_path: Path) -> None:
 
 async def test_a_list_larger_than_the_room_goes_in_parts(tmp_path: Path) -> None:
     feeder = Feeder()
-    async with served(feeder, tmp_path, limits=Limits.tiny(journal_bytes=MI)) as handler:
+    async with served(feeder, tmp_path, limits=Limits.server(journal_bytes=MI)) as handler:
         await head(handler)
         feeder.put([b"%d" % number + b"." * 100_000 for number in range(25)])
         for number in range(25):
@@ -412,7 +415,7 @@ async def test_a_list_larger_than_the_room_goes_in_parts(tmp_path: Path) -> None
 
 async def test_an_item_that_can_never_fit_ends_the_stream(tmp_path: Path) -> None:
     feeder = Feeder()
-    async with served(feeder, tmp_path, limits=Limits.tiny(journal_bytes=MI)) as handler:
+    async with served(feeder, tmp_path, limits=Limits.server(journal_bytes=MI)) as handler:
         await head(handler)
         feeder.put(b"small", bytes(2 * MI))
         reading = Reading(handler, Read())
@@ -590,31 +593,146 @@ async def journal_of(handler: Journalled) -> Journal:
 
 
 async def limit_pages(handler: Journalled, change: Callable[[int], int]) -> None:
-    """Let the database have so many pages: stands for the end of the disk."""
-    writer = (await journal_of(handler))._database._writer
+    """Let the database have so many pages: stands for the end of the disk. test_full_disk.py has a real one."""
+    backend = (await journal_of(handler))._backend
+    assert isinstance(backend, SqliteBackend)
+    writer = backend._writer
     pages = change(writer.execute("PRAGMA page_count").fetchone()[0])
     writer.execute(f"PRAGMA max_page_count = {pages}").fetchall()
 
 
-async def test_a_full_disk_fails_requests_until_there_is_room(tmp_path: Path) -> None:
+async def full(handler: Journalled) -> State:
+    """The state, once it says that the producer waits."""
+    while not (state := await head(handler)).full:
+        await asyncio.sleep(0)
+    return state
+
+
+async def test_on_a_full_disk_the_producer_waits_and_readers_read(tmp_path: Path, caplog: Any) -> None:
     feeder = Feeder()
     async with served(feeder, tmp_path) as handler:
-        await head(handler)
+        assert not (await head(handler)).full
         feeder.put(b"a")
         await head(handler, wait_ms=60_000)
         await limit_pages(handler, lambda pages: pages)
         reading = Reading(handler, Read())
         assert await reading.data(1) == [b"a"]
-        feeder.put(b"b" * 100_000)
-        error = await reading.fails()
-        assert isinstance(error, Rejected)
-        assert error.rule == "journal-no-space"
-        await limit_pages(handler, lambda pages: pages + 1000)
-        reading = Reading(handler, Read(first=1, limit=2))
-        taking = asyncio.create_task(reading.data(2))
-        await feeder.begun(2)
-        feeder.put(b"c")
-        assert await taking == [b"b" * 100_000, b"c"]
+        with caplog.at_level("INFO", "afflux.journal"):
+            feeder.put(*(b"%d" % number + b"." * 100_000 for number in range(40)))
+            assert (await full(handler)).head == 1
+            assert feeder.pulled < 20, "it waits"
+            assert await Reading(handler, Read(limit=1)).data(1) == [b"a"]
+            waiting = asyncio.create_task(reading.data(40))
+            await limit_pages(handler, lambda pages: pages + 10_000)
+            await acknowledge(handler, 1)  # makes room, and lets the commit be tried at once
+            assert [data.split(b".")[0] for data in await waiting] == [b"%d" % number for number in range(40)]
+        assert not (await head(handler)).full
+        assert len(feeder.requests) == 1
+    [stalled, continued] = [record.getMessage() for record in caplog.records]
+    assert "ticks-" in stalled and "the disk is full; make room and try again; its stream waits" in stalled
+    assert continued.endswith("its stream continues")
+
+
+async def test_a_full_journal_says_so(tmp_path: Path, caplog: Any) -> None:
+    feeder = Feeder()
+    async with served(feeder, tmp_path, limits=Limits.server(journal_bytes=MI)) as handler:
+        await head(handler)
+        feeder.put(*(bytes(100_000) for _ in range(20)))
+        state = await full(handler)
+        assert 0 < state.head <= 10
+        assert f"journal_bytes={MI} is reached; trim items to make room, or raise it; its stream waits" in caplog.text
+        await acknowledge(handler, state.head)
+        assert not (await head(handler, after=state.head, wait_ms=60_000)).full
+
+
+async def test_a_retention_by_size_keeps_the_producer_going(tmp_path: Path) -> None:
+    feeder = Feeder()
+    keep = Retention(size=MI // 2)
+    async with served(feeder, tmp_path, limits=Limits.server(journal_bytes=MI), keep=keep) as handler:
+        await head(handler)
+        feeder.put(*(b"%d" % number + b"." * 100_000 for number in range(100)), None)
+        state = await head(handler)
+        while not state.sealed:
+            state = await head(handler, after=state.head, wait_ms=60_000)
+        assert state.head == 100
+        assert 85 < state.first < 100
+        left = await Reading(handler, Read(first=state.first)).data(100 - state.first)
+        assert [data.split(b".")[0] for data in left] == [b"%d" % number for number in range(state.first, 100)]
+
+
+async def test_a_retention_by_time_trims_a_stream_that_is_idle(tmp_path: Path) -> None:
+    """The wall clock stands still at first, and then steps by a year: neither hinders, neither trims too early."""
+    feeder = Feeder()
+    now = [7]
+    keep = Retention(seconds=0.2)
+    async with served(feeder, tmp_path, keep=keep, clock=lambda: now[0]) as handler:
+        await head(handler)
+        for number in range(3):
+            feeder.put(b"%d" % number)
+            state = await head(handler, after=number, wait_ms=60_000)
+        now[0] += 365 * 86_400 * 1_000_000
+        feeder.put(b"3")
+        while state.first < 4:
+            state = await head(handler)
+            await asyncio.sleep(0)
+        assert state.head == 4
+
+
+class Stubborn:
+    """A stream that handles the refusal of an item."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.refusals: list[Exception] = []
+
+    async def stream(self, payload: Payload) -> AsyncIterator[Any]:
+        for number in range(6):
+            try:
+                yield [b"%d" % number, bytes(self.size), b"lost"] if number == 2 else b"%d" % number
+            except ItemTooLarge as error:
+                self.refusals.append(error)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_an_item_that_no_reader_can_receive_is_refused(tmp_path: Path, more: int, caplog: Any) -> None:
+    limits = Limits.server()
+    stubborn = Stubborn(limits.payload_bytes - 64 + more)
+    async with served(stubborn, tmp_path, limits=limits) as handler:
+        reading = Reading(handler, Read())
+        if not more:
+            assert [len(data) for data in await reading.data(8)] == [1, 1, 1, stubborn.size, 4, 1, 1, 1]
+            return
+        assert await reading.data(6) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+        assert await reading.ends()
+        assert (await journal_of(handler)).refused == 1
+    [error] = stubborn.refusals
+    text = f"an item of {stubborn.size} bytes was refused after offset 3: with payload_bytes={4 * MI}, an item has"
+    assert text in str(error) and text in caplog.text
+
+
+@pytest.mark.parametrize("replays", [False, True])
+async def test_a_refusal_that_is_not_handled_ends_the_stream_after_its_items(tmp_path: Path, replays: bool) -> None:
+    feeder = Feeder()
+    stubborn = Stubborn(5 * MI)
+    handler: Any = stubborn if replays else feeder
+    async with served(handler, tmp_path, replays=replays) as journalled:
+        if not replays:
+            await head(journalled)
+            feeder.put(b"0", b"1", b"2", bytes(5 * MI))
+        for _ in range(2):
+            reading = Reading(journalled, Read())
+            assert await reading.data(3) == [b"0", b"1", b"2"]
+            if not replays and len(feeder.queues) == 2:
+                feeder.put(b"3")
+                assert await reading.data(1) == [b"3"]
+                return
+            error = await reading.fails()
+            assert isinstance(error, Rejected)
+            assert error.rule == "item-too-large"
+            assert "send it in parts, or raise payload_bytes" in error.message
+            if not replays:
+                await head(journalled)
+                await feeder.begun(2)
 
 
 async def test_a_failed_disk_is_tried_again_with_a_journal_opened_anew(tmp_path: Path) -> None:
@@ -624,7 +742,7 @@ async def test_a_failed_disk_is_tried_again_with_a_journal_opened_anew(tmp_path:
         feeder.put(b"a")
         await head(handler, wait_ms=60_000)
         journal = await journal_of(handler)
-        journal._database.failure = "its disk failed (for the test); open it again"
+        journal._failure = "its disk failed (for the test); open it again"
         reading = Reading(handler, Read(first=1))
         feeder.put(b"b")
         error = await reading.fails()
@@ -678,7 +796,7 @@ async def test_the_inner_stream_may_be_a_coroutine_that_gives_the_stream(tmp_pat
 async def test_lone_items_wait_for_others(tmp_path: Path) -> None:
     """With a long linger only a full block is committed at once."""
     feeder = Feeder()
-    handler = Journalled(feeder, tmp_path, limits=Limits.tiny(), linger_s=3600, clock=lambda: 1)
+    handler = Journalled(feeder, tmp_path, linger_s=3600, clock=lambda: 1)
     async with handler:
         await head(handler)
         feeder.put(b"small", bytes(0x40000))

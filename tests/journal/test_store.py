@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,11 +13,19 @@ from hypothesis import strategies as st
 
 from afflux.core.errors import Error, LimitExceeded
 from afflux.core.limits import Limits
-from afflux.core.payload import Payload
-from afflux.journal.blocks import ITEM_OVERHEAD
-from afflux.journal.database import Reader
-from afflux.journal.errors import JournalError, JournalFull, JournalGone, JournalLocked, ReaderConflict
-from afflux.journal.store import BLOCK_OVERHEAD, Journal
+from afflux.core.payload import Payload, PayloadLike
+from afflux.journal.blocks import BLOCK_OVERHEAD, ITEM_OVERHEAD, checksum
+from afflux.journal.contract import Reader
+from afflux.journal.errors import (
+    ItemTooLarge,
+    JournalError,
+    JournalFull,
+    JournalGone,
+    JournalLocked,
+    ReaderConflict,
+)
+from afflux.journal.retention import Retention
+from afflux.journal.store import Journal
 
 MI = 1 << 20
 
@@ -55,7 +64,11 @@ def test_a_journal_is_the_same_after_closing(tmp_path: Path) -> None:
         assert (journal.epoch, journal.room) == before
         assert (journal.first, journal.head, journal.time_us) == (0, 4, 1)
         assert everything(journal) == [Payload(b"a"), Payload(b"b", b""), Payload(b"c", b"meta"), Payload(b"text")]
-    assert sorted(path.name for path in (tmp_path / "sub").iterdir()) == ["a.journal", "a.journal.lock"]
+    assert sorted(path.name for path in (tmp_path / "sub").iterdir()) == [
+        "a.journal",
+        "a.journal.lock",
+        "a.journal.reserve",
+    ]
     assert (tmp_path / "sub" / "a.journal").stat().st_mode & 0o77 == 0
 
 
@@ -131,7 +144,7 @@ def test_blocks_grow_to_their_size_and_no_further(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("more", "fits"), [(-1, True), (0, True), (1, False)])
 def test_journal_bytes_is_reached_exactly(tmp_path: Path, more: int, fits: bool) -> None:
-    limits = Limits.tiny(journal_bytes=MI)
+    limits = Limits.server(journal_bytes=MI)
     with Journal(tmp_path / "a", limits=limits) as journal:
         item = b"x" * (MI - BLOCK_OVERHEAD - ITEM_OVERHEAD + more)
         if fits:
@@ -146,7 +159,7 @@ def test_journal_bytes_is_reached_exactly(tmp_path: Path, more: int, fits: bool)
 
 
 def test_trimming_makes_room(tmp_path: Path) -> None:
-    with Journal(tmp_path / "a", limits=Limits.tiny(journal_bytes=MI), block_bytes=0x10000) as journal:
+    with Journal(tmp_path / "a", limits=Limits.server(journal_bytes=MI), block_bytes=0x10000) as journal:
         with pytest.raises(JournalFull):
             while True:
                 journal.append([b"x" * 1000], 0)
@@ -193,6 +206,99 @@ def test_one_reader_acknowledges(tmp_path: Path) -> None:
     with Journal(tmp_path / "a") as journal:
         assert journal.reader is None
         assert journal.acknowledge(second, 3) == 3
+
+
+S = 1_000_000
+
+
+def test_a_retention_by_size_keeps_the_newest(tmp_path: Path) -> None:
+    with Journal(tmp_path / "a") as journal:
+        for number in range(10):
+            journal.append([b"%d" % number + bytes(100_000)], 0)
+            journal.commit()
+        each = journal.size // 10
+        for size, first in ((10 * each, 0), (10 * each - 1, 1), (3 * each, 7), (1, 10)):
+            assert journal.retain(Retention(size=size), 0) == first
+        assert (journal.first, journal.head, journal.size) == (10, 10, 0)
+
+
+def test_a_retention_makes_room(tmp_path: Path) -> None:
+    with Journal(tmp_path / "a", limits=Limits.server(journal_bytes=MI)) as journal:
+        for _ in range(10):
+            journal.append([bytes(100_000)], 0)
+            journal.commit()
+        assert journal.retain(Retention(size=MI), 0) == 0
+        with pytest.raises(JournalFull, match=f"journal_bytes={MI} is reached"):
+            journal.append([bytes(100_000)], 0)
+        assert journal.retain(Retention(size=MI), 0, room=100_100) == 1
+        journal.append([bytes(100_000)], 0)
+
+
+def test_a_retention_by_time_counts_from_the_first_call_that_finds_an_item(tmp_path: Path) -> None:
+    """The times of items may be anything, such as those of a clock that stepped."""
+    hour = Retention(seconds=3600)
+    with Journal(tmp_path / "a") as journal:
+        for time_us in (-S, 10**17, 5):
+            journal.append([b"x"], time_us)
+            journal.commit()
+        assert journal.retain(hour, 100 * S) == 0
+        journal.append([b"later"], 0)
+        journal.commit()
+        assert journal.retain(hour, 3700 * S) == 0, "an hour and no more"
+        assert journal.retain(hour, 3700 * S + 1) == 3
+        assert journal.retain(hour, 7300 * S + 1) == 4, "found at 3700 s"
+        assert journal.head == 4
+
+
+def test_a_retention_by_time_uses_the_stored_time_of_older_items(tmp_path: Path) -> None:
+    with Journal(tmp_path / "a") as journal:
+        for second in (100, 200, 300):
+            journal.append([b"x"], second * S)
+            journal.commit()
+    with Journal(tmp_path / "a") as journal:
+        assert journal.retain(Retention(seconds=100), 300 * S) == 1
+        assert journal.retain(Retention(seconds=100, size=1), 300 * S) == 3
+
+
+@pytest.mark.parametrize("bound", [{"seconds": 0}, {"size": 0}, {"seconds": -1.0}, {"seconds": float("nan")}])
+def test_a_retention_that_keeps_nothing_is_refused(bound: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"Retention: {next(iter(bound))} must be above 0"):
+        Retention(**bound)
+
+
+def test_an_item_that_no_reader_can_receive_is_refused(tmp_path: Path) -> None:
+    with Journal(tmp_path / "a") as journal:
+        most = journal.limits.payload_bytes - 64
+        assert journal.item_bytes == most
+        journal.append([bytes(most), Payload(bytes(most - 1), b"m")], 0)
+        for item in (Payload(bytes(most + 1)), Payload(bytes(most), b"m")):
+            with pytest.raises(ItemTooLarge, match=f"an item of {most + 1} bytes was refused after offset 2") as caught:
+                journal.append([Payload(b"good"), item], 0)
+            assert isinstance(caught.value, LimitExceeded)
+        assert (journal.tail, journal.refused) == (2, 2)
+
+
+def test_whole_blocks_are_read_as_they_are_stored(tmp_path: Path) -> None:
+    with Journal(tmp_path / "a") as journal:
+        batches: list[list[PayloadLike]] = [[b"a", b"bc"], [Payload(b"d", b"meta"), b""], [b"e"]]
+        for items in batches:
+            journal.append(items, len(items))
+            journal.commit()
+        assert [(block.first, block.end) for block in journal.read_blocks(1, 3)] == [(0, 2), (2, 4)]
+        assert [block.first for block in journal.read_blocks(0, 99)] == [0, 2, 4]
+        assert [block.first for block in journal.read_blocks(0, 99, limit_bytes=1)] == [0]
+        assert journal.read_blocks(5, 9) == []
+        first, second = journal.read_blocks(1, 3)
+        assert first.body == bytes.fromhex("01000000 02000000") + b"abc"
+        assert (first.stored, first.metadata_bytes, first.time_us, list(first.lengths())) == (2, None, 2, [1, 2])
+        assert second.body == bytes.fromhex("01000000 00000000 05000000 00000000") + b"meta" + b"d"
+        assert (second.metadata_bytes, second.crc) == (4, checksum(2, 2, 2, 4, second.body))
+        assert sum(block.charge for block in journal.read_blocks(0, 5)) == journal.size
+        [cut] = journal.read(1, 1)
+        assert (cut.first, list(cut.lengths()), cut.crc, cut.body) == (1, [2], first.crc, first.body)
+        journal.trim(4)
+        with pytest.raises(JournalGone):
+            journal.read_blocks(1, 5)
 
 
 def test_trimming_keeps_whole_blocks(tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
 """Replay streams from an append-only log on SQLite.
 
 :class:`Journal` is the log, with a blocking API. :class:`Journalled` adds a cursor to the ``stream`` of any handler.
+:class:`Backend` is what a journal needs of other storage.
 """
 
 from __future__ import annotations
 
 from afflux.journal.blocks import Block
-from afflux.journal.database import Reader
+from afflux.journal.contract import Backend, BlockInfo, Heads, Reader
 from afflux.journal.errors import (
+    ItemTooLarge,
     JournalDamaged,
     JournalError,
     JournalFull,
@@ -16,11 +18,16 @@ from afflux.journal.errors import (
     JournalNoSpace,
     ReaderConflict,
 )
+from afflux.journal.retention import Retention
 from afflux.journal.serve import Journalled
 from afflux.journal.store import Journal
 
 __all__ = [
+    "Backend",
     "Block",
+    "BlockInfo",
+    "Heads",
+    "ItemTooLarge",
     "Journal",
     "JournalDamaged",
     "JournalError",
@@ -31,4 +38,5 @@ __all__ = [
     "Journalled",
     "Reader",
     "ReaderConflict",
+    "Retention",
 ]

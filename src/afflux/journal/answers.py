@@ -10,8 +10,9 @@ from contextlib import aclosing, suppress
 from afflux.core.errors import ApplicationError, Error, Rejected
 from afflux.core.payload import Payload, PayloadLike
 from afflux.journal.blocks import Block
-from afflux.journal.database import Reader
+from afflux.journal.contract import Reader
 from afflux.journal.errors import (
+    ItemTooLarge,
     JournalError,
     JournalFull,
     JournalGone,
@@ -158,7 +159,7 @@ def _state(feed: Feed) -> Payload:
     sealed = journal.sealed  # read before the head, so that True implies the final head
     state = State(
         epoch=journal.epoch, first=journal.first, head=journal.head, time_us=journal.time_us, sealed=sealed,
-        full=feed.full,
+        full=feed.stall is not None,
     )  # fmt: skip
     return Payload(b"", encode_entry(state))
 
@@ -192,6 +193,6 @@ def wire_error(error: JournalError) -> Error:
         return ApplicationError(OFFSET_GONE, error.reason, rule=error.word)
     if isinstance(error, ReaderConflict):
         return ApplicationError(READER_CONFLICT, error.reason, rule=error.word)
-    if isinstance(error, (JournalLocked, JournalNoSpace, JournalFull)):
+    if isinstance(error, (ItemTooLarge, JournalLocked, JournalNoSpace, JournalFull)):
         return Rejected(text, code=Code.REJECTED, rule=error.word)
     return ApplicationError(JOURNAL_FAILED, text, rule=error.word)

@@ -21,10 +21,12 @@ from itertools import accumulate, pairwise
 
 from afflux.core.payload import Payload, PayloadLike, payload_of
 
-__all__ = ["ITEM_OVERHEAD", "Block", "Pending", "checksum", "columns", "sizes"]
+__all__ = ["BLOCK_OVERHEAD", "ITEM_OVERHEAD", "Block", "Pending", "checksum", "columns", "sizes"]
 
 ITEM_OVERHEAD = 8
 "Bytes charged for an item in addition to its own: its two lengths."
+BLOCK_OVERHEAD = 64
+"Bytes charged for a block in addition to its items."
 
 _HEADER = struct.Struct("<QIqI")
 _NO_METADATA = 0xFFFFFFFF
@@ -39,14 +41,20 @@ def checksum(first: int, count: int, time_us: int, metadata_bytes: int | None, b
 
 
 class Block:
-    """Stored items with consecutive offsets and one time. Immutable."""
+    """Stored items with consecutive offsets and one time: all of a stored block, or a part of one. Immutable."""
 
-    __slots__ = ("_body", "_high", "_low", "_metadata_bytes", "_stored", "first", "time_us")
+    __slots__ = ("_crc", "_high", "_low", "body", "first", "metadata_bytes", "stored", "time_us")
 
     first: int
     "The offset of the first item."
     time_us: int
     "Time of the first item, in microseconds since 1970 (UTC)."
+    stored: int
+    "The number of items of the whole stored block."
+    metadata_bytes: int | None
+    "Bytes of metadata in ``body``; None if no item has metadata."
+    body: bytes
+    "The whole stored block, as described above."
 
     def __init__(
         self,
@@ -55,15 +63,17 @@ class Block:
         time_us: int,
         metadata_bytes: int | None,
         body: bytes,
+        crc: int | None = None,
         *,
         low: int = 0,
         high: int | None = None,
     ) -> None:
         self.first = first
         self.time_us = time_us
-        self._stored = stored
-        self._metadata_bytes = metadata_bytes
-        self._body = body
+        self.stored = stored
+        self.metadata_bytes = metadata_bytes
+        self.body = body
+        self._crc = crc
         self._low = low
         self._high = stored if high is None else high
 
@@ -74,7 +84,21 @@ class Block:
     @property
     def size(self) -> int:
         """Bytes of the whole stored block, also if it was cut."""
-        return len(self._body)
+        return len(self.body)
+
+    @property
+    def charge(self) -> int:
+        """The bytes that count for ``journal_bytes``, of the whole stored block."""
+        in_body = _U32 if self.metadata_bytes is None else 2 * _U32
+        return len(self.body) + (ITEM_OVERHEAD - in_body) * self.stored + BLOCK_OVERHEAD
+
+    @property
+    def crc(self) -> int:
+        """The checksum of the whole stored block."""
+        if self._crc is None:
+            whole_first = self.first - self._low
+            self._crc = checksum(whole_first, self.stored, self.time_us, self.metadata_bytes, self.body)
+        return self._crc
 
     @property
     def end(self) -> int:
@@ -86,25 +110,29 @@ class Block:
         low = self._low + max(0, first - self.first)
         high = self._high - max(0, self.end - end)
         return Block(
-            self.first + low - self._low, self._stored, self.time_us, self._metadata_bytes, self._body,
+            self.first + low - self._low, self.stored, self.time_us, self.metadata_bytes, self.body, self._crc,
             low=low, high=max(low, high),
         )  # fmt: skip
 
+    def lengths(self) -> array[int]:
+        """Return the bytes of the data of each item."""
+        return _u32s(self.body, _U32 * self._low, self._high - self._low)
+
     def data(self) -> list[bytes]:
         """Return the data of each item."""
-        body = self._body
-        lengths = _u32s(body, 0, self._stored)
+        body = self.body
+        lengths = _u32s(body, 0, self.stored)
         start = self._head_bytes + sum(lengths[: self._low])
         return [body[a:b] for a, b in pairwise(accumulate(lengths[self._low : self._high], initial=start))]
 
     def metadata(self) -> list[bytes | None] | None:
         """Return the metadata of each item; None if no item of the stored block has metadata."""
-        if self._metadata_bytes is None:
+        if self.metadata_bytes is None:
             return None
-        body = self._body
+        body = self.body
         found: list[bytes | None] = []
-        position = 2 * _U32 * self._stored
-        for marked in _u32s(body, _U32 * self._stored, self._stored):
+        position = 2 * _U32 * self.stored
+        for marked in _u32s(body, _U32 * self.stored, self.stored):
             end = position + max(0, marked - 1)
             found.append(body[position:end] if marked else None)
             position = end
@@ -119,9 +147,9 @@ class Block:
 
     @property
     def _head_bytes(self) -> int:
-        if self._metadata_bytes is None:
-            return _U32 * self._stored
-        return 2 * _U32 * self._stored + self._metadata_bytes
+        if self.metadata_bytes is None:
+            return _U32 * self.stored
+        return 2 * _U32 * self.stored + self.metadata_bytes
 
 
 class Pending:
@@ -150,8 +178,8 @@ class Pending:
         self._data.extend(data)
         self.size += size
 
-    def pack(self) -> tuple[int, int, int, int | None, bytes]:
-        """Return first offset, count, time, bytes of metadata and body."""
+    def pack(self) -> Block:
+        """Return the block with its checksum."""
         parts = [_u32_bytes(self._lengths)]
         metadata_bytes = None
         if self._metadata is not None:
@@ -160,7 +188,7 @@ class Pending:
             parts.extend(own)
             metadata_bytes = sum(map(len, own))
         parts.extend(self._data)
-        return self.first, len(self._lengths), self.time_us, metadata_bytes, b"".join(parts)
+        return Block(self.first, len(self._lengths), self.time_us, metadata_bytes, b"".join(parts))
 
 
 def columns(items: Sequence[PayloadLike]) -> tuple[Sequence[bytes], list[bytes | None] | None]:

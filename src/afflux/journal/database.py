@@ -1,155 +1,238 @@
-"""Write rows to the tables of a journal and read checked blocks, each change in one durable transaction.
+"""Store the blocks of a journal in an SQLite database, each change in one durable transaction.
 
 The caller's lock protects the writer's connection, a lock of this class the reader's: in WAL mode a reader never
 waits for the writer's disk. The WAL is copied to the database when it has grown to ``WAL_BYTES``; because overlapping
 readers can delay that, all readers are blocked once when it has four times that size.
+
+A full disk: deleting needs room in the WAL, and emptying the WAL needs room in the database. A reserve file has it: it
+is deleted when a trim finds no room, and created again afterwards. While the disk has little room, the WAL is emptied
+after each commit, and a commit is refused that needs more than the database's free pages when there is no reserve.
 """
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 import struct
 import threading
 import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
+from typing import Literal
 
-from afflux.files import sqlite_code
+from afflux.files import DISK_FULL
 from afflux.journal import files
 from afflux.journal.blocks import Block, checksum
-from afflux.journal.errors import JournalDamaged, JournalError
+from afflux.journal.contract import BlockInfo, Heads, Reader
+from afflux.journal.errors import JournalDamaged, JournalError, JournalNoSpace
 
-__all__ = ["WAL_BYTES", "Database", "Facts", "Reader", "Row"]
+__all__ = ["WAL_BYTES", "OnDamage", "SqliteBackend"]
+
+OnDamage = Literal["refuse", "new-epoch"]
+"The action for a damaged journal: raise, or set its files aside and start an empty one with another epoch."
 
 WAL_BYTES = 0x800000
 "Bytes of WAL that are written before they are copied to the database."
 
-Row = tuple[int, int, int, int, int, int | None, bytes]
-"First offset, count, time, bytes charged, checksum, bytes of metadata, body."
-
-_RETRYABLE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-"Results after which a transaction may be repeated."
+_STEP = 16
+"Blocks deleted at a time on a full disk."
 _STATE = struct.Struct("<qqqqqq")
 _COLUMNS = "first, count, time_us, bytes, crc, metadata_bytes, body"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """The row of ``state``, as of the last transaction."""
-
-    epoch: int
-    "As in :class:`Journal`."
-    key: bytes
-    "As in :class:`Journal`."
-    sealed: bool = False
-    "True if no item will follow."
-    first: int = 0
-    "The lowest stored offset."
-    head: int = 0
-    "The next offset to be written."
-    size: int = 0
-    "Bytes charged for all blocks."
-    time_us: int = 0
-    "The time of the last block."
-
-    def row(self) -> tuple[object, ...]:
-        """Return the columns, with a checksum as the last."""
-        numbers = (self.epoch, self.sealed, self.first, self.head, self.size, self.time_us)
-        crc = zlib.crc32(self.key, zlib.crc32(_STATE.pack(*numbers)))
-        return self.epoch, self.key, *map(int, numbers[1:]), crc
+def _state_row(heads: Heads) -> tuple[object, ...]:
+    """Return the columns of ``state``, with a checksum as the last."""
+    numbers = (heads.epoch, heads.sealed, heads.first, heads.head, heads.size, heads.time_us)
+    crc = zlib.crc32(heads.key, zlib.crc32(_STATE.pack(*numbers)))
+    return heads.epoch, heads.key, *map(int, numbers[1:]), crc
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """The one reader whose acknowledgements trim a journal."""
-
-    name: str
-    "The name that its operator chose."
-    owner: int
-    "A random number, 1 to 2^63 - 1, that the reader stores with its position: two readers of one name differ in it."
-
-    def row(self) -> tuple[str, int, int]:
-        """Return the columns, with a checksum as the last."""
-        return self.name, self.owner, zlib.crc32(self.name.encode(), zlib.crc32(self.owner.to_bytes(8, "little")))
+def _reader_row(reader: Reader) -> tuple[str, int, int]:
+    """Return the columns of ``reader``, with a checksum as the last."""
+    crc = zlib.crc32(reader.name.encode(), zlib.crc32(reader.owner.to_bytes(8, "little")))
+    return reader.name, reader.owner, crc
 
 
-class Database:
-    """The connections to one journal's file, which exists and is locked."""
+class SqliteBackend:
+    """A journal's file, locked; created if it is missing. See :class:`afflux.journal.contract.Backend`.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: the file; :mod:`afflux.journal.files` describes its companion files.
+        key: identifies the stream; stored in a new journal, compared with that of an existing one.
+        on_damage: as in :class:`Journal`.
+        epoch: the epoch of a new journal; chosen at random if None.
+
+    Raises:
+        JournalLocked: another process or object has it open.
+        JournalDamaged: data is lost; nothing was changed.
+        JournalError: a file of another program, of a newer afflux, or of another stream; or the disk failed.
+    """
+
+    heads: Heads
+    "The state as of the last transaction."
+
+    def __init__(
+        self, path: Path, *, key: bytes = b"", on_damage: OnDamage = "refuse", epoch: int | None = None
+    ) -> None:
         self.path = path
-        self.failure: str | None = None
-        "The reason why the journal cannot be written: a failure of the disk, other than a full disk."
+        self.name = str(path)
+        self._closed = False
+        with files.KIND.errors(path):
+            self._lock = files.lock(path)
+        try:
+            try:
+                self._open(key, epoch, verify=on_damage == "new-epoch")
+            except JournalDamaged:
+                if on_damage == "refuse":
+                    raise
+                with files.KIND.errors(path):
+                    files.set_aside(path)
+                self._open(key, epoch, verify=False)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _open(self, key: bytes, epoch: int | None, *, verify: bool) -> None:
+        if not files.check_files(self.path):
+            heads = Heads(epoch=epoch or 1 + secrets.randbelow((1 << 63) - 1), key=key)
+            files.create(self.path, _state_row(heads))
+        try:
+            self._connect()
+        except JournalDamaged:
+            raise
+        except JournalError:
+            if not files.drop_reserve(self.path):
+                raise
+            self._connect()  # on a full disk SQLite finds no room for its -shm file
+        try:
+            if self.heads.key != key:
+                raise JournalError(self.path, "it contains another stream; choose another path")
+            if verify:
+                for _ in self.read_blocks(self.heads.first, self.heads.head):
+                    pass
+        except BaseException:
+            self._disconnect()
+            raise
+        files.keep_reserve(self.path)
+
+    def _connect(self) -> None:
         self._marked = False
         self._reading = threading.Lock()
-        self._writer = _connect(path)
-        self._reader = _connect(path)
+        self._writer = _connect(self.path)
+        self._reader = _connect(self.path)
         try:
             self._reader.execute("PRAGMA query_only = 1")
-            self.facts = self._load()
-            "The row of ``state``, as of the last transaction."
-            self.reader = self._load_reader()
-            "The registered reader, or None."
+            self.heads = replace(self._load(), reader=self._load_reader())
         except BaseException:
-            self.close()
+            self._disconnect()
             raise
 
     def close(self) -> None:
-        """Close the connections. Committed items are then in the database, or in its WAL if the copy failed."""
+        """Close the connections. Stored items are then in the database, or in its WAL if the copy failed."""
+        if not self._closed:
+            self._closed = True
+            try:
+                self._disconnect()
+                files.keep_reserve(self.path)
+            finally:
+                self._lock.close()
+
+    def remove(self) -> None:
+        """Close, and delete all files."""
+        if not self._closed:
+            self._closed = True
+            try:
+                self._disconnect()
+                files.remove(self.path)
+            finally:
+                self._lock.close()
+
+    def _disconnect(self) -> None:
         files.mark_closed(self.path)
         with self._reading:
             self._reader.close()
             with suppress(sqlite3.Error):
                 self._writer.close()  # closing the last connection copies and removes the WAL
         if files.wal_bytes(self.path):
-            files.mark_opened(self.path)
+            with suppress(JournalNoSpace):
+                files.mark_opened(self.path)
 
     # Writing: the caller holds a lock.
 
-    def insert(self, rows: Sequence[Row]) -> int:
-        """Add blocks, in order; return the new head."""
-        head = rows[-1][0] + rows[-1][1]
-        size = self.facts.size + sum(row[3] for row in rows)
-        with self._transaction(replace(self.facts, head=head, size=size, time_us=rows[-1][2])) as writer:
+    def append(self, blocks: Sequence[Block]) -> None:
+        """Store blocks."""
+        head, last = self.heads.head, blocks[-1]
+        if blocks[0].first != head:
+            raise ValueError(f"a block at {blocks[0].first} cannot be appended at the head {head}")
+        rows = [
+            (each.first, each.stored, each.time_us, each.charge, each.crc, each.metadata_bytes, each.body)
+            for each in blocks
+        ]
+        size = self.heads.size + sum(each.charge for each in blocks)
+        with files.KIND.errors(self.path):
+            tight = files.is_tight(self.path)
+        if tight and not files.keep_reserve(self.path) and self._free_bytes() < sum(each.charge for each in blocks):
+            raise JournalNoSpace(self.path, DISK_FULL)
+        with self._transaction(replace(self.heads, head=last.end, size=size, time_us=last.time_us)) as writer:
             writer.executemany(f"INSERT INTO block ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-        if files.wal_bytes(self.path) > 4 * WAL_BYTES:
-            with self._reading, suppress(sqlite3.Error):
-                self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
-        return head
+        if tight or files.wal_bytes(self.path) > 4 * WAL_BYTES:
+            self._empty_wal()
 
-    def boundary(self, offset: int) -> int:
-        """Return the first offset of the block with ``offset``, which is stored."""
+    def _free_bytes(self) -> int:
+        """Return the bytes of free pages, less some for the tree that contains the blocks."""
         with files.KIND.errors(self.path):
-            row = self._writer.execute("SELECT max(first) FROM block WHERE first <= ?", (offset,)).fetchone()
-        if row[0] is None:
-            raise self._missing(offset)
-        return int(row[0])
+            return (int(self._writer.execute("PRAGMA freelist_count").fetchone()[0]) - 8) * files.PAGE_BYTES
 
-    def delete_below(self, boundary: int) -> int:
-        """Delete the blocks that begin below ``boundary``; return the bytes charged for them."""
-        with files.KIND.errors(self.path):
-            row = self._writer.execute("SELECT total(bytes) FROM block WHERE first < ?", (boundary,)).fetchone()
-        freed = int(row[0])
-        with self._transaction(replace(self.facts, first=boundary, size=self.facts.size - freed)) as writer:
-            writer.execute("DELETE FROM block WHERE first < ?", (boundary,))
-        return freed
+    def trim(self, offset: int) -> None:
+        """Delete blocks, on a full disk a few at a time, so that each needs little."""
+        try:
+            self._delete_below(offset)
+        except JournalNoSpace:
+            files.drop_reserve(self.path)
+            for boundary in self._steps(offset):
+                self._delete_below(boundary)
+                self._empty_wal()
+            files.keep_reserve(self.path)
+
+    def _steps(self, offset: int) -> list[int]:
+        with closing(self.index()) as blocks:
+            ends = [block.end for block in takewhile(lambda block: block.first < offset, blocks)]
+        return ends[_STEP - 1 : -1 : _STEP] + ends[-1:]
 
     def register(self, reader: Reader | None) -> None:
-        """Store the reader whose acknowledgements trim; None for no reader."""
+        """Store the reader."""
+        try:
+            self._register(reader)
+        except JournalNoSpace:
+            files.drop_reserve(self.path)
+            self._register(reader)
+            self._empty_wal()
+            files.keep_reserve(self.path)
+
+    def _delete_below(self, offset: int) -> None:
+        with files.KIND.errors(self.path):
+            row = self._writer.execute("SELECT total(bytes) FROM block WHERE first < ?", (offset,)).fetchone()
+        with self._transaction(replace(self.heads, first=offset, size=self.heads.size - int(row[0]))) as writer:
+            writer.execute("DELETE FROM block WHERE first < ?", (offset,))
+
+    def _empty_wal(self) -> None:
+        with self._reading, suppress(sqlite3.Error):
+            self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+
+    def _register(self, reader: Reader | None) -> None:
         migrating = self._version() == 1
-        with self._transaction(self.facts) as writer:
+        with self._transaction(replace(self.heads, reader=reader)) as writer:
             if migrating:
                 writer.execute(files.READER_SCHEMA)
                 writer.execute(f"PRAGMA user_version = {files.SCHEMA_VERSION}")
             writer.execute("DELETE FROM reader")
             if reader is not None:
-                writer.execute("INSERT INTO reader VALUES (0, ?, ?, ?)", reader.row())
-        self.reader = reader
+                writer.execute("INSERT INTO reader VALUES (0, ?, ?, ?)", _reader_row(reader))
         if migrating:  # the version is in the header of the file, which an older afflux reads
-            with self._reading, suppress(sqlite3.Error):
-                self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+            self._empty_wal()
 
     def _version(self) -> int:
         with files.KIND.errors(self.path):
@@ -157,12 +240,12 @@ class Database:
 
     def seal(self) -> None:
         """Record that no item will follow."""
-        with self._transaction(replace(self.facts, sealed=True)):
+        with self._transaction(replace(self.heads, sealed=True)):
             pass
 
     @contextmanager
-    def _transaction(self, facts: Facts) -> Iterator[sqlite3.Connection]:
-        """Run one durable transaction that also stores ``facts``."""
+    def _transaction(self, heads: Heads) -> Iterator[sqlite3.Connection]:
+        """Run one durable transaction that also stores ``heads``."""
         with files.KIND.errors(self.path):
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
@@ -170,45 +253,44 @@ class Database:
                 self._writer.execute(
                     "UPDATE state SET epoch = ?, key = ?, sealed = ?, first = ?, head = ?, bytes = ?, "
                     "time_us = ?, crc = ?",
-                    facts.row(),
+                    _state_row(heads),
                 )
                 self._writer.execute("COMMIT")
-            except BaseException as error:
+            except BaseException:
                 if self._writer.in_transaction:
                     with suppress(sqlite3.Error):
                         self._writer.execute("ROLLBACK")
-                if isinstance(error, sqlite3.Error) and sqlite_code(error) not in _RETRYABLE:
-                    self.failure = f"the disk failed ({error}); check the disk, then open it again"
                 raise
-            self.facts = facts
+            self.heads = heads
             if not self._marked:
-                files.mark_opened(self.path)
-                self._marked = True
+                with suppress(JournalNoSpace):  # committed all the same
+                    files.mark_opened(self.path)
+                    self._marked = True
 
     # Reading: from any thread.
 
-    def _load(self) -> Facts:
+    def _load(self) -> Heads:
         """Read the state, and check the first and the last block against it, because a crash affects the ends."""
         with files.KIND.errors(self.path):
             row = self._writer.execute("SELECT * FROM state").fetchone()
             ends = self._writer.execute("SELECT min(first), max(first) FROM block").fetchone()
         try:
             _, epoch, key, sealed, first, head, size, time_us, _ = row
-            facts = Facts(
+            heads = Heads(
                 epoch=epoch, key=key, sealed=bool(sealed), first=first, head=head, size=size,
                 time_us=time_us,
             )  # fmt: skip
-            whole = facts.row() == row[1:]
+            whole = _state_row(heads) == row[1:]
         except (TypeError, struct.error):  # SQLite stores any type in any column
             whole = False
         if not whole:
             raise JournalDamaged(self.path, f"the checksum of its state is wrong; {files.RESTORE}")
-        lowest, last = (facts.head, None) if ends[0] is None else ends
-        if lowest != facts.first:
-            raise self._missing(facts.first)
-        if last is not None and [block.end for block in self.blocks(last, last + 1)] != [facts.head]:
-            raise self._missing(facts.head - 1)
-        return facts
+        lowest, last = (heads.head, None) if ends[0] is None else ends
+        if lowest != heads.first:
+            raise self._missing(heads.first)
+        if last is not None and [block.end for block in self.read_blocks(last, last + 1)] != [heads.head]:
+            raise self._missing(heads.head - 1)
+        return heads
 
     def _load_reader(self) -> Reader | None:
         if self._version() == 1:
@@ -218,25 +300,19 @@ class Database:
         if row is None:
             return None
         with suppress(AttributeError, TypeError, OverflowError):  # SQLite stores any type in any column
-            if (found := Reader(*row[:2])).row() == row:
+            if _reader_row(found := Reader(*row[:2])) == row:
                 return found
         raise JournalDamaged(self.path, f"the checksum of its reader is wrong; {files.RESTORE}")
 
-    def blocks(self, offset: int, end: int) -> Generator[Block, None, None]:
-        """Yield the stored blocks with the offsets from ``offset`` to before ``end``, uncut, each after its check.
-
-        Other readers wait until the generator is exhausted or closed.
-
-        Raises:
-            JournalDamaged: a block is missing or its checksum is wrong.
-        """
+    def read_blocks(self, start: int, stop: int) -> Generator[Block, None, None]:
+        """Yield blocks, each after its check. Other readers wait until the generator is exhausted or closed."""
         query = (
             f"SELECT {_COLUMNS} FROM block WHERE first >= "
             "coalesce((SELECT max(first) FROM block WHERE first <= ?), 0) AND first < ? ORDER BY first"
         )
-        expected = offset
-        with self._reading, files.KIND.errors(self.path), closing(self._reader.execute(query, (offset, end))) as rows:
-            while expected < end:
+        expected = start
+        with self._reading, files.KIND.errors(self.path), closing(self._reader.execute(query, (start, stop))) as rows:
+            while expected < stop:
                 row = rows.fetchone()
                 block = None if row is None else self._checked(row)
                 if block is None or not block.first <= expected < block.end:
@@ -244,20 +320,22 @@ class Database:
                 yield block
                 expected = block.end
 
-    def _checked(self, row: Row) -> Block:
+    def index(self) -> Generator[BlockInfo, None, None]:
+        """Yield the blocks without their items. Other readers wait as for ``read_blocks``."""
+        query = "SELECT first, first + count, time_us, bytes FROM block ORDER BY first"
+        with self._reading, files.KIND.errors(self.path), closing(self._reader.execute(query)) as rows:
+            for row in rows:
+                yield BlockInfo(*row)
+
+    def _checked(self, row: tuple[int, int, int, int, int, int | None, bytes]) -> Block:
         first, count, time_us, _, crc, metadata_bytes, body = row
         with suppress(TypeError, struct.error):  # SQLite stores any type in any column
             if crc == checksum(first, count, time_us, metadata_bytes, body):
-                return Block(first, count, time_us, metadata_bytes, body)
+                return Block(first, count, time_us, metadata_bytes, body, crc)
         raise JournalDamaged(self.path, f"the checksum of the block at offset {first} is wrong; {files.RESTORE}")
 
     def _missing(self, offset: int) -> JournalDamaged:
         return JournalDamaged(self.path, f"the block with offset {offset} is missing; {files.RESTORE}")
-
-    def check_failure(self) -> None:
-        """Raise JournalError if the disk has failed."""
-        if self.failure is not None:
-            raise JournalError(self.path, self.failure)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -265,6 +343,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         made = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=16)
         try:
             made.execute("PRAGMA synchronous = FULL")
+            made.execute("PRAGMA secure_delete = 0")  # 1 in some builds: trimming would write all that it deletes
             made.execute(f"PRAGMA wal_autocheckpoint = {WAL_BYTES // files.PAGE_BYTES}")
             made.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
         except BaseException:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Self
+
 from afflux.core.errors import LimitExceeded
+from afflux.core.limits import Limits
 from afflux.files import FileError
 
 __all__ = [
+    "ItemTooLarge",
     "JournalDamaged",
     "JournalError",
     "JournalFull",
@@ -13,7 +18,17 @@ __all__ = [
     "JournalLocked",
     "JournalNoSpace",
     "ReaderConflict",
+    "largest_item",
 ]
+
+
+_POSITION_BYTES = 64
+"Bytes of ``payload_bytes`` that an item leaves for its position on the wire."
+
+
+def largest_item(limits: Limits) -> int:
+    """Return the most bytes of an item, data and metadata, that a reader with the same limits can receive."""
+    return max(0, limits.payload_bytes - _POSITION_BYTES)
 
 
 class JournalError(FileError):
@@ -42,6 +57,27 @@ class JournalFull(JournalError, LimitExceeded):
     """``journal_bytes`` is reached and nothing was appended. Trim acknowledged items, then append again."""
 
     word = "journal-full"
+
+    @classmethod
+    def of(cls, path: Path, limits: Limits) -> Self:
+        """Return the error for a journal without room."""
+        most = limits.journal_bytes
+        return cls(path, f"journal_bytes={most} is reached; trim items to make room, or raise it")
+
+
+class ItemTooLarge(JournalError, LimitExceeded):
+    """An item is larger than readers with the same ``payload_bytes`` can receive. Nothing was appended."""
+
+    word = "item-too-large"
+
+    @classmethod
+    def of(cls, path: Path, size: int, tail: int, limits: Limits) -> Self:
+        """Return the error for an item of ``size`` bytes that was to be stored at ``tail``."""
+        return cls(
+            path,
+            f"an item of {size} bytes was refused after offset {tail}: with payload_bytes={limits.payload_bytes}, an "
+            f"item has at most {largest_item(limits)}; send it in parts, or raise payload_bytes here and in readers",
+        )
 
 
 class JournalNoSpace(JournalError):

@@ -1,6 +1,6 @@
 """Lock, create, check and remove the files of a journal.
 
-A journal ``ticks.journal`` has up to five files:
+A journal ``ticks.journal`` has up to six files:
 
 - ``ticks.journal``      the SQLite database, in WAL mode;
 - ``…-wal``, ``…-shm``   files of SQLite, while the journal is open or after a crash: they belong to the database, keep
@@ -9,6 +9,7 @@ A journal ``ticks.journal`` has up to five files:
   process, and a forked child does not have it.
 - ``ticks.journal.open`` exists from the first write until the journal is closed. After a crash it shows that there was
   a WAL: if the WAL is missing, items are lost, and the journal is refused.
+- ``ticks.journal.reserve`` occupies room that trimming needs on a full disk.
 
 The database is created under the name ``….new`` and renamed when it is complete and durable, so a file with the
 right name was once a complete journal: if it is empty or truncated, data is lost, and it is refused.
@@ -17,6 +18,7 @@ right name was once a complete journal: if it is empty or truncated, data is los
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -33,6 +35,9 @@ __all__ = [
     "SCHEMA_VERSION",
     "check_files",
     "create",
+    "drop_reserve",
+    "is_tight",
+    "keep_reserve",
     "lock",
     "mark_closed",
     "mark_opened",
@@ -48,6 +53,11 @@ SCHEMA_VERSION = 2
 becomes version 2 when a reader is registered, so that an older afflux cannot trim what that reader needs."""
 PAGE_BYTES = 0x4000
 "SQLite's page size, a compromise between large blocks and single items."
+
+RESERVE_BYTES = 0x200000
+"Bytes of the reserve: more than one commit and one trim need."
+TIGHT_BYTES = 0x2000000
+"Free bytes of the disk below which the WAL is emptied after each commit, so that it never needs more than the reserve."
 
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
@@ -115,6 +125,7 @@ def lock(path: Path) -> sqlite3.Connection:
 def _lock_once(path: Path) -> sqlite3.Connection:
     locked = sqlite3.connect(f"{path}.lock", isolation_level=None, timeout=0, check_same_thread=False)
     try:
+        locked.execute("PRAGMA journal_mode = MEMORY")  # a file would need room on a full disk
         locked.execute("BEGIN EXCLUSIVE")
     except sqlite3.Error as error:
         locked.close()
@@ -189,10 +200,49 @@ def mark_closed(path: Path) -> None:
         _sync(path.parent)
 
 
+def keep_reserve(path: Path) -> bool:
+    """Create the reserve, or a smaller one on a full disk, unless it exists; return whether it has its full size."""
+    reserve = _companion(path, ".reserve")
+    size = _size(reserve)
+    if size == RESERVE_BYTES:
+        return True
+    if not hasattr(os, "posix_fallocate"):
+        return False
+    for wanted in (RESERVE_BYTES, RESERVE_BYTES // 4, RESERVE_BYTES // 16):
+        if wanted <= size:
+            break
+        try:
+            handle = os.open(reserve, os.O_CREAT | os.O_WRONLY, 0o600)
+            try:
+                os.posix_fallocate(handle, 0, wanted)
+            except OSError:
+                os.ftruncate(handle, size)
+                continue
+            finally:
+                os.close(handle)
+        except OSError:
+            break
+        return wanted == RESERVE_BYTES
+    return False
+
+
+def is_tight(path: Path) -> bool:
+    """Return whether the disk has little room."""
+    return shutil.disk_usage(path.parent).free < TIGHT_BYTES
+
+
+def drop_reserve(path: Path) -> bool:
+    """Delete the reserve; return whether there was one."""
+    reserve = _companion(path, ".reserve")
+    occupied = _size(reserve) > 0
+    reserve.unlink(missing_ok=True)
+    return occupied
+
+
 def remove(path: Path) -> None:
     """Delete a closed journal, its lock last. The caller has the lock."""
     with KIND.errors(path):
-        for suffix in ("", "-wal", "-shm", ".open", ".lock"):
+        for suffix in ("", "-wal", "-shm", ".open", ".reserve", ".lock"):
             _companion(path, suffix).unlink(missing_ok=True)
         _sync(path.parent)
 

@@ -25,11 +25,11 @@ from afflux.core.errors import ApplicationError, Invalid, Rejected, Unsupported,
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike
 from afflux.journal.answers import Answers, wire_error
-from afflux.journal.errors import (
-    JournalError,
-)
+from afflux.journal.database import OnDamage
+from afflux.journal.errors import JournalError
 from afflux.journal.feed import Feed, Source
-from afflux.journal.store import Journal, OnDamage
+from afflux.journal.retention import Retention
+from afflux.journal.store import Journal
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.cursor import (
     UNKNOWN_SHARD,
@@ -41,6 +41,8 @@ from afflux.router import Router
 
 __all__ = ["Journalled"]
 
+_RETAIN_S = 30.0
+"The most seconds between two trims by retention."
 _VERBS = frozenset({"request", "fire", "channel", "push"})
 
 
@@ -56,7 +58,8 @@ class Journalled:
     Args:
         handler: any handler with the verb ``stream``.
         directory: the directory of the journals, with one file for each stream; created if it is missing.
-        limits: ``journal_bytes`` bounds each journal.
+        limits: ``journal_bytes`` bounds each journal, ``payload_bytes`` each item.
+        keep: what to keep; older items are trimmed. Without it, only the acknowledgements of one reader trim.
         replays: whether a stream always starts with its first item, so that journalled items must be skipped: True,
             False, or a function of the request. None uses the attribute ``replays`` of the handler's ``stream`` (of a
             router's function for that route) or of the handler; without it, items after a restart are appended.
@@ -72,6 +75,7 @@ class Journalled:
         directory: str | Path,
         *,
         limits: Limits | None = None,
+        keep: Retention | None = None,
         replays: bool | Callable[[Payload], bool] | None = None,
         journals: int = 64,
         linger_s: float = 0.005,
@@ -93,6 +97,8 @@ class Journalled:
         self._opening: set[str] = set()
         self._writers = ThreadPoolExecutor(4, "afflux-journal-write")
         self._answers = Answers(partial(self._drop, remove=True))
+        self._keep = keep
+        self._retaining: asyncio.Task[None] | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name in _VERBS:
@@ -110,6 +116,9 @@ class Journalled:
     async def close(self) -> None:
         """End every inner stream, commit, and close the journals. Waiting readers get REJECTED."""
         self._answers.close()
+        if self._retaining is not None:
+            self._retaining.cancel()
+            await asyncio.wait({self._retaining})
         for task in list(self._feeds.values()):
             with suppress(Exception):
                 if (feed := await asyncio.shield(task)) is not None:
@@ -198,14 +207,31 @@ class Journalled:
             raise
         finally:
             self._opening.discard(path.name)
-        feed = Feed(key, journal, self._writers, self._clock, self._linger_s)
+        feed = Feed(key, journal, self._writers, self._clock, self._linger_s, self._keep)
         if not journal.sealed:
-            feed.start(source, skip=self._skip(feed, request))
+            feed.start(source, replays=self._is_replayed(request))
+        if self._retaining is None and self._keep is not None:
+            self._retaining = asyncio.create_task(self._retain(self._keep))
         return feed
+
+    async def _retain(self, keep: Retention) -> None:
+        """Trim all open journals, for as long as they are served."""
+        interval_s = _RETAIN_S if keep.seconds is None else min(_RETAIN_S, max(0.05, keep.seconds / 32))
+        while True:
+            for task in list(self._feeds.values()):
+                if (
+                    task.done()
+                    and not task.cancelled()
+                    and not task.exception()
+                    and (feed := task.result()) is not None
+                ):
+                    with suppress(JournalError):  # its readers receive it
+                        await feed.retain()
+            await asyncio.sleep(interval_s)
 
     def _ensure_running(self, feed: Feed, request: Payload) -> None:
         if not feed.running and not feed.journal.sealed:
-            feed.start(Source(lambda: self._inner(request)), skip=self._skip(feed, request))
+            feed.start(Source(lambda: self._inner(request)), replays=self._is_replayed(request))
 
     async def _drop(self, feed: Feed, *, remove: bool = False) -> None:
         task = self._feeds.get(feed.key)
@@ -218,11 +244,11 @@ class Journalled:
             word = "too-many-journals"
             raise Rejected(f"{word}: at most {self._journals}", code=Code.REJECTED, rule=word)
 
-    def _skip(self, feed: Feed, request: Payload) -> int:
+    def _is_replayed(self, request: Payload) -> bool:
         replays = self._replays
         if replays is None:
             replays = getattr(self._handler.stream, "replays", getattr(self._handler, "replays", False))
-        return feed.tail if (replays(request) if callable(replays) else replays) else 0
+        return bool(replays(request) if callable(replays) else replays)
 
     def _inner(self, request: Payload) -> Any:
         stream = getattr(self._handler, "stream", None)

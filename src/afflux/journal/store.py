@@ -2,55 +2,63 @@
 
 Rules:
 
-1. ``head`` counts durable items only. ``append`` collects in memory; ``commit`` writes the collected items in one
-   transaction, waits for the disk (WAL, synchronous=FULL), and only then moves ``head``.
+1. ``head`` counts durable items only. ``append`` collects in memory; ``commit`` gives the collected items to the
+   backend in blocks, and only then moves ``head``.
 2. Offsets are contiguous from ``first`` to ``head``, and the offset of an item never changes. ``epoch`` changes when
    the journal is recreated, so an offset with its epoch never identifies two different items.
-3. Everything read is checked: the CRC-32 of each block, and that no block is missing. Damaged data is refused.
-4. ``journal_bytes`` bounds stored and collected items together: an append that exceeds it is refused as a whole.
-5. Reading uses its own connection and never waits for a commit's disk write.
+3. Everything read is checked. Damaged data is refused.
+4. ``journal_bytes`` bounds stored and collected items together: an append that exceeds it is refused as a whole. An
+   item that no reader with the same limits could receive is refused as well.
+5. Reading trims nothing. ``trim``, ``retain`` and ``acknowledge`` do, in whole blocks.
+6. Reading never waits for a commit's disk write.
 
 Every method may be called from any thread; ``append`` never waits for the disk.
 """
 
 from __future__ import annotations
 
-import secrets
 import threading
 from bisect import bisect_right
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 from afflux.core.limits import Limits
 from afflux.core.payload import PayloadLike
-from afflux.journal import files
-from afflux.journal.blocks import Block, Pending, checksum, columns, sizes
-from afflux.journal.database import Database, Facts, Reader, Row
-from afflux.journal.errors import JournalDamaged, JournalError, JournalFull, JournalGone, ReaderConflict
+from afflux.journal.blocks import BLOCK_OVERHEAD, ITEM_OVERHEAD, Block, Pending, columns, sizes
+from afflux.journal.contract import Backend, Reader
+from afflux.journal.database import OnDamage, SqliteBackend
+from afflux.journal.errors import (
+    ItemTooLarge,
+    JournalDamaged,
+    JournalError,
+    JournalFull,
+    JournalGone,
+    JournalLocked,
+    JournalNoSpace,
+    ReaderConflict,
+    largest_item,
+)
+from afflux.journal.retention import Ages, Retention
 
-__all__ = ["BLOCK_BYTES", "BLOCK_OVERHEAD", "Journal", "OnDamage"]
+__all__ = ["BLOCK_BYTES", "Journal"]
 
 BLOCK_BYTES = 0x40000
 "Bytes of a full block."
-BLOCK_OVERHEAD = 64
-"Bytes charged for a block in addition to its items."
 
 _RELEASE = "if that reader is gone, stop the server and run: afflux journal DIR --release"
-
-OnDamage = Literal["refuse", "new-epoch"]
-"The action for a damaged journal: raise, or set its files aside and start an empty one with another epoch."
 
 
 class Journal:
     """A log at ``path``, created if it is missing. Close it, or use it in ``with``.
 
     Args:
-        path: the file; :mod:`afflux.journal.files` describes its companion files.
-        limits: ``journal_bytes`` bounds the log; ``Limits.server()`` if None.
+        path: the file of an SQLite database (see :mod:`afflux.journal.files`), or an open backend, which then has
+            ``key`` and ``epoch`` already.
+        limits: ``journal_bytes`` bounds the log, and ``payload_bytes`` each item; ``Limits.server()`` if None.
         block_bytes: bytes of a full block.
         key: identifies the stream; stored in a new journal, compared with that of an existing one.
         on_damage: with ``new-epoch`` every block is checked at opening, else the last one; the others are checked
@@ -75,10 +83,12 @@ class Journal:
     "Time of the last durable block, in microseconds since 1970 (UTC); 0 before the first."
     sealed: bool
     "Whether the log is complete: no item follows."
+    refused: int
+    "The number of items that this object refused as too large."
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path | Backend,
         *,
         limits: Limits | None = None,
         block_bytes: int = BLOCK_BYTES,
@@ -86,46 +96,23 @@ class Journal:
         on_damage: OnDamage = "refuse",
         epoch: int | None = None,
     ) -> None:
-        self.path = Path(path)
         self.limits = limits if limits is not None else Limits.server()
         self._block_bytes = block_bytes
         self._writing = threading.Lock()  # orders writes; locked during disk writes
         self._memory = threading.Lock()  # protects the numbers and the collected blocks; locked briefly
         self._collected: list[Pending] = []
         self._closed = False
-        with files.KIND.errors(self.path):
-            self._lock = files.lock(self.path)
-        try:
-            try:
-                self._open(key, epoch, verify=on_damage == "new-epoch")
-            except JournalDamaged:
-                if on_damage == "refuse":
-                    raise
-                with files.KIND.errors(self.path):
-                    files.set_aside(self.path)
-                self._open(key, epoch, verify=False)
-        except BaseException:
-            self._lock.close()
-            raise
-
-    def _open(self, key: bytes, epoch: int | None, *, verify: bool) -> None:
-        if not files.check_files(self.path):
-            epoch = epoch or 1 + secrets.randbelow((1 << 63) - 1)
-            files.create(self.path, Facts(epoch=epoch, key=key).row())
-        self._database = Database(self.path)
-        try:
-            facts = self._database.facts
-            if facts.key != key:
-                raise JournalError(self.path, "it contains another stream; choose another path")
-            if verify:
-                for _ in self._database.blocks(facts.first, facts.head):
-                    pass
-        except BaseException:
-            self._database.close()
-            raise
-        self.epoch, self.first, self.head, self.tail = facts.epoch, facts.first, facts.head, facts.head
-        self._size, self.time_us, self.sealed = facts.size, facts.time_us, facts.sealed
-        self._sealing = facts.sealed
+        self._failure: str | None = None
+        if isinstance(path, (str, Path)):
+            path = SqliteBackend(Path(path), key=key, on_damage=on_damage, epoch=epoch)
+        self._backend = path
+        self.path = Path(path.name)
+        heads = path.heads
+        self.epoch, self.first, self.head, self.tail = heads.epoch, heads.first, heads.head, heads.head
+        self._size, self.time_us, self.sealed = heads.size, heads.time_us, heads.sealed
+        self._sealing = heads.sealed
+        self.refused = 0
+        self._ages = Ages(heads.head)
 
     def close(self) -> None:
         """Commit appended items, close the files and release the lock. No-op if the journal is closed.
@@ -140,18 +127,16 @@ class Journal:
             if self._closed:
                 return
             try:
-                if self._database.failure is None and not remove:
+                if not remove and self._failure is None:
                     self._flush()
             finally:
                 with self._memory:
                     self._closed = True
                     self._collected.clear()
-                try:
-                    self._database.close()
-                    if remove:
-                        files.remove(self.path)
-                finally:
-                    self._lock.close()
+                if remove:
+                    self._backend.remove()
+                else:
+                    self._backend.close()
 
     def remove(self) -> None:
         """Close the journal and delete its files. The next journal at this path is empty and has another epoch."""
@@ -175,6 +160,16 @@ class Journal:
         return max(0, self.limits.journal_bytes - self._size)
 
     @property
+    def size(self) -> int:
+        """Bytes that count for ``journal_bytes``, stored or collected."""
+        return self._size
+
+    @property
+    def item_bytes(self) -> int:
+        """The most bytes of an item, data and metadata: what a reader with the same ``payload_bytes`` can receive."""
+        return largest_item(self.limits)
+
+    @property
     def pending(self) -> int:
         """Bytes that are appended and wait for a commit."""
         with self._memory:
@@ -188,11 +183,15 @@ class Journal:
             time_us: the current time, in microseconds since 1970 (UTC). Items of one block share that of its first.
 
         Raises:
+            ItemTooLarge: an item is larger than ``item_bytes``.
             JournalFull: there is not enough room.
-            JournalError: the journal is sealed or closed, or its disk has failed.
+            JournalError: the journal is sealed or closed.
         """
         data, metadata = columns(items)
         each = sizes(data, metadata)
+        if each and max(each) > self.item_bytes + ITEM_OVERHEAD:
+            self.refused += 1
+            raise ItemTooLarge.of(self.path, max(each) - ITEM_OVERHEAD, self.tail, self.limits)
         with self._memory:
             self._check_usable()
             if self._sealing:
@@ -201,7 +200,7 @@ class Journal:
             cuts = _cuts(each, filled, self._block_bytes)
             charge = sum(each) + BLOCK_OVERHEAD * sum(new for new, _, _ in cuts)
             if self._size + charge > self.limits.journal_bytes:
-                raise JournalFull(self.path, "journal_bytes is reached; trim items to make room")
+                raise JournalFull.of(self.path, self.limits)
             first = self.tail
             for new, start, stop in cuts:
                 if new:
@@ -219,8 +218,7 @@ class Journal:
             JournalNoSpace: the disk is full. No item is lost; call it again when there is room.
             JournalError: the disk failed. The journal accepts no more items until it is opened again.
         """
-        with self._writing:
-            self._check_usable()
+        with self._change():
             self._flush()
             return self.head
 
@@ -234,11 +232,10 @@ class Journal:
             JournalNoSpace: the disk is full.
             JournalError: the disk failed.
         """
-        with self._writing:
-            self._check_usable()
-            registered = self._database.reader
+        with self._change():
+            registered = self.reader
             if registered is None:
-                self._database.register(reader)
+                self._backend.register(reader)
             elif registered != reader:
                 raise ReaderConflict(self.path, _conflict(registered, reader))
             return self._trim(offset)
@@ -251,18 +248,17 @@ class Journal:
             JournalNoSpace: the disk is full.
             JournalError: the disk failed.
         """
-        with self._writing:
-            self._check_usable()
-            registered = self._database.reader
+        with self._change():
+            registered = self.reader
             if registered is None or registered.name != name:
                 found = "none is registered" if registered is None else f"its reader is {registered.name!r}"
                 raise ReaderConflict(self.path, f"there is no reader {name!r} to release: {found}")
-            self._database.register(None)
+            self._backend.register(None)
 
     @property
     def reader(self) -> Reader | None:
         """The reader whose acknowledgements trim, or None."""
-        return self._database.reader
+        return self._backend.heads.reader
 
     def trim(self, offset: int) -> int:
         """Drop whole blocks of durable items below ``offset``, whoever may need them; return the lowest offset left.
@@ -271,36 +267,62 @@ class Journal:
             JournalNoSpace: the disk is full.
             JournalError: the disk failed.
         """
-        with self._writing:
-            self._check_usable()
+        with self._change():
             return self._trim(offset)
+
+    def retain(self, retention: Retention, now_us: int, room: int = 0) -> int:
+        """Trim what ``retention`` does not keep; return the lowest offset left. Call it regularly.
+
+        The age of a block that was stored before this object was opened is computed from its time. The age of a later
+        one is the time since the first call that found it, so that no step of the clock trims it too early.
+
+        Args:
+            retention: what to keep.
+            now_us: the current time in microseconds since 1970 (UTC), from a clock that does not step while the journal
+                is open.
+            room: bytes to make room for in ``journal_bytes``; only a retention with ``size`` does that.
+
+        Raises:
+            JournalNoSpace: the disk is full.
+            JournalError: the disk failed.
+        """
+        with self._change():
+            excess = 0
+            if retention.size is not None:
+                excess = self._size - min(retention.size, max(0, self.limits.journal_bytes - room))
+            with closing(self._backend.index()) as blocks:
+                boundary = self._ages.boundary(blocks, excess, retention.seconds, now_us, self.head)
+            return self.first if boundary is None else self._trim(boundary)
 
     def _trim(self, offset: int) -> int:
         before = self.first
         if offset <= before:
             return before
-        boundary = self.head if offset >= self.head else self._database.boundary(offset)
+        boundary = self.head
+        if offset < self.head:
+            with closing(self._backend.read_blocks(offset, offset + 1)) as blocks:
+                boundary = next(blocks).first
         if boundary <= before:
             return before
+        size = self._backend.heads.size
         self.first = boundary  # set before the deletion, so that a reader of a missing block finds the cause
         try:
-            freed = self._database.delete_below(boundary)
-        except BaseException:
-            self.first = before
-            raise
-        with self._memory:
-            self._size -= freed
+            self._backend.trim(boundary)
+        finally:
+            heads = self._backend.heads
+            self.first = heads.first
+            with self._memory:
+                self._size -= size - heads.size
         return boundary
 
     def seal(self) -> None:
         """Commit, and permanently accept no more items. No-op if the journal is sealed."""
-        with self._writing:
-            self._check_usable()
+        with self._change():
             with self._memory:
                 self._sealing = True
             try:
                 self._flush()
-                self._database.seal()
+                self._backend.seal()
             except BaseException:
                 with self._memory:
                     self._sealing = False
@@ -308,7 +330,7 @@ class Journal:
             self.sealed = True  # set last, because it implies that the head is final
 
     def read(self, offset: int, limit_items: int = 0x10000, limit_bytes: int = BLOCK_BYTES) -> list[Block]:
-        """Return blocks with the items from ``offset``; none if ``offset`` is the head or above.
+        """Return blocks, cut to the items from ``offset`` on; none if ``offset`` is the head or above.
 
         They contain at most ``limit_items``, and no further block after ``limit_bytes``.
 
@@ -317,24 +339,38 @@ class Journal:
             JournalDamaged: a block is missing or its checksum is wrong.
             JournalError: the journal is closed.
         """
+        stop = min(offset + limit_items, self.head)
+        return [block.cut(offset, stop) for block in self.read_blocks(offset, stop, limit_bytes)]
+
+    def read_blocks(self, start: int, stop: int, limit_bytes: int = BLOCK_BYTES) -> list[Block]:
+        """Return the whole stored blocks that contain the offsets from ``start`` to before ``stop`` and the head.
+
+        The first block may begin before ``start``, and the last one end after ``stop``. No further block follows after
+        ``limit_bytes``. ``body``, ``stored``, ``metadata_bytes``, ``time_us`` and ``crc`` of a block are as stored.
+
+        Raises:
+            JournalGone: ``start`` was trimmed.
+            JournalDamaged: a block is missing or its checksum is wrong.
+            JournalError: the journal is closed.
+        """
         if self._closed:
             raise JournalError(self.path, "the journal is closed")
-        end = min(offset + limit_items, self.head)
+        stop = min(stop, self.head)
         found: list[Block] = []
         size = 0
         try:
-            if self.first <= offset < end:
-                with closing(self._database.blocks(offset, end)) as blocks:
+            if self.first <= start < stop:
+                with closing(self._backend.read_blocks(start, stop)) as blocks:
                     for block in blocks:
-                        found.append(block.cut(offset, end))
+                        found.append(block)
                         size += block.size
                         if size >= limit_bytes:
                             break
         except JournalDamaged:
-            if offset >= self.first:
+            if start >= self.first:
                 raise
-        if offset < self.first and not found:
-            raise JournalGone(self.path, f"offset {offset} was trimmed; the lowest one left is {self.first}")
+        if start < self.first and not found:
+            raise JournalGone(self.path, f"offset {start} was trimmed; the lowest one left is {self.first}")
         return found
 
     def _flush(self) -> None:
@@ -344,17 +380,32 @@ class Journal:
         if not blocks:
             return
         try:
-            head = self._database.insert([_row(block) for block in blocks])
+            self._backend.append([block.pack() for block in blocks])
         except BaseException:
             with self._memory:
                 self._collected[:0] = blocks
             raise
-        self.head, self.time_us = head, blocks[-1].time_us
+        heads = self._backend.heads
+        self.head, self.time_us = heads.head, heads.time_us
 
     def _check_usable(self) -> None:
         if self._closed:
             raise JournalError(self.path, "the journal is closed")
-        self._database.check_failure()
+        if self._failure is not None:
+            raise JournalError(self.path, f"an earlier write failed: {self._failure}")
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """Change the backend, unless an earlier change has failed for good."""
+        with self._writing:
+            self._check_usable()
+            try:
+                yield
+            except (JournalLocked, JournalNoSpace, ReaderConflict):
+                raise
+            except JournalError as error:
+                self._failure = error.reason
+                raise
 
 
 def _conflict(registered: Reader, reader: Reader) -> str:
@@ -383,9 +434,3 @@ def _cuts(each: list[int], filled: int, block_bytes: int) -> list[tuple[bool, in
         cuts.append((True, start, stop))
         start = stop
     return cuts
-
-
-def _row(block: Pending) -> Row:
-    first, count, time_us, metadata_bytes, body = block.pack()
-    crc = checksum(first, count, time_us, metadata_bytes, body)
-    return first, count, time_us, block.size + BLOCK_OVERHEAD, crc, metadata_bytes, body
