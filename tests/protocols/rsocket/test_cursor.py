@@ -47,6 +47,7 @@ def reads(draw: st.DrawFn) -> Read:
         epoch=draw(offsets),
         first=first,
         limit=draw(st.integers(0, TOP - first)),
+        blocks=draw(st.booleans()),
     )
 
 
@@ -70,7 +71,8 @@ names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=64).filter(
 )
 acknowledgements = st.builds(Acknowledge, shard=shards, epoch=epochs, offset=offsets, owner=epochs, name=names)
 positions = st.builds(
-    Position, shard=shards, epoch=epochs, offset=offsets, time_us=times, empty_metadata=st.booleans()
+    lambda flag, **parts: Position(**parts, **({} if flag is None else {flag: True})),
+    st.sampled_from([None, "empty_metadata", "block"]), shard=shards, epoch=epochs, offset=offsets, time_us=times,
 )  # fmt: skip
 cursors = st.one_of(reads(), heads, states(), positions, acknowledgements)
 
@@ -81,6 +83,8 @@ EXAMPLES = [
     State(shard=1, epoch=2, first=3, head=4, time_us=-5, sealed=True),
     State(shard=1, epoch=2, first=3, head=4, time_us=-5, full=True),
     Position(shard=1, epoch=2, offset=3, time_us=4, empty_metadata=True),
+    Read(shard=1, epoch=2, first=3, limit=4, blocks=True),
+    Position(shard=1, epoch=2, offset=3, time_us=4, block=True),
 ]
 
 
@@ -148,7 +152,7 @@ def test_an_unknown_kind(kind: int) -> None:
 @pytest.mark.parametrize(
     ("cursor", "flag"),
     [
-        (Read(), 0x01),
+        (Read(), 0x02),
         (Head(), 0x80),
         (State(epoch=1, first=0, head=0, time_us=0), 0x04),
         (Acknowledge(epoch=1, owner=1, name="a"), 0x01),

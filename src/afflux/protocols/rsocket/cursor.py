@@ -22,12 +22,25 @@ Rules. A peer that breaks one gets INVALID (0x204):
 
 - C-1  An entry has exactly the length of its kind.
 - C-2  The kind is one of the five.
-- C-3  Flag bits without a meaning are zero. STATE has SEALED (0x01) and FULL (0x02), POSITION EMPTY_METADATA (0x01).
+- C-3  Flag bits without a meaning are zero. READ has BLOCKS (0x01), STATE has SEALED (0x01) and FULL (0x02), POSITION
+       has EMPTY_METADATA (0x01) or BLOCK (0x02).
 - C-4  Epochs, offsets, owners, limits and ``first + limit`` stay below 2^63; a shard fits 16 bits, ``wait_ms`` 32.
 - C-5  STATE, POSITION and ACKNOWLEDGE name an epoch that is not zero. Zero in READ and HEAD means any epoch.
 - C-6  STATE: ``first`` is not above ``head``.
 - C-7  ACKNOWLEDGE: the name is 1 to 64 bytes of printable UTF-8 text, and ``owner`` is not zero.
 - C-8  A request has at most one cursor entry: READ, HEAD or ACKNOWLEDGE. An item has at most one, which comes first.
+- C-9  The lengths and the checksum of a block are those of its bytes, and it has at least one item.
+
+A READ with BLOCKS permits the server to send stored blocks whole: the data of an item whose POSITION has BLOCK is many
+items. A block is little endian, because readers use its lengths as they are::
+
+    count u32 | metadata_bytes u32 | checksum u32 | lengths | metadata lengths | metadata | data
+
+The lengths are ``count`` u32. Without metadata, ``metadata_bytes`` is 0xFFFFFFFF and the two parts after the lengths
+are missing; otherwise a metadata length is a u32, one more than the bytes, and 0 for an item without metadata. The
+checksum is CRC-32 over the offset u64, ``count``, the time i64, ``metadata_bytes``, and what follows the checksum. A
+server may send any items without a block. A peer that does not know the flag refuses it (C-3): it is asked again
+without.
 """
 
 from __future__ import annotations
@@ -85,6 +98,8 @@ _NAME_BYTES = 64
 _SEALED = 0x01
 _FULL = 0x02
 _EMPTY_METADATA = 0x01
+_BLOCKS = 0x01
+_BLOCK = 0x02
 
 _READ = struct.Struct(">BBHQQQ8x")
 _HEAD = struct.Struct(">BBHQQI8x")
@@ -108,6 +123,8 @@ class Read:
     "The first offset wanted."
     limit: int = 0
     "How many items at most; 0 to follow the stream for as long as it lives."
+    blocks: bool = False
+    "Whether stored blocks may be sent whole. Credit counts a block once, ``limit`` counts its items."
 
     def __post_init__(self) -> None:
         _check(self.shard, epoch=self.epoch, first=self.first, limit=self.limit)
@@ -116,7 +133,7 @@ class Read:
 
     def encode(self) -> bytes:
         """The entry's 36 bytes."""
-        return _READ.pack(self.KIND, 0, self.shard, self.epoch, self.first, self.limit)
+        return _READ.pack(self.KIND, self.blocks * _BLOCKS, self.shard, self.epoch, self.first, self.limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,14 +250,18 @@ class Position:
     "When the item was stored, microseconds since 1970 (UTC)."
     empty_metadata: bool = False
     "True when the item's own metadata is empty; else no bytes after this entry mean that it has none."
+    block: bool = False
+    "True when the item's data is a block, and ``offset`` that of its first item."
 
     def __post_init__(self) -> None:
         _check(self.shard, epoch=self.epoch, offset=self.offset)
         _check_stored(self.epoch, self.time_us)
+        if self.block and self.empty_metadata:
+            raise LocalProtocolError("a block has no metadata of its own that could be empty", rule="C-3")
 
     def encode(self) -> bytes:
         """The entry's 28 bytes."""
-        flags = _EMPTY_METADATA if self.empty_metadata else 0
+        flags = self.empty_metadata * _EMPTY_METADATA | self.block * _BLOCK
         return _POSITION.pack(self.KIND, flags, self.shard, self.epoch, self.offset, self.time_us)
 
 
@@ -250,10 +271,10 @@ Cursor = Request | State | Position
 "The value of a cursor entry."
 
 _LAYOUTS = {
-    Read.KIND: ("READ", _READ, 0x00),
+    Read.KIND: ("READ", _READ, _BLOCKS),
     Head.KIND: ("HEAD", _HEAD, 0x00),
     State.KIND: ("STATE", _STATE, _SEALED | _FULL),
-    Position.KIND: ("POSITION", _POSITION, _EMPTY_METADATA),
+    Position.KIND: ("POSITION", _POSITION, _EMPTY_METADATA | _BLOCK),
     Acknowledge.KIND: ("ACKNOWLEDGE", _ACKNOWLEDGE, 0x00),
 }
 
@@ -373,7 +394,7 @@ def _split_first(metadata: bytes | None) -> tuple[bytes | None, bytes]:
 
 def _build(kind: int, flags: int, shard: int, n: list[int], name: bytes) -> Cursor:
     if kind == Read.KIND:
-        return Read(shard=shard, epoch=n[0], first=n[1], limit=n[2])
+        return Read(shard=shard, epoch=n[0], first=n[1], limit=n[2], blocks=bool(flags & _BLOCKS))
     if kind == Head.KIND:
         return Head(shard=shard, epoch=n[0], after=n[1], wait_ms=n[2])
     if kind == Acknowledge.KIND:
@@ -381,7 +402,8 @@ def _build(kind: int, flags: int, shard: int, n: list[int], name: bytes) -> Curs
     if kind == State.KIND:
         sealed, full = bool(flags & _SEALED), bool(flags & _FULL)
         return State(shard=shard, epoch=n[0], first=n[1], head=n[2], time_us=n[3], sealed=sealed, full=full)
-    return Position(shard=shard, epoch=n[0], offset=n[1], time_us=n[2], empty_metadata=flags == _EMPTY_METADATA)
+    empty, block = bool(flags & _EMPTY_METADATA), bool(flags & _BLOCK)
+    return Position(shard=shard, epoch=n[0], offset=n[1], time_us=n[2], empty_metadata=empty, block=block)
 
 
 def _text(name: bytes) -> str:
