@@ -18,6 +18,7 @@ from afflux.journal.errors import ItemTooLarge
 from afflux.journal.retention import Retention
 from afflux.journal.serve import Journalled
 from afflux.journal.store import Journal
+from afflux.journal.wire import unpack
 from afflux.protocols.rsocket.cursor import (
     EPOCH_CHANGED,
     JOURNAL_FAILED,
@@ -95,6 +96,8 @@ class Reading:
         self.epoch = 0
         self.waiting: list[tuple[int, int, Payload]] = []
         self.offset = self.time_us = -1
+        self.blocks: list[int] = []
+        "The items of each block that was sent whole."
 
     async def take(self, count: int) -> list[tuple[int, int, Payload]]:
         while len(self.waiting) < count:
@@ -108,6 +111,12 @@ class Reading:
                 self.offset += 1
                 if position is not None:
                     self.epoch, self.offset, self.time_us = position.epoch, position.offset, position.time_us
+                if position is not None and position.block:
+                    block = unpack(payload.data, position.offset, position.time_us)
+                    self.blocks.append(len(block))
+                    self.waiting += [(block.first + at, block.time_us, one) for at, one in enumerate(block.payloads())]
+                    self.offset = block.end - 1
+                    continue
                 self.waiting.append((self.offset, self.time_us, Payload(payload.data, own)))
         taken, self.waiting = self.waiting[:count], self.waiting[count:]
         return taken
@@ -171,6 +180,24 @@ async def test_items_are_numbered_and_kept(tmp_path: Path) -> None:
     assert feeder.requests[0].metadata == compose(route="ticks")
     [path] = tmp_path.glob("*.journal")
     assert path.name.startswith("ticks-")
+
+
+@pytest.mark.parametrize("span", [(0, 0), (0, 1), (1, 3), (2, 5), (5, 0)])
+async def test_blocks_have_the_same_items(tmp_path: Path, span: tuple[int, int]) -> None:
+    first, limit = span
+    feeder = Feeder()
+    async with served(feeder, tmp_path, limits=Limits.tiny(journal_bytes=16 * MI)) as handler:
+        waiting = asyncio.create_task(Reading(handler, Read()).take(7))
+        await feeder.begun(1)
+        large = b"x" * (3 * MI // 2)
+        feeder.put([b"one", Payload(b"two", b"meta"), Payload(b"three", b"")], [b"four", b"five"], large, b"six", None)
+        await waiting
+        count = (limit or 7) if limit else 7 - first
+        items = await Reading(handler, Read(first=first, limit=limit)).take(count)
+        reading = Reading(handler, Read(first=first, limit=limit, blocks=True))
+        assert await reading.take(count) == items
+        assert await reading.ends()
+        assert sum(reading.blocks) == count - any(own.data == large for _, _, own in items)
 
 
 async def test_each_list_starts_with_a_position_and_so_does_each_new_time(tmp_path: Path) -> None:

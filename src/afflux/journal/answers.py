@@ -22,6 +22,7 @@ from afflux.journal.errors import (
 )
 from afflux.journal.feed import Feed
 from afflux.journal.store import BLOCK_BYTES, Journal
+from afflux.journal.wire import MOST_WIRE_BYTES, pack
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.cursor import (
     EPOCH_CHANGED,
@@ -128,7 +129,7 @@ class Answers:
                 feed.epoch_disclosed = True
                 blocks = await loop.run_in_executor(self._readers, journal.read, offset, end - offset, BLOCK_BYTES)
                 offset = blocks[-1].end
-                yield _items(blocks, journal.epoch)
+                yield _wire_blocks(blocks, journal.epoch) if cursor.blocks else _items(blocks, journal.epoch)
             elif offset < journal.first:
                 raise JournalGone(journal.path, f"offset {offset} was trimmed; the lowest one left is {journal.first}")
             elif sealed:
@@ -162,6 +163,18 @@ def _state(feed: Feed) -> Payload:
         full=feed.stall is not None,
     )  # fmt: skip
     return Payload(b"", encode_entry(state))
+
+
+def _wire_blocks(blocks: Sequence[Block], epoch: int) -> list[PayloadLike]:
+    """Return the blocks to send, each as one item; large ones as their items."""
+    items: list[PayloadLike] = []
+    for block in blocks:
+        if block.size > MOST_WIRE_BYTES:
+            items += _items([block], epoch)
+        else:
+            position = Position(epoch=epoch, offset=block.first, time_us=block.time_us, block=True)
+            items.append(Payload(pack(block), encode_entry(position)))
+    return items
 
 
 def _items(blocks: Sequence[Block], epoch: int) -> list[PayloadLike]:
