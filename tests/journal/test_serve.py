@@ -186,7 +186,7 @@ async def test_items_are_numbered_and_kept(tmp_path: Path) -> None:
 async def test_blocks_have_the_same_items(tmp_path: Path, span: tuple[int, int]) -> None:
     first, limit = span
     feeder = Feeder()
-    async with served(feeder, tmp_path, limits=Limits.tiny(journal_bytes=16 * MI)) as handler:
+    async with served(feeder, tmp_path, limits=Limits.server()) as handler:
         waiting = asyncio.create_task(Reading(handler, Read()).take(7))
         await feeder.begun(1)
         large = b"x" * (3 * MI // 2)
