@@ -41,6 +41,8 @@ _INT32, _INT64 = 1 << 31, 1 << 63
 _JULIAN_DAYS = -141_427
 "1582-10-15: Spark rebases numbers of days before it from the Julian calendar."
 _CACHED_DAYS = 100_000
+_TABLE_DAYS = 2_000
+"Days between the first and the last up to which a table of all is cheaper than to sort."
 MAX_SECONDS = (_INT64 - 1) // 1_000_000
 "The most seconds of a timestamp."
 
@@ -64,7 +66,7 @@ def date_of(text: str) -> int | None:
     Spark's ``from_json`` accepts up to seven digits of a year, a sign, and a number of days with up to three or at
     least eight digits. None if the text is not a date.
     """
-    for attempt in (text, text.replace("GMT", "")):
+    for attempt in _attempts(text):
         matched = _DATE.fullmatch(attempt.strip(_SPACE))
         if matched:
             sign, year, month, day = matched.groups()
@@ -83,7 +85,7 @@ def timestamp_of(text: str, zone: Zone) -> int | None:
         text: ``T`` may separate date and time; digits of the fraction after the sixth are ignored.
         zone: the zone of text without one.
     """
-    for attempt in (text, text.replace("GMT", "")):
+    for attempt in _attempts(text):
         parsed = _local(attempt)
         if parsed is not None:
             days, seconds, micros, named = parsed
@@ -103,6 +105,11 @@ def local_timestamp_of(text: str) -> int | None:
     days, seconds, micros, _ = parsed
     total = (days * _DAY_S + seconds) * 1_000_000 + micros
     return total if -_INT64 <= total < _INT64 else None
+
+
+def _attempts(text: str) -> tuple[str, ...]:
+    """Return the text, and the text without GMT, which Spark ignores if it cannot parse the whole."""
+    return (text, text.replace("GMT", "")) if "GMT" in text else (text,)
 
 
 def _local(text: str) -> tuple[int, int, int, str | None] | None:
@@ -159,7 +166,14 @@ class Zone:
 
         if isinstance(self._rules, int):
             return local - self._rules * 1_000_000
-        days, inverse = np.unique(local // (_DAY_S * 1_000_000), return_inverse=True)
+        if not len(local):
+            return local
+        every = local // (_DAY_S * 1_000_000)
+        first, last = int(every.min()), int(every.max())
+        if last - first < _TABLE_DAYS:
+            days, inverse = np.arange(first, last + 1), every - first
+        else:
+            days, inverse = np.unique(every, return_inverse=True)
         offsets = [self._whole_day(int(day)) for day in days]
         shifts = np.array([0 if offset is None else offset for offset in offsets], np.int64)[inverse]
         changing = np.array([offset is None for offset in offsets], np.bool_)[inverse]
