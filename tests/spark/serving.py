@@ -2,7 +2,7 @@
 address.
 
 Streams are numbered items, journalled and served by cursor; routes that start with ``lie-`` answer a cursor as no
-journal would, and ``plain`` knows no cursor.
+journal would, ``plain`` knows no cursor, and ``older`` no blocks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 import afflux
-from afflux.core.errors import ApplicationError
+from afflux.core.errors import ApplicationError, Invalid
 from afflux.journal import Journalled
 from afflux.protocols.rsocket.cursor import Head, Position, Read, State, encode_entry, split_request, with_position
 
@@ -156,6 +156,8 @@ class Front:
         route = afflux.route_of(payload) or ""
         if route == "plain":
             return self._numbers.stream(afflux.Payload(b"{}"))
+        if route == "older" and getattr(split_request(payload.metadata)[0], "blocks", False):
+            raise Invalid("a READ cursor has unknown flags 0x01")
         handler = self._liar if route.startswith("lie-") else self._journalled
         return handler.stream(payload)
 

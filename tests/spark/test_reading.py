@@ -10,6 +10,7 @@ import pytest
 
 from afflux.core.errors import ApplicationError, ConnectFailed, Invalid, RemoteProtocolError
 from afflux.protocols.rsocket.cursor import OFFSET_AHEAD, UNKNOWN_SHARD, Acknowledge
+from afflux.spark.arrow import data_column
 from afflux.spark.offsets import Mark, Span
 from afflux.spark.options import Options
 from afflux.spark.reading import DataLost, Driver, SpanReader
@@ -41,11 +42,7 @@ def rows(options: Options, span: Span) -> list[tuple[int, bytes, bytes | None]]:
     """Offset, data and metadata of each item of the span, however they came."""
     found: list[tuple[int, bytes, bytes | None]] = []
     for chunk in SpanReader(options, span):
-        if chunk.block is not None:
-            spans = zip(chunk.block.starts, chunk.block.ends, strict=True)
-            items: list[tuple[bytes, bytes | None]] = [(chunk.block.buffer[start:end], None) for start, end in spans]
-        else:
-            items = [(payload.data, payload.metadata) for payload in chunk.payloads]
+        items = list(zip(data_column(chunk).to_pylist(), chunk.metadata(), strict=True))
         assert len(items) == len(chunk)
         found += [(chunk.first + place, *each) for place, each in enumerate(items)]
     return found
@@ -63,12 +60,17 @@ def lying(uri: str, route: str, **more: str) -> tuple[Options, Span]:
     return options, Span(shard=0, epoch=LIE_EPOCH, first=20, end=60)
 
 
-@pytest.mark.parametrize("route", [None, "varied", "tagged"])
+@pytest.mark.parametrize("route", [None, "varied", "tagged", "older"])
 @pytest.mark.parametrize(("first", "end"), [(0, 1000), (0, 1), (999, 1000), (250, 777)])
 def test_a_range_is_read_exactly(options: Make, route: str | None, first: int, end: int) -> None:
     asked_for = options(**({"route": route} if route else {}))
     span = Span(shard=0, epoch=whole(asked_for).epoch, first=first, end=end)
     assert rows(asked_for, span) == expected(route, range(first, end))
+
+
+def test_items_larger_than_any_block(options: Make) -> None:
+    large = options(requestData=asked(count=5, size=2_000_000))
+    assert rows(large, whole(large)) == expected(None, range(5), 2_000_000)
 
 
 def test_more_than_the_window_of_credit(options: Make) -> None:

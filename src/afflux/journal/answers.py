@@ -127,7 +127,8 @@ class Answers:
             sealed = journal.sealed  # read before the head: both change in another thread, the head first
             if offset < journal.head:
                 feed.epoch_disclosed = True
-                blocks = await loop.run_in_executor(self._readers, journal.read, offset, end - offset, BLOCK_BYTES)
+                size = MOST_WIRE_BYTES if cursor.blocks else BLOCK_BYTES
+                blocks = await loop.run_in_executor(self._readers, journal.read, offset, end - offset, size)
                 offset = blocks[-1].end
                 yield _wire_blocks(blocks, journal.epoch) if cursor.blocks else _items(blocks, journal.epoch)
             elif offset < journal.first:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import Invalid
 from afflux.core.events import Block
+from afflux.journal.blocks import Block as Stored
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +57,18 @@ def data_column(chunk: Chunk) -> pa.Array:
 
     if chunk.block is None:
         return pa.array([payload.data for payload in chunk.payloads], pa.binary())
-    return _spans(chunk.block)
+    return _stored(chunk.block) if isinstance(chunk.block, Stored) else _spans(chunk.block)
+
+
+def _stored(block: Stored) -> pa.Array:
+    """Return the items of a stored block: an array on its bytes, with offsets from its lengths."""
+    import numpy as np
+    import pyarrow as pa
+
+    edges = np.zeros(block.stored + 1, np.int32)
+    np.cumsum(np.frombuffer(block.body, "<u4", block.stored), out=edges[1:])
+    data = pa.py_buffer(block.body).slice(len(block.body) - int(edges[-1]))
+    return pa.Array.from_buffers(pa.binary(), block.stored, [None, pa.py_buffer(edges), data])
 
 
 def _spans(block: Block) -> pa.Array:
@@ -114,7 +126,7 @@ class Batches:
         self._runs.append((chunk.first, len(data), chunk.time_us))
         self._data.append(data)
         if self._with_metadata:
-            self._metadata += [None] * len(data) if chunk.block else [payload.metadata for payload in chunk.payloads]
+            self._metadata += chunk.metadata()
         self._count += len(data)
         self._size += data.nbytes
 

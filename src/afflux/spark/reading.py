@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from afflux.core.errors import ApplicationError, Error, Invalid, RemoteProtocolError, Violation
 from afflux.core.events import Block, Items
 from afflux.core.payload import Payload, Payloads
+from afflux.journal.blocks import Block as Stored
+from afflux.journal.wire import unpack
 from afflux.protocols.rsocket.cursor import (
     EPOCH_CHANGED,
     OFFSET_AHEAD,
@@ -42,6 +44,8 @@ __all__ = ["CREDIT", "Chunk", "DataLost", "Driver", "SpanReader"]
 
 CREDIT = 100_000
 "The most items of a task in flight: two Arrow batches. TCP bounds their bytes."
+BLOCK_CREDIT = 8
+"The most blocks of a task in flight: 2 MiB, because a stored block has 256 KiB or one item."
 SAMPLE = 32
 "Items sampled at each place to estimate sizes."
 _PLACES = 3
@@ -64,13 +68,22 @@ class Chunk:
     "The offset of the first item."
     time_us: int
     "When they were stored, in microseconds since 1970 (UTC)."
-    block: Block | None = None
-    "The items as spans of a buffer, without metadata."
+    block: Block | Stored | None = None
+    "The items as they are stored; or as spans of a buffer, without metadata."
     payloads: list[Payload] = field(default_factory=list)
     "The items if there is no block; the cursor's entry is removed from their metadata."
 
     def __len__(self) -> int:
-        return len(self.payloads) if self.block is None else len(self.block.starts)
+        if self.block is None:
+            return len(self.payloads)
+        return len(self.block) if isinstance(self.block, Stored) else len(self.block.starts)
+
+    def metadata(self) -> list[bytes | None]:
+        """Return the metadata of each item."""
+        if self.block is None:
+            return [payload.metadata for payload in self.payloads]
+        found = self.block.metadata() if isinstance(self.block, Stored) else None
+        return [None] * len(self) if found is None else found
 
 
 @contextmanager
@@ -258,6 +271,8 @@ class SpanReader:
         self.place = span.first
         "The offset expected next."
         self._time_us: int | None = None
+        self._blocks = True
+        "Whether to ask for stored blocks."
 
     def __iter__(self) -> Iterator[Chunk]:
         """Yield the chunks of the span, in order.
@@ -273,16 +288,21 @@ class SpanReader:
                     yield from self._answer(peer)
                 except ApplicationError as error:
                     self._refused(peer, error)
+                except Invalid:
+                    if not self._blocks:
+                        raise
+                    self._blocks = False  # a server that does not know the flag (C-3)
                 else:
                     self._end(self.span.end, "the answer ended before them")
 
     def _answer(self, peer: Peer) -> Iterator[Chunk]:
         options, left = self.options, self.span.end - self.place
-        cursor = Read(shard=self.span.shard, epoch=self.span.epoch, first=self.place, limit=left)
+        cursor = Read(shard=self.span.shard, epoch=self.span.epoch, first=self.place, limit=left, blocks=self._blocks)
         self._time_us = None
         stream = peer.stream(
-            options.request_data.encode(), route=options.route, cursor=cursor, credit=min(left, CREDIT)
-        )
+            options.request_data.encode(), route=options.route, cursor=cursor,
+            credit=BLOCK_CREDIT if self._blocks else min(left, CREDIT),
+        )  # fmt: skip
         for event in stream.blocks():
             if isinstance(event, Block):
                 yield self._chunk(len(event.starts), Chunk(first=0, time_us=0, block=event))
@@ -300,6 +320,10 @@ class SpanReader:
                     run = []
                 self._move(position.shard, position.epoch, position.offset)
                 self._time_us = position.time_us
+                if position.block:
+                    block = unpack(payload.data, position.offset, position.time_us)
+                    yield self._chunk(len(block), Chunk(first=0, time_us=0, block=block))
+                    continue
             run.append(Payload(payload.data, own))
         if run:
             yield self._chunk(len(run), Chunk(first=0, time_us=0, payloads=run))

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Pump"]
 
 _READ = 0x10000
+_MOST_READ = 0x40000
+"Bytes of one read, while reads fill them."
 
 
 class Pump:
@@ -40,6 +42,8 @@ class Pump:
         self._poll.register(link)
         self._unsent = memoryview(b"")
         self._progress = monotonic()
+        self._size = _READ
+        "Bytes of the next read."
         self._expects: str | None = expects
         self.away = False
         "The session has no link for now."
@@ -214,7 +218,7 @@ class Pump:
 
     def _read(self) -> None:
         try:
-            data = self._link.recv(_READ)
+            data = self._link.recv(self._size)
         except (BlockingIOError, InterruptedError):
             return
         except Error as error:
@@ -225,6 +229,7 @@ class Pump:
         if not data:
             self._lose(None)
             return
+        self._size = _MOST_READ if len(data) == self._size else _READ
         if self._expects is not None:
             if other := foreign(data):
                 self._refuse_foreign(data, f"the peer speaks {other}, not {self._expects}")
