@@ -10,6 +10,7 @@ import pytest
 
 from afflux.cli import COMMANDS
 from afflux.cli.examples import EXAMPLES
+from afflux.journal import Journal, Reader
 from tests.cli.running import Server, afflux
 
 WRITTEN = "tcp://127.0.0.1:7000"
@@ -31,6 +32,8 @@ def in_a_directory_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "sum.lstr").write_text("channel sum = recv int -> offer | sum | send int -> end\n")
     (tmp_path / "client.bin").write_bytes(bytes.fromhex("00000b 00000001 1c00 00000008 01"))
     (tmp_path / "server.bin").write_bytes(bytes.fromhex("00000a 00000001 2000 00000003"))
+    with Journal(tmp_path / "build" / "journal" / "ticks.journal") as journal:
+        journal.acknowledge(Reader("billing", 1))
     monkeypatch.chdir(tmp_path)
 
 

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from afflux import sync
 from afflux.cli.serve import OPEN_FILES
+from afflux.journal import inspect
+from afflux.protocols.rsocket.cursor import Head, state_of
 from tests.cli.forking import Process
 from tests.cli.running import Server, afflux
 
@@ -81,6 +84,23 @@ def test_with_a_journal_it_answers_the_same(tmp_path: Path) -> None:
     assert ran.stdout == "0.1.2."
 
 
+def test_journal_bytes_and_keep_bound_a_journal(tmp_path: Path) -> None:
+    """About 4 MB go through a journal that keeps one of them: the stream is sealed, and its first items are gone."""
+    directory = tmp_path / "journal"
+    options = ("--journal", str(directory), "--journal-bytes", "2MB", "--keep", "1MB", "--keep", "1d")
+    data = b'{"count": 40000, "size": 100}'
+    with Server("--demo", *options) as server, sync.connect(server.uri) as peer:
+        head, sealed = 0, False
+        while not sealed:
+            [answer] = list(peer.stream(data, cursor=Head(after=head, wait_ms=30_000), credit=1))
+            state = state_of(answer.metadata)
+            head, sealed = state.head, state.sealed
+    [status] = inspect(directory)
+    assert (status.head, status.state, status.problem) == (40_000, "sealed", None)
+    assert 0 < (status.first or 0) < 40_000
+    assert 0 < (status.size or 0) < 1_100_000
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -91,6 +111,15 @@ def test_with_a_journal_it_answers_the_same(tmp_path: Path) -> None:
         ("--handler json:nothing", "nothing not found in json"),
         ("--handler json:dumps", "has none of the methods request, fire, stream"),
         ("--file /no/such/file", "file '/no/such/file' not found"),
+        ("--demo --keep 24h", "--keep requires --journal"),
+        ("--demo --journal-bytes 1GB", "--journal-bytes requires --journal"),
+        ("--demo --journal j --journal-bytes 5", "--journal-bytes 5 is too small"),
+        ("--demo --journal j --journal-bytes much", "invalid size 'much': write 50GB, 512MiB"),
+        ("--demo --journal j --keep 1h --keep 2h", "--keep 1h and 2h: give one time and one size at most"),
+        ("--demo --journal j --keep 1GB --keep 2GB", "--keep 1GB and 2GB: give one time and one size at most"),
+        ("--demo --journal j --keep ever", "invalid size 'ever'"),
+        ("--demo --journal j --keep 0s", "--keep: Retention: seconds must be above 0"),
+        ("--demo --journal j --keep 2GB --journal-bytes 1GB", "--keep 2GB contradicts --journal-bytes 1GB"),
     ],
 )
 def test_a_mistake_is_reported_in_a_line(options: str, told: str) -> None:

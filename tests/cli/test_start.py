@@ -60,10 +60,8 @@ def test_an_unknown_command_gets_the_nearest_name() -> None:
 
 
 def test_a_command_like_no_other_gets_the_list() -> None:
-    assert (
-        afflux("zzz").stderr
-        == "afflux: unknown command 'zzz'; available commands: serve, request, bench, decode, check, demo, doctor\n"
-    )
+    named = "serve, request, bench, decode, check, demo, journal, doctor"
+    assert afflux("zzz").stderr == f"afflux: unknown command 'zzz'; available commands: {named}\n"
 
 
 @pytest.mark.parametrize("package", ["typer", "rich"])
@@ -95,6 +93,7 @@ def test_colour_follows_no_color() -> None:
         ("bench tcp://127.0.0.1:1", "table|json|ndjson|csv", "raw"),
         ("decode --hex 00", "ndjson|json|table|csv", "hex"),
         ("doctor", "table|json|ndjson", "csv"),
+        ("journal .", "table|json|ndjson", "csv"),
         ("check -", "text|json|ndjson", "table"),
     ],
 )

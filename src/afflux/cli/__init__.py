@@ -12,7 +12,7 @@ from importlib import import_module
 
 __all__ = ["COMMANDS", "PLANNED", "main"]
 
-COMMANDS = ("serve", "request", "bench", "decode", "check", "demo", "doctor")
+COMMANDS = ("serve", "request", "bench", "decode", "check", "demo", "journal", "doctor")
 "Available commands, in the order of the help."
 
 PLANNED = ("inspect", "capture", "bridge", "relay", "spark")

@@ -14,12 +14,13 @@ from afflux.cli.demo import demo
 from afflux.cli.doctor import doctor
 from afflux.cli.examples import epilog
 from afflux.cli.exits import guarded
+from afflux.cli.journal import journal
 from afflux.cli.request import request
 from afflux.cli.serve import serve
 
 __all__ = ["app", "run"]
 
-_FUNCTIONS: tuple[Callable[..., None], ...] = (serve, request, bench, decode, check, demo, doctor)
+_FUNCTIONS: tuple[Callable[..., None], ...] = (serve, request, bench, decode, check, demo, journal, doctor)
 
 app = typer.Typer(
     name="afflux",

@@ -1,4 +1,4 @@
-"""Implement ``afflux doctor``: report installed and missing packages. Imports and changes nothing."""
+"""Implement ``afflux doctor``: report installed and missing packages, and full journals. Changes nothing."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import platform
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from afflux.cli.exits import usage
 from afflux.cli.output import Format, format_of, output_option
 from afflux.core.errors import Unsupported
 
@@ -48,7 +50,7 @@ class Finding:
     purpose: str
     "Purpose of the component."
     remedy: str | None
-    "How to install it, or None if nothing needs to be done."
+    "What to do, such as how to install it; None if nothing needs to be done."
 
 
 def findings() -> Iterator[Finding]:
@@ -69,6 +71,16 @@ def findings() -> Iterator[Finding]:
         version = _version(package)
         remedy = None if version else f'pip install "afflux[{extra}]"'
         yield Finding(name=package, version=version, purpose=purpose, remedy=remedy)
+
+
+def _journals(directory: Path) -> Iterator[Finding]:
+    """Report the journals of a directory that are full or cannot be read, and the others."""
+    from afflux.journal.status import inspect
+
+    for status in inspect(directory):
+        found = None if status.head is None else f"{status.head - (status.first or 0):,} items, {status.size:,} bytes"
+        purpose = f"journal, {status.state}" + (f", reader {status.reader}" if status.reader else "")
+        yield Finding(name=Path(status.path).name, version=found, purpose=purpose, remedy=status.problem)
 
 
 def _version(package: str) -> str | None:
@@ -99,14 +111,21 @@ def _java() -> Finding:
 
 
 def doctor(
+    journal: Annotated[
+        Path | None, typer.Option("--journal", metavar="DIR", help="Also report the journals of `serve --journal DIR`.")
+    ] = None,
     output: Annotated[
         str | None,
         output_option(*_OUTPUTS),
     ] = None,
 ) -> None:
-    """Report what is installed, what is missing and how to install it."""
+    """Report what is installed, what is missing and how to install it, and journals that are full."""
     chosen = format_of(output, "doctor", *_OUTPUTS) or (Format.table if sys.stdout.isatty() else Format.ndjson)
     found = list(findings())
+    if journal is not None:
+        if not journal.is_dir():
+            usage(f"directory {str(journal)!r} not found")
+        found += _journals(journal)
     if chosen is Format.json:
         typer.echo(json.dumps([asdict(finding) for finding in found], indent=2))
     elif chosen is Format.ndjson:
@@ -121,7 +140,7 @@ def _table(found: list[Finding]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("", "found", "purpose", "how to install", box=None, pad_edge=False)
+    table = Table("", "found", "purpose", "remedy", box=None, pad_edge=False)
     for finding in found:
         version = Text(finding.version or "missing", style="green" if finding.version else "yellow")
         table.add_row(finding.name, version, Text(finding.purpose), Text(finding.remedy or ""))

@@ -13,7 +13,7 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
     "serve": (
         "afflux serve tcp://127.0.0.1:7000 --demo",
         "afflux serve tcp://127.0.0.1:7001 --file README.md",
-        "afflux serve tcp://127.0.0.1:0 --handler afflux.demo.responder:Responder --journal build/journal",
+        "afflux serve tcp://127.0.0.1:0 --handler afflux.demo.responder:Responder --journal build/journal --keep 24h",
     ),
     "request": (
         "afflux request tcp://127.0.0.1:7000 -d hello",
@@ -40,10 +40,15 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
         "afflux demo --out build/demo",
         "afflux demo --rows 50000 --batch 10000 --no-crash",
     ),
+    "journal": (
+        "afflux journal build/journal",
+        "afflux journal build/journal -o json",
+        "afflux journal build/journal --release billing",
+    ),
     "doctor": (
         "afflux doctor",
         "afflux doctor -o json",
-        "afflux doctor -o table",
+        "afflux doctor --journal build/journal",
     ),
 }
 

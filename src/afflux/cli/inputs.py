@@ -14,7 +14,7 @@ from pathlib import Path
 from afflux.cli.exits import usage
 from afflux.core.autocredit import Kept
 
-__all__ = ["LINE_LIMIT", "check_metadata", "credit", "duration", "items", "one"]
+__all__ = ["LINE_LIMIT", "check_metadata", "credit", "duration", "items", "one", "size"]
 
 LINE_LIMIT = 0x100_0000
 "Maximum line length of -D in bytes: 16 MiB."
@@ -25,15 +25,30 @@ _COMPOSITE = "message/x.rsocket.composite-metadata.v0"
 _ROUTING = "message/x.rsocket.routing.v0"
 _AUTHENTICATION = "message/x.rsocket.authentication.v0"
 
-_UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "m": 60.0, "h": 3600.0}
+_UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def duration(text: str) -> float:
     """Parse a duration into seconds: ``200ms``, ``1.5s``, ``2m``; a bare number is seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s|m|h)?", text.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)?", text.strip())
     if match is None:
         usage(f"invalid duration {text!r}: write 200ms, 1.5s or 2m")
     return float(match[1]) * _UNITS[match[2] or ""]
+
+
+_SIZES: dict[str, int] = {"": 1, "B": 1} | {
+    f"{letter}{suffix}": int(base ** (power + 1))
+    for power, letter in enumerate("KMGT")
+    for suffix, base in (("B", 1000), ("iB", 1024))
+}
+
+
+def size(text: str) -> int:
+    """Parse a size into bytes: ``50GB``, ``512MiB``; a bare number is bytes."""
+    match = re.fullmatch(r"(\d{1,15})([A-Za-z]*)", text.strip())
+    if match is None or match[2] not in _SIZES:
+        usage(f"invalid size {text!r}: write 50GB, 512MiB or a number of bytes")
+    return int(match[1]) * _SIZES[match[2]]
 
 
 def check_metadata(mmt: str | None, route: str | None, auth_file: Path | None) -> None:

@@ -8,6 +8,7 @@ import gc
 import hmac
 import importlib
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from afflux.cli.exits import INTERRUPTED, usage
-from afflux.cli.inputs import duration
+from afflux.cli.inputs import duration, size
 from afflux.cli.streams import on_report_signal, report
 from afflux.core.errors import ApplicationError
 from afflux.protocols.registry import AUTO
@@ -34,6 +35,9 @@ MOST_WORKERS = 1024
 
 OPEN_FILES = 10_240
 "Open files for 10,000 connections, the default limit, plus those of the process itself."
+
+LEAST_JOURNAL = 0x10_0000
+"The least --journal-bytes: 1 MiB."
 
 LINE_LIMIT = 0x100_0000
 "Maximum line length of --file: 16 MiB."
@@ -54,6 +58,20 @@ def serve(
     ] = None,
     journal: Annotated[
         Path | None, typer.Option("--journal", metavar="DIR", help="Store streams in DIR and serve them by cursor.")
+    ] = None,
+    journal_bytes: Annotated[
+        str | None,
+        typer.Option(
+            "--journal-bytes", metavar="SIZE", help="The most bytes of each journal, such as 50GB; then streams wait."
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep",
+            metavar="TIME|SIZE",
+            help="Trim journals: keep items for a time (24h), and at most a size (50GB). May be given once for each.",
+        ),
     ] = None,
     lease: Annotated[
         str | None,
@@ -83,6 +101,7 @@ def serve(
     for."""
     if sum((demo, handler is not None, file is not None)) != 1:
         usage("serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH")
+    storage = _storage(journal, journal_bytes, keep or [])
     terms = _terms(lease, resume, store, auth_file)
     if auth_file is not None:
         _check_setup(uri, auth_file)
@@ -94,7 +113,7 @@ def serve(
         chosen = _demo() if demo else _lines(file) if file is not None else _load(handler or "")
         _check_verbs(uri, chosen)
         with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-            stopped_by = runner.run(_serve(uri, chosen, journal, terms, worker))
+            stopped_by = runner.run(_serve(uri, chosen, storage, terms, worker))
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
 
@@ -121,6 +140,39 @@ def _share(uri: str, workers: int, words: Sequence[str]) -> signal.Signals:
     from afflux.cli.workers import supervise
 
     return supervise(uri, workers, words, GRACE)
+
+
+def _storage(journal: Path | None, journal_bytes: str | None, keep: Sequence[str]) -> dict[str, Any] | None:
+    """Build the other arguments of Journalled; None without a journal."""
+    if journal is None:
+        if journal_bytes is not None or keep:
+            usage(f"{'--keep' if keep else '--journal-bytes'} requires --journal")
+        return None
+    from afflux.core.limits import Limits
+    from afflux.journal import Retention
+
+    times = [text for text in keep if re.fullmatch(r"[\d.]+(us|ms|s|m|h|d)", text)]
+    sizes = [text for text in keep if text not in times]
+    if len(times) > 1 or len(sizes) > 1:
+        usage(f"--keep {' and '.join(times if len(times) > 1 else sizes)}: give one time and one size at most")
+    limits = Limits.server()
+    most = None if journal_bytes is None else size(journal_bytes)
+    if most is not None and most < LEAST_JOURNAL:
+        usage(f"--journal-bytes {journal_bytes} is too small: write at least {LEAST_JOURNAL}")
+    seconds, kept = duration(times[0]) if times else None, size(sizes[0]) if sizes else None
+    try:
+        retention = Retention(seconds=seconds, size=kept) if keep else None
+    except ValueError as error:
+        usage(f"--keep: {error}")
+    if kept is not None and most is not None and kept > most:
+        usage(f"--keep {sizes[0]} contradicts --journal-bytes {journal_bytes}, which is less")
+    if kept is not None and most is None:
+        most = max(limits.journal_bytes, kept * 9 // 8)  # room to append before it is trimmed
+    return {
+        "directory": journal,
+        "limits": limits if most is None else limits.replace(journal_bytes=most),
+        "keep": retention,
+    }
 
 
 def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path | None) -> dict[str, Any]:
@@ -257,7 +309,7 @@ def _some_lines(file: BinaryIO) -> list[bytes]:
 
 
 async def _serve(
-    uri: str, handler: object, journal: Path | None, terms: dict[str, Any], worker: int | None
+    uri: str, handler: object, storage: dict[str, Any] | None, terms: dict[str, Any], worker: int | None
 ) -> signal.Signals:
     """Serve until a signal arrives or a worker's parent exits; return the signal."""
     import afflux
@@ -266,11 +318,11 @@ async def _serve(
     listen_for_signals(stopped)
     _allow_open_files()
     async with contextlib.AsyncExitStack() as stack:
-        if journal is not None:
+        if storage is not None:
             from afflux.journal import Journalled
 
-            journal.mkdir(parents=True, exist_ok=True)  # before "ready", so that an unusable folder fails now
-            handler = await stack.enter_async_context(Journalled(handler, journal))
+            storage["directory"].mkdir(parents=True, exist_ok=True)  # before "ready": an unusable folder fails now
+            handler = await stack.enter_async_context(Journalled(handler, **storage))
         server = await stack.enter_async_context(afflux.serve(uri, handler, reuse_port=worker is not None, **terms))
         _spare_collector()
         on_report_signal(lambda: report(server))

@@ -20,6 +20,7 @@ from afflux.journal.errors import (
 )
 from afflux.journal.retention import Retention
 from afflux.journal.serve import Journalled
+from afflux.journal.status import Status, inspect, release
 from afflux.journal.store import Journal
 
 __all__ = [
@@ -39,4 +40,7 @@ __all__ = [
     "Reader",
     "ReaderConflict",
     "Retention",
+    "Status",
+    "inspect",
+    "release",
 ]

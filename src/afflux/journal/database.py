@@ -61,9 +61,10 @@ class SqliteBackend:
 
     Args:
         path: the file; :mod:`afflux.journal.files` describes its companion files.
-        key: identifies the stream; stored in a new journal, compared with that of an existing one.
+        key: identifies the stream; stored in a new journal, compared with that of an existing one, unless it is None.
         on_damage: as in :class:`Journal`.
         epoch: the epoch of a new journal; chosen at random if None.
+        journal_bytes: the limit of the journal, recorded for :func:`afflux.journal.inspect`.
 
     Raises:
         JournalLocked: another process or object has it open.
@@ -75,9 +76,16 @@ class SqliteBackend:
     "The state as of the last transaction."
 
     def __init__(
-        self, path: Path, *, key: bytes = b"", on_damage: OnDamage = "refuse", epoch: int | None = None
+        self,
+        path: Path,
+        *,
+        key: bytes | None = b"",
+        on_damage: OnDamage = "refuse",
+        epoch: int | None = None,
+        journal_bytes: int | None = None,
     ) -> None:
         self.path = path
+        self._journal_bytes = journal_bytes
         self.name = str(path)
         self._closed = False
         with files.KIND.errors(path):
@@ -95,9 +103,9 @@ class SqliteBackend:
             self._lock.close()
             raise
 
-    def _open(self, key: bytes, epoch: int | None, *, verify: bool) -> None:
+    def _open(self, key: bytes | None, epoch: int | None, *, verify: bool) -> None:
         if not files.check_files(self.path):
-            heads = Heads(epoch=epoch or 1 + secrets.randbelow((1 << 63) - 1), key=key)
+            heads = Heads(epoch=epoch or 1 + secrets.randbelow((1 << 63) - 1), key=key or b"")
             files.create(self.path, _state_row(heads))
         try:
             self._connect()
@@ -108,7 +116,7 @@ class SqliteBackend:
                 raise
             self._connect()  # on a full disk SQLite finds no room for its -shm file
         try:
-            if self.heads.key != key:
+            if key is not None and self.heads.key != key:
                 raise JournalError(self.path, "it contains another stream; choose another path")
             if verify:
                 for _ in self.read_blocks(self.heads.first, self.heads.head):
@@ -264,7 +272,7 @@ class SqliteBackend:
             self.heads = heads
             if not self._marked:
                 with suppress(JournalNoSpace):  # committed all the same
-                    files.mark_opened(self.path)
+                    files.mark_opened(self.path, self._journal_bytes)
                     self._marked = True
 
     # Reading: from any thread.

@@ -216,6 +216,7 @@ class Feed:
             if isinstance(committed, Exception):
                 raise committed
             await self._durably(self.journal.seal if pulled is None else self.journal.commit)
+            await self._retain_size()
             if isinstance(pulled, Exception):
                 raise pulled
         except Exception as error:
@@ -240,7 +241,7 @@ class Feed:
             items = _payloads(item)
             if skip:
                 skip, items = max(0, skip - len(items)), items[skip:]
-            if (refused := self._first_too_large(items)) is not None:
+            if (refused := _first_too_large(items, self.journal.item_bytes)) is not None:
                 size = 0
                 self._batch += items[:refused]
                 await self._append_batch()
@@ -259,12 +260,6 @@ class Feed:
                 self._dirty.set()
             item = await source.next()
         await self._append_batch()
-
-    def _first_too_large(self, items: list[Payload | bytes]) -> int | None:
-        most = self.journal.item_bytes
-        if max(map(len, items), default=0) <= most:
-            return None
-        return next(index for index, item in enumerate(items) if len(item) > most)
 
     async def _refuse(self, source: Source, size: int, replays: bool) -> Any:
         """Raise the refusal of an item in the stream; return its next item. The rest of a list is not stored.
@@ -344,11 +339,12 @@ class Feed:
             self._append_if_room()
             await self._durably(self.journal.commit)
             self._notify()
-            retention = self._retention
-            if retention is not None and retention.size is not None:
-                slack = min(retention.size // 32, _SLACK_BYTES)
-                if self.journal.size > retention.size + slack:
-                    await self.retain()
+            await self._retain_size()
+
+    async def _retain_size(self) -> None:
+        size = None if self._retention is None else self._retention.size
+        if size is not None and self.journal.size > size + min(size // 32, _SLACK_BYTES):
+            await self.retain()
 
     async def _durably(self, work: Callable[[], object]) -> None:
         """Run a commit; while the disk is full, again after each trim and every ``_RETRY_S`` seconds."""
@@ -386,3 +382,10 @@ def _payloads(item: Any) -> list[Payload | bytes]:
     if type(item) is not list:
         return [payload_of(item)]
     return item if set(map(type, item)) <= {bytes, Payload} else [payload_of(value) for value in item]
+
+
+def _first_too_large(items: list[Payload | bytes], most: int) -> int | None:
+    """Return the index of the first item above ``most`` bytes."""
+    if max(map(len, items), default=0) <= most:
+        return None
+    return next(index for index, item in enumerate(items) if len(item) > most)

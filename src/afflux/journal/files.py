@@ -8,7 +8,7 @@ A journal ``ticks.journal`` has up to six files:
 - ``ticks.journal.lock`` an empty database that stays locked while the journal is open. SQLite's lock ends with the
   process, and a forked child does not have it.
 - ``ticks.journal.open`` exists from the first write until the journal is closed. After a crash it shows that there was
-  a WAL: if the WAL is missing, items are lost, and the journal is refused.
+  a WAL: if the WAL is missing, items are lost, and the journal is refused. It contains ``journal_bytes`` as text.
 - ``ticks.journal.reserve`` occupies room that trimming needs on a full disk.
 
 The database is created under the name ``….new`` and renamed when it is complete and durable, so a file with the
@@ -41,6 +41,7 @@ __all__ = [
     "lock",
     "mark_closed",
     "mark_opened",
+    "marked",
     "remove",
     "set_aside",
     "wal_bytes",
@@ -186,11 +187,24 @@ def wal_bytes(path: Path) -> int:
     return _size(_companion(path, "-wal"))
 
 
-def mark_opened(path: Path) -> None:
-    """Record that there is a WAL from now on."""
+def mark_opened(path: Path, journal_bytes: int | None = None) -> None:
+    """Record that there is a WAL from now on, and the limit of the journal for ``inspect``."""
     with KIND.errors(path):
-        _companion(path, ".open").touch(0o600)
+        mark = _companion(path, ".open")
+        mark.touch(0o600)
+        if journal_bytes is not None:
+            with suppress(OSError):  # the mark itself is what counts
+                mark.write_text(f"{journal_bytes}\n", encoding="ascii")
         _sync(path.parent)
+
+
+def marked(path: Path) -> tuple[bool, int | None]:
+    """Return whether the journal is open (or was not closed), and its limit if it is known."""
+    try:
+        text = _companion(path, ".open").read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return False, None
+    return True, int(text) if text.isdigit() else None
 
 
 def mark_closed(path: Path) -> None:

@@ -104,7 +104,8 @@ class Journal:
         self._closed = False
         self._failure: str | None = None
         if isinstance(path, (str, Path)):
-            path = SqliteBackend(Path(path), key=key, on_damage=on_damage, epoch=epoch)
+            limit = self.limits.journal_bytes
+            path = SqliteBackend(Path(path), key=key, on_damage=on_damage, epoch=epoch, journal_bytes=limit)
         self._backend = path
         self.path = Path(path.name)
         heads = path.heads
