@@ -130,7 +130,7 @@ def test_how_a_section_is_read(text: str, section: str | None) -> None:
         ("R-1. Rule numbers are rsio's. R-46", "jmux", [("jmux", "R-1", True), ("reactive-streams-io", "R-46", True)]),
         ("FR-05 to FR-06", None, [("", "FR-05", True), ("", "FR-06", True)]),
         ("x-R-3 R-4x AR-6 CRC-32 such as R-9 and such as ``R-11``", "jmux", []),
-        ("DR-1 C-8 C-9", None, [("", "DR-1", True), ("", "C-8", True), ("", "C-9", False)]),
+        ("DR-1 C-8 C-10", None, [("", "DR-1", True), ("", "C-8", True), ("", "C-10", False)]),
     ],
 )
 def test_how_a_citation_is_read(text: str, owner: str | None, expected: list[tuple[str | None, str, bool]]) -> None:
