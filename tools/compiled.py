@@ -58,6 +58,7 @@ INTERPRETED = {
     "protocols/rsocket/metadata/tracing": "data classes with constants, which mypyc does not support",
     "protocols/rsocket/metadata/types": "data classes with constants, which mypyc does not support",
     "protocols/rsocket/routes": "generic data classes, which mypyc does not support",
+    "protocols/rsocket/staging": "data classes with constants, which mypyc does not support",
     "protocols/rsocket/snapshot": "runs once per stored session",
     "protocols/rsocket_draft/fields": "generates source when a frame is declared",
     "protocols/rsocket_draft/payload": "applications put bytearrays and memoryviews into it, as into core/payload",

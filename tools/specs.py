@@ -1,4 +1,4 @@
-"""Read the numbered rules of docs/specs, docs/hostile.md and docs/cursor.md, and the citations of them.
+"""Read the numbered rules of docs/specs, hostile.md, cursor.md and staging.md, and the citations of them.
 
 Rules of a wire begin with R, D or I. Each wire numbers its own from 1, so a citation has to name its wire, in one of
 three ways. The first that applies decides:
@@ -43,7 +43,7 @@ __all__ = [
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 DATA = DOCS / "conformance"
-SHARED_PAGES = ("hostile.md", "cursor.md")
+SHARED_PAGES = ("hostile.md", "cursor.md", "staging.md")
 "Pages whose prefixes belong to no wire."
 
 _ROW = re.compile(r'^\| <a id="[a-z]+-\d+"></a>([A-Z]+-\d+) \| (.*) \|$', re.MULTILINE)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from afflux.spark.source import AffluxSource as DefaultSource
+from afflux.spark.format import AffluxFormat as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -10,12 +10,14 @@ from afflux.core.limits import Limits
 from afflux.spark.arrow import COLUMNS
 from afflux.spark.options import reference
 from afflux.spark.reading import CREDIT
+from afflux.spark.sinkoptions import SinkOptions
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
 
 
 def test_the_options_are_those_of_the_code() -> None:
     assert f"\n{reference()}\n" in PAGE
+    assert f"\n{reference(SinkOptions)}\n" in PAGE
 
 
 def test_the_columns_are_those_of_the_code() -> None:

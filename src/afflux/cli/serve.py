@@ -73,6 +73,9 @@ def serve(
             help="Trim journals: keep items for a time (24h), and at most a size (50GB). May be given once for each.",
         ),
     ] = None,
+    sink: Annotated[
+        Path | None, typer.Option("--sink", metavar="DIR", help="Store rows that Spark writes, as Parquet in DIR.")
+    ] = None,
     lease: Annotated[
         str | None,
         typer.Option("--lease", metavar="N/TIME", help="Grant N requests per TIME to clients that request leases."),
@@ -99,18 +102,20 @@ def serve(
     """Serve one address; auto+tcp://… recognizes each client's protocol. Prints `ready URI` when it listens. SIGINT and
     SIGTERM drain and stop it; SIGUSR1 prints the live streams of every connection to stderr, and what each waits
     for."""
-    if sum((demo, handler is not None, file is not None)) != 1:
-        usage("serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH")
+    if sum((demo, handler is not None, file is not None, sink is not None)) != 1:
+        usage("serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH, --sink DIR")
     storage = _storage(journal, journal_bytes, keep or [])
     terms = _terms(lease, resume, store, auth_file)
     if auth_file is not None:
         _check_setup(uri, auth_file)
     if workers > 1:
-        _refuse_what_is_not_shared({"--journal": journal, "--resume": resume, "--store": store})
+        _refuse_what_is_not_shared({"--journal": journal, "--sink": sink, "--resume": resume, "--store": store})
         words = _arguments({"--handler": handler, "--file": file, "--lease": lease, "--auth-file": auth_file})
         stopped_by = _share(uri, workers, ["--demo", *words] if demo else words)
     else:
-        chosen = _demo() if demo else _lines(file) if file is not None else _load(handler or "")
+        chosen = (
+            _demo() if demo else _lines(file) if file is not None else _sink(sink) if sink else _load(handler or "")
+        )
         _check_verbs(uri, chosen)
         with asyncio.Runner(loop_factory=_fast_loop()) as runner:
             stopped_by = runner.run(_serve(uri, chosen, storage, terms, worker))
@@ -120,6 +125,7 @@ def serve(
 
 _UNSHARED = {
     "--journal": "a journal belongs to one process",
+    "--sink": "a table belongs to one process",
     "--resume": "a session belongs to one process, and its client may reconnect to another",
     "--store": "a session file belongs to one process",
 }
@@ -296,6 +302,12 @@ def _lines(path: Path) -> Lines:
     return Lines(path)
 
 
+def _sink(directory: Path) -> object:
+    from afflux.spark.receiving import receive
+
+    return receive(directory)
+
+
 def _some_lines(file: BinaryIO) -> list[bytes]:
     """Return the next lines, about 64 KiB; an empty list at the end."""
     lines: list[bytes] = []
@@ -323,6 +335,8 @@ async def _serve(
 
             storage["directory"].mkdir(parents=True, exist_ok=True)  # before "ready": an unusable folder fails now
             handler = await stack.enter_async_context(Journalled(handler, **storage))
+        elif isinstance(handler, contextlib.AbstractAsyncContextManager):
+            await stack.enter_async_context(handler)
         server = await stack.enter_async_context(afflux.serve(uri, handler, reuse_port=worker is not None, **terms))
         _spare_collector()
         on_report_signal(lambda: report(server))

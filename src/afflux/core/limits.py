@@ -175,6 +175,8 @@ class Limits:
     # 7. Journals, Spark
     journal_bytes: int = _row("bytes", Gi, 64 * Gi, 16 * Mi)
     partitions: int = _row("count", 1_024, 16_384, 8)
+    staged_bytes: int = _row("bytes", 64 * Gi, 1_024 * Gi, 16 * Mi, "sink-full")
+    staging_parts: int = _row("count", 1_024, 16_384, 8, "too-many-parts")
     stop_s: float = _row("seconds", 5, 5, 5)
 
     _profile: Profile = field(default="server", init=False, repr=False, compare=False)

@@ -1,4 +1,5 @@
-"""Read streams as Spark tables: ``format("afflux")``, found by Spark without registration (``pyspark_afflux``).
+"""Read streams as Spark tables, and write tables as streams, with ``format("afflux")``. Spark finds it without
+registration (``pyspark_afflux``). ``receive`` stores written rows in a server.
 
 ``import afflux.spark`` needs neither pyspark nor pyarrow. ``options`` declares the options, ``offsets`` the content of
 Spark's checkpoint, ``reading`` reads the cursor, and ``arrow`` makes batches. ``decoding`` chooses what decodes data
@@ -8,4 +9,7 @@ interfaces, and ``session`` finds Java.
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from afflux.spark.queries import TableError, TableLocked
+from afflux.spark.receiving import Receiver, receive
+
+__all__ = ["Receiver", "TableError", "TableLocked", "receive"]

@@ -18,7 +18,7 @@ from afflux.protocols.rsocket.cursor import Acknowledge
 from afflux.spark.times import zone_of
 from afflux.transports.address import parse
 
-__all__ = ["EARLIEST", "LATEST", "MAX_SHARD", "OptionError", "Options", "reference"]
+__all__ = ["EARLIEST", "LATEST", "MAX_SHARD", "OptionError", "Options", "reference", "spellings", "values_of"]
 
 EARLIEST: Literal["earliest"] = "earliest"
 "Start with the first stored item."
@@ -194,16 +194,7 @@ class Options:
         Raises:
             OptionError: an option is unknown (the text suggests the nearest name), missing, or has an invalid value.
         """
-        known = {_spelling(each).lower(): each for each in fields(cls)}
-        values: dict[str, Any] = {}
-        for name, text in given.items():
-            declared = known.get(name.lower())
-            if declared is None:
-                raise OptionError(_unknown(name, {key: _spelling(each) for key, each in known.items()}))
-            values[declared.name] = declared.metadata["parse"](_spelling(declared), text)
-        if "uri" not in values:
-            raise OptionError('option uri is missing: the server\'s address, such as "tcp://127.0.0.1:7000"')
-        return cls(**values)
+        return cls(**values_of(cls, given))
 
     @property
     def stream_name(self) -> str:
@@ -211,10 +202,29 @@ class Options:
         return f"{self.uri} route {self.route!r}" if self.route is not None else self.uri
 
 
-def reference() -> str:
-    """Return the table of options in docs/spark.md, as Markdown."""
+def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the parsed values of the fields of ``options`` that are given. Raises as :meth:`Options.parse`."""
+    known = {_spelling(each).lower(): each for each in fields(options)}
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        declared = known.get(name.lower())
+        if declared is None:
+            raise OptionError(_unknown(name, spellings(options)))
+        values[declared.name] = declared.metadata["parse"](_spelling(declared), text)
+    if "uri" not in values:
+        raise OptionError('option uri is missing: the server\'s address, such as "tcp://127.0.0.1:7000"')
+    return values
+
+
+def spellings(options: type[Any]) -> dict[str, str]:
+    """Return the names of options as users write them, by the names in lower case."""
+    return {_spelling(each).lower(): _spelling(each) for each in fields(options)}
+
+
+def reference(options: type[Any] = Options) -> str:
+    """Return a table of options in docs/spark.md, as Markdown."""
     lines = ["| option | default | meaning |", "|---|---|---|"]
-    for each in fields(Options):
+    for each in fields(options):
         default = "" if each.default in (MISSING, None, "") else f"`{_shown(each.default)}`"
         lines.append(f"| `{_spelling(each)}` | {default} | {each.metadata['about']} |")
     return "\n".join(lines)
