@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from afflux.calls import compose, entries, reply
     from afflux.core.credit import StreamStatus
     from afflux.core.limits import Limits
+    from afflux.gateway import Origin, Relay, relay
     from afflux.middleware import Call, Middleware, wrap
     from afflux.protocols.rsocket.lease import FixedLease, Lease, RateLease
     from afflux.protocols.rsocket.metadata import (
@@ -91,6 +92,7 @@ __all__ = [
     "Middleware",
     "MimeType",
     "MissingExtra",
+    "Origin",
     "Payload",
     "Peer",
     "Pool",
@@ -98,6 +100,7 @@ __all__ = [
     "ProtocolError",
     "Publisher",
     "Rejected",
+    "Relay",
     "RemoteProtocolError",
     "Route",
     "RateLease",
@@ -123,6 +126,7 @@ __all__ = [
     "entries",
     "reactive",
     "middleware",
+    "relay",
     "reply",
     "route_of",
     "serve",
@@ -146,6 +150,9 @@ _LATER = {
     "Entries": "afflux.protocols.rsocket.metadata",
     "ItemStream": "afflux.aio.flow",
     "Limits": "afflux.core.limits",
+    "Origin": "afflux.gateway",
+    "Relay": "afflux.gateway",
+    "relay": "afflux.gateway",
     "Middleware": "afflux.middleware",
     "MimeType": "afflux.protocols.rsocket.metadata",
     "Peer": "afflux.aio.peer",

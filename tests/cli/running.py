@@ -73,11 +73,19 @@ def on_a_terminal(command: str) -> str:
 
 
 class Server:
-    """``afflux serve`` on a free port; ``uri`` is the address it printed. ``before`` is a command of a shell in a fresh
-    process; ``fresh`` alone is a fresh process too: its memory is all its own."""
+    """``afflux serve``, or another ``command`` that listens, on a free port; ``uri`` is the address it printed.
+    ``before`` is a command of a shell in a fresh process; ``fresh`` alone is a fresh process too: its memory is all its
+    own."""
 
-    def __init__(self, *options: str, uri: str = "tcp://127.0.0.1:0", before: str = "", fresh: bool = False) -> None:
-        self._words = ["serve", uri, *options]
+    def __init__(
+        self,
+        *options: str,
+        uri: str = "tcp://127.0.0.1:0",
+        before: str = "",
+        fresh: bool = False,
+        command: Sequence[str] = ("serve",),
+    ) -> None:
+        self._words = [*command, uri, *options]
         self._before = before
         self._fresh = fresh or bool(before)
 

@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from afflux import sync
 from afflux.cli import COMMANDS
 from afflux.cli.examples import EXAMPLES
 from afflux.journal import Journal, Reader
+from afflux.protocols.rsocket.cursor import Head, state_of
 from tests.cli.running import Server, afflux
 
 WRITTEN = "tcp://127.0.0.1:7000"
 LINES = [line for command in (*COMMANDS, "afflux") for line in EXAMPLES[command]]
-FINITE = sorted({line for line in LINES if line.split()[1] not in ("serve", "demo")})
+FINITE = sorted({line for line in LINES if line.split()[1] not in ("serve", "relay", "demo")})
 SERVERS = sorted({line for line in LINES if line.split()[1] == "serve"})
+RELAYS = sorted({line for line in LINES if line.split()[1] == "relay"})
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +70,20 @@ def test_an_example_of_a_server_listens(line: str) -> None:
     free = uri.rpartition(":")[0] + ":0"
     with Server(*options, uri=free) as server:
         assert server.uri.startswith("tcp://127.0.0.1:")
+
+
+@pytest.mark.parametrize("line", RELAYS)
+def test_an_example_of_a_relay_stores_items(line: str) -> None:
+    name, command, option, remote, *words = shlex.split(line)
+    assert (name, command, option) == ("afflux", "relay", "--from")
+    free = words.index("--listen") + 1
+    words[free] = words[free].rpartition(":")[0] + ":0"
+    shards = range(4 if "--shards" in words else 1)
+    with (
+        Server("--demo", uri=remote.rpartition(":")[0] + ":0") as server,
+        Server(*words, uri=server.uri, command=("relay", "--from")) as relay,
+        sync.connect(relay.uri) as peer,
+    ):
+        for shard in shards:
+            (answer,) = peer.stream(cursor=Head(shard=shard, after=1, wait_ms=30_000))
+            assert state_of(answer.metadata).head > 1

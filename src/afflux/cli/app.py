@@ -15,12 +15,13 @@ from afflux.cli.doctor import doctor
 from afflux.cli.examples import epilog
 from afflux.cli.exits import guarded
 from afflux.cli.journal import journal
+from afflux.cli.relay import relay
 from afflux.cli.request import request
 from afflux.cli.serve import serve
 
 __all__ = ["app", "run"]
 
-_FUNCTIONS: tuple[Callable[..., None], ...] = (serve, request, bench, decode, check, demo, journal, doctor)
+_FUNCTIONS: tuple[Callable[..., None], ...] = (serve, request, relay, bench, decode, check, demo, journal, doctor)
 
 app = typer.Typer(
     name="afflux",

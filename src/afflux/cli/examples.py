@@ -20,6 +20,14 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
         """afflux request tcp://127.0.0.1:7000 --stream -d '{"count": 100, "size": 16}' --credit 8 --graph""",
         """afflux request tcp://127.0.0.1:7000 --stream -r flights -d '{"count": 5}' -o table""",
     ),
+    "relay": (
+        """afflux relay --from tcp://127.0.0.1:7000 -r flights -d '{"count": 1000}' --journal build/flights """
+        "--listen tcp://127.0.0.1:7100",
+        "afflux relay --from rsio+tcp://127.0.0.1:7010 -d count:1000:16 --journal build/count "
+        "--listen tcp://127.0.0.1:7101",
+        "afflux relay --from tcp://127.0.0.1:7000 -r flights --key /carrier --shards 4 --journal build/carriers "
+        "--listen tcp://127.0.0.1:7102",
+    ),
     "bench": (
         "afflux bench tcp://127.0.0.1:7000 -n 20000 -m 64",
         "afflux bench tcp://127.0.0.1:7000 --rate 500 -D 2s --fail-if 'p99>1s' --fail-if 'errors>0'",

@@ -26,7 +26,7 @@ from afflux.protocols.registry import AUTO
 if TYPE_CHECKING:
     from afflux.aio.server import Server
 
-__all__ = ["GRACE", "Lines", "listen_for_signals", "serve"]
+__all__ = ["GRACE", "Lines", "fast_loop", "listen_for_signals", "serve", "storage_of"]
 
 GRACE = 5.0
 "Seconds that live streams may continue after a signal."
@@ -104,7 +104,7 @@ def serve(
     for."""
     if sum((demo, handler is not None, file is not None, sink is not None)) != 1:
         usage("serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH, --sink DIR")
-    storage = _storage(journal, journal_bytes, keep or [])
+    storage = storage_of(journal, journal_bytes, keep or [])
     terms = _terms(lease, resume, store, auth_file)
     if auth_file is not None:
         _check_setup(uri, auth_file)
@@ -117,7 +117,7 @@ def serve(
             _demo() if demo else _lines(file) if file is not None else _sink(sink) if sink else _load(handler or "")
         )
         _check_verbs(uri, chosen)
-        with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        with asyncio.Runner(loop_factory=fast_loop()) as runner:
             stopped_by = runner.run(_serve(uri, chosen, storage, terms, worker))
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
@@ -148,7 +148,7 @@ def _share(uri: str, workers: int, words: Sequence[str]) -> signal.Signals:
     return supervise(uri, workers, words, GRACE)
 
 
-def _storage(journal: Path | None, journal_bytes: str | None, keep: Sequence[str]) -> dict[str, Any] | None:
+def storage_of(journal: Path | None, journal_bytes: str | None, keep: Sequence[str]) -> dict[str, Any] | None:
     """Build the other arguments of Journalled; None without a journal."""
     if journal is None:
         if journal_bytes is not None or keep:
@@ -208,7 +208,7 @@ def _same(wanted: Any, shown: Any) -> Any:
     return shown if same else None
 
 
-def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return uvloop's loop factory if it is installed, otherwise None for asyncio's."""
     try:
         import uvloop

@@ -81,7 +81,7 @@ class Answers:
                 return
             if isinstance(cursor, Acknowledge):
                 await feed.acknowledge(Reader(cursor.name, cursor.owner), cursor.offset)
-                yield _state(feed)
+                yield _state(feed, cursor.shard)
                 return
             async with aclosing(self._read(feed, cursor)) as answers:
                 async for items in answers:
@@ -114,9 +114,21 @@ class Answers:
                     if not cursor.wait_ms:
                         break
                     await changed.wait()
-        return _state(feed)
+        return _state(feed, cursor.shard)
 
-    async def _read(self, feed: Feed, cursor: Read) -> AsyncGenerator[list[PayloadLike], None]:
+    async def items(self, feed: Feed) -> AsyncGenerator[PayloadLike | list[PayloadLike], None]:
+        """Follow a feed from its first stored item, without positions. Raises as ``answer`` does."""
+        try:
+            async with aclosing(self._read(feed, Read(first=feed.journal.first), positions=False)) as answers:
+                async for items in answers:
+                    yield items
+        except JournalError as error:
+            self.check_open()
+            raise wire_error(error) from error
+
+    async def _read(
+        self, feed: Feed, cursor: Read, *, positions: bool = True
+    ) -> AsyncGenerator[list[PayloadLike], None]:
         journal = feed.journal
         offset = cursor.first
         end = offset + cursor.limit if cursor.limit else 1 << 63
@@ -130,7 +142,11 @@ class Answers:
                 size = MOST_WIRE_BYTES if cursor.blocks else BLOCK_BYTES
                 blocks = await loop.run_in_executor(self._readers, journal.read, offset, end - offset, size)
                 offset = blocks[-1].end
-                yield _wire_blocks(blocks, journal.epoch) if cursor.blocks else _items(blocks, journal.epoch)
+                if not positions:
+                    yield _plain(blocks)
+                else:
+                    encode = _wire_blocks if cursor.blocks else _items
+                    yield encode(blocks, journal.epoch, cursor.shard)
             elif offset < journal.first:
                 raise JournalGone(journal.path, f"offset {offset} was trimmed; the lowest one left is {journal.first}")
             elif sealed:
@@ -154,31 +170,31 @@ def _requested_offset(cursor: Request) -> int:
     return cursor.after if isinstance(cursor, Head) else cursor.offset
 
 
-def _state(feed: Feed) -> Payload:
+def _state(feed: Feed, shard: int) -> Payload:
     """Return the answer to HEAD and ACKNOWLEDGE."""
     feed.epoch_disclosed = True
     journal = feed.journal
     sealed = journal.sealed  # read before the head, so that True implies the final head
     state = State(
-        epoch=journal.epoch, first=journal.first, head=journal.head, time_us=journal.time_us, sealed=sealed,
-        full=feed.stall is not None,
+        shard=shard, epoch=journal.epoch, first=journal.first, head=journal.head, time_us=journal.time_us,
+        sealed=sealed, full=feed.stall is not None,
     )  # fmt: skip
     return Payload(b"", encode_entry(state))
 
 
-def _wire_blocks(blocks: Sequence[Block], epoch: int) -> list[PayloadLike]:
+def _wire_blocks(blocks: Sequence[Block], epoch: int, shard: int) -> list[PayloadLike]:
     """Return the blocks to send, each as one item; large ones as their items."""
     items: list[PayloadLike] = []
     for block in blocks:
         if block.size > MOST_WIRE_BYTES:
-            items += _items([block], epoch)
+            items += _items([block], epoch, shard)
         else:
-            position = Position(epoch=epoch, offset=block.first, time_us=block.time_us, block=True)
+            position = Position(shard=shard, epoch=epoch, offset=block.first, time_us=block.time_us, block=True)
             items.append(Payload(pack(block), encode_entry(position)))
     return items
 
 
-def _items(blocks: Sequence[Block], epoch: int) -> list[PayloadLike]:
+def _items(blocks: Sequence[Block], epoch: int, shard: int) -> list[PayloadLike]:
     """Return the items to send, with a position on the first one and where the time changes."""
     items: list[PayloadLike] = []
     time_us: int | None = None
@@ -193,10 +209,21 @@ def _items(blocks: Sequence[Block], epoch: int) -> list[PayloadLike]:
         for index in marked if block.time_us == time_us else [0, *marked]:
             own = None if metadata is None else metadata[index]
             position = Position(
-                epoch=epoch, offset=block.first + index, time_us=block.time_us, empty_metadata=own == b""
+                shard=shard,
+                epoch=epoch,
+                offset=block.first + index,
+                time_us=block.time_us,
+                empty_metadata=own == b"",
             )
             items[start + index] = Payload(data[index], with_position(position, own))
         time_us = block.time_us
+    return items
+
+
+def _plain(blocks: Sequence[Block]) -> list[PayloadLike]:
+    items: list[PayloadLike] = []
+    for block in blocks:
+        items += block.data() if block.metadata() is None else block.payloads()
     return items
 
 

@@ -249,7 +249,8 @@ class Feed:
                 continue
             self._batch += items
             size += sum(map(len, items))
-            if size >= most or len(self._batch) >= _BATCH_ITEMS:
+            charge = size + ITEM_OVERHEAD * len(self._batch) + BLOCK_OVERHEAD
+            if size >= most or len(self._batch) >= _BATCH_ITEMS or charge > self.journal.room:
                 size = 0
                 await self._append_batch()
                 while self.journal.room <= 0:

@@ -1,15 +1,21 @@
-"""Choose what a journal trims by time and size."""
+"""Choose what a journal trims by time and size, and trim it regularly."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from afflux.journal.contract import BlockInfo
+from afflux.journal.errors import JournalError
 
-__all__ = ["Ages", "Retention"]
+__all__ = ["Ages", "Retention", "retain_regularly"]
 
+_RETAIN_S = 30.0
+"The most seconds between two trims."
 _MARKS = 32
 "How many heads are recorded in the time that a retention keeps."
 
@@ -79,3 +85,20 @@ class Ages:
         while marks and marks[0][0] < oldest_us:
             aged = marks.popleft()[1]
         return aged
+
+
+class Retaining(Protocol):
+    """A feed with a retention."""
+
+    async def retain(self) -> None:
+        """Trim what the retention does not keep."""
+
+
+async def retain_regularly(keep: Retention, feeds: Callable[[], Iterable[Retaining]]) -> None:
+    """Trim the current feeds of a server, until the task is cancelled."""
+    interval_s = _RETAIN_S if keep.seconds is None else min(_RETAIN_S, max(0.05, keep.seconds / 32))
+    while True:
+        for feed in list(feeds()):
+            with suppress(JournalError):  # its readers receive it
+                await feed.retain()
+        await asyncio.sleep(interval_s)

@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from functools import partial
@@ -28,7 +28,7 @@ from afflux.journal.answers import Answers, wire_error
 from afflux.journal.database import OnDamage
 from afflux.journal.errors import JournalError
 from afflux.journal.feed import Feed, Source
-from afflux.journal.retention import Retention
+from afflux.journal.retention import Retention, retain_regularly
 from afflux.journal.store import Journal
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.cursor import (
@@ -41,8 +41,6 @@ from afflux.router import Router
 
 __all__ = ["Journalled"]
 
-_RETAIN_S = 30.0
-"The most seconds between two trims by retention."
 _VERBS = frozenset({"request", "fire", "channel", "push"})
 
 
@@ -211,23 +209,13 @@ class Journalled:
         if not journal.sealed:
             feed.start(source, replays=self._is_replayed(request))
         if self._retaining is None and self._keep is not None:
-            self._retaining = asyncio.create_task(self._retain(self._keep))
+            self._retaining = asyncio.create_task(retain_regularly(self._keep, self._open_feeds))
         return feed
 
-    async def _retain(self, keep: Retention) -> None:
-        """Trim all open journals, for as long as they are served."""
-        interval_s = _RETAIN_S if keep.seconds is None else min(_RETAIN_S, max(0.05, keep.seconds / 32))
-        while True:
-            for task in list(self._feeds.values()):
-                if (
-                    task.done()
-                    and not task.cancelled()
-                    and not task.exception()
-                    and (feed := task.result()) is not None
-                ):
-                    with suppress(JournalError):  # its readers receive it
-                        await feed.retain()
-            await asyncio.sleep(interval_s)
+    def _open_feeds(self) -> Iterator[Feed]:
+        for task in list(self._feeds.values()):
+            if task.done() and not task.cancelled() and not task.exception() and (feed := task.result()) is not None:
+                yield feed
 
     def _ensure_running(self, feed: Feed, request: Payload) -> None:
         if not feed.running and not feed.journal.sealed:

@@ -1,0 +1,209 @@
+"""Implement ``afflux relay``: store remote streams in a journal and serve them by cursor, until a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from afflux.cli.exits import INTERRUPTED, usage
+from afflux.cli.inputs import one
+from afflux.cli.serve import GRACE, fast_loop, listen_for_signals, storage_of
+from afflux.cli.streams import on_report_signal, report
+
+if TYPE_CHECKING:
+    from afflux.gateway import Relay, ShardStatus
+
+__all__ = ["relay"]
+
+_PROGRESS_S = 1.0
+
+
+def relay(
+    remotes: Annotated[
+        list[str],
+        typer.Option("--from", metavar="URI", help="Address of a remote stream. Repeatable: each is a shard."),
+    ],
+    journal: Annotated[Path, typer.Option("--journal", metavar="DIR", help="Directory to store the items in.")],
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="URI", help="Address to listen on; port 0 selects a free port.")
+    ],
+    journal_bytes: Annotated[
+        str | None,
+        typer.Option(
+            "--journal-bytes", metavar="SIZE", help="The most bytes of each shard, such as 50GB; then its remote waits."
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep",
+            metavar="TIME|SIZE",
+            help="Trim shards: keep items for a time (24h), and at most a size (50GB). May be given once for each.",
+        ),
+    ] = None,
+    channel: Annotated[bool, typer.Option("--channel", help="Open a channel: send -d, store what it returns.")] = False,
+    subscribe: Annotated[
+        bool, typer.Option("--subscribe", help="Subscribe: REQUEST_SUB, or a publisher (reactive-streams-io).")
+    ] = False,
+    framing: Annotated[
+        str | None,
+        typer.Option("--framing", metavar="NAME", help="Cut sessions of bytes into items: lines, u8, u16, u24 or u32."),
+    ] = None,
+    route: Annotated[
+        list[str] | None,
+        typer.Option("-r", "--route", metavar="ROUTE", help="Route to call; one for all --from, or one for each."),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option("-d", "--data", metavar="DATA", help="Data of the request: text, - for stdin, @FILE; as --route."),
+    ] = None,
+    metadata: Annotated[
+        str | None, typer.Option("-m", "--metadata", metavar="DATA", help="Metadata: text, - for stdin, @FILE.")
+    ] = None,
+    auth_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--auth-file", metavar="FILE", help="File with credentials: bearer TOKEN, or simple USER PASSWORD."
+        ),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="POINTER", help="Distribute JSON items by this value, such as /carrier."),
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option("--shards", metavar="N", min=1, help="The number of shards, with --key.")
+    ] = None,
+    replays: Annotated[
+        bool, typer.Option("--replays", help="The stream always begins with its first item: skip those stored.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the session after a lost connection.")] = False,
+    moved: Annotated[bool, typer.Option("--moved", help="The stream of this journal had another address.")] = False,
+) -> None:
+    """Store remote streams durably and serve them by cursor, so that any number of readers can replay them. Prints
+    `ready URI` when it listens. It connects again when a remote is lost, continues where the remote can, and records a
+    gap where it cannot. SIGINT and SIGTERM stop it; SIGUSR1 prints its readers to stderr."""
+    if sum((channel, subscribe, framing is not None)) > 1:
+        usage("--channel, --subscribe and --framing exclude each other")
+    if listen.startswith("auto+"):
+        usage("--listen requires one protocol: readers with a cursor need tcp://… (RSocket)")
+    verb = "channel" if channel else "subscribe" if subscribe else "session" if framing else None
+    calls = [
+        {
+            "route": a_route or None,
+            "data": some_data,
+            "verb": verb,
+            "framing": framing,
+            "replays": replays,
+            "resume": resume,
+        }
+        for a_route, some_data in zip(_each(route, remotes, "--route"), _each(data, remotes, "--data"), strict=True)
+    ]
+    storage = storage_of(journal, journal_bytes, keep or []) or {}
+    given = {"listen": listen, "key": key, "shards": shards, "moved": moved, "journal": journal}
+    given |= {"limits": storage["limits"], "keep": storage["keep"]}
+    with _logging(), asyncio.Runner(loop_factory=fast_loop()) as runner:
+        stopped_by = runner.run(_relay(remotes, calls, metadata, auth_file, given))
+    if stopped_by == signal.SIGINT:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _each(values: Sequence[str] | None, remotes: Sequence[str], option: str) -> Sequence[str | None]:
+    """Return a value for each remote."""
+    if not values:
+        return [None] * len(remotes)
+    if len(values) == 1:
+        return list(values) * len(remotes)
+    if len(values) != len(remotes):
+        usage(f"{len(values)} times {option} do not fit {len(remotes)} times --from: give one for all, or one for each")
+    return values
+
+
+async def _relay(
+    remotes: Sequence[str],
+    calls: Sequence[dict[str, Any]],
+    metadata: str | None,
+    auth_file: Path | None,
+    given: dict[str, Any],
+) -> signal.Signals:
+    """Relay until a signal arrives; return the signal. Raises as ``Relay.failed`` does."""
+    import afflux
+
+    stopped: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
+    listen_for_signals(stopped)
+    setup = None if auth_file is None else [afflux.auth.read_file(auth_file)]
+    shared = None if metadata is None else await one(metadata)
+    try:
+        origins = []
+        for uri, call in zip(remotes, calls, strict=True):
+            sent = b"" if call["data"] is None else await one(call["data"])
+            origins.append(afflux.Origin(uri, **{**call, "data": sent}, metadata=shared, setup=setup))
+        starting = afflux.relay(origins, **given)
+    except ValueError as error:
+        usage(str(error))
+    running = await starting
+    progress = asyncio.create_task(_progress(running)) if sys.stderr.isatty() else None
+    failed = asyncio.create_task(running.failed())
+    try:
+        on_report_signal(lambda: report(running.server))
+        sys.stdout.write(f"ready {running.uri}\n")
+        sys.stdout.flush()
+        ends: set[asyncio.Future[Any]] = {stopped, failed}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if failed.done():
+            failed.result()
+        return await stopped
+    finally:
+        failed.cancel()
+        if progress is not None:
+            progress.cancel()
+            sys.stderr.write("\n")
+        await running.close(drain=GRACE)
+
+
+async def _progress(running: Relay) -> None:
+    """Rewrite a line on the terminal every second."""
+    loop = asyncio.get_running_loop()
+    last, then = sum(shard.head for shard in running.status()), loop.time()
+    while True:
+        await asyncio.sleep(_PROGRESS_S)
+        shards, now = running.status(), loop.time()
+        stored = sum(shard.head for shard in shards)
+        sys.stderr.write(f"\r\x1b[K{_line(shards, (stored - last) / (now - then))}")
+        sys.stderr.flush()
+        last, then = stored, now
+
+
+def _line(shards: Sequence[ShardStatus], rate: float) -> str:
+    stored, waiting = sum(shard.head for shard in shards), sum(shard.waiting for shard in shards)
+    room = min(shard.room for shard in shards) >> 20
+    gaps = sum({shard.uri: shard.gaps for shard in shards}.values())
+    sealed = sum(shard.sealed for shard in shards)
+    connected = f"{sum(shard.connected for shard in shards)}/{len(shards)} connected, {sealed} complete"
+    return (
+        f"{stored:,} items stored, {rate:,.0f}/s, {waiting:,} not durable, {room:,} MiB room, {gaps} gaps, {connected}"
+    )
+
+
+@contextlib.contextmanager
+def _logging() -> Any:
+    """Print the log of relay and journal to stderr, each record on a line."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("afflux: %(message)s"))
+    loggers = [logging.getLogger(name) for name in ("afflux.relay", "afflux.journal")]
+    for logger in loggers:
+        logger.setLevel(logging.INFO)
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+            logger.setLevel(logging.NOTSET)

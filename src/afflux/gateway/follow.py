@@ -1,0 +1,218 @@
+"""Follow one remote stream: subscribe, store its items, and subscribe again when the connection is lost.
+
+1. Credit: an item is granted only if the journals have room for it, and again only after it is durable. So the items
+   in flight, in memory and appended are together at most the window, which is bounded by bytes and by the room.
+2. A remote with a cursor is read on from the position after the last durable item. The answer to the first READ shows
+   whether there is a cursor: an item with a position has one.
+3. Where a stream cannot be continued, an item that records the gap comes before its next item (protocols/rsocket/gap).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import Any
+
+from afflux.core.errors import (
+    ApplicationError,
+    ConnectFailed,
+    ConnectionClosed,
+    Error,
+    LeaseExpired,
+    LocalProtocolError,
+    RemoteProtocolError,
+    Unsupported,
+    Violation,
+)
+from afflux.core.limits import Limits
+from afflux.core.payload import size_of
+from afflux.files import FileError
+from afflux.gateway.intake import Intake
+from afflux.gateway.keys import ShardOf
+from afflux.gateway.lane import Lane
+from afflux.gateway.ledger import Ledger
+from afflux.gateway.origin import Items, Origin, connected, subscribed
+from afflux.gateway.window import Window
+from afflux.protocols.rsocket.cursor import (
+    EPOCH_CHANGED,
+    OFFSET_AHEAD,
+    OFFSET_GONE,
+    Head,
+    Read,
+    State,
+    state_of,
+)
+from afflux.protocols.rsocket.gap import Place
+from afflux.retry.backoff import Backoff
+
+__all__ = ["Follower"]
+
+_LOST = (EPOCH_CHANGED, OFFSET_GONE, OFFSET_AHEAD)
+"Errors of a remote that does not have the items any more."
+_TEMPORARY = (ConnectFailed, LeaseExpired, TimeoutError, OSError)
+"Errors after which even the first subscription is tried again."
+_TOO_LARGE = ("frame_bytes", "payload_bytes", "payload-too-large")
+"Rules of errors for an item that is larger than this side can receive."
+
+_log = logging.getLogger("afflux.relay")
+
+
+class Follower:
+    """The task of one remote stream, and the lanes that its items are stored in.
+
+    Args:
+        origin: the stream.
+        lanes: one for each shard.
+        ledger: the mark of the stream.
+        shard_of: returns the shard of an item; None if there is one.
+        limits: those of the connection.
+        backoff: the waits between subscriptions.
+        work: runs a blocking function in a thread.
+    """
+
+    def __init__(
+        self,
+        origin: Origin,
+        lanes: Sequence[Lane],
+        ledger: Ledger,
+        *,
+        shard_of: ShardOf | None,
+        limits: Limits,
+        backoff: Backoff,
+        work: Callable[[Callable[[], object]], Awaitable[object]],
+    ) -> None:
+        self.origin = origin
+        self.intake = Intake(origin, lanes, ledger, shard_of, work)
+        "Stores the items."
+        self.connected = False
+        "Whether items have arrived on the current connection."
+        self._lanes = lanes
+        self._limits = limits
+        self._backoff = backoff
+        self._waits = backoff.waits(Random())
+        self._name = origin.uri
+        self._attached = False
+        "Whether the remote has accepted a subscription since the start."
+        self._window = Window(limits)
+        self._items: Items | None = None
+        self._large: Place | None = None
+        "The position of an item that was too large to receive."
+
+    async def run(self) -> None:
+        """Store the stream until it is complete.
+
+        Raises:
+            FileError: the journal or the mark cannot be written.
+            Error: the remote refused the first subscription, or cannot be read in this way.
+        """
+        watching = [asyncio.create_task(self._watch(lane)) for lane in self._lanes]
+        try:
+            while (error := await self._subscription()) is not None:
+                wait = next(self._waits, None)
+                if wait is None:
+                    raise error
+                _log.warning("%s: %s; connecting again in %.1f s", self._name, error, wait)
+                await asyncio.sleep(wait)
+        finally:
+            for task in watching:
+                task.cancel()
+        for lane in self._lanes:
+            lane.end()
+
+    async def _subscription(self) -> Exception | None:
+        """Read one subscription to its end; return its error, or None if the stream is complete."""
+        try:
+            async with connected(self.origin, self._limits) as peer:
+                while not await self._read(peer):
+                    pass
+        except (FileError, Unsupported, LocalProtocolError):
+            raise
+        except Violation as violation:
+            return self._temporary(RemoteProtocolError(violation.reason, rule=violation.rule, code=violation.code))
+        except (Error, TimeoutError, OSError) as error:
+            if isinstance(error, Error) and error.rule in _TOO_LARGE and self.intake.begun:
+                place, self._large = self._large, self.intake.next
+                if place == self._large:
+                    await self.intake.skip_large(error)
+            return self._temporary(error)
+        finally:
+            self.connected = False
+            self._items = None
+        _log.info("%s: the stream is complete", self._name)
+        return None
+
+    def _temporary(self, error: Exception) -> Exception:
+        """Return the error of a connection that may be tried again.
+
+        Raises:
+            Exception: ``error``, if it is the refusal of a first subscription, which is most often a mistake.
+        """
+        temporary = isinstance(error, _TEMPORARY) or type(error) is ConnectionClosed
+        if not self._attached and (not temporary or _is_refusal(error)):
+            raise error
+        if self.connected:
+            self.intake.cause = f"the connection was lost: {error}"
+        return error
+
+    # -- one subscription ---------------------------------------------------------------------------------------
+
+    async def _read(self, peer: Any) -> bool:
+        """Subscribe and store the items; return False if the remote does not have the next item any more."""
+        intake = self.intake
+        start = await intake.begin()
+        read = None
+        if self.origin.may_have_cursor:
+            wanted = Place(0, 0) if start is None or intake.plain else start.place
+            read = Read(epoch=wanted.epoch, first=wanted.offset)
+        try:
+            async with subscribed(self.origin, peer, read) as items:
+                self._items = items
+                self._window.begin()
+                self._grant()
+                while (chunk := await items.next_chunk()) is not None:
+                    self._window.arrived(len(chunk), size_of(chunk))
+                    await intake.arrived(chunk)
+                    if not self.connected:
+                        self._attached = self.connected = True
+                        self._waits = self._backoff.waits(Random())
+                    self._grant()
+        except ApplicationError as error:
+            if error.code not in _LOST or read is None:
+                raise
+            state = await self._state(peer)
+            self._attached = True
+            await intake.continue_elsewhere(state, start, error)
+            return False
+        return True
+
+    async def _watch(self, lane: Lane) -> None:
+        """Grant credit when items have become durable, or the journal has room again."""
+        while True:
+            await lane.feed.changed.wait()
+            self._grant()
+
+    def _grant(self) -> None:
+        if self._items is None:
+            return
+        room = min(lane.feed.journal.room for lane in self._lanes)
+        buffered = sum(lane.tail - lane.head for lane in self._lanes)
+        if n := self._window.grant(buffered, room):
+            self._items.request(n)
+
+    async def _state(self, peer: Any) -> State:
+        origin = self.origin
+        answer = peer.stream(origin.data, route=origin.route, metadata=origin.metadata, cursor=Head(), credit=1)
+        state: State | None = None
+        async for item in answer:
+            state = state_of(item.metadata)
+        if state is None:
+            raise RemoteProtocolError("the answer to HEAD is empty", rule="C-8")
+        return state
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether the peer is not what was expected: another protocol, or a certificate that is not trusted."""
+    return getattr(error, "in_handshake", False) or isinstance(error.__cause__, ssl.SSLError)
