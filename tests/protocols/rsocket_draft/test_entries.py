@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -152,19 +153,18 @@ def test_this_side_keeps_the_bounds_of_an_entry(entry: Entry, rule: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("make", "told"),
     [
-        ("trace", "an extension entry is an Entry, not str"),
-        (
-            Entry("x", cast("bytes", "text")),
-            "the payload of an entry is bytes and its flags are a number, not str and int",
-        ),
-        (Entry("x", flags=cast("int", b"1")), "not bytes and bytes"),
+        (lambda: cast("Entry", "trace"), "an extension entry is an Entry, not str|Entry object expected"),
+        (lambda: Entry("x", cast("bytes", "text")), "an entry is bytes .* not str and int|bytes object expected"),
+        (lambda: Entry("x", flags=cast("int", b"1")), "not bytes and bytes|int object expected"),
     ],
+    ids=["entry", "payload", "flags"],
 )
-def test_entries_of_other_types(entry: Any, told: str) -> None:
+def test_entries_of_other_types(make: Callable[[], Entry], told: str) -> None:
+    """The compiled class checks the types itself."""
     with pytest.raises(TypeError, match=told):
-        chain_bytes([entry])
+        chain_bytes([make()])
 
 
 def test_entries_hide_their_payloads() -> None:
