@@ -2,40 +2,68 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import afflux
+from afflux.protocols.rsocket.staging import Key, staging_of
+from tests.spark.conftest import HERE
+from tests.spark.querying import query
 
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
 
 
 class Receiving:
-    """``afflux serve --sink`` in a process of its own, which can be killed and started again at the same address."""
+    """The receiver of sinking.py, which can be stopped at a point, killed, and started again at the same address."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._gate = directory.with_name("gate")
         self.uri = "tcp://127.0.0.1:0"
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "afflux", "serve", self.uri, "--sink", str(self.directory)]
+        command = [sys.executable, str(HERE / "sinking.py"), self.uri, str(self.directory), str(self._gate)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.uri = self.line()
+
+    def line(self) -> str:
         assert self.process.stdout is not None
-        self.uri = self.process.stdout.readline().split()[1]
+        return self.process.stdout.readline().strip()
+
+    def stop_at(self, point: str) -> None:
+        self._gate.write_text(point)
+
+    def until(self, point: str) -> None:
+        while (line := self.line()) != point:
+            assert line, f"the receiver has ended before {point}"
+
+    def go_on(self) -> None:
+        self._gate.unlink()
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+    def restart(self) -> None:
+        self.kill()
+        self.go_on()
+        self.start()
 
 
 @pytest.fixture
@@ -154,3 +182,262 @@ def test_schemas_and_modes_are_refused(spark: Any) -> None:
     assert "column data must be BINARY or STRING, not BIGINT" in said(lambda: write(typed, "tcp://127.0.0.1:1"))
     writer = raw(frame).write.format("afflux").option("uri", "tcp://127.0.0.1:1")
     assert 'format("afflux") appends' in said(lambda: writer.mode("overwrite").save())
+
+
+# -- streams -------------------------------------------------------------------------------------------------------
+
+
+class Lines:
+    """Text files with numbers, each a batch, and the checkpoint of a query."""
+
+    def __init__(self, directory: Path) -> None:
+        self.input, self.checkpoint = directory / "input", directory / "checkpoint"
+        self.input.mkdir()
+        self.count = 0
+
+    def add(self, rows: int) -> None:
+        text = "".join(f"{number}\n" for number in range(self.count, self.count + rows))
+        (self.input / f"{self.count:06}.txt").write_text(text)
+        self.count += rows
+
+    def write(self, spark: Any, uri: str, **options: object) -> None:
+        query(spark, str(self.input), str(self.checkpoint), uri, **options).awaitTermination()
+
+    def repeat_the_last_batch(self) -> None:
+        """Leave the checkpoint as a crash after the sink's commit does: without the entry in Spark's commit log."""
+        last = max(int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*"))
+        (self.checkpoint / "commits" / str(last)).unlink()
+        (self.checkpoint / "commits" / f".{last}.crc").unlink()
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Lines:
+    return Lines(tmp_path)
+
+
+def test_a_stream_is_written_batch_by_batch(spark: Any, receiving: Receiving, lines: Lines) -> None:
+    for rows_of_batch in (10, 20):
+        lines.add(rows_of_batch)
+    lines.write(spark, receiving.uri)
+    assert Counter(rows(receiving.directory)) == wanted(30)
+    (directory,) = receiving.directory.glob("query=*")
+    assert sorted(path.name for path in directory.iterdir()) == ["batch=0", "batch=1"]
+    lines.add(5)
+    lines.repeat_the_last_batch()
+    lines.write(spark, receiving.uri)
+    assert Counter(rows(receiving.directory)) == wanted(35)
+    assert sorted(path.name for path in directory.iterdir()) == ["batch=0", "batch=1", "batch=2"]
+
+
+def test_output_modes_and_options_of_streams_are_refused(spark: Any, lines: Lines) -> None:
+    lines.add(1)
+    assert "writeId is not possible for a stream" in said(lambda: lines.write(spark, "tcp://127.0.0.1:1", writeId="a"))
+
+
+# -- kills ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def meanwhile(work: Callable[[], object]) -> Iterator[None]:
+    """Do ``work`` in a thread beside the block; its error is raised at the end. Spark stays in the main thread."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def connected_to(uri: str) -> set[int]:
+    """The Python workers of Spark that have a connection to the address (Linux)."""
+    port = f":{int(uri.rpartition(':')[2]):04X}"
+    table = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    sockets = {f"socket:[{row[9]}]" for row in table if row[2].endswith(port)}
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            own = b"pyspark" in (process / "cmdline").read_bytes()
+            if own and sockets & {os.readlink(path) for path in (process / "fd").iterdir()}:
+                found.add(int(process.name))
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="finds workers by Linux's tables")
+def test_a_worker_killed_while_it_stages(spark: Any, receiving: Receiving) -> None:
+    killed: set[int] = set()
+
+    def kill_workers() -> None:
+        receiving.until("staging")
+        receiving.until("staging")
+        killed.update(connected_to(receiving.uri))
+        for worker in killed:
+            os.kill(worker, signal.SIGKILL)
+        receiving.go_on()
+
+    receiving.stop_at("staging")
+    with meanwhile(kill_workers):
+        write(raw(numbers(spark, 5000)), receiving.uri)
+    assert len(killed) == 2
+    assert Counter(rows(receiving.directory)) == wanted(5000)
+
+
+@pytest.mark.parametrize("point", ["staging", "committing", "committed"])
+def test_a_receiver_killed(spark: Any, receiving: Receiving, point: str) -> None:
+    def kill_receiver() -> None:
+        receiving.until(point)
+        receiving.restart()
+
+    receiving.stop_at(point)
+    with meanwhile(kill_receiver):
+        write(raw(numbers(spark, 5000)), receiving.uri)
+    assert Counter(rows(receiving.directory)) == wanted(5000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["staging", "committed"])
+def test_a_driver_killed(spark: Any, receiving: Receiving, lines: Lines, point: str) -> None:
+    lines.add(1000)
+    lines.add(1000)
+    receiving.stop_at(point)
+    program = [sys.executable, "-m", "tests.spark.querying", str(lines.input), str(lines.checkpoint), receiving.uri]
+    with subprocess.Popen(program, cwd=HERE.parents[1], start_new_session=True, stderr=subprocess.DEVNULL) as driver:
+        receiving.until(point)
+        os.killpg(driver.pid, signal.SIGKILL)
+    receiving.go_on()
+    lines.write(spark, receiving.uri)
+    assert Counter(rows(receiving.directory)) == wanted(2000)
+
+
+# -- other peers ---------------------------------------------------------------------------------------------------
+
+
+class Other:
+    """A peer that knows nothing of staging; ``mode`` says what it does with rows."""
+
+    def __init__(self) -> None:
+        self.mode = "takes"
+        self.seen: list[afflux.Payload] = []
+        self.open = self.most = 0
+        self.by_key: Counter[bytes] = Counter()
+
+    async def channel(self, items: Any) -> AsyncIterator[bytes]:
+        if self.mode == "silent":
+            await asyncio.Event().wait()
+        if self.mode == "refuses":
+            raise afflux.Rejected("no rows today")
+        async for item in items:
+            self.seen.append(item)
+            if self.mode == "fails once" and len(self.seen) == 5:
+                self.mode = "takes"
+                raise afflux.ApplicationError(message="the disk is on fire")
+        yield b"thanks"
+
+    async def request(self, payload: afflux.Payload) -> bytes:
+        key = payload.data[:1]
+        self.open += 1
+        self.by_key[key] += 1
+        self.most = max(self.most, self.open)
+        alone = self.by_key[key] == 1
+        await asyncio.sleep(0)
+        self.open -= 1
+        self.by_key[key] -= 1
+        self.seen.append(payload)
+        return b"alone" if alone else b"together"
+
+
+@pytest.fixture
+def other() -> Iterator[tuple[Other, str]]:
+    """A peer in a thread of its own, and its address."""
+    handler, started, uri = Other(), threading.Event(), [""]
+    loop = asyncio.new_event_loop()
+    over = asyncio.Event()
+
+    async def serve() -> None:
+        async with afflux.serve("tcp://127.0.0.1:0", handler, credit=8) as server:
+            uri[0] = server.uri
+            started.set()
+            await over.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    started.wait()
+    yield handler, uri[0]
+    loop.call_soon_threadsafe(over.set)
+    thread.join()
+    loop.close()
+
+
+def keys(seen: list[afflux.Payload]) -> list[tuple[int, int]]:
+    """Partition and sequence of the rows."""
+    found = [staging_of(payload.metadata) for payload in seen]
+    assert all(isinstance(key, Key) for key in found)
+    assert len({(key.query, key.batch) for key in found if isinstance(key, Key)}) == 1
+    return [(key.partition, key.sequence) for key in found if isinstance(key, Key)]
+
+
+AT_LEAST = {"delivery": "at-least-once"}
+
+
+def test_another_peer_gets_rows_with_keys_in_order(spark: Any, other: tuple[Other, str]) -> None:
+    handler, uri = other
+    frame = raw(numbers(spark, 300, 1)).selectExpr("data", "if(data = '7', cast('' as binary), null) metadata")
+    write(frame, uri, route="rows", **AT_LEAST)
+    assert [payload.data for payload in handler.seen] == [b"%d" % number for number in range(300)]
+    assert keys(handler.seen) == [(0, number) for number in range(300)]
+    assert [afflux.route_of(payload) for payload in handler.seen[:2]] == ["rows", None]
+
+
+def test_a_row_that_is_sent_again_has_the_same_key(spark: Any, other: tuple[Other, str]) -> None:
+    handler, uri = other
+    handler.mode = "fails once"
+    write(raw(numbers(spark, 20, 1)), uri, **AT_LEAST)
+    assert len(handler.seen) == 25
+    by_key = dict(zip(keys(handler.seen), [payload.data for payload in handler.seen], strict=True))
+    assert by_key == {(0, number): b"%d" % number for number in range(20)}
+
+
+def test_requests_with_equal_keys_follow_each_other(spark: Any, other: tuple[Other, str]) -> None:
+    handler, uri = other
+    frame = numbers(spark, 200, 1).selectExpr("concat(id % 4, ' ', id) data", "id % 4 as device")
+    write(frame, uri, verb="request", orderBy="device", maxRequests=16, route="rows", **AT_LEAST)
+    assert sorted(keys(handler.seen)) == [(0, number) for number in range(200)]
+    for device in range(4):
+        own = [int(payload.data.split()[1]) for payload in handler.seen if payload.data.startswith(b"%d" % device)]
+        assert own == list(range(device, 200, 4))
+    assert {afflux.route_of(payload) for payload in handler.seen} == {"rows"}
+    assert 1 < handler.most <= 16
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        ("silent", "took no rows and answered nothing for 300 ms (writeTimeoutMs)"),
+        ("refuses", "refused the rows: no rows today"),
+    ],
+)
+def test_a_peer_that_does_not_take_rows(
+    spark: Any, other: tuple[Other, str], delivery: str, mode: str, why: str
+) -> None:
+    handler, uri = other
+    handler.mode = mode
+    text = said(lambda: write(raw(numbers(spark, 20, 1)), uri, delivery=delivery, writeTimeoutMs=300))
+    assert f"{uri} {why}" in text
+
+
+def test_a_peer_that_does_not_stage(spark: Any, other: tuple[Other, str]) -> None:
+    _, uri = other
+    text = said(lambda: write(raw(numbers(spark, 20, 1)), uri))
+    assert f"{uri}: the peer does not stage rows" in text and "delivery=at-least-once" in text
