@@ -78,6 +78,20 @@ def test_a_file_is_a_stream_of_its_lines(tmp_path: Path) -> None:
     assert [json.loads(line)["data"] for line in ran.stdout.splitlines()] == ["one", "two", "", "last without end"]
 
 
+def test_a_sink_belongs_to_one_server(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    with Server("--sink", str(tmp_path / "table")) as server:
+        ran = afflux(["serve", "tcp://127.0.0.1:0", "--sink", str(tmp_path / "table")])
+        assert ran.returncode == 1
+        assert f"{tmp_path / 'table'}: another process or object has it open" in ran.stderr
+        assert "Traceback" not in ran.stderr
+        ran = afflux(f"request {server.uri} -d hello")
+        assert "a request to a table has COMMIT or ABORT" in ran.stderr
+        assert server.stop(signal.SIGTERM)[0] == 0
+    ran = afflux(["serve", "tcp://127.0.0.1:0", "--sink", str(tmp_path), "--workers", "2"])
+    assert (ran.returncode, "--workers and --sink exclude each other" in ran.stderr) == (2, True)
+
+
 def test_with_a_journal_it_answers_the_same(tmp_path: Path) -> None:
     with Server("--demo", "--journal", str(tmp_path / "journal")) as server:
         ran = afflux([*f"request {server.uri} --stream -o raw -d".split(), '{"count": 3, "size": 2}'])

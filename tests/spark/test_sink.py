@@ -232,6 +232,11 @@ def test_a_stream_is_written_batch_by_batch(spark: Any, receiving: Receiving, li
 def test_output_modes_and_options_of_streams_are_refused(spark: Any, lines: Lines) -> None:
     lines.add(1)
     assert "writeId is not possible for a stream" in said(lambda: lines.write(spark, "tcp://127.0.0.1:1", writeId="a"))
+    counts = spark.readStream.format("text").load(str(lines.input)).selectExpr("cast(value as binary) data")
+    writer = counts.groupBy("data").count().select("data").writeStream.format("afflux")
+    writer = writer.options(uri="tcp://127.0.0.1:1", checkpointLocation=str(lines.checkpoint / "complete"))
+    complete = writer.trigger(availableNow=True).outputMode("complete")
+    assert 'format("afflux") appends' in said(lambda: complete.start().awaitTermination())
 
 
 # -- kills ---------------------------------------------------------------------------------------------------------
@@ -295,6 +300,8 @@ def test_a_worker_killed_while_it_stages(spark: Any, receiving: Receiving) -> No
 
 @pytest.mark.parametrize("point", ["staging", "committing", "committed"])
 def test_a_receiver_killed(spark: Any, receiving: Receiving, point: str) -> None:
+    """SP-18, with ``committed``: the answer to the commit is lost."""
+
     def kill_receiver() -> None:
         receiving.until(point)
         receiving.restart()
@@ -431,6 +438,7 @@ def test_requests_with_equal_keys_follow_each_other(spark: Any, other: tuple[Oth
 def test_a_peer_that_does_not_take_rows(
     spark: Any, other: tuple[Other, str], delivery: str, mode: str, why: str
 ) -> None:
+    """SP-17."""
     handler, uri = other
     handler.mode = mode
     text = said(lambda: write(raw(numbers(spark, 20, 1)), uri, delivery=delivery, writeTimeoutMs=300))

@@ -38,7 +38,7 @@ Q, Q2 = b"q" * 16, b"r" * 16
 RUN, NEXT_RUN = b"1" * 16, b"2" * 16
 
 
-def block(rows: list[bytes], **columns: list[object]) -> bytes:
+def block(rows: list[bytes], **columns: Any) -> bytes:
     batch = pa.record_batch({"data": pa.array(rows, pa.binary()), **columns})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -117,6 +117,7 @@ def test_a_part_that_is_complete_after_the_commit_is_dropped(table: Table) -> No
 
 
 def test_a_batch_is_committed_once_in_whatever_form_it_comes_back(table: Table) -> None:
+    """SP-04."""
     part = stage(table, [b"a"])
     assert [commit(table, part) for _ in range(3)] == [Committed(rows=1), *[Committed(rows=0, duplicate=True)] * 2]
     again = Stage(query=Q, batch=0, run=NEXT_RUN, partition=0, attempt=9)
@@ -164,6 +165,7 @@ def test_a_commit_of_what_is_not_staged_shows_nothing(table: Table, part: Part) 
 
 
 def test_a_run_that_was_replaced_is_stopped(table: Table) -> None:
+    """SP-06."""
     old = stage(table, [b"old"])
     writing = table.stage(Stage(query=Q, batch=0, run=RUN, partition=1, attempt=1))
     assert writing is not None
@@ -181,6 +183,7 @@ def test_a_run_that_was_replaced_is_stopped(table: Table) -> None:
 
 
 def test_an_abort_drops_what_is_staged_and_nothing_that_is_committed(table: Table) -> None:
+    """SP-04."""
     abort = Abort(query=Q, batch=0, run=RUN)
     part = stage(table, [b"a"])
     writing = table.stage(Stage(query=Q, batch=0, run=RUN, partition=1, attempt=1))
@@ -241,11 +244,30 @@ def test_the_columns_of_one_part_are_the_same(table: Table) -> None:
     refused(SCHEMA_MISMATCH, lambda: writing.write([block([b"a"], number=[1])]))
 
 
-@pytest.mark.parametrize("bad", [b"", b"garbage", block([b"a" * 100])[:-60]], ids=["empty", "garbage", "cut"])
+def compressed() -> bytes:
+    batch = pa.record_batch({"data": pa.array([bytes(1 << 20)], pa.binary())})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"garbage",
+        block([b"a" * 100])[:-60],
+        compressed(),
+        block([b"a"], more=pa.array(["x"]).dictionary_encode()),
+        block([b"a"], more=pa.array(["x"], pa.string_view())),
+    ],
+    ids=["empty", "garbage", "cut", "compressed", "dictionary", "view"],
+)
 def test_a_block_that_is_not_arrow(table: Table, bad: bytes) -> None:
     writing = table.stage(Stage(query=Q, batch=0, run=RUN, partition=0, attempt=1))
     assert writing is not None
-    with pytest.raises(Invalid, match="not an Arrow IPC stream"):
+    with pytest.raises(Invalid, match="a block is not an Arrow IPC stream of rows"):
         writing.write([bad])
     writing.discard()
     assert [*table.directory.glob("_afflux/partial/*")] == []

@@ -22,10 +22,12 @@ from afflux.spark.values import Misfit
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ROWS", "ArrowRows"]
+__all__ = ["MALFORMED", "ROWS", "ArrowRows", "read_stream"]
 
 ROWS = 1 << 20
 "The most rows of a record batch of an item; columns without data make any number possible."
+MALFORMED = (Misfit, ValueError, OSError, struct.error, IndexError)
+"What reading a malformed stream raises, besides ArrowException of pyarrow, which is imported when it is needed."
 _FLUSH = 50_000
 "Rows after which decoded batches are complete."
 _HEADER_TYPE, _HEADER, _BODY_COMPRESSION = 1, 2, 3
@@ -54,7 +56,7 @@ class ArrowRows:
         for place, item in enumerate(data):
             try:
                 batches = self._item(item.as_buffer())
-            except (Misfit, pa.ArrowException, ValueError, OSError, struct.error, IndexError) as error:
+            except (pa.ArrowException, *MALFORMED) as error:
                 self.modes.note(int(offsets[place]), item.as_py(), f"not Arrow IPC of the schema: {error}")
                 malformed[count] = item.as_py()
                 batches = [[pa.nulls(1, field.type) for field in self.modes.wanted]]
@@ -77,30 +79,20 @@ class ArrowRows:
         """Return the columns of each batch of an item."""
         import pyarrow as pa
 
-        if not item.size:
-            raise Misfit("it is empty")
-        messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(item))
-        schema = pa.ipc.read_schema(messages.read_next_message())
+        schema, found = read_stream(item)
         places = [schema.get_field_index(field.name) for field in self.modes.wanted]
         for field, place in zip(self.modes.wanted, places, strict=True):
             if place >= 0 and not _fits(schema.field(place).type, field.type):
                 raise Misfit(f"column {field.name} is {schema.field(place).type}, not {field.type}")
         if any(pa.types.is_dictionary(field.type) for field in schema):
             raise Misfit("dictionaries are unsupported")
-        batches = []
-        for message in messages:
-            _check_message(message)
-            batch = pa.ipc.read_record_batch(message, schema)
-            if batch.num_rows > ROWS:
-                raise Misfit(f"a batch has {batch.num_rows} rows, more than {ROWS}")
-            batch.validate(full=True)
-            batches.append(
-                [
-                    pa.nulls(batch.num_rows, field.type) if place < 0 else self._cast(batch.column(place), field.type)
-                    for field, place in zip(self.modes.wanted, places, strict=True)
-                ]
-            )
-        return batches
+        return [
+            [
+                pa.nulls(batch.num_rows, field.type) if place < 0 else self._cast(batch.column(place), field.type)
+                for field, place in zip(self.modes.wanted, places, strict=True)
+            ]
+            for batch in found
+        ]
 
     def _cast(self, column: pa.Array, wanted: pa.DataType) -> pa.Array:
         import pyarrow as pa
@@ -111,6 +103,33 @@ class ArrowRows:
             utc = self._zone.to_utc(local.fill_null(0).to_numpy(zero_copy_only=False))
             return pa.array(utc, mask=local.is_null().to_numpy(zero_copy_only=False)).cast(wanted)
         return column.cast(wanted)
+
+
+def read_stream(item: pa.Buffer) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return the schema and the validated batches of an Arrow IPC stream.
+
+    The caller checks the types of the schema: dictionaries, views and run-end encoding are not refused here.
+
+    Raises:
+        pyarrow.ArrowException, MALFORMED: it is malformed; the iterator raises these as well.
+    """
+    import pyarrow as pa
+
+    if not item.size:
+        raise Misfit("it is empty")
+    messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(item))
+    schema = pa.ipc.read_schema(messages.read_next_message())
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for message in messages:
+            _check_message(message)
+            batch = pa.ipc.read_record_batch(message, schema)
+            if batch.num_rows > ROWS:
+                raise Misfit(f"a batch has {batch.num_rows} rows, more than {ROWS}")
+            batch.validate(full=True)
+            yield batch
+
+    return schema, batches()
 
 
 def _fits(own: pa.DataType, wanted: pa.DataType) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from afflux.core.errors import Invalid
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.staging import Part, Stage, Staged
+from afflux.spark.ipc import MALFORMED, read_stream
 from afflux.spark.schemas import mismatch, plain
 
 if TYPE_CHECKING:
@@ -115,15 +116,14 @@ class PartWriter:
         import pyarrow as pa
 
         try:
-            with pa.ipc.open_stream(pa.py_buffer(block)) as reader:
-                schema = plain(reader.schema)
-                for batch in reader:
-                    batch.validate(full=True)
-                    self._group.append(batch.cast(schema))
-                    self.rows += len(batch)
-                    self._buffered += batch.nbytes
-        except (pa.ArrowException, ValueError, OSError) as error:
-            raise Invalid(f"a block is not an Arrow IPC stream: {error}", code=Code.INVALID) from None
+            found, batches = read_stream(pa.py_buffer(block))
+            schema = plain(found)
+            for batch in batches:
+                self._group.append(batch.cast(schema))
+                self.rows += len(batch)
+                self._buffered += batch.nbytes
+        except (pa.ArrowException, *MALFORMED) as error:
+            raise Invalid(f"a block is not an Arrow IPC stream of rows: {error}", code=Code.INVALID) from None
         if self._schema is None:
             self._owner.check_schema(schema)
             self._schema = schema

@@ -13,11 +13,20 @@ if TYPE_CHECKING:
 
 __all__ = ["mark_of", "mismatch", "plain"]
 
+_FLAT = (
+    *("boolean", "integer", "floating", "decimal", "date", "timestamp", "duration", "interval", "null"),
+    *("string", "large_string", "binary", "large_binary"),
+)
+"Types without others inside; the memory for their values is proportional to the bytes of a block."
+
 
 def plain(schema: pa.Schema) -> pa.Schema:
     """Return the columns with nulls permitted, timestamps in UTC and no metadata, at any depth.
 
     Queries over the same data may differ in all three: nulls depend on the plan, and the zone on the session.
+
+    Raises:
+        ValueError: a type is not one of Spark's, such as a dictionary, a view or run-end encoding.
     """
     import pyarrow as pa
 
@@ -43,7 +52,9 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.list_(_plain_field(kind.value_field))
     if types.is_struct(kind):
         return pa.struct([_plain_field(field) for field in kind])
-    return kind
+    if any(is_kind(kind) for is_kind in (getattr(types, f"is_{name}") for name in _FLAT)):
+        return kind
+    raise ValueError(f"columns of type {kind} are unsupported")
 
 
 def mark_of(schema: pa.Schema) -> str:
