@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import threading
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,9 @@ from tests.spark.test_table import Q, block, visible
 
 pytest.importorskip("pyarrow")
 
+from afflux.spark import sending
 from afflux.spark.receiving import Receiver, receive
+from afflux.spark.sinkoptions import SinkOptions
 
 RUN = b"1" * 16
 STAGE = Stage(query=Q, batch=0, run=RUN, partition=0, attempt=1)
@@ -122,7 +127,7 @@ async def test_a_channel_that_fails_leaves_nothing(peer: afflux.Peer, receiver: 
 
 async def test_errors_of_the_disk_reach_the_peer_without_paths(peer: afflux.Peer, receiver: Receiver) -> None:
     await sent(peer, [block([b"a", b"b"])])
-    target = receiver.table.directory / f"query={__import__('uuid').UUID(bytes=Q)}"
+    target = receiver.table.directory / f"query={uuid.UUID(bytes=Q)}"
     target.write_text("in the way")
     with pytest.raises(ApplicationError, match="could not be stored") as caught:
         await asked(peer, COMMIT)
@@ -145,6 +150,25 @@ async def test_the_limits_are_answers(tmp_path: Path) -> None:
             await sent(peer, [block([b"a"])])
         held.discard()
         assert await sent(peer, [block([b"a"])]) == Staged(rows=1)
+
+
+async def test_a_commit_of_many_partitions(peer: afflux.Peer) -> None:
+    many = Commit(query=Q, batch=0, run=RUN, parts=tuple(Part(number, 1, 1) for number in range(16_384)))
+    with pytest.raises(ApplicationError, match=r"partition 0 of batch 0 of query .* is not staged with 1 rows"):
+        await asked(peer, many)
+
+
+async def test_the_time_that_spark_needs_does_not_count(receiver: Receiver) -> None:
+    """The rows pause for three times writeTimeoutMs. Keepalives are sent meanwhile: a thread waits for the rows."""
+
+    def rows() -> Iterator[bytes]:
+        yield block([b"a"])
+        threading.Event().wait(0.3)
+        yield block([b"b"])
+
+    async with afflux.serve("tcp://127.0.0.1:0", receiver) as server:
+        options = SinkOptions.parse({"uri": f"{server.uri}?keepalive=0.02&lifetime=0.1", "writeTimeoutMs": "100"})
+        assert await asyncio.to_thread(sending.stage, options, STAGE, rows()) == Staged(rows=2)
 
 
 async def test_a_directory_in_use(receiver: Receiver) -> None:
