@@ -69,6 +69,8 @@ class ShardStatus:
     "Gaps that were found since the start, in all shards of that remote stream."
     sealed: bool
     "Whether the stream is complete."
+    stall: str | None
+    "Why the remote waits: the journal or its disk is full; None if it does not."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +141,7 @@ class Relay:
                         room=journal.room,
                         gaps=follower.intake.gaps,
                         sealed=journal.sealed,
+                        stall=None if lane.feed.stall is None else lane.feed.stall.reason,
                     )
                 )
         return found
