@@ -65,6 +65,22 @@ def test_a_journal_lives_on_a_full_disk_by_trimming(tmp_path: Path) -> None:
             assert journal.trim(head - 1) == head - 1
 
 
+def test_large_commits_on_a_full_disk_continue_after_a_trim(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 24 * MI) as disk, Journal(disk / "a") as journal:
+        for _ in range(4):
+            with pytest.raises(JournalNoSpace):
+                while True:
+                    journal.append([item(journal.tail + n) for n in range(12)], 0)
+                    journal.commit()
+            fill(disk)
+            with pytest.raises(JournalNoSpace):
+                journal.commit()
+            before = journal.head
+            assert journal.trim(before) == before
+            assert journal.commit() == before + 12
+            assert numbers(journal) == list(range(before, before + 12))
+
+
 def test_a_crash_on_a_full_disk_leaves_what_was_committed(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 24 * MI) as disk:
         journal = Journal(disk / "a")

@@ -184,10 +184,25 @@ class SqliteBackend:
             tight = files.is_tight(self.path)
         if tight and not files.keep_reserve(self.path) and self._free_bytes() < sum(each.charge for each in blocks):
             raise JournalNoSpace(self.path, DISK_FULL)
-        with self._transaction(replace(self.heads, head=last.end, size=size, time_us=last.time_us)) as writer:
-            writer.executemany(f"INSERT INTO block ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        heads = replace(self.heads, head=last.end, size=size, time_us=last.time_us)
+        try:
+            self._insert(rows, heads)
+        except JournalNoSpace:
+            if self._free_bytes() < sum(each.charge for each in blocks):
+                raise
+            files.drop_reserve(self.path)  # the database has room, and only the WAL has not
+            self._empty_wal()
+            try:
+                self._insert(rows, heads)
+                self._empty_wal()
+            finally:
+                files.keep_reserve(self.path)
         if tight or files.wal_bytes(self.path) > 4 * WAL_BYTES:
             self._empty_wal()
+
+    def _insert(self, rows: Sequence[tuple[object, ...]], heads: Heads) -> None:
+        with self._transaction(heads) as writer:
+            writer.executemany(f"INSERT INTO block ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def _free_bytes(self) -> int:
         """Return the bytes of free pages, less some for the tree that contains the blocks."""
