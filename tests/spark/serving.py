@@ -1,8 +1,8 @@
-"""The server of these tests, a process of its own: ``python serving.py DIRECTORY [JOURNAL_BYTES]`` prints its
+"""The server of these tests, a process of its own: ``python serving.py DIRECTORY PORT [JOURNAL_BYTES]`` prints its
 address.
 
 Streams are numbered items, journalled and served by cursor; routes that start with ``lie-`` answer a cursor as no
-journal would, ``plain`` knows no cursor, and ``older`` no blocks.
+from afflux.core.errors import ApplicationError, Invalid, Rejected
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 import afflux
-from afflux.core.errors import ApplicationError, Invalid
+from afflux.core.errors import ApplicationError, Invalid, Rejected
 from afflux.journal import Journalled
 from afflux.protocols.rsocket.cursor import Head, Position, Read, State, encode_entry, split_request, with_position
 
@@ -70,7 +70,9 @@ class Asked:
     count: int = 1000
     size: int = 16
     open: bool = False
-    "True: nothing follows the last item, and the stream does not end."
+    "True: the stream does not end after the last item."
+    every_ms: int = 0
+    "If ``open``: another item follows after so many milliseconds, without end; 0: none."
 
 
 def item(route: str | None, number: int, size: int) -> afflux.Payload | bytes:
@@ -97,6 +99,11 @@ class Numbers:
         for first in range(0, asked.count, STEP):
             yield [item(route, number, asked.size) for number in range(first, min(first + STEP, asked.count))]
             await asyncio.sleep(0)
+        number = asked.count
+        while asked.open and asked.every_ms:
+            await asyncio.sleep(asked.every_ms / 1000)
+            yield [item(route, number, asked.size)]
+            number += 1
         if asked.open:
             await asyncio.Event().wait()
 
@@ -154,6 +161,8 @@ class Front:
 
     def stream(self, payload: afflux.Payload) -> AsyncIterator[object]:
         route = afflux.route_of(payload) or ""
+        if route == "refused":
+            raise Rejected(f'no route "{route}" for stream')
         if route == "plain":
             return self._numbers.stream(afflux.Payload(b"{}"))
         if route == "older" and getattr(split_request(payload.metadata)[0], "blocks", False):
@@ -162,11 +171,11 @@ class Front:
         return handler.stream(payload)
 
 
-async def main(directory: str, journal_bytes: str | None = None) -> None:
+async def main(directory: str, port: str, journal_bytes: str | None = None) -> None:
     limits = afflux.Limits.server() if journal_bytes is None else afflux.Limits.server(journal_bytes=int(journal_bytes))
     async with (
         Journalled(Numbers(), directory, limits=limits) as journalled,
-        afflux.serve("tcp://127.0.0.1:0", Front(journalled)) as server,
+        afflux.serve(f"tcp://127.0.0.1:{port}", Front(journalled)) as server,
     ):
         print(server.uri, flush=True)
         await asyncio.Event().wait()

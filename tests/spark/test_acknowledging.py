@@ -104,7 +104,8 @@ def frame(spark: Any, uri: object, data: str, **options: object) -> Any:
 
 
 def lowest(uri: str, data: str) -> int:
-    return Driver(Options.parse({"uri": uri, "requestData": data})).heads()[0].first
+    with Driver(Options.parse({"uri": uri, "requestData": data})) as driver:
+        return driver.heads()[0].first
 
 
 @pytest.fixture

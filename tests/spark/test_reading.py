@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +20,21 @@ from tests.spark.serving import LIE_EPOCH, item
 ITEMS = asked(count=1000, size=16)
 
 Make = Callable[..., Options]
+_opened: list[Driver] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Every driver of a test is closed after it."""
+    yield
+    while _opened:
+        _opened.pop().connection.close()
+
+
+def drive(options: Options) -> Driver:
+    """The driver's side of a read."""
+    _opened.append(Driver(options))
+    return _opened[-1]
 
 
 @pytest.fixture
@@ -34,7 +49,7 @@ def options(uri: str) -> Make:
 
 def whole(options: Options) -> Span:
     """All of a stream that ends."""
-    state = Driver(options).settled()[0]
+    state = drive(options).settled()[0]
     return Span(shard=0, epoch=state.epoch, first=state.first, end=state.head)
 
 
@@ -88,22 +103,22 @@ def test_nothing_is_read_of_an_empty_range(options: Make) -> None:
 
 def test_where_a_new_query_starts(options: Make) -> None:
     epoch = whole(options()).epoch
-    assert Driver(options()).start() == {0: Mark(epoch, 0)}
-    assert Driver(options(startingOffsets="latest")).start() == {0: Mark(epoch, 1000)}
-    assert Driver(options(startingOffsets='{"0": 1000}')).start() == {0: Mark(epoch, 1000)}
+    assert drive(options()).start() == {0: Mark(epoch, 0)}
+    assert drive(options(startingOffsets="latest")).start() == {0: Mark(epoch, 1000)}
+    assert drive(options(startingOffsets='{"0": 1000}')).start() == {0: Mark(epoch, 1000)}
     with pytest.raises(Invalid, match=r"has offset 1001 of shard 0 .*above the head 1000"):
-        Driver(options(startingOffsets='{"0": 1001}')).start()
+        drive(options(startingOffsets='{"0": 1001}')).start()
 
 
 def test_an_unknown_shard(options: Make) -> None:
     with pytest.raises(ApplicationError) as raised:
-        Driver(options(startingOffsets='{"1": 0}')).start()
+        drive(options(startingOffsets='{"1": 0}')).start()
     assert raised.value.code == UNKNOWN_SHARD
 
 
 def test_a_long_poll_ends_when_there_is_news(options: Make) -> None:
     live = options(requestData=asked(count=500, open=True))
-    driver = Driver(live)
+    driver = drive(live)
     epoch = driver.heads()[0].epoch
     seen = 0
     while seen < 500:
@@ -114,7 +129,7 @@ def test_a_long_poll_ends_when_there_is_news(options: Make) -> None:
 
 def test_a_long_poll_ends_without_news(options: Make) -> None:
     live = options(requestData=asked(count=3, open=True))
-    driver = Driver(live)
+    driver = drive(live)
     epoch = driver.heads()[0].epoch
     seen = 0
     while seen < 3:
@@ -124,25 +139,25 @@ def test_a_long_poll_ends_without_news(options: Make) -> None:
 
 def test_a_poll_of_several_shards(uri: str) -> None:
     options = Options.parse({"uri": uri, "route": "lie-exact"})
-    there = Driver(options).states({0: Mark(LIE_EPOCH, 100), 5: Mark(LIE_EPOCH, 99)}, wait_ms=30_000)
+    there = drive(options).states({0: Mark(LIE_EPOCH, 100), 5: Mark(LIE_EPOCH, 99)}, wait_ms=30_000)
     assert {shard: state.head for shard, state in there.items()} == {0: 100, 5: 100}
-    assert Driver(options).states({0: Mark(LIE_EPOCH, 100), 5: Mark(LIE_EPOCH, 100)}, wait_ms=2)[5].shard == 5
+    assert drive(options).states({0: Mark(LIE_EPOCH, 100), 5: Mark(LIE_EPOCH, 100)}, wait_ms=2)[5].shard == 5
 
 
 def test_how_large_items_are(options: Make) -> None:
-    driver = Driver(options())
+    driver = drive(options())
     span = whole(options())
     assert driver.item_bytes([span]) == 16
     assert driver.item_bytes([Span(shard=0, epoch=span.epoch + 1, first=0, end=10)]) is None
 
 
 def test_a_checkpoint_of_another_journal_names_both_positions(options: Make) -> None:
-    driver, span = Driver(options()), whole(options())
+    driver, span = drive(options()), whole(options())
     marks = {0: Mark(span.epoch + 1, 123)}
     state = driver.states(marks)[0]
     with pytest.raises(DataLost, match=rf"epoch {span.epoch} .* 1000.* epoch {span.epoch + 1}, offset 123"):
         driver.behind_gap(marks[0], state)
-    lenient = Driver(options(failOnDataLoss="false"))
+    lenient = drive(options(failOnDataLoss="false"))
     assert lenient.behind_gap(marks[0], state) == Mark(span.epoch, 0)
 
 
@@ -150,7 +165,7 @@ def test_a_checkpoint_above_the_head_is_refused(options: Make) -> None:
     span = whole(options())
     for loss in ("true", "false"):
         with pytest.raises(ApplicationError, match=r"1001.*1000") as raised:
-            Driver(options(failOnDataLoss=loss)).states({0: Mark(span.epoch, 1001)})
+            drive(options(failOnDataLoss=loss)).states({0: Mark(span.epoch, 1001)})
         assert raised.value.code == OFFSET_AHEAD
 
 
@@ -159,7 +174,7 @@ def trimmed(make: Make, seed: int) -> tuple[Options, Span, int]:
     options = make(requestData=asked(count=6000, size=200 + seed))
     span = whole(options)
     done = Acknowledge(epoch=span.epoch, offset=5000, owner=1, name="test")
-    state = Driver(options).states({0: Mark(span.epoch, 5000)}, acknowledge=[done])[0]
+    state = drive(options).states({0: Mark(span.epoch, 5000)}, acknowledge=[done])[0]
     assert 0 < state.first <= 5000
     return options, span, state.first
 
@@ -168,9 +183,9 @@ def test_what_was_trimmed_is_missed(options: Make) -> None:
     asked_for, span, first = trimmed(options, 1)
     with pytest.raises(DataLost, match=f"offsets 0 to {first - 1} of shard 0 .*reaches to 5999"):
         rows(asked_for, span)
-    state = Driver(asked_for).heads()[0]
+    state = drive(asked_for).heads()[0]
     with pytest.raises(DataLost, match=f"offsets 0 to {first - 1} .* are missing: the first one left is {first}"):
-        Driver(asked_for).behind_gap(Mark(span.epoch, 0), state)
+        drive(asked_for).behind_gap(Mark(span.epoch, 0), state)
 
 
 def test_what_was_trimmed_is_passed_over_when_that_is_allowed(options: Make, caplog: Any) -> None:
@@ -225,9 +240,9 @@ def test_more_items_than_asked_for_are_not_taken(uri: str) -> None:
 def test_a_server_that_knows_no_cursor(uri: str) -> None:
     options = Options.parse({"uri": uri, "route": "plain"})
     with pytest.raises(RemoteProtocolError, match=r"route 'plain' does not support the cursor: .*--journal"):
-        Driver(options).start()
+        drive(options).start()
 
 
 def test_no_server_is_there() -> None:
     with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:1"):
-        Driver(Options.parse({"uri": "tcp://127.0.0.1:1"})).start()
+        drive(Options.parse({"uri": "tcp://127.0.0.1:1", "reconnectTimeoutMs": "0"})).start()

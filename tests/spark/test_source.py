@@ -147,7 +147,7 @@ def test_schemas_are_refused(batch: Load) -> None:
 
 def test_no_server_is_there(batch: Load) -> None:
     with pytest.raises(Exception, match=r"ConnectFailed: .*127\.0\.0\.1:1"):
-        batch(uri="tcp://127.0.0.1:1").collect()
+        batch(uri="tcp://127.0.0.1:1", reconnectTimeoutMs=0).collect()
 
 
 def test_a_server_without_a_cursor(batch: Load) -> None:
@@ -249,10 +249,10 @@ def test_a_gap_is_refused_or_passed_over(spark: Any, uri: str, run: Run, tmp_pat
 
     data = asked(count=6000, size=400)
     run(streaming(spark, uri=uri, requestData=data).limit(1))  # the checkpoint stands at the head of the first batch
-    driver = Driver(Options.parse({"uri": uri, "requestData": data}))
-    epoch = driver.heads()[0].epoch
-    done = Acknowledge(epoch=epoch, offset=5000, owner=1, name="test")
-    first = driver.states({0: Mark(epoch, 5000)}, acknowledge=[done])[0].first
+    with Driver(Options.parse({"uri": uri, "requestData": data})) as driver:
+        epoch = driver.heads()[0].epoch
+        done = Acknowledge(epoch=epoch, offset=5000, owner=1, name="test")
+        first = driver.states({0: Mark(epoch, 5000)}, acknowledge=[done])[0].first
     named = {"requestData": data, "startingOffsets": '{"0": 5}'}
     frame = streaming(spark, uri=uri, **named)
     checkpoint = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "gap"))

@@ -10,6 +10,11 @@ That of a query with ``acknowledgeAs`` also has ``reader`` (acknowledging.py).
 2. ``source`` is a fingerprint of route and request data, so that a checkpoint cannot be continued by another stream.
    The address is not part of it, because a server may move. The epoch identifies the journal.
 3. A batch is the difference of two offsets. After a crash it is read again exactly as logged.
+4. Spark does not log the start of a query's first batch, and asks for it again after a failed start. So the start that
+   Spark gets is a placeholder, ``{"source": "3f9a0c17", "start": "unresolved"}``, and the end of the first batch, which
+   Spark logs, has the position where the batch begins::
+
+       {"0": {"epoch": 5611…, "from": 249000, "pos": 250000, "source": "3f9a0c17"}}
 """
 
 from __future__ import annotations
@@ -22,11 +27,30 @@ from typing import Any, TypeGuard
 
 from afflux.core.errors import Invalid
 
-__all__ = ["READER", "Mark", "Offsets", "Span", "fair", "fingerprint", "is_count", "offsets_of", "split", "to_json"]
+__all__ = [
+    "AWAY",
+    "READER",
+    "Mark",
+    "Offsets",
+    "Span",
+    "begin_of",
+    "fair",
+    "fingerprint",
+    "is_count",
+    "is_unresolved",
+    "offsets_of",
+    "split",
+    "to_json",
+    "unresolved",
+]
 
 READER = "reader"
 "The key of the query's identity in an offset, next to the shards."
+AWAY = "away"
+"The key that an offset has, next to the shards, while the server is away (source.py)."
+_BESIDE = (READER, AWAY)
 _TOP = 1 << 63
+_UNRESOLVED = "unresolved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +90,39 @@ def fingerprint(route: str | None, request_data: str) -> str:
     return hashlib.sha256(named).hexdigest()[:8]
 
 
-def to_json(offsets: Offsets, source: str) -> dict[str, dict[str, int | str]]:
-    """Return the offset as Spark logs it, with keys sorted as text."""
+def unresolved(source: str) -> dict[str, str]:
+    """Return the placeholder for the start of a query without a checkpoint."""
+    return {"source": source, "start": _UNRESOLVED}
+
+
+def is_unresolved(logged: Any, source: str) -> bool:
+    """Return whether the offset is the placeholder of this source."""
+    return isinstance(logged, Mapping) and logged == unresolved(source)
+
+
+def to_json(offsets: Offsets, source: str, begin: Offsets | None = None) -> dict[str, dict[str, int | str]]:
+    """Return the offset as Spark logs it, with keys sorted as text. ``begin`` is where the first batch begins."""
     named = {str(shard): mark for shard, mark in offsets.items()}
+    begins = {str(shard): {"from": mark.position} for shard, mark in (begin or {}).items()}
     return {
-        shard: {"epoch": mark.epoch, "pos": mark.position, "source": source} for shard, mark in sorted(named.items())
+        shard: {"epoch": mark.epoch, **begins.get(shard, {}), "pos": mark.position, "source": source}
+        for shard, mark in sorted(named.items())
     }
+
+
+def begin_of(logged: Any, source: str) -> Offsets | None:
+    """Return where the first batch begins, from its end; None for the end of another batch.
+
+    Raises:
+        Invalid: as :func:`offsets_of`.
+    """
+    offsets = offsets_of(logged, source)
+    begins = {int(shard): mark.get("from") for shard, mark in logged.items() if shard not in _BESIDE}
+    if all(begin is None for begin in begins.values()):
+        return None
+    if not all(is_count(begin) and begin <= offsets[shard].position for shard, begin in begins.items()):
+        raise _damaged(logged)
+    return {shard: Mark(offsets[shard].epoch, begin) for shard, begin in begins.items()}
 
 
 def offsets_of(logged: Any, source: str) -> Offsets:
@@ -84,7 +135,7 @@ def offsets_of(logged: Any, source: str) -> Offsets:
         raise _damaged(logged)
     offsets: Offsets = {}
     for shard, mark in logged.items():
-        if shard == READER:
+        if shard in _BESIDE:
             continue
         if not isinstance(shard, str) or not shard.isascii() or not shard.isdigit() or not isinstance(mark, Mapping):
             raise _damaged(logged)

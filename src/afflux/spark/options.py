@@ -29,6 +29,7 @@ MAX_SHARD = 0xFFFF
 _MAX_COUNT = (1 << 63) - 1
 _MAX_DIGITS = 19
 _MAX_MILLISECONDS = 60_000
+_MAX_RECONNECT_MS = 7 * 24 * 3_600_000
 
 StartingOffsets = Literal["earliest", "latest"] | dict[int, int]
 "Start of a new query: one of the two words, or an offset for each shard to read."
@@ -186,6 +187,11 @@ class Options:
         None,
     )
     poll_timeout_ms: int = _option(_whole(0, _MAX_MILLISECONDS), "Milliseconds to wait for new items.", 500)
+    reconnect_timeout_ms: int = _option(
+        _whole(0, _MAX_RECONNECT_MS),
+        "Milliseconds for which the reader and each task try again when the server is away; 0: they fail immediately.",
+        300_000,
+    )
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -206,13 +212,14 @@ def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
     """Return the parsed values of the fields of ``options`` that are given. Raises as :meth:`Options.parse`."""
     known = {_spelling(each).lower(): each for each in fields(options)}
     values: dict[str, Any] = {}
-    for name, text in given.items():
+    for name, text in of_user(given).items():
         declared = known.get(name.lower())
         if declared is None:
             raise OptionError(_unknown(name, spellings(options)))
         values[declared.name] = declared.metadata["parse"](_spelling(declared), text)
     if "uri" not in values:
-        raise OptionError('option uri is missing: the server\'s address, such as "tcp://127.0.0.1:7000"')
+        hint = "" if given else "; in SQL, declare no columns: Spark then passes no options"
+        raise OptionError(f'option uri is missing: the server\'s address, such as "tcp://127.0.0.1:7000"{hint}')
     return values
 
 
@@ -228,6 +235,15 @@ def reference(options: type[Any] = Options) -> str:
         default = "" if each.default in (MISSING, None, "") else f"`{_shown(each.default)}`"
         lines.append(f"| `{_spelling(each)}` | {default} | {each.metadata['about']} |")
     return "\n".join(lines)
+
+
+def of_user(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the options without those of Spark's catalog: it passes the properties of a table that was created in SQL,
+    its owner and provider for example, and the user's options once more with a prefix."""
+    if not any(name.lower() == "provider" for name in given):
+        return given
+    prefix = "option."
+    return {name[len(prefix) :]: text for name, text in given.items() if name.lower().startswith(prefix)}
 
 
 def _spelling(declared: Field[Any]) -> str:

@@ -4,17 +4,18 @@
 2. A short range, a gap and another epoch are errors that contain the missing offsets. If ``failOnDataLoss`` is false,
    each is a warning, and reading continues after it.
 3. An answer that is impossible for a journal (items beyond the range, decreasing offsets) is always an error.
-4. A connection is used for one request of the driver or one range of a task, without state between them.
+4. After a failure, or after Spark has held a task for long, a range continues at the first item that was not returned
+   yet, over another connection (connection.py). No state of a connection is needed for that.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from afflux.core.errors import ApplicationError, Error, Invalid, RemoteProtocolError, Violation
 from afflux.core.events import Block, Items
@@ -34,11 +35,12 @@ from afflux.protocols.rsocket.cursor import (
     split_position,
     state_of,
 )
+from afflux.spark.connection import Connection, mendable
 from afflux.spark.offsets import Mark, Offsets, Span
 from afflux.spark.options import EARLIEST, Options
 
 if TYPE_CHECKING:
-    from afflux.sync import Peer
+    from afflux.sync import ItemStream, Peer
 
 __all__ = ["CREDIT", "Chunk", "DataLost", "Driver", "SpanReader"]
 
@@ -49,6 +51,10 @@ BLOCK_CREDIT = 8
 SAMPLE = 32
 "Items sampled at each place to estimate sizes."
 _PLACES = 3
+_USES = 100
+"How many batches use the samples of one of them."
+_FEW_BYTES = 16 << 20
+"The largest batch, in estimated bytes of data, that uses the samples of another one."
 
 _log = logging.getLogger("afflux.spark")
 
@@ -86,28 +92,24 @@ class Chunk:
         return [None] * len(self) if found is None else found
 
 
-@contextmanager
-def _peer(options: Options) -> Iterator[Peer]:
-    """Connect for the duration of the block, and add the stream to errors of answers."""
-    from afflux import sync
-
-    try:
-        with sync.connect(options.uri) as peer:
-            yield peer
-    except Violation as violation:
-        raise RemoteProtocolError(
-            f"{options.stream_name} does not support the cursor: {violation.reason}; serve it with a journal "
-            "(afflux serve --journal)",
-            rule=violation.rule,
-            code=violation.code,
-        ) from None
-
-
 class Driver:
-    """Requests of the driver: the state of the stream, and the size of its items."""
+    """Requests of the driver: the state of the stream, and the size of its items.
+
+    Every request waits while the server is away, for up to ``reconnectTimeoutMs``, unless it says otherwise. Close it:
+    ``with Driver(options) as driver``.
+    """
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.connection = Connection(options, "the reader")
+        self._average: float | None = None
+        self._uses = 0
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
 
     def start(self) -> Offsets:
         """Resolve ``startingOffsets``.
@@ -130,8 +132,9 @@ class Driver:
         """Return the current state of each shard in ``startingOffsets``, else of shard 0."""
         wanted = self.options.starting_offsets
         shards = wanted if isinstance(wanted, dict) else (0,)
-        with _peer(self.options) as peer:
-            return {shard: self._ask(peer, Head(shard=shard)) for shard in shards}
+        return self.connection.call(
+            lambda peer: {shard: _ask(self.options, peer, Head(shard=shard)) for shard in shards}
+        )
 
     def settled(self) -> dict[int, State]:
         """Return the states as :meth:`heads`, after waiting up to ``pollTimeoutMs`` in total for streams to end.
@@ -140,11 +143,16 @@ class Driver:
         """
         states = self.heads()
         deadline = monotonic() + self.options.poll_timeout_ms / 1000
-        with _peer(self.options) as peer:
+
+        def settle(peer: Peer) -> None:
             for shard, state in states.items():
                 while not state.sealed and (left := int((deadline - monotonic()) * 1000)) > 0:
-                    state = self._ask(peer, Head(shard=shard, epoch=state.epoch, after=state.head, wait_ms=left))
-                states[shard] = state
+                    state = _ask(
+                        self.options, peer, Head(shard=shard, epoch=state.epoch, after=state.head, wait_ms=left)
+                    )
+                    states[shard] = state
+
+        self.connection.call(settle)
         return states
 
     def _named(self, state: State, offset: int) -> Mark:
@@ -156,7 +164,9 @@ class Driver:
             )
         return self.behind_gap(Mark(state.epoch, offset), state)
 
-    def states(self, marks: Offsets, *, wait_ms: int = 0, acknowledge: Sequence[Acknowledge] = ()) -> dict[int, State]:
+    def states(
+        self, marks: Offsets, *, wait_ms: int = 0, acknowledge: Sequence[Acknowledge] = (), patient: bool = True
+    ) -> dict[int, State]:
         """Return the state of each shard, as soon as one has items after its mark, or after ``wait_ms``.
 
         Args:
@@ -166,24 +176,27 @@ class Driver:
 
         Raises:
             ApplicationError: a mark is above its shard's head, or another reader acknowledges the stream.
+            Away: the server is away, and the request is not ``patient``.
         """
-        with _peer(self.options) as peer:
-            for request in acknowledge:
-                self._acknowledge(peer, request)
-            waits = [wait_ms] if len(marks) == 1 else [0, wait_ms // len(marks)]
-            states: dict[int, State] = {}
-            for wait in waits:
-                for shard, mark in marks.items():
-                    states[shard] = self._state(peer, shard, mark, wait)
-                    if wait and _has_news(states[shard], mark):
-                        break
-                if any(_has_news(states[shard], mark) for shard, mark in marks.items()):
+        return self.connection.call(lambda peer: self._states(peer, marks, wait_ms, acknowledge), patient=patient)
+
+    def _states(self, peer: Peer, marks: Offsets, wait_ms: int, acknowledge: Sequence[Acknowledge]) -> dict[int, State]:
+        for request in acknowledge:
+            self._acknowledge(peer, request)
+        waits = [wait_ms] if len(marks) == 1 else [0, wait_ms // len(marks)]
+        states: dict[int, State] = {}
+        for wait in waits:
+            for shard, mark in marks.items():
+                states[shard] = self._state(peer, shard, mark, wait)
+                if wait and _has_news(states[shard], mark):
                     break
-            return states
+            if any(_has_news(states[shard], mark) for shard, mark in marks.items()):
+                break
+        return states
 
     def _acknowledge(self, peer: Peer, request: Acknowledge) -> None:
         try:
-            self._ask(peer, request)
+            _ask(self.options, peer, request)
         except ApplicationError as error:
             if error.code == READER_CONFLICT:
                 text = f"acknowledgeAs={request.name} on {self.options.stream_name}: {error.message}"
@@ -194,11 +207,11 @@ class Driver:
     def _state(self, peer: Peer, shard: int, mark: Mark, wait_ms: int) -> State:
         head = Head(shard=shard, epoch=mark.epoch, after=mark.position, wait_ms=wait_ms)
         try:
-            return self._ask(peer, head)
+            return _ask(self.options, peer, head)
         except ApplicationError as error:
             if error.code != EPOCH_CHANGED:
                 raise
-        return self._ask(peer, Head(shard=shard))
+        return _ask(self.options, peer, Head(shard=shard))
 
     def behind_gap(self, mark: Mark, state: State) -> Mark:
         """Return the mark at which reading can continue: ``mark``, or the first one after missing items.
@@ -225,31 +238,46 @@ class Driver:
 
     def item_bytes(self, spans: Iterable[Span]) -> float | None:
         """Return the average bytes of data of an item in the spans, from samples; None without samples."""
+        spans = list(spans)
+        self._average = self.connection.call(lambda peer: self._sample(peer, spans))
+        self._uses = 0
+        return self._average
+
+    def data_bytes(self, spans: Iterable[Span]) -> float:
+        """Estimate the bytes of data in the spans: from samples, or from those of a recent batch if there are few."""
+        spans = list(spans)
+        rows = sum(len(span) for span in spans)
+        self._uses += 1
+        if self._average is None or self._uses > _USES or rows * self._average > _FEW_BYTES:
+            self.item_bytes(spans)
+        return rows * (self._average or 0)
+
+    def _sample(self, peer: Peer, spans: Iterable[Span]) -> float | None:
         count = size = 0
-        with _peer(self.options) as peer:
-            for span in spans:
-                for place in sorted({span.first + len(span) * part // _PLACES for part in range(_PLACES)}):
-                    wanted = Read(shard=span.shard, epoch=span.epoch, first=place, limit=min(SAMPLE, span.end - place))
-                    try:
-                        for item in self._stream(peer, wanted, wanted.limit):
-                            count += 1
-                            size += len(item.data)
-                    except ApplicationError as error:
-                        if error.code not in (EPOCH_CHANGED, OFFSET_GONE, OFFSET_AHEAD):
-                            raise  # the reader of the range reports the others
+        for span in spans:
+            for place in sorted({span.first + len(span) * part // _PLACES for part in range(_PLACES)}):
+                wanted = Read(shard=span.shard, epoch=span.epoch, first=place, limit=min(SAMPLE, span.end - place))
+                try:
+                    for item in _stream(self.options, peer, wanted, wanted.limit):
+                        count += 1
+                        size += len(item.data)
+                except ApplicationError as error:
+                    if error.code not in (EPOCH_CHANGED, OFFSET_GONE, OFFSET_AHEAD):
+                        raise  # the reader of the range reports the others
         return size / count if count else None
 
-    def _ask(self, peer: Peer, cursor: Head | Acknowledge) -> State:
-        state: State | None = None
-        for item in self._stream(peer, cursor, 1):
-            state = state_of(item.metadata)  # read to the end, because leaving would send a cancel, which is charged
-        if state is None:
-            raise Violation("the answer is empty", rule="C-8")
-        return state
 
-    def _stream(self, peer: Peer, cursor: Request, credit: int) -> Any:
-        options = self.options
-        return peer.stream(options.request_data.encode(), route=options.route, cursor=cursor, credit=credit)
+def _ask(options: Options, peer: Peer, cursor: Head | Acknowledge) -> State:
+    state: State | None = None
+    for item in _stream(options, peer, cursor, 1):
+        state = state_of(item.metadata)  # read to the end, because leaving would send a cancel, which is charged
+    if state is None:
+        raise Violation("the answer is empty", rule="C-8")
+    return state
+
+
+def _stream(options: Options, peer: Peer, cursor: Request, credit: int) -> ItemStream:
+    return peer.stream(options.request_data.encode(), route=options.route, cursor=cursor, credit=credit)
 
 
 def _has_news(state: State, mark: Mark) -> bool:
@@ -263,13 +291,14 @@ def _lose(options: Options, what: str) -> None:
 
 
 class SpanReader:
-    """Reads one span: iterate over its chunks. The connection is open until the iterator is exhausted or closed."""
+    """Reads one span: iterate over its chunks. A connection is open until the iterator is exhausted or closed."""
 
     def __init__(self, options: Options, span: Span) -> None:
         self.options = options
         self.span = span
         self.place = span.first
         "The offset expected next."
+        self._connection = Connection(options, f"the task of {span}")
         self._time_us: int | None = None
         self._blocks = True
         "Whether to ask for stored blocks."
@@ -280,34 +309,47 @@ class SpanReader:
         Raises:
             DataLost: items of the span are missing.
             RemoteProtocolError: the answer is impossible for a journal.
-            afflux.Error: the connection or the request failed.
+            afflux.Error: the request failed, or the server was away for longer than ``reconnectTimeoutMs``.
         """
-        with _peer(self.options) as peer:
+        with closing(self._connection) as connection:
             while self.place < self.span.end:
                 try:
-                    yield from self._answer(peer)
+                    if (yield from self._answer(connection.peer())):
+                        self._end(self.span.end, "the answer ended before them")
                 except ApplicationError as error:
-                    self._refused(peer, error)
-                except Invalid:
+                    self._refused(error)
+                except Invalid as error:
                     if not self._blocks:
-                        raise
+                        connection.failed(error)
                     self._blocks = False  # a server that does not know the flag (C-3)
-                else:
-                    self._end(self.span.end, "the answer ended before them")
+                except Violation as violation:
+                    raise connection.unsupported(violation) from None
+                except (Error, TimeoutError) as error:
+                    if self.place < self.span.end or not mendable(error):
+                        connection.failed(error)
 
-    def _answer(self, peer: Peer) -> Iterator[Chunk]:
-        options, left = self.options, self.span.end - self.place
+    def _answer(self, peer: Peer) -> Generator[Chunk, None, bool]:
+        """Yield the chunks of one answer. Returns False if Spark has held one of them for long: the server ends a
+        connection of a client that is silent, so the rest is requested over another one."""
+        left = self.span.end - self.place
         cursor = Read(shard=self.span.shard, epoch=self.span.epoch, first=self.place, limit=left, blocks=self._blocks)
         self._time_us = None
-        stream = peer.stream(
-            options.request_data.encode(), route=options.route, cursor=cursor,
-            credit=BLOCK_CREDIT if self._blocks else min(left, CREDIT),
-        )  # fmt: skip
+        stream = _stream(self.options, peer, cursor, BLOCK_CREDIT if self._blocks else min(left, CREDIT))
         for event in stream.blocks():
-            if isinstance(event, Block):
-                yield self._chunk(len(event.starts), Chunk(first=0, time_us=0, block=event))
-            elif isinstance(event, Items):
-                yield from self._items(event.payloads)
+            self._connection.answered()
+            for chunk in self._chunks(event):
+                given = monotonic()
+                yield chunk
+                if monotonic() - given > self._connection.idle_s:
+                    self._connection.close()
+                    return False
+        return True
+
+    def _chunks(self, event: Block | Items) -> Iterator[Chunk]:
+        if isinstance(event, Block):
+            yield self._chunk(len(event.starts), Chunk(first=0, time_us=0, block=event))
+        else:
+            yield from self._items(event.payloads)
 
     def _items(self, payloads: Payloads) -> Iterator[Chunk]:
         """Split the items at positions."""
@@ -344,11 +386,11 @@ class SpanReader:
         if offset > self.place:
             self._end(offset, "the answer left them out")
 
-    def _refused(self, peer: Peer, error: ApplicationError) -> None:
+    def _refused(self, error: ApplicationError) -> None:
         """Find the offset at which the server can continue after a refusal."""
         if error.code not in (EPOCH_CHANGED, OFFSET_GONE):
             raise error
-        state = Driver(self.options)._ask(peer, Head(shard=self.span.shard))
+        state = self._connection.call(lambda peer: _ask(self.options, peer, Head(shard=self.span.shard)))
         if state.epoch != self.span.epoch:
             self._end(self.span.end, f"the stream is at epoch {state.epoch} now, first offset {state.first}")
             return

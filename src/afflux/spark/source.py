@@ -12,38 +12,84 @@ Rules:
 1. Logged batches are read again exactly: a partition is a span of offsets, and its items are counted (reading.py).
 2. Nothing is acknowledged, except by a query with ``acknowledgeAs`` (acknowledging.py).
 3. A read limit of Spark overrides the options; ReadAllAvailable removes them.
+4. The start of a new query is resolved once, and logged with the end of its first batch (offsets.py). With
+   ``startingOffsets=latest`` that batch is empty.
+5. While the server is away, ``latestOffset`` returns ``start``, so that Spark can stop the query. It waits until the
+   server has answered once, and with availableNow, because the query would end. Spark reports progress of batches only,
+   so an outage of several attempts gets two empty batches: its start adds a key to the offset, its end removes it.
+6. Spark before 4.2 does not pass ``start`` and ``limit``: the reader assumes the end of the last batch.
 """
 
 from __future__ import annotations
 
+import gc
+import logging
+import pickle
+import sys
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import replace
+from functools import cache
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
+from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from afflux.core.errors import Invalid
 from afflux.core.limits import Limits
 from afflux.protocols.rsocket.cursor import State
+from afflux.spark import shipping
 from afflux.spark.acknowledging import Acknowledger
 from afflux.spark.arrow import DEFAULT_SCHEMA, Batches, check_columns
-from afflux.spark.offsets import Mark, Offsets, Span, fair, fingerprint, offsets_of, split, to_json
+from afflux.spark.connection import Away
+from afflux.spark.offsets import (
+    AWAY,
+    READER,
+    Mark,
+    Offsets,
+    Span,
+    begin_of,
+    fair,
+    fingerprint,
+    is_unresolved,
+    offsets_of,
+    split,
+    to_json,
+    unresolved,
+)
 from afflux.spark.options import LATEST, OptionError, Options
 from afflux.spark.reading import Driver, SpanReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
 
     from afflux.spark.decoding import Decoder
+else:
+    try:
+        from pyspark.sql.streaming.datasource import (
+            ReadAllAvailable,
+            ReadLimit,
+            ReadMaxBytes,
+            ReadMaxRows,
+            SupportsTriggerAvailableNow,
+        )
+    except ImportError:  # Spark 4.0 and 4.1
+        from afflux.spark.older import (
+            ReadAllAvailable,
+            ReadLimit,
+            ReadMaxBytes,
+            ReadMaxRows,
+            SupportsTriggerAvailableNow,
+        )
 
 __all__ = ["AffluxSource", "BatchReader", "SpanPartition", "StreamReader"]
 
@@ -51,6 +97,11 @@ RANGE_BYTES = 64 << 20
 "The approximate bytes of data of a task."
 SMALL = 1_000
 "Rows up to which sizes are not sampled: such a batch is one range, if the options permit."
+REPORTED = 3
+"Failed attempts after which an outage shows in the progress of a query."
+
+_log = logging.getLogger("afflux.spark")
+register_pickle_by_value(sys.modules[shipping.__name__])  # type: ignore[no-untyped-call] # of pyspark
 
 
 class SpanPartition(InputPartition):
@@ -107,12 +158,15 @@ class _Reading:
         else:
             self._rows(_arrow_schema(schema))
 
-    def cut(self, spans: list[Span]) -> list[SpanPartition]:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return shipping.rebuild, (type(self).__name__, pickle.dumps((self.options, self._schema)))
+
+    def cut(self, spans: list[Span], driver: Driver) -> list[SpanPartition]:
         """Split spans into partitions, by the options and by size."""
         rows = sum(len(span) for span in spans)
         pieces = self.options.partitions
         if rows > SMALL:
-            pieces = max(pieces, int(rows * (Driver(self.options).item_bytes(spans) or 0) // RANGE_BYTES) + 1)
+            pieces = max(pieces, int(driver.data_bytes(spans) // RANGE_BYTES) + 1)
         return [SpanPartition(span) for span in split(spans, pieces, Limits.server().partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -120,6 +174,7 @@ class _Reading:
         span = partition.value
         if span is None:
             return
+        _settle_worker()
         schema = _arrow_schema(self._schema)
         rows = self._rows(schema) if self.options.format != "raw" else None
         batches = Batches(schema, span.shard, include_metadata=self.options.include_metadata, rows=rows)
@@ -135,15 +190,20 @@ class BatchReader(_Reading, DataSourceReader):
     """Reads from ``startingOffsets`` to the head, which is requested when the query is planned."""
 
     def partitions(self) -> list[SpanPartition]:
-        """Return the ranges to read."""
-        driver = Driver(self.options)
-        states = driver.settled()
-        start = driver.start_of(states)
-        spans = [
-            Span(shard=shard, epoch=mark.epoch, first=mark.position, end=states[shard].head)
-            for shard, mark in start.items()
-        ]
-        return self.cut(spans) or [SpanPartition(None)]
+        """Return the ranges to read. A stream that has not ended is logged as a warning: the result is a part of it."""
+        with Driver(self.options) as driver:
+            states = driver.settled()
+            start = driver.start_of(states)
+            spans = [
+                Span(shard=shard, epoch=mark.epoch, first=mark.position, end=states[shard].head)
+                for shard, mark in start.items()
+            ]
+            partitions = self.cut(spans, driver)
+        for span in spans:
+            if not states[span.shard].sealed:
+                text = "partial result: %s has not ended; this read returns shard %d, offsets %d to %d"
+                _log.warning(text, self.options.stream_name, span.shard, span.first, span.end - 1)
+        return partitions or [SpanPartition(None)]
 
 
 class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -155,10 +215,13 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._driver = Driver(options)
         self._now: dict[int, State] | None = None
         self._acknowledger = Acknowledger(options.acknowledge_as)
+        self._next: dict[str, Any] | None = None
+        "The start of the next batch, as far as it is known."
+        self._heads: dict[str, Any] = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
-        """Return the start of a query without a checkpoint."""
-        return to_json(self._driver.start(), self._source)
+        """Return a placeholder for the start of a query without a checkpoint; ``latestOffset`` resolves it."""
+        return unresolved(self._source)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name
         """Return the options as a read limit; if there are two, ``latestOffset`` applies the second."""
@@ -172,33 +235,100 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         """Ignore items that are written from now on."""
         self._now = self._driver.settled()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 -- Spark's name
+    def latestOffset(  # noqa: N802 -- Spark's name
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
         """Return the end of the next batch; ``start`` without new items within ``pollTimeoutMs``.
 
         Raises:
             Invalid: ``start`` is not an offset of this source.
             DataLost: items after ``start`` are missing.
             ApplicationError: another reader acknowledges the stream.
-            afflux.Error: the request failed.
+            afflux.Error: the request failed, or the server was away for longer than ``reconnectTimeoutMs``.
         """
-        marks = offsets_of(start, self._source)
+        start = self._next if start is None else start
+        if start is None:
+            self._next = self._first_without_start()
+            return self._next
         self._acknowledger.start(start)
-        states = self._states(marks)
-        starts = {shard: self._driver.behind_gap(mark, states[shard]) for shard, mark in marks.items()}
-        there = {shard: max(0, states[shard].head - mark.position) for shard, mark in starts.items()}
-        taken = fair(there, self._budget(starts, there, limit))
-        ends = {shard: Mark(mark.epoch, mark.position + taken[shard]) for shard, mark in starts.items()}
-        return self._acknowledger.end(to_json(ends, self._source), marks, ends, states)
+        self._next = self._first(limit) if is_unresolved(start, self._source) else self._after(start, limit)
+        return self._next
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 -- Spark's name
+        """Return the heads for the query's progress, with ``lag``, the items after the last batch, and the state of the
+        connection: ``reconnecting`` during an outage, and ``reconnects``, the outages that have ended."""
+        connection = self._driver.connection
+        report = dict(self._heads)
+        if connection.outage is not None:
+            report["reconnecting"] = str(connection.outage)
+        if connection.reconnects:
+            report["reconnects"] = connection.reconnects
+        return report or None
+
+    def stop(self) -> None:
+        """Close the connection."""
+        self._driver.connection.close()
 
     def commit(self, end: dict[str, Any]) -> None:
         """Record that Spark will not request items before ``end`` again; the next ``latestOffset`` acknowledges it."""
         self._acknowledger.commit(offsets_of(end, self._source))
 
+    def _first(self, limit: ReadLimit | None) -> dict[str, Any]:
+        """Return the end of the first batch of a query, with its begin."""
+        states = self._first_states()
+        begin = self._driver.start_of(states)
+        ends = self._ends(begin, states, limit)
+        return self._acknowledger.end(to_json(ends, self._source, begin), begin, ends, states)
+
+    def _after(self, start: dict[str, Any], limit: ReadLimit | None) -> dict[str, Any]:
+        """Return the end of the batch that begins at a resolved start."""
+        marks = offsets_of(start, self._source)
+        try:
+            states = self._states(marks)
+        except Away:
+            outage = self._driver.connection.outage
+            return start | {AWAY: True} if outage is not None and outage.attempts >= REPORTED else start
+        starts = {shard: self._driver.behind_gap(mark, states[shard]) for shard, mark in marks.items()}
+        ends = self._ends(starts, states, limit)
+        same = {shard: mark for shard, mark in start.items() if shard not in (READER, AWAY)}
+        end = same if ends == marks else to_json(ends, self._source)
+        return self._acknowledger.end(end, marks, ends, states)
+
+    def _ends(self, starts: Offsets, states: dict[int, State], limit: ReadLimit | None) -> Offsets:
+        """Return the ends of a batch, and note the lag behind them."""
+        there = {shard: max(0, states[shard].head - mark.position) for shard, mark in starts.items()}
+        taken = fair(there, self._budget(starts, there, limit))
+        self._heads = {
+            str(shard): {
+                "epoch": states[shard].epoch,
+                "lag": there[shard] - taken[shard],
+                "pos": states[shard].head,
+            }
+            for shard in sorted(starts)
+        }
+        return {shard: Mark(mark.epoch, mark.position + taken[shard]) for shard, mark in starts.items()}
+
+    def _first_states(self) -> dict[int, State]:
+        """Return the states for the first batch of a query, with items if that is possible."""
+        states = self._driver.heads()
+        if self._now is not None:
+            return {shard: _as_of(state, self._now.get(shard, state)) for shard, state in states.items()}
+        if self.options.starting_offsets == LATEST:
+            return states
+        begin = self._driver.start_of(states)
+        return self._driver.states(begin, wait_ms=self.options.poll_timeout_ms)
+
+    def _first_without_start(self) -> dict[str, Any]:
+        """Return the heads: Spark before 4.2 does not say where the query continues."""
+        states = self._driver.heads()
+        return to_json({shard: Mark(state.epoch, state.head) for shard, state in states.items()}, self._source)
+
     def _states(self, marks: Offsets) -> dict[int, State]:
         """Return the states of the shards; with availableNow, without items written since the start of the query."""
         requests = self._acknowledger.requests(marks)
         wait = 0 if self._now is not None else self.options.poll_timeout_ms
-        states = self._driver.states(marks, wait_ms=wait, acknowledge=requests)
+        patient = self._now is not None or not self._driver.connection.connected
+        states = self._driver.states(marks, wait_ms=wait, acknowledge=requests, patient=patient)
         self._acknowledger.sent(requests)
         if self._now is not None:
             return {shard: _as_of(state, self._now.get(shard, state)) for shard, state in states.items()}
@@ -206,7 +336,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             time.sleep(wait / 1000)  # a sealed stream answers immediately, and Spark would poll continuously
         return states
 
-    def _budget(self, starts: Offsets, there: dict[int, int], limit: ReadLimit) -> int | None:
+    def _budget(self, starts: Offsets, there: dict[int, int], limit: ReadLimit | None) -> int | None:
         """Return the most rows of a batch; None for all."""
         if isinstance(limit, ReadAllAvailable):
             return None
@@ -240,7 +370,9 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         Raises:
             Invalid: an offset is not of this source, or the end precedes the start.
         """
-        starts, ends = offsets_of(start, self._source), offsets_of(end, self._source)
+        ends = offsets_of(end, self._source)
+        self._next = end
+        starts = self._begin(end) if is_unresolved(start, self._source) else offsets_of(start, self._source)
         if starts.keys() != ends.keys():
             raise Invalid(
                 f"the shards of the checkpoint change from {sorted(starts)} to {sorted(ends)}: it is damaged",
@@ -257,7 +389,19 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             if span.end < span.first:
                 text = f"the checkpoint decreases from offset {span.first} to {span.end}: it is damaged"
                 raise Invalid(text, rule="checkpoint")
-        return self.cut(spans)
+        return self.cut(spans, self._driver)
+
+    def _begin(self, end: dict[str, Any]) -> Offsets:
+        """Return where the first batch of a query begins."""
+        begin = begin_of(end, self._source)
+        if begin is not None:
+            return begin
+        ends = offsets_of(end, self._source)  # logged by an older afflux, or under Spark before 4.2
+        if self.options.starting_offsets == LATEST:
+            return ends
+        starts = self._driver.start()
+        past = {shard for shard, mark in ends.items() if shard in starts and starts[shard].epoch == mark.epoch}
+        return starts | {shard: min(starts[shard], ends[shard], key=lambda mark: mark.position) for shard in past}
 
     def _behind(self, start: Mark, end: Mark, state: State) -> Mark:
         """Return the start in the end's epoch: the first item, for a start in another epoch."""
@@ -265,6 +409,17 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             return start
         start = self._driver.behind_gap(start, state)
         return start if start.epoch == end.epoch else end
+
+
+@cache
+def _settle_worker() -> None:
+    """Exempt what this process has imported from garbage collection, once.
+
+    A Spark worker collects after each task, which takes longer than a small range: 50 ms for the modules of pyspark,
+    pyarrow and pandas.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _as_of(state: State, then: State) -> State:
@@ -277,4 +432,6 @@ def _as_of(state: State, then: State) -> State:
 def _arrow_schema(schema: StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    if "timezone" not in signature(to_arrow_schema).parameters:  # Spark 4.0 and 4.1: always UTC
+        return to_arrow_schema(schema)
     return to_arrow_schema(schema, timezone="UTC")
