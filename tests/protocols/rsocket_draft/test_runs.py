@@ -86,6 +86,7 @@ def test_items_of_many_sizes_create_their_payloads_too_when_they_are_accessed() 
     found = event.payloads
     assert isinstance(found, ExtendedItems)
     assert (len(found), found.size) == (10, 45)
+    assert list(found.parts()) == [payload.data for payload in sent]
     assert (found[3], found[-1], found[2:4]) == (sent[3], sent[9], sent[2:4])
 
 

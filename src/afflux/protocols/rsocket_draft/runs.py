@@ -169,7 +169,9 @@ class SharedRuns:
             high, low, id, word = unpack(block, position)
             length = high << 16 | low
             stop: int = position + _PREFIX + length
-            if word not in _REQUESTS or stop > end or length > limit or id <= newest or id & 1 != parity:
+            if word not in _REQUESTS or stop > end or length > limit or id & 1 != parity:
+                break
+            if not newest < id <= 0x7FFFFFFF:
                 break
             begin = position + _HEADER
             payload: Payload | None
@@ -184,8 +186,6 @@ class SharedRuns:
                 size += len(payload)
                 usual, raw, own = self._usual()
                 entries += 0 if self._prelude.shape.is_plain else self._prelude.shape.size
-            if id > 0x7FFFFFFF:
-                break
             newest = id
             stream = live[id] = Stream(id, "request", role)
             stream.state = _IN_DONE
