@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 
 from afflux.core.payload import Payload
@@ -14,6 +15,11 @@ Item = Payload | bytes
 "An item to store."
 
 
+_BATCH_ITEMS = 0x400
+_BATCH_BYTES = 0x20000
+"Items are handed over together up to one of these: larger lists would make larger transactions."
+
+
 class Lane(AsyncIterator[list[Item]]):
     """The items of one shard that its feed has not pulled yet. Credit bounds them: see follow.py."""
 
@@ -21,7 +27,7 @@ class Lane(AsyncIterator[list[Item]]):
         self.feed = feed
         self.tail = feed.journal.head
         "The offset of the next item that is put."
-        self._items: list[Item] = []
+        self._lists: deque[list[Item]] = deque()
         self._more = asyncio.Event()
         self._ended = False
 
@@ -42,7 +48,7 @@ class Lane(AsyncIterator[list[Item]]):
 
     def put(self, items: list[Item]) -> None:
         """Add items."""
-        self._items += items
+        self._lists.append(items)
         self.tail += len(items)
         self._more.set()
 
@@ -65,10 +71,15 @@ class Lane(AsyncIterator[list[Item]]):
                 await changed.wait()
 
     async def __anext__(self) -> list[Item]:
-        while not self._items:
+        while not self._lists:
             if self._ended:
                 raise StopAsyncIteration
             self._more.clear()
             await self._more.wait()
-        items, self._items = self._items, []
+        items = self._lists.popleft()
+        size = sum(map(len, items))
+        while self._lists and len(items) < _BATCH_ITEMS and size < _BATCH_BYTES:
+            more = self._lists.popleft()
+            size += sum(map(len, more))
+            items += more
         return items
