@@ -17,12 +17,16 @@ import afflux
 from afflux.core.errors import ApplicationError, Invalid, Rejected
 from afflux.journal import Journalled
 from afflux.protocols.rsocket.cursor import Head, Position, Read, State, encode_entry, split_request, with_position
+from afflux.protocols.rsocket.gap import Gap, Place
 
 STEP = 100
 "Items that a handler yields at once."
 LIE_EPOCH = 7
 LIE_HEAD = 100
 TIME_US = 1_700_000_000_000_000
+GAPS = {0, 41, 42, 777, 999}
+"The items of the routes ``gaps`` and ``older-gaps`` that record a gap."
+GAP = Gap(cause="the remote has dropped them", before=Place(77, 10), after=Place(77, 100), lost=90)
 
 
 def _json(row: dict[str, object]) -> bytes:
@@ -81,6 +85,8 @@ def item(route: str | None, number: int, size: int) -> afflux.Payload | bytes:
         return b"%d" % number + b"." * (number % 50)
     if route == "tagged":
         return afflux.Payload(b"%d" % number, (b"tag %d" % number, b"", None)[number % 3])
+    if route in ("gaps", "older-gaps"):
+        return GAP.item() if number in GAPS else afflux.Payload(b"%d" % number, (b"tag", None)[number % 2])
     if route == "json":
         return b'{"id": "bad"}' if number % 100 == 7 else json.dumps({"id": number, "name": f"n{number}"}).encode()
     if route in ENCODERS:
@@ -165,7 +171,7 @@ class Front:
             raise Rejected(f'no route "{route}" for stream')
         if route == "plain":
             return self._numbers.stream(afflux.Payload(b"{}"))
-        if route == "older" and getattr(split_request(payload.metadata)[0], "blocks", False):
+        if route.startswith("older") and getattr(split_request(payload.metadata)[0], "blocks", False):
             raise Invalid("a READ cursor has unknown flags 0x01")
         handler = self._liar if route.startswith("lie-") else self._journalled
         return handler.stream(payload)

@@ -1,8 +1,9 @@
 """Read a cursor with the blocking client: heads for the driver, counted ranges for tasks.
 
 1. A range is read in consecutive pieces (:class:`Chunk`); a gap is reported.
-2. A short range, a gap and another epoch are errors that contain the missing offsets. If ``failOnDataLoss`` is false,
-   each is a warning, and reading continues after it.
+2. A short range, a gap and another epoch are errors that contain the missing offsets. So is an item that records a gap
+   (RSocket's gap.py), as a relay stores it: it is never a row. If ``failOnDataLoss`` is false, each is a warning, and
+   reading continues after it.
 3. An answer that is impossible for a journal (items beyond the range, decreasing offsets) is always an error.
 4. After a failure, or after Spark has held a task for long, a range continues at the first item that was not returned
    yet, over another connection (connection.py). No state of a connection is needed for that.
@@ -35,6 +36,7 @@ from afflux.protocols.rsocket.cursor import (
     split_position,
     state_of,
 )
+from afflux.protocols.rsocket.gap import GAP_MIME, Gap, gap_of
 from afflux.spark.connection import Connection, mendable
 from afflux.spark.offsets import Mark, Offsets, Span
 from afflux.spark.options import EARLIEST, Options
@@ -55,6 +57,9 @@ _USES = 100
 "How many batches use the samples of one of them."
 _FEW_BYTES = 16 << 20
 "The largest batch, in estimated bytes of data, that uses the samples of another one."
+
+_GAP = GAP_MIME.encode("ascii")
+"What the body of a block contains if one of its items records a gap."
 
 _log = logging.getLogger("afflux.spark")
 
@@ -357,28 +362,59 @@ class SpanReader:
         for payload in payloads:
             position, own = split_position(payload.metadata)
             if position is not None:
-                if run:
-                    yield self._chunk(len(run), Chunk(first=0, time_us=0, payloads=run))
-                    run = []
+                yield from self._run(run)
+                run = []
                 self._move(position.shard, position.epoch, position.offset)
                 self._time_us = position.time_us
                 if position.block:
-                    block = unpack(payload.data, position.offset, position.time_us)
-                    yield self._chunk(len(block), Chunk(first=0, time_us=0, block=block))
+                    yield from self._stored(unpack(payload.data, position.offset, position.time_us))
                     continue
             run.append(Payload(payload.data, own))
-        if run:
-            yield self._chunk(len(run), Chunk(first=0, time_us=0, payloads=run))
+        yield from self._run(run)
+
+    def _stored(self, block: Stored) -> Iterator[Chunk]:
+        """Yield a stored block, whole if none of its items records a gap."""
+        if block.metadata_bytes is None or _GAP not in block.body:
+            yield self._chunk(len(block), Chunk(first=0, time_us=0, block=block))
+        else:
+            yield from self._run(block.payloads())
+
+    def _run(self, run: list[Payload]) -> Iterator[Chunk]:
+        """Yield consecutive items, split at those that record a gap."""
+        start = 0
+        for place, payload in enumerate(run):
+            if payload.metadata is not None and (gap := gap_of(payload.metadata)) is not None:
+                if place > start:
+                    yield self._chunk(place - start, Chunk(first=0, time_us=0, payloads=run[start:place]))
+                self._lost(gap)
+                start = place + 1
+        if start < len(run):
+            rest = run[start:] if start else run
+            yield self._chunk(len(rest), Chunk(first=0, time_us=0, payloads=rest))
+
+    def _lost(self, gap: Gap) -> None:
+        """Report the gap that the item at ``place`` records, and continue after it."""
+        self._check(1)
+        _lose(
+            self.options,
+            f"offset {self.place} of shard {self.span.shard} of {self.options.stream_name}, epoch {self.span.epoch}, "
+            f"records a gap: {gap}",
+        )
+        self.place += 1
 
     def _chunk(self, count: int, chunk: Chunk) -> Chunk:
         """Set the position of a chunk, and advance."""
+        chunk.first, chunk.time_us = self.place, self._check(count)
+        self.place += count
+        return chunk
+
+    def _check(self, count: int) -> int:
+        """Check that ``count`` items may follow; return their time."""
         if self._time_us is None:
             raise Violation("the first item of an answer has no position", rule="C-8")
         if self.place + count > self.span.end:
             raise self._wrong(f"items up to offset {self.place + count - 1} were sent")
-        chunk.first, chunk.time_us = self.place, self._time_us
-        self.place += count
-        return chunk
+        return self._time_us
 
     def _move(self, shard: int, epoch: int, offset: int) -> None:
         if shard != self.span.shard or epoch != self.span.epoch or not self.place <= offset < self.span.end:
