@@ -1,12 +1,14 @@
 """Define the targets: for each workload the peer to compare with and the required ratio.
 
-A bar is a required ratio, an ambition a desired one. Both are ratios of medians of one run under uvloop. Tests never
-assert them, because they depend on the machine's load. ``by_cpu`` depends on it less: it is the ratio of the CPU times
-of the busier end, the throughput ratio if each end had a core of its own. It is reported but not judged.
+A bar is a required ratio, an ambition a desired one. Both refer to the median of the ratios of the runs under uvloop.
+Tests never assert them, because they depend on the load of the machine. ``by_cpu`` depends on it less: it is the ratio
+of the CPU times of the busier end, the throughput ratio if each end had a core of its own. It is reported but not
+judged.
 """
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any, Final, Literal, NamedTuple
 
 from benchmarks.peers import LOOPS, PEERS
@@ -140,11 +142,20 @@ def _came(bar: Bar, workloads: dict[str, Any]) -> dict[str, Any]:
         if ours is not None and bar.measure == "memory":
             ratios[loop] = float(max(ours["memory_in_items"].values()))
         elif ours is not None and theirs is not None:
-            unit = "mb_per_second" if bar.measure == "bytes" else "per_second"
-            ratios[loop] = round(float(ours[unit] / theirs[unit]), 4)
-            cost = "cpu_s_per_gb" if bar.measure == "bytes" else "cpu_s_per_million"
-            by_cpu[loop] = round(float(max(theirs[cost].values()) / max(ours[cost].values())), 4)
+            unit = "bytes" if bar.measure == "bytes" else "amount"
+            runs = list(zip(ours["samples"], theirs["samples"], strict=False))
+            ratios[loop] = round(median(_rate(mine, unit) / _rate(its, unit) for mine, its in runs), 4)
+            by_cpu[loop] = round(median(_cpu(its, unit) / _cpu(mine, unit) for mine, its in runs), 4)
     return {"ratios": ratios, "by_cpu": by_cpu, "verdict": _verdict(bar, ratios.get(JUDGED))}
+
+
+def _rate(sample: dict[str, float], unit: str) -> float:
+    return sample[unit] / sample["seconds"]
+
+
+def _cpu(sample: dict[str, float], unit: str) -> float:
+    """Return the CPU seconds of the busier end for one unit."""
+    return max(sample["client_cpu"], sample["server_cpu"]) / sample[unit]
 
 
 def _both(bar: Bar, workloads: dict[str, Any], loop: str) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:

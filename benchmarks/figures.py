@@ -1,6 +1,7 @@
 """Compute the content of ``results.json``, from which everything else is generated.
 
-Every figure is the median of its runs; a ratio is the ratio of two medians. CPU and memory are per process, server and
+Every figure is the median of its runs; a ratio is the median of the ratios of its runs, because contenders work in turn
+within a run. CPU and memory are per process, server and
 client. ``cpu_s_per_million`` refers to a million requests or items, ``cpu_s_per_gb`` to a GB of data (10^9).
 """
 
@@ -89,11 +90,11 @@ def _figure(workload: Workload, contender: Contender, samples: list[Sample], res
         figure["cpu_s_per_gb"] = each(lambda side, sample: spent(side, sample) / workload.size * 1e3, 3)
     if workload.large:
         figure["memory_in_items"] = each(above_idle, 2)
-    figure[f"{OURSELVES}_over_it"] = _ratios(workload, contender, rate, results)
+    figure[f"{OURSELVES}_over_it"] = _ratios(workload, contender, samples, results)
     return {**figure, "samples": [sample.as_dict() for sample in samples]}
 
 
-def _ratios(workload: Workload, contender: Contender, rate: float, results: Results) -> dict[str, float]:
+def _ratios(workload: Workload, contender: Contender, samples: list[Sample], results: Results) -> dict[str, float]:
     """Return the ratio of afflux's figure to this one, on the same loop or on each of afflux's loops."""
     alone = len(PEERS[contender.peer].loops) == 1 if contender.peer in PEERS else False
     loops = LOOPS if alone else (contender.loop,)
@@ -101,7 +102,7 @@ def _ratios(workload: Workload, contender: Contender, rate: float, results: Resu
     for loop in loops:
         ours = results.samples.get((workload.name, Contender(OURSELVES, loop)))
         if ours and contender.peer != OURSELVES:
-            ratios[loop] = round(median(sample.rate for sample in ours) / rate, 4)
+            ratios[loop] = round(median(mine.rate / its.rate for mine, its in zip(ours, samples, strict=False)), 4)
     return ratios
 
 

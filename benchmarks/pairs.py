@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
 from benchmarks.peers import Contender
 from benchmarks.workloads import Workload
 
-__all__ = ["End", "Failure", "Pair", "Sample", "pair", "start"]
+__all__ = ["End", "Failure", "Pair", "Sample", "merged", "pair", "start"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 _GRACE_S = 1.0
@@ -56,6 +56,18 @@ class Sample:
     def as_dict(self) -> dict[str, float]:
         """Return the sample for the results."""
         return {name: round(value, 6) for name, value in asdict(self).items()}
+
+
+def merged(slices: Sequence[Sample]) -> Sample:
+    """Return the measurement that consists of these slices of one pair of processes."""
+    last = slices[-1]
+    return replace(
+        last,
+        **{
+            name: sum(getattr(one, name) for one in slices)
+            for name in ("amount", "bytes", "seconds", "client_cpu", "server_cpu")
+        },
+    )
 
 
 class End:

@@ -1,24 +1,30 @@
 """Run every workload with every contender, in alternating rounds.
 
-1. Each measurement has a fresh server and a fresh client process, warmed up by a tenth of the work, and by the seconds
+1. Each measurement has a fresh server and a fresh client process, warmed up by a part of the work, and by the seconds
    that a just-in-time compiler needs (``Entry.warm_s``).
-2. Contenders alternate within a workload, in a different order in each round, so that other load affects them alike.
+2. The contenders of a workload wait side by side and work in turn, ``SLICE_S`` at a time, in a different order in each
+   round. So a slow phase of the machine affects them alike. Those with large payloads run one after the other, because
+   their memory is measured and does not fit several times.
 3. The amount of work is determined once for each contender and workload, so that it takes about ``seconds``; every
    round then does the same amount.
-4. A measurement that takes longer than ``patience`` is abandoned, and further ones of the same kind are skipped.
+4. A contender that works longer than ``patience`` is abandoned, and further measurements of the same kind are skipped.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from benchmarks.pairs import Failure, Pair, Sample, pair
+from benchmarks.pairs import Failure, Pair, Sample, merged, pair
 from benchmarks.peers import PEERS, Contender
 from benchmarks.workloads import Workload
 
-__all__ = ["Plan", "Results", "measure_all", "smoke_all"]
+__all__ = ["SLICE_S", "Plan", "Results", "measure_all", "smoke_all"]
+
+SLICE_S = 0.1
+"Approximate seconds that a contender works before it is the turn of the next."
 
 _MOST_BYTES = 8_000_000_000
 
@@ -34,6 +40,10 @@ class Plan:
     "Approximate duration of one measurement."
     patience: float
     "Seconds after which a measurement is abandoned."
+
+    def slices(self, workload: Workload) -> int:
+        """Return the number of parts of one measurement."""
+        return 1 if workload.large else max(1, round(self.seconds / SLICE_S))
 
 
 @dataclass(slots=True)
@@ -56,23 +66,60 @@ async def measure_all(plan: Plan, told: Callable[[str], None]) -> Results:
     for round in range(plan.runs):
         for workload in plan.workloads:
             able = [one for one in contenders if PEERS[one.peer].why_not(workload) is None]
-            for contender in _turned(able, round):
-                key = workload.name, contender
-                if key in results.failures:
-                    continue
-                told(f"run {round + 1} of {plan.runs}: {workload.title}: {contender}")
-                try:
-                    async with asyncio.timeout(plan.patience), pair(contender, workload.large) as processes:
-                        amounts[key] = await _warm_up(
-                            processes, workload, plan, PEERS[contender.peer].warm_s, amounts.get(key)
-                        )
-                        sample = await processes.measure(workload, amounts[key])
-                        results.samples.setdefault(key, []).append(sample)
-                except TimeoutError:
-                    results.failures[key] = f"abandoned after {plan.patience:.0f} s"
-                except Failure as failure:
-                    results.failures[key] = str(failure)
+            turned = [one for one in _turned(able, round) if (workload.name, one) not in results.failures]
+            step = f"run {round + 1} of {plan.runs}: {workload.title}"
+            for group in [[one] for one in turned] if workload.large else [turned]:
+                async with AsyncExitStack() as processes:
+                    await _Turns(plan, workload, results, amounts, processes).measure(group, step, told)
     return results
+
+
+@dataclass(slots=True)
+class _Turns:
+    """Contenders that work in turn on one workload."""
+
+    plan: Plan
+    workload: Workload
+    results: Results
+    amounts: dict[tuple[str, Contender], int]
+    processes: AsyncExitStack
+
+    async def measure(self, contenders: Sequence[Contender], step: str, told: Callable[[str], None]) -> None:
+        """Add one sample for each contender, or the reason why there is none."""
+        pairs: dict[Contender, Pair] = {}
+        slices: dict[Contender, list[Sample]] = {one: [] for one in contenders}
+        for one in contenders:
+            told(f"{step}: {one}")
+            async with self._judged(one):
+                pairs[one] = await self._warm(one)
+        for _ in range(self.plan.slices(self.workload)):
+            for one, ends in pairs.items():
+                if (key := (self.workload.name, one)) not in self.results.failures:
+                    async with self._judged(one):
+                        slices[one].append(await ends.measure(self.workload, self.amounts[key]))
+        for one in pairs:
+            if (key := (self.workload.name, one)) not in self.results.failures:
+                self.results.samples.setdefault(key, []).append(merged(slices[one]))
+
+    async def _warm(self, one: Contender) -> Pair:
+        """Start the processes of a contender, and determine the amount of work of a slice."""
+        ends = await self.processes.enter_async_context(pair(one, self.workload.large))
+        key = self.workload.name, one
+        self.amounts[key] = await _warm_up(
+            ends, self.workload, self.plan, PEERS[one.peer].warm_s, self.amounts.get(key)
+        )
+        return ends
+
+    @asynccontextmanager
+    async def _judged(self, one: Contender) -> AsyncIterator[None]:
+        """Record a failure, or that the contender takes too long."""
+        try:
+            async with asyncio.timeout(self.plan.patience):
+                yield
+        except TimeoutError:
+            self.results.failures[self.workload.name, one] = f"abandoned after {self.plan.patience:.0f} s"
+        except Failure as failure:
+            self.results.failures[self.workload.name, one] = str(failure)
 
 
 async def smoke_all(plan: Plan, told: Callable[[str], None]) -> Results:
@@ -127,15 +174,18 @@ def _turned(contenders: list[Contender], round: int) -> list[Contender]:
 
 
 async def _warm_up(processes: Pair, workload: Workload, plan: Plan, warm_s: float, amount: int | None) -> int:
-    """Run until a large part of the time has passed, at least ``warm_s``; return how much work fills the time."""
+    """Run until a large part of the time has passed, at least ``warm_s``; return how much work fills a slice."""
     least, most = workload.least, _MOST_BYTES // workload.size
     first = await processes.measure(workload, least)  # what is done once: imports, the first buffers
-    worked, tried = first.seconds, least if amount is None else max(least, amount // 10)
+    worked, tried = first.seconds, least if amount is None else max(least, amount // 2)
+    rates: list[float] = []
     while True:
         sample = await processes.measure(workload, tried)
         worked += sample.seconds
-        enough = amount is not None or sample.seconds >= plan.seconds / 4 or tried >= most
-        if enough and worked >= warm_s:
-            return amount or min(most, max(least, int(sample.rate * plan.seconds)))
-        if not enough:
+        if sample.seconds >= plan.seconds / 4 or tried >= most:
+            rates.append(sample.rate)
+        elif amount is None:  # a long measurement before this one was a stall of the machine
+            rates.clear()
             tried = min(most, tried * 4)
+        if worked >= warm_s and (amount is not None or len(rates) >= 2):
+            return amount or min(most, max(least, int(max(rates) * plan.seconds / plan.slices(workload))))

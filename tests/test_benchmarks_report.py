@@ -56,10 +56,18 @@ def contender(name: str) -> Contender:
     return Contender(*name.split("/"))
 
 
-def test_ratios_are_those_of_medians_on_the_same_loop() -> None:
-    made = figures({("stream-64", "afflux/uvloop"): [100, 50_000, 90_000], ("stream-64", "rsocket/uvloop"): 20_000})
+def test_a_ratio_is_the_median_of_the_ratios_of_the_runs_on_the_same_loop() -> None:
+    made = figures(
+        {
+            ("stream-64", "afflux/uvloop"): [100, 50_000, 90_000],
+            ("stream-64", "rsocket/uvloop"): [40, 10_000, 60_000],
+            ("stream-64", "rsocket/asyncio"): [1, 1, 1],
+        }
+    )
     there = made["workloads"][3]["contenders"]
     assert there["rsocket/uvloop"]["afflux_over_it"] == {"uvloop": 2.5}
+    (target,) = (one for one in made["targets"] if (one["workload"], one["beside"]) == ("stream-64", "rsocket"))
+    assert target["ratios"] == {"uvloop": 2.5}
     assert there["afflux/uvloop"]["afflux_over_it"] == {}
     assert there["afflux/uvloop"]["per_second"] == 50_000
     assert (there["afflux/uvloop"]["least"], there["afflux/uvloop"]["most"]) == (100, 90_000)
