@@ -670,6 +670,7 @@ async def test_a_full_journal_says_so(tmp_path: Path, caplog: Any) -> None:
         assert f"journal_bytes={MI} is reached; trim items to make room, or raise it; its stream waits" in caplog.text
         await acknowledge(handler, state.head)
         assert not (await head(handler, after=state.head, wait_ms=60_000)).full
+    assert caplog.text.count("its stream waits") == 1
 
 
 async def test_a_retention_by_size_keeps_the_producer_going(tmp_path: Path) -> None:

@@ -289,7 +289,8 @@ class Feed:
                     continue
                 if self.journal.room == self.journal.limits.journal_bytes:
                     raise  # the item does not fit into an empty journal
-                self._dirty.set()
+                if self.journal.pending:
+                    self._dirty.set()
                 await self._wait_for_room(changed, full)
                 count = len(self._batch)
         self._dirty.set()
@@ -307,8 +308,10 @@ class Feed:
                 room = max(room, len(self._batch[0]) + ITEM_OVERHEAD + BLOCK_OVERHEAD)
             await self._trimmed(self.journal.retain, retention, self._steady(), room)
         if not changed.is_set():
+            full = self.journal.room
             with self._stalled(cause):
-                await changed.wait()
+                while self.journal.room <= full:
+                    await self.changed.wait()
 
     @contextmanager
     def _stalled(self, cause: JournalError) -> Iterator[None]:

@@ -30,6 +30,7 @@ from afflux.core.errors import (
     SetupRefused,
     Violation,
 )
+from afflux.core.limits import Limits
 from afflux.core.terms import Terms
 from afflux.retry.backoff import Backoff
 from afflux.spark.options import Options
@@ -38,12 +39,18 @@ from afflux.transports.address import parse
 if TYPE_CHECKING:
     from afflux.sync import Peer
 
-__all__ = ["LIFETIME_S", "Away", "Connection", "Outage", "mendable"]
+__all__ = ["LIFETIME_S", "LIMITS", "Away", "Connection", "Outage", "mendable"]
 
 KEEPALIVE_S = 10.0
 "Seconds between keepalives, unless the address has the option."
 LIFETIME_S = 30.0
 "Seconds after which a silent server counts as lost, unless the address has the option."
+LIMITS = Limits.server(
+    payload_bytes=(_LARGEST := Limits.trusted().payload_bytes),
+    connection_bytes=_LARGEST + Limits.server().connection_bytes,
+)
+"""The limits of the client: it has room for the largest item that a journal may contain, that of a server with
+``Limits.trusted()``. Earlier versions stored such items with any limits."""
 _BACKOFF = Backoff(first=0.1, most=5.0)
 _PASSING = ("is closing", "are being closed", "journal-locked", "too-many-connections")
 "Parts of the texts with which a server refuses a request that it may accept later."
@@ -126,7 +133,7 @@ class Connection:
         self._reused = self._peer is not None
         if self._peer is None:
             keepalive, lifetime = self._terms
-            self._peer = sync.connect(self.options.uri, keepalive=keepalive, lifetime=lifetime)
+            self._peer = sync.connect(self.options.uri, keepalive=keepalive, lifetime=lifetime, limits=LIMITS)
         return self._peer
 
     def call(self, work: Callable[[Peer], _T], *, patient: bool = True) -> _T:

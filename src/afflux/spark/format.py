@@ -22,7 +22,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, St
 from afflux.core.errors import Unsupported
 from afflux.spark import shipping
 from afflux.spark.arrow import COLUMNS
-from afflux.spark.options import OptionError, Options, _unknown, of_user, spellings
+from afflux.spark.options import OptionError, Options, of_user, spellings, unknown_option
 from afflux.spark.sinkoptions import SPARKS_OWN, SinkOptions
 from afflux.spark.source import AffluxSource, BatchReader, StreamReader
 
@@ -110,5 +110,5 @@ def _check(given: dict[str, str]) -> None:
             names = {name.lower() for name in of_user(given)} - {*SPARKS_OWN}
             known = spellings(Options) | spellings(SinkOptions)
             for name in names - known.keys():
-                raise OptionError(_unknown(name, known)) from None
+                raise OptionError(unknown_option(name, known)) from None
             raise (writing if names <= spellings(SinkOptions).keys() else reading) from None

@@ -29,6 +29,7 @@ from afflux.core.errors import Invalid
 
 __all__ = [
     "AWAY",
+    "FULL",
     "READER",
     "Mark",
     "Offsets",
@@ -48,7 +49,9 @@ READER = "reader"
 "The key of the query's identity in an offset, next to the shards."
 AWAY = "away"
 "The key that an offset has, next to the shards, while the server is away (source.py)."
-_BESIDE = (READER, AWAY)
+FULL = "full"
+"The key that an offset has, next to the shards, while a journal is full (source.py)."
+_BESIDE = (READER, AWAY, FULL)
 _TOP = 1 << 63
 _UNRESOLVED = "unresolved"
 

@@ -18,7 +18,24 @@ from afflux.protocols.rsocket.cursor import Acknowledge
 from afflux.spark.times import zone_of
 from afflux.transports.address import parse
 
-__all__ = ["EARLIEST", "LATEST", "MAX_SHARD", "OptionError", "Options", "reference", "spellings", "values_of"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_SHARD",
+    "OptionError",
+    "Options",
+    "of_user",
+    "one_of",
+    "option",
+    "parse_address",
+    "parse_any_text",
+    "parse_text",
+    "reference",
+    "spellings",
+    "unknown_option",
+    "values_of",
+    "whole_number",
+]
 
 EARLIEST: Literal["earliest"] = "earliest"
 "Start with the first stored item."
@@ -39,21 +56,31 @@ class OptionError(Invalid, ValueError):
     """An option of the source is unknown, missing or has an invalid value."""
 
 
-def _option(parse: Callable[[str, str], Any], about: str, default: Any = MISSING, *, spelled: str | None = None) -> Any:
+def option(parse: Callable[[str, str], Any], about: str, default: Any = MISSING, *, spelled: str | None = None) -> Any:
+    """Declare an option as a field of a dataclass.
+
+    Args:
+        parse: returns the value of the option's name and text, or raises OptionError.
+        about: the line of the reference table.
+        default: the value without the option; without one, the option is required.
+        spelled: the name as users write it, if it is not the field's name in camelCase.
+    """
     metadata = {"parse": parse, "about": about, "spelled": spelled}
     if default is MISSING:
         return field(metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-def _address(name: str, value: str) -> str:
+def parse_address(name: str, value: str) -> str:
+    """Return an RSocket address that other processes can reach. Raises AddressError or OptionError."""
     address = parse(value)
     if address.transport == "mem" or address.protocol != "rsocket":
         raise OptionError(f"option {name} must be an RSocket address that other processes can reach, not {value!r}")
     return value
 
 
-def _text(name: str, value: str) -> str:
+def parse_text(name: str, value: str) -> str:
+    """Return a text that is not empty. Raises OptionError."""
     if not value.strip():
         raise OptionError(f"option {name} is empty")
     return value
@@ -67,7 +94,8 @@ def _reader_name(name: str, value: str) -> str:
     return value
 
 
-def _any_text(name: str, value: str) -> str:
+def parse_any_text(name: str, value: str) -> str:
+    """Return the text."""
     return value
 
 
@@ -77,7 +105,9 @@ def _boolean(name: str, value: str) -> bool:
     return value.lower() == "true"
 
 
-def _whole(least: int, most: int) -> Callable[[str, str], int]:
+def whole_number(least: int, most: int) -> Callable[[str, str], int]:
+    """Return a parser of whole numbers in this range. It raises OptionError."""
+
     def parse(name: str, value: str) -> int:
         digits = value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS
         if not digits or not least <= int(value) <= most:
@@ -88,7 +118,7 @@ def _whole(least: int, most: int) -> Callable[[str, str], int]:
 
 
 def _partitions(name: str, value: str) -> int:
-    return _whole(1, Limits.server().partitions)(name, value)
+    return whole_number(1, Limits.server().partitions)(name, value)
 
 
 def _zone(name: str, value: str) -> str:
@@ -97,7 +127,9 @@ def _zone(name: str, value: str) -> str:
     return value
 
 
-def _one_of(*words: str) -> Callable[[str, str], str]:
+def one_of(*words: str) -> Callable[[str, str], str]:
+    """Return a parser of these words, in any case. It raises OptionError."""
+
     def parse(name: str, value: str) -> str:
         if value.lower() not in words:
             raise OptionError(f"option {name} must be {', '.join(words[:-1])} or {words[-1]}, not {value!r}")
@@ -130,65 +162,65 @@ def _offsets(name: str, value: str) -> StartingOffsets:
 class Options:
     """The options of one query. Pickled into every task."""
 
-    uri: str = _option(_address, "The server's address. Required.")
-    route: str | None = _option(_any_text, "The route of the stream; by default none.", None)
-    request_data: str = _option(_any_text, "The data of the request, sent as UTF-8.", "")
-    partitions: int = _option(
+    uri: str = option(parse_address, "The server's address. Required.")
+    route: str | None = option(parse_any_text, "The route of the stream; by default none.", None)
+    request_data: str = option(parse_any_text, "The data of the request, sent as UTF-8.", "")
+    partitions: int = option(
         _partitions,
         "The minimum number of ranges into which a batch is split, up to the limit `partitions`. "
         "By default a batch is split by size alone, into ranges of 64 MiB.",
         1,
     )
-    max_rows_per_batch: int | None = _option(_whole(1, _MAX_COUNT), "The maximum number of rows of a batch.", None)
-    max_bytes_per_batch: int | None = _option(
-        _whole(1, _MAX_COUNT),
+    max_rows_per_batch: int | None = option(whole_number(1, _MAX_COUNT), "The maximum number of rows of a batch.", None)
+    max_bytes_per_batch: int | None = option(
+        whole_number(1, _MAX_COUNT),
         "The approximate number of bytes of data in a batch, which has at least one row. "
         "Sizes are estimated from samples of the batch.",
         None,
     )
-    starting_offsets: StartingOffsets = _option(  # noqa: RUF009 -- a field, and its default is immutable
+    starting_offsets: StartingOffsets = option(  # noqa: RUF009 -- a field, and its default is immutable
         _offsets,
         'Start of a new query or a batch read: `earliest`, `latest` or an offset for each shard: `{"0": 1000}`. '
         "A query with a checkpoint continues from its checkpoint.",
         EARLIEST,
     )
-    fail_on_data_loss: bool = _option(
+    fail_on_data_loss: bool = option(
         _boolean, "`false` continues after missing items, and logs each gap as a warning.", True
     )
-    include_metadata: bool = _option(_boolean, "`true` fills the column `metadata`.", False)
-    format: str = _option(
-        _one_of("raw", "json", "msgpack", "cbor", "arrow"),
+    include_metadata: bool = option(_boolean, "`true` fills the column `metadata`.", False)
+    format: str = option(
+        one_of("raw", "json", "msgpack", "cbor", "arrow"),
         "`raw` returns the default columns. `json`, `msgpack`, `cbor` and `arrow` decode `data` into your schema: an "
         "object of each item, or the rows of an Arrow IPC stream.",
         "raw",
     )
-    mode: str = _option(
-        _one_of("permissive", "failfast", "dropmalformed"),
+    mode: str = option(
+        one_of("permissive", "failfast", "dropmalformed"),
         "Malformed items, unless the format is raw: `permissive` sets fields that do not fit to null, `failfast` fails "
         "the query with stream and offset, `dropmalformed` drops the row.",
         "permissive",
     )
-    corrupt_record: str = _option(
-        _text,
+    corrupt_record: str = option(
+        parse_text,
         "The column that gets malformed items, if the schema has it: STRING for `json`, else BINARY.",
         "_corrupt_record",
         spelled="columnNameOfCorruptRecord",
     )
-    time_zone: str | None = _option(
+    time_zone: str | None = option(
         _zone,
         "The zone of timestamps without one, such as `Europe/Paris` or `+01:00`; by default "
         "`spark.sql.session.timeZone`, else the system's.",
         None,
     )
-    acknowledge_as: str | None = _option(
+    acknowledge_as: str | None = option(
         _reader_name,
         "The name under which this query acknowledges what it has finished, so that the server may trim it: one query "
         "of a stream. By default reading trims nothing.",
         None,
     )
-    poll_timeout_ms: int = _option(_whole(0, _MAX_MILLISECONDS), "Milliseconds to wait for new items.", 500)
-    reconnect_timeout_ms: int = _option(
-        _whole(0, _MAX_RECONNECT_MS),
+    poll_timeout_ms: int = option(whole_number(0, _MAX_MILLISECONDS), "Milliseconds to wait for new items.", 500)
+    reconnect_timeout_ms: int = option(
+        whole_number(0, _MAX_RECONNECT_MS),
         "Milliseconds for which the reader and each task try again when the server is away; 0: they fail immediately.",
         300_000,
     )
@@ -215,7 +247,7 @@ def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
     for name, text in of_user(given).items():
         declared = known.get(name.lower())
         if declared is None:
-            raise OptionError(_unknown(name, spellings(options)))
+            raise OptionError(unknown_option(name, spellings(options)))
         values[declared.name] = declared.metadata["parse"](_spelling(declared), text)
     if "uri" not in values:
         hint = "" if given else "; in SQL, declare no columns: Spark then passes no options"
@@ -258,7 +290,8 @@ def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _unknown(name: str, known: dict[str, str]) -> str:
+def unknown_option(name: str, known: dict[str, str]) -> str:
+    """Return the text of the error for an unknown option, with the nearest of the ``known`` names."""
     if name.lower() == "path":
         return 'load() does not accept a path: pass the address as .option("uri", …)'
     near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from afflux.spark.options import OptionError, _address, _any_text, _one_of, _option, _text, _whole, values_of
+from afflux.spark.options import (
+    OptionError,
+    one_of,
+    option,
+    parse_address,
+    parse_any_text,
+    parse_text,
+    values_of,
+    whole_number,
+)
 
 __all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE", "SPARKS_OWN", "SinkOptions"]
 
@@ -23,49 +32,49 @@ SPARKS_OWN = ("checkpointlocation", "path", "provider", "queryname")
 class SinkOptions:
     """The options of one write. Pickled into every task."""
 
-    uri: str = _option(_address, "The server's address. Required.")
-    route: str | None = _option(_any_text, "The route of the channel or the requests; by default none.", None)
-    delivery: str = _option(
-        _one_of(EXACTLY_ONCE, AT_LEAST_ONCE),
+    uri: str = option(parse_address, "The server's address. Required.")
+    route: str | None = option(parse_any_text, "The route of the channel or the requests; by default none.", None)
+    delivery: str = option(
+        one_of(EXACTLY_ONCE, AT_LEAST_ONCE),
         "`exactly-once` stages rows at a receiver of afflux; `at-least-once` sends them to any peer, each with a key.",
         EXACTLY_ONCE,
     )
-    verb: str = _option(
-        _one_of("channel", "request"),
+    verb: str = option(
+        one_of("channel", "request"),
         "With `at-least-once`: `channel` sends a channel for each partition, `request` a request for each row.",
         "channel",
     )
-    format: str = _option(
-        _one_of("raw", "json", "columns"),
+    format: str = option(
+        one_of("raw", "json", "columns"),
         "`raw` sends the columns `data` and, if there is one, `metadata`; `json` sends all columns of a row as one "
         "JSON object. `columns` stores all columns with their types, with `exactly-once` only.",
         "raw",
     )
-    order_by: str | None = _option(
-        _text,
+    order_by: str | None = option(
+        parse_text,
         "With `verb=request`: the column of a key. Requests with equal keys are sent one after another, in the order "
         "of the rows. The rows of a key must be in one partition: `df.repartition(n, key)`.",
         None,
     )
-    max_requests: int = _option(
-        _whole(1, _MAX_REQUESTS), "With `verb=request`: the most requests of a task in flight.", 64
+    max_requests: int = option(
+        whole_number(1, _MAX_REQUESTS), "With `verb=request`: the most requests of a task in flight.", 64
     )
-    write_id: str | None = _option(
-        _text,
+    write_id: str | None = option(
+        parse_text,
         "For a batch write with `exactly-once`: a name that identifies its content. A second write with the same name "
         "changes nothing. By default each write is another one.",
         None,
     )
-    connect_timeout_ms: int = _option(
-        _whole(0, _MAX_MILLISECONDS), "Milliseconds for which a task tries to connect.", 30_000
+    connect_timeout_ms: int = option(
+        whole_number(0, _MAX_MILLISECONDS), "Milliseconds for which a task tries to connect.", 30_000
     )
-    write_timeout_ms: int = _option(
-        _whole(1, _MAX_MILLISECONDS),
+    write_timeout_ms: int = option(
+        whole_number(1, _MAX_MILLISECONDS),
         "Milliseconds in which the peer must take rows or answer. A task whose peer does neither fails.",
         30_000,
     )
-    commit_timeout_ms: int = _option(
-        _whole(1, _MAX_MILLISECONDS),
+    commit_timeout_ms: int = option(
+        whole_number(1, _MAX_MILLISECONDS),
         "Milliseconds for which the driver tries to commit a batch, with new connections if necessary.",
         60_000,
     )

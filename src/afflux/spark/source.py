@@ -16,7 +16,8 @@ Rules:
    ``startingOffsets=latest`` that batch is empty.
 5. While the server is away, ``latestOffset`` returns ``start``, so that Spark can stop the query. It waits until the
    server has answered once, and with availableNow, because the query would end. Spark reports progress of batches only,
-   so an outage of several attempts gets two empty batches: its start adds a key to the offset, its end removes it.
+   so an outage of several attempts gets two empty batches: its start adds a key to the offset, its end removes it. A
+   full journal is shown in the same way, since a query that has read all of it would run no batch.
 6. Spark before 4.2 does not pass ``start`` and ``limit``: the reader assumes the end of the last batch.
 """
 
@@ -46,6 +47,7 @@ from afflux.spark.arrow import DEFAULT_SCHEMA, Batches, check_columns
 from afflux.spark.connection import Away
 from afflux.spark.offsets import (
     AWAY,
+    FULL,
     READER,
     Mark,
     Offsets,
@@ -218,6 +220,8 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._next: dict[str, Any] | None = None
         "The start of the next batch, as far as it is known."
         self._heads: dict[str, Any] = {}
+        self._full: set[int] = set()
+        "The shards whose journals were full when they were last asked."
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
         """Return a placeholder for the start of a query without a checkpoint; ``latestOffset`` resolves it."""
@@ -255,8 +259,9 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._next
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 -- Spark's name
-        """Return the heads for the query's progress, with ``lag``, the items after the last batch, and the state of the
-        connection: ``reconnecting`` during an outage, and ``reconnects``, the outages that have ended."""
+        """Return the heads for the query's progress, with ``lag``, the items after the last batch, and ``full`` while
+        the journal is full, and the state of the connection: ``reconnecting`` during an outage, and ``reconnects``, the
+        outages that have ended."""
         connection = self._driver.connection
         report = dict(self._heads)
         if connection.outage is not None:
@@ -290,12 +295,15 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             return start | {AWAY: True} if outage is not None and outage.attempts >= REPORTED else start
         starts = {shard: self._driver.behind_gap(mark, states[shard]) for shard, mark in marks.items()}
         ends = self._ends(starts, states, limit)
-        same = {shard: mark for shard, mark in start.items() if shard not in (READER, AWAY)}
+        same = {shard: mark for shard, mark in start.items() if shard not in (READER, AWAY, FULL)}
         end = same if ends == marks else to_json(ends, self._source)
+        if self._full and self._now is None:
+            end |= {FULL: True}
         return self._acknowledger.end(end, marks, ends, states)
 
     def _ends(self, starts: Offsets, states: dict[int, State], limit: ReadLimit | None) -> Offsets:
-        """Return the ends of a batch, and note the lag behind them."""
+        """Return the ends of a batch, and note the lag behind them and which journals are full."""
+        self._note_full(states)
         there = {shard: max(0, states[shard].head - mark.position) for shard, mark in starts.items()}
         taken = fair(there, self._budget(starts, there, limit))
         self._heads = {
@@ -304,9 +312,22 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
                 "lag": there[shard] - taken[shard],
                 "pos": states[shard].head,
             }
+            | ({"full": True} if shard in self._full else {})
             for shard in sorted(starts)
         }
         return {shard: Mark(mark.epoch, mark.position + taken[shard]) for shard, mark in starts.items()}
+
+    def _note_full(self, states: dict[int, State]) -> None:
+        """Log that a journal is full, and that it is not full any more."""
+        full = {shard for shard, state in states.items() if state.full}
+        for shard in sorted(full ^ self._full):
+            name, head = self.options.stream_name, states[shard].head
+            if shard in full:
+                text = "%s: the journal of shard %d is full: its producer waits at offset %d until items are trimmed"
+            else:
+                text = "%s: the journal of shard %d is not full any more: its producer continues at offset %d"
+            _log.warning(text, name, shard, head)
+        self._full = full
 
     def _first_states(self) -> dict[int, State]:
         """Return the states for the first batch of a query, with items if that is possible."""

@@ -1,0 +1,106 @@
+"""A full journal shows in log and progress of a query, and items of earlier versions are read whatever their size."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afflux.core.limits import Limits
+from afflux.journal import Journal
+from afflux.protocols.rsocket.cursor import Acknowledge
+from afflux.spark.arrow import data_column
+from afflux.spark.offsets import Mark, Span
+from afflux.spark.options import Options
+from afflux.spark.reading import Driver, SpanReader
+from tests.spark.conftest import asked, running
+
+SMALL = "200000"
+"journal_bytes: room for some 8,000 items of 16 bytes."
+PATIENCE_S = 60
+
+
+def test_an_item_above_the_limit_that_an_earlier_version_stored(tmp_path: Path) -> None:
+    items = [b"before", b"large".ljust(30 << 20, b"."), b"after"]
+    with running(tmp_path) as uri, Driver(options := Options.parse({"uri": uri, "requestData": asked(count=0)})) as one:
+        one.settled()
+    [path] = tmp_path.glob("*.journal")
+    with sqlite3.connect(path) as database:
+        [key] = database.execute("SELECT key FROM state").fetchone()
+    database.close()
+    for file in tmp_path.glob(f"{path.name}*"):
+        file.unlink()
+    with Journal(path, key=key, limits=Limits.trusted()) as journal:
+        for item in items:
+            journal.append([item], 0)
+            journal.commit()
+        journal.seal()
+    with running(tmp_path, at=uri):
+        span = Span(shard=0, epoch=journal.epoch, first=0, end=3)
+        assert [data for chunk in SpanReader(options, span) for data in data_column(chunk).to_pylist()] == items
+        with Driver(options) as one:
+            assert one.item_bytes([span]) == pytest.approx((len(items[0]) + 2 * len(items[1]) + 3 * len(items[2])) / 6)
+
+
+def until(query: Any, full: bool) -> dict[str, Any]:
+    """Wait for a progress in which the journal is full, or is not; return what the source reports in it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        assert query.exception() is None, query.exception()
+        if query.lastProgress is not None:
+            source = query.lastProgress["sources"][0]
+            latest, end = json.loads(source["latestOffset"] or "{}"), json.loads(source["endOffset"])
+            if "0" in latest and latest["0"].get("full", False) is full and latest["0"]["lag"] == 0:
+                assert end.get("full", False) is full
+                return dict(latest)
+        time.sleep(0.05)
+    raise AssertionError(query.lastProgress["sources"])
+
+
+def acknowledge(uri: str, data: str, offset: int) -> None:
+    with Driver(Options.parse({"uri": uri, "requestData": data})) as driver:
+        epoch = driver.heads()[0].epoch
+        done = Acknowledge(epoch=epoch, offset=offset, owner=1, name="test")
+        driver.states({0: Mark(epoch, 0)}, acknowledge=[done])
+
+
+@pytest.mark.spark
+def test_a_full_journal_shows_in_the_progress(spark: Any, tmp_path: Path) -> None:
+    data = asked(count=12_000, open=True)
+    with running(tmp_path / "journals", SMALL) as uri:
+        frame = spark.readStream.format("afflux").options(uri=uri, requestData=data, pollTimeoutMs=50).load()
+        query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        try:
+            head = until(query, full=True)["0"]["pos"]
+            assert 0 < head < 12_000
+            acknowledge(uri, data, head)
+            assert until(query, full=False)["0"]["pos"] == 12_000
+        finally:
+            query.stop()
+
+
+def test_a_full_journal_is_logged_once(tmp_path: Path, caplog: Any) -> None:
+    pytest.importorskip("pyspark")
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    from afflux.spark.source import AffluxSource
+
+    data = asked(count=12_000, open=True)
+    schema = StructType([StructField("data", BinaryType())])
+    with running(tmp_path / "journals", SMALL) as uri, caplog.at_level(logging.WARNING, "afflux.spark"):
+        reader = AffluxSource({"uri": uri, "requestData": data, "pollTimeoutMs": "50"}).streamReader(schema)
+        end = reader.initialOffset()
+        while not end.get("full"):
+            end = reader.latestOffset(end)
+        assert reader.latestOffset(end) == end
+        acknowledge(uri, data, end["0"]["pos"])
+        while "full" in end or end["0"]["pos"] < 12_000:
+            end = reader.latestOffset(end)
+        reader.stop()
+    full, room = (record.getMessage() for record in caplog.records)
+    assert "shard 0 is full: its producer waits at offset" in full and "shard 0 is not full any more" in room
