@@ -170,6 +170,40 @@ class Contract:
         with closing(storage.open()) as backend:
             assert backend.heads.reader is None
 
+    def test_the_note_is_durable(self, storage: Storage) -> None:
+        with closing(storage.open()) as backend:
+            assert backend.heads.note == b""
+            backend.remember(b"first")
+            filled(backend, 2)
+            backend.remember(b"second \x00\xff")
+            assert backend.heads.note == b"second \x00\xff"
+            assert stored(backend) == expected(0, 2)
+        with closing(storage.open()) as backend:
+            assert backend.heads.note == b"second \x00\xff"
+            filled(backend, 3)
+            backend.remember(b"third")
+            backend.trim(5)
+            backend.seal()
+            heads = backend.heads
+        with closing(storage.open()) as backend:
+            assert backend.heads == heads
+            assert (heads.first, heads.head, heads.note) == (5, 5, b"third")
+
+    def test_refresh_finds_nothing_new_alone(self, storage: Storage) -> None:
+        with closing(storage.open()) as backend:
+            for count in (0, 3, 4):
+                if count:
+                    filled(backend, count)
+                heads = backend.heads
+                backend.refresh()
+                assert backend.heads == heads
+            backend.trim(3)
+            backend.register(READER)
+            heads = backend.heads
+            backend.refresh()
+            assert backend.heads == heads
+            assert backend.most_bytes >= 0x40000
+
     def test_a_second_writer_never_mixes(self, storage: Storage) -> None:
         """It is refused when it opens, or when it appends after the first has."""
         with closing(storage.open()) as backend:

@@ -240,9 +240,9 @@ def test_a_database_of_another_program_is_refused_and_kept(tmp_path: Path) -> No
 def test_a_newer_schema_is_refused_and_kept(tmp_path: Path) -> None:
     path = closed(tmp_path / "a")
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 3")
+    database.execute("PRAGMA user_version = 4")
     database.close()
-    with pytest.raises(JournalError, match=r"version 3, this afflux reads 2; update"):
+    with pytest.raises(JournalError, match=r"version 4, this afflux reads 3; update"):
         Journal(path, on_damage="new-epoch")
     assert list(tmp_path.glob("*.damaged*")) == []
 

@@ -32,6 +32,7 @@ PACKAGES = (
     ("msgspec", "codecs", "JSON and MessagePack in routes"),
     ("cbor2", "codecs", "CBOR in routes"),
     ("reactivex", "rx", "reactivex Observables"),
+    ("nats-py", "nats", "journals on NATS JetStream"),
     ("lark", "sessions", "the language of session types"),
     ("uvloop", "fast", "a faster event loop"),
     ("numba", "fast", "faster decoding of captures"),

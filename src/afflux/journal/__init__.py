@@ -1,4 +1,4 @@
-"""Replay streams from an append-only log on SQLite.
+"""Replay streams from an append-only log on SQLite, or in a stream of NATS JetStream.
 
 :class:`Journal` is the log, with a blocking API. :class:`Journalled` adds a cursor to the ``stream`` of any handler.
 :class:`Backend` is what a journal needs of other storage.
@@ -10,12 +10,14 @@ from afflux.journal.blocks import Block
 from afflux.journal.contract import Backend, BlockInfo, Heads, Reader
 from afflux.journal.errors import (
     ItemTooLarge,
+    JournalAway,
     JournalDamaged,
     JournalError,
     JournalFull,
     JournalGone,
     JournalLocked,
     JournalNoSpace,
+    JournalTaken,
     ReaderConflict,
 )
 from afflux.journal.retention import Retention
@@ -30,12 +32,14 @@ __all__ = [
     "Heads",
     "ItemTooLarge",
     "Journal",
+    "JournalAway",
     "JournalDamaged",
     "JournalError",
     "JournalFull",
     "JournalGone",
     "JournalLocked",
     "JournalNoSpace",
+    "JournalTaken",
     "Journalled",
     "Reader",
     "ReaderConflict",

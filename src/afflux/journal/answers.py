@@ -13,6 +13,7 @@ from afflux.journal.blocks import Block
 from afflux.journal.contract import Reader
 from afflux.journal.errors import (
     ItemTooLarge,
+    JournalAway,
     JournalError,
     JournalFull,
     JournalGone,
@@ -234,6 +235,6 @@ def wire_error(error: JournalError) -> Error:
         return ApplicationError(OFFSET_GONE, error.reason, rule=error.word)
     if isinstance(error, ReaderConflict):
         return ApplicationError(READER_CONFLICT, error.reason, rule=error.word)
-    if isinstance(error, (ItemTooLarge, JournalLocked, JournalNoSpace, JournalFull)):
+    if isinstance(error, (ItemTooLarge, JournalAway, JournalLocked, JournalNoSpace, JournalFull)):
         return Rejected(text, code=Code.REJECTED, rule=error.word)
     return ApplicationError(JOURNAL_FAILED, text, rule=error.word)

@@ -1,22 +1,26 @@
 """Declare what a journal needs of the storage behind it.
 
 :class:`Journal` collects items into blocks, bounds them and trims by retention; a :class:`Backend` stores blocks. There
-is one backend in this package (database.py); ``tests/journal/contract.py`` is the suite that each has to pass, crashes
-included.
+are two backends in this package, an SQLite database (database.py) and a JetStream stream (jetstream.py);
+``tests/journal/contract.py`` is the suite that each has to pass, crashes included.
 
 Rules for a backend:
 
-1. A block is stored as a whole, and ``append`` stores all its blocks or none. When it returns, they survive a crash of
-   the process. ``heads`` changes only then, so it never promises more than is stored.
+1. A block is stored as a whole, and ``append`` stores its blocks in order. When it returns, they survive a crash of the
+   process. After an error or a crash, the first ones may be stored. ``heads`` never promises more than is stored, and
+   after an error it shows which ones are.
 2. Offsets are contiguous from ``heads.first`` to ``heads.head``. An offset with its epoch never names two items.
 3. Everything read is checked: the checksum of each block, and that none is missing. A block of which a crash stored a
    part is not there. Damaged data is refused, never repaired by dropping items.
-4. One writer: a second one is refused when it opens, or at the latest when it appends.
-5. When the storage is full, ``append`` raises JournalNoSpace and may be called again with the same blocks; reading and
+4. One writer: a second one is refused when it opens, or at the latest when it appends, and changes nothing.
+5. When the storage is full, ``append`` raises JournalNoSpace and may be called again with the other blocks; reading and
    ``trim`` work, and trimming makes room. JournalLocked may be repeated as well; after any other error of a writing
    method the caller writes no more until it has opened the backend again.
 6. The caller calls one writing method at a time. ``read_blocks``, ``index`` and ``heads`` may be used from any thread,
    also while another thread writes or trims.
+7. Where other processes may trim or register a reader, ``refresh`` finds that. Blocks, note and seal are the writer's.
+8. The note is bytes of the caller that are stored durably, such as the place of a relay in its remote stream. A note
+   that was stored before an item is there whenever the item is.
 """
 
 from __future__ import annotations
@@ -60,6 +64,8 @@ class Heads:
     "The time of the last block, in microseconds since 1970 (UTC); 0 before the first."
     reader: Reader | None = None
     "The registered reader."
+    note: bytes = b""
+    "What ``remember`` has stored last."
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +95,17 @@ class Backend(Protocol):
         """The state after the last completed change."""
         ...
 
+    @property
+    def most_bytes(self) -> int:
+        """The largest block that can be stored, in bytes of its body."""
+        ...
+
     def append(self, blocks: Sequence[Block]) -> None:
         """Store whole blocks, of which the first begins at ``heads.head``.
 
         Raises:
-            JournalNoSpace: the storage is full; nothing was stored.
+            JournalNoSpace: the storage is full.
+            JournalTaken: another writer has appended.
         """
         ...
 
@@ -117,8 +129,16 @@ class Backend(Protocol):
         """Store the reader; None for no reader."""
         ...
 
+    def remember(self, note: bytes) -> None:
+        """Replace the note. Raises as ``append`` does."""
+        ...
+
     def seal(self) -> None:
         """Record that no item will follow."""
+        ...
+
+    def refresh(self) -> None:
+        """Update ``heads`` with what other processes have changed."""
         ...
 
     def close(self) -> None:

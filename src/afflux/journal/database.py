@@ -21,7 +21,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from afflux.files import DISK_FULL
 from afflux.journal import files
@@ -74,6 +74,8 @@ class SqliteBackend:
 
     heads: Heads
     "The state as of the last transaction."
+    most_bytes = 0x30000000
+    "The largest block, in bytes: SQLite's blobs have at most 10^9."
 
     def __init__(
         self,
@@ -133,7 +135,7 @@ class SqliteBackend:
         self._reader = _connect(self.path)
         try:
             self._reader.execute("PRAGMA query_only = 1")
-            self.heads = replace(self._load(), reader=self._load_reader())
+            self.heads = replace(self._load(), **_load_rows(self._writer, self.path))
         except BaseException:
             self._disconnect()
             raise
@@ -227,11 +229,23 @@ class SqliteBackend:
 
     def register(self, reader: Reader | None) -> None:
         """Store the reader."""
+        row = None if reader is None else _reader_row(reader)
+        self._replace("reader", row, replace(self.heads, reader=reader), since=2)
+
+    def remember(self, note: bytes) -> None:
+        """Store the note."""
+        self._replace("note", (note, zlib.crc32(note)), replace(self.heads, note=note), since=3)
+
+    def refresh(self) -> None:
+        """No-op: no other process can change the file."""
+
+    def _replace(self, table: str, row: tuple[object, ...] | None, heads: Heads, since: int) -> None:
+        """Replace the row of a table of version ``since``; on a full disk with the room of the reserve."""
         try:
-            self._register(reader)
+            self._replace_row(table, row, heads, since)
         except JournalNoSpace:
             files.drop_reserve(self.path)
-            self._register(reader)
+            self._replace_row(table, row, heads, since)
             self._empty_wal()
             files.keep_reserve(self.path)
 
@@ -245,21 +259,18 @@ class SqliteBackend:
         with self._reading, suppress(sqlite3.Error):
             self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
 
-    def _register(self, reader: Reader | None) -> None:
-        migrating = self._version() == 1
-        with self._transaction(replace(self.heads, reader=reader)) as writer:
-            if migrating:
-                writer.execute(files.READER_SCHEMA)
-                writer.execute(f"PRAGMA user_version = {files.SCHEMA_VERSION}")
-            writer.execute("DELETE FROM reader")
-            if reader is not None:
-                writer.execute("INSERT INTO reader VALUES (0, ?, ?, ?)", _reader_row(reader))
-        if migrating:  # the version is in the header of the file, which an older afflux reads
+    def _replace_row(self, table: str, row: tuple[object, ...] | None, heads: Heads, since: int) -> None:
+        missing = files.TABLES[_version(self._writer, self.path) : since]
+        with self._transaction(heads) as writer:
+            for schema in missing:
+                writer.execute(schema)
+            if missing:
+                writer.execute(f"PRAGMA user_version = {since}")
+            writer.execute(f"DELETE FROM {table}")
+            if row is not None:
+                writer.execute(f"INSERT INTO {table} VALUES (0{', ?' * len(row)})", row)
+        if missing:  # the version is in the header of the file, which an older afflux reads
             self._empty_wal()
-
-    def _version(self) -> int:
-        with files.KIND.errors(self.path):
-            return int(self._writer.execute("PRAGMA user_version").fetchone()[0])
 
     def seal(self) -> None:
         """Record that no item will follow."""
@@ -315,18 +326,6 @@ class SqliteBackend:
             raise self._missing(heads.head - 1)
         return heads
 
-    def _load_reader(self) -> Reader | None:
-        if self._version() == 1:
-            return None
-        with files.KIND.errors(self.path):
-            row = self._writer.execute("SELECT name, owner, crc FROM reader").fetchone()
-        if row is None:
-            return None
-        with suppress(AttributeError, TypeError, OverflowError):  # SQLite stores any type in any column
-            if _reader_row(found := Reader(*row[:2])) == row:
-                return found
-        raise JournalDamaged(self.path, f"the checksum of its reader is wrong; {files.RESTORE}")
-
     def read_blocks(self, start: int, stop: int) -> Generator[Block, None, None]:
         """Yield blocks, each after its check. Other readers wait until the generator is exhausted or closed."""
         query = (
@@ -359,6 +358,32 @@ class SqliteBackend:
 
     def _missing(self, offset: int) -> JournalDamaged:
         return JournalDamaged(self.path, f"the block with offset {offset} is missing; {files.RESTORE}")
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    with files.KIND.errors(path):
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _load_rows(connection: sqlite3.Connection, path: Path) -> dict[str, Any]:
+    """Return the reader and the note, as far as there are tables for them."""
+    version = _version(connection, path)
+    row = note = None
+    with files.KIND.errors(path):
+        if version >= 2:
+            row = connection.execute("SELECT name, owner, crc FROM reader").fetchone()
+        if version >= 3:
+            note = connection.execute("SELECT text, crc FROM note").fetchone()
+    found: dict[str, Any] = {}
+    with suppress(AttributeError, TypeError, OverflowError):  # SQLite stores any type in any column
+        if row is not None and _reader_row(reader := Reader(*row[:2])) == row:
+            found["reader"] = reader
+        if note is not None and zlib.crc32(note[0]) == note[1]:
+            found["note"] = note[0]
+    for name, stored in (("reader", row), ("note", note)):
+        if stored is not None and name not in found:
+            raise JournalDamaged(path, f"the checksum of its {name} is wrong; {files.RESTORE}")
+    return found
 
 
 def _connect(path: Path) -> sqlite3.Connection:

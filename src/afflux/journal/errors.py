@@ -11,12 +11,14 @@ from afflux.files import FileError
 
 __all__ = [
     "ItemTooLarge",
+    "JournalAway",
     "JournalDamaged",
     "JournalError",
     "JournalFull",
     "JournalGone",
     "JournalLocked",
     "JournalNoSpace",
+    "JournalTaken",
     "ReaderConflict",
     "largest_item",
 ]
@@ -71,8 +73,14 @@ class ItemTooLarge(JournalError, LimitExceeded):
     word = "item-too-large"
 
     @classmethod
-    def of(cls, path: Path, size: int, tail: int, limits: Limits) -> Self:
-        """Return the error for an item of ``size`` bytes that was to be stored at ``tail``."""
+    def of(cls, path: Path, size: int, tail: int, limits: Limits, most: int) -> Self:
+        """Return the error for an item of ``size`` bytes that was to be stored at ``tail``; ``most`` are possible."""
+        if most < largest_item(limits):
+            return cls(
+                path,
+                f"an item of {size} bytes was refused after offset {tail}: a message of its server has at most {most} "
+                "(max_payload); send it in parts, or raise max_payload",
+            )
         return cls(
             path,
             f"an item of {size} bytes was refused after offset {tail}: with payload_bytes={limits.payload_bytes}, an "
@@ -84,6 +92,18 @@ class JournalNoSpace(JournalError):
     """The disk is full. Appended items stay in memory; call ``commit`` again later."""
 
     word = "journal-no-space"
+
+
+class JournalAway(JournalError):
+    """The servers of the journal have not answered for the time that their address permits. Open it again later."""
+
+    word = "journal-away"
+
+
+class JournalTaken(JournalError):
+    """Another writer has appended to the journal since this object opened it."""
+
+    word = "journal-taken"
 
 
 class JournalGone(JournalError):

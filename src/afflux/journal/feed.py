@@ -268,7 +268,7 @@ class Feed:
         A stream that replays may not continue: after a restart its items would have other numbers.
         """
         self.journal.refused += 1
-        error = ItemTooLarge.of(self.journal.path, size, self.journal.tail, self.journal.limits)
+        error = self.journal.too_large(size)
         _log.warning("journal %s: %s", self.journal.path, error.reason)
         if replays:
             raise error

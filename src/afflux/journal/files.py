@@ -30,9 +30,9 @@ from afflux.journal.errors import JournalDamaged, JournalError, JournalLocked, J
 __all__ = [
     "APPLICATION_ID",
     "KIND",
-    "READER_SCHEMA",
     "RESTORE",
     "SCHEMA_VERSION",
+    "TABLES",
     "check_files",
     "create",
     "drop_reserve",
@@ -49,9 +49,10 @@ __all__ = [
 
 APPLICATION_ID = 0x41464C58
 '"AFLX", in the header of the database.'
-SCHEMA_VERSION = 2
-"""Version of the tables below. Version 1 has no table ``reader``; such a journal is read and written as it is, and
-becomes version 2 when a reader is registered, so that an older afflux cannot trim what that reader needs."""
+SCHEMA_VERSION = 3
+"""Version of the tables below. Version 1 has no table ``reader``, version 2 no table ``note``. Such a journal is read
+and written as it is, and gets the version of a table that it needs, so that an older afflux cannot trim what a reader
+needs, or append without the note."""
 PAGE_BYTES = 0x4000
 "SQLite's page size, a compromise between large blocks and single items."
 
@@ -97,7 +98,14 @@ CREATE TABLE block (
     body BLOB NOT NULL         -- see blocks.py
 );
 """
-READER_SCHEMA = """
+_NOTE_SCHEMA = """
+CREATE TABLE note (            -- no row, or the note of the journal's owner
+    id INTEGER PRIMARY KEY CHECK (id = 0),
+    text BLOB NOT NULL,
+    crc INTEGER NOT NULL       -- of text
+);
+"""
+_READER_SCHEMA = """
 CREATE TABLE reader (          -- no row, or the one reader whose acknowledgements trim
     id INTEGER PRIMARY KEY CHECK (id = 0),
     name TEXT NOT NULL,
@@ -105,6 +113,10 @@ CREATE TABLE reader (          -- no row, or the one reader whose acknowledgemen
     crc INTEGER NOT NULL       -- of this row: see database.py
 );
 """
+
+
+TABLES = (_SCHEMA, _READER_SCHEMA, _NOTE_SCHEMA)
+"The tables that each version has added, from version 1."
 
 
 def lock(path: Path) -> sqlite3.Connection:
@@ -150,7 +162,7 @@ def create(path: Path, state: Sequence[object]) -> None:
             made.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             made.execute("PRAGMA journal_mode = WAL")
             made.execute("PRAGMA synchronous = FULL")
-            made.executescript(f"BEGIN; {_SCHEMA} {READER_SCHEMA} COMMIT;")
+            made.executescript(f"BEGIN; {' '.join(TABLES)} COMMIT;")
             made.execute("INSERT INTO state VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?)", state)
         _sync(new)
         new.rename(path)

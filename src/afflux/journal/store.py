@@ -17,10 +17,9 @@ Every method may be called from any thread; ``append`` never waits for the disk.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +27,7 @@ from typing import Self
 
 from afflux.core.limits import Limits
 from afflux.core.payload import PayloadLike
+from afflux.journal.address import is_stream_address
 from afflux.journal.blocks import BLOCK_OVERHEAD, ITEM_OVERHEAD, Block, Pending, columns, sizes
 from afflux.journal.contract import Backend, Reader
 from afflux.journal.database import OnDamage, SqliteBackend
@@ -37,12 +37,11 @@ from afflux.journal.errors import (
     JournalError,
     JournalFull,
     JournalGone,
-    JournalLocked,
-    JournalNoSpace,
     ReaderConflict,
     largest_item,
 )
 from afflux.journal.retention import Ages, Retention
+from afflux.journal.stored import Stored
 
 __all__ = ["BLOCK_BYTES", "Journal"]
 
@@ -52,12 +51,13 @@ BLOCK_BYTES = 0x40000
 _RELEASE = "if that reader is gone, stop the server and run: afflux journal DIR --release"
 
 
-class Journal:
+class Journal(Stored):
     """A log at ``path``, created if it is missing. Close it, or use it in ``with``.
 
     Args:
-        path: the file of an SQLite database (see :mod:`afflux.journal.files`), or an open backend, which then has
-            ``key`` and ``epoch`` already.
+        path: the file of an SQLite database (see :mod:`afflux.journal.files`); the address of a JetStream stream,
+            ``nats://host/STREAM`` (see :mod:`afflux.journal.stream`); or an open backend, which then has ``key`` and
+            ``epoch`` already.
         limits: ``journal_bytes`` bounds the log, and ``payload_bytes`` each item; ``Limits.server()`` if None.
         block_bytes: bytes of a full block.
         key: identifies the stream; stored in a new journal, compared with that of an existing one.
@@ -68,13 +68,13 @@ class Journal:
     Raises:
         JournalLocked: another process or object has it open.
         JournalDamaged: data is lost; nothing was changed.
-        JournalError: a file of another program, of a newer afflux, or of another stream; or the disk failed.
+        JournalAway: the servers of the stream do not answer.
+        JournalError: a file or stream of another program, of a newer afflux, or with other items; or the disk failed.
+        MissingExtra: a JetStream stream needs nats-py.
     """
 
     epoch: int
     "Changes when the log is recreated; never 0."
-    first: int
-    "The lowest stored offset; ``head`` if the log is empty."
     head: int
     "The offset after the last durable item."
     tail: int
@@ -96,21 +96,20 @@ class Journal:
         on_damage: OnDamage = "refuse",
         epoch: int | None = None,
     ) -> None:
-        self.limits = limits if limits is not None else Limits.server()
-        self._block_bytes = block_bytes
-        self._writing = threading.Lock()  # orders writes; locked during disk writes
-        self._memory = threading.Lock()  # protects the numbers and the collected blocks; locked briefly
-        self._collected: list[Pending] = []
-        self._closed = False
-        self._failure: str | None = None
-        if isinstance(path, (str, Path)):
-            limit = self.limits.journal_bytes
+        limits = limits if limits is not None else Limits.server()
+        if is_stream_address(path):
+            from afflux.journal.jetstream import JetStreamBackend  # on use: few programs need it
+
+            path = JetStreamBackend(path, key=key, epoch=epoch)
+        elif isinstance(path, (str, Path)):
+            limit = limits.journal_bytes
             path = SqliteBackend(Path(path), key=key, on_damage=on_damage, epoch=epoch, journal_bytes=limit)
-        self._backend = path
-        self.path = Path(path.name)
+        super().__init__(path, limits)
+        self._block_bytes = min(block_bytes, path.most_bytes)
+        self._collected: list[Pending] = []
         heads = path.heads
-        self.epoch, self.first, self.head, self.tail = heads.epoch, heads.first, heads.head, heads.head
-        self._size, self.time_us, self.sealed = heads.size, heads.time_us, heads.sealed
+        self.epoch, self.head, self.tail = heads.epoch, heads.head, heads.head
+        self.time_us, self.sealed = heads.time_us, heads.sealed
         self._sealing = heads.sealed
         self.refused = 0
         self._ages = Ages(heads.head)
@@ -167,8 +166,9 @@ class Journal:
 
     @property
     def item_bytes(self) -> int:
-        """The most bytes of an item, data and metadata: what a reader with the same ``payload_bytes`` can receive."""
-        return largest_item(self.limits)
+        """The most bytes of an item, data and metadata: what a reader with the same ``payload_bytes`` can receive, and
+        what the storage accepts."""
+        return min(largest_item(self.limits), self._backend.most_bytes - ITEM_OVERHEAD)
 
     @property
     def pending(self) -> int:
@@ -192,7 +192,7 @@ class Journal:
         each = sizes(data, metadata)
         if each and max(each) > self.item_bytes + ITEM_OVERHEAD:
             self.refused += 1
-            raise ItemTooLarge.of(self.path, max(each) - ITEM_OVERHEAD, self.tail, self.limits)
+            raise self.too_large(max(each) - ITEM_OVERHEAD)
         with self._memory:
             self._check_usable()
             if self._sealing:
@@ -212,8 +212,12 @@ class Journal:
             self.tail += len(data)
             return first, self.tail
 
+    def too_large(self, size: int) -> ItemTooLarge:
+        """Return the error for the next item, of ``size`` bytes."""
+        return ItemTooLarge.of(self.path, size, self.tail, self.limits, self.item_bytes)
+
     def commit(self) -> int:
-        """Make all appended items durable in one transaction; return the head.
+        """Make all appended items durable; return the head.
 
         Raises:
             JournalNoSpace: the disk is full. No item is lost; call it again when there is room.
@@ -234,32 +238,13 @@ class Journal:
             JournalError: the disk failed.
         """
         with self._change():
+            self._refresh()  # another process may have released or registered it
             registered = self.reader
             if registered is None:
                 self._backend.register(reader)
             elif registered != reader:
                 raise ReaderConflict(self.path, _conflict(registered, reader))
             return self._trim(offset)
-
-    def release(self, name: str) -> None:
-        """Forget the registered reader, so that another one may acknowledge.
-
-        Raises:
-            ReaderConflict: the registered reader has another name, or there is none.
-            JournalNoSpace: the disk is full.
-            JournalError: the disk failed.
-        """
-        with self._change():
-            registered = self.reader
-            if registered is None or registered.name != name:
-                found = "none is registered" if registered is None else f"its reader is {registered.name!r}"
-                raise ReaderConflict(self.path, f"there is no reader {name!r} to release: {found}")
-            self._backend.register(None)
-
-    @property
-    def reader(self) -> Reader | None:
-        """The reader whose acknowledgements trim, or None."""
-        return self._backend.heads.reader
 
     def trim(self, offset: int) -> int:
         """Drop whole blocks of durable items below ``offset``, whoever may need them; return the lowest offset left.
@@ -288,6 +273,7 @@ class Journal:
             JournalError: the disk failed.
         """
         with self._change():
+            self._refresh()
             excess = 0
             if retention.size is not None:
                 excess = self._size - min(retention.size, max(0, self.limits.journal_bytes - room))
@@ -369,6 +355,9 @@ class Journal:
                             break
         except JournalDamaged:
             if start >= self.first:
+                with suppress(JournalError):
+                    self.refresh()  # another process may have trimmed it
+            if start >= self.first:
                 raise
         if start < self.first and not found:
             raise JournalGone(self.path, f"offset {start} was trimmed; the lowest one left is {self.first}")
@@ -383,30 +372,13 @@ class Journal:
         try:
             self._backend.append([block.pack() for block in blocks])
         except BaseException:
+            stored = self._backend.heads.head
             with self._memory:
-                self._collected[:0] = blocks
+                self._collected[:0] = [block for block in blocks if block.first >= stored]
             raise
-        heads = self._backend.heads
-        self.head, self.time_us = heads.head, heads.time_us
-
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise JournalError(self.path, "the journal is closed")
-        if self._failure is not None:
-            raise JournalError(self.path, f"an earlier write failed: {self._failure}")
-
-    @contextmanager
-    def _change(self) -> Iterator[None]:
-        """Change the backend, unless an earlier change has failed for good."""
-        with self._writing:
-            self._check_usable()
-            try:
-                yield
-            except (JournalLocked, JournalNoSpace, ReaderConflict):
-                raise
-            except JournalError as error:
-                self._failure = error.reason
-                raise
+        finally:
+            heads = self._backend.heads
+            self.head, self.time_us = heads.head, heads.time_us
 
 
 def _conflict(registered: Reader, reader: Reader) -> str:
