@@ -17,7 +17,8 @@ from tests.cli.running import Server, afflux
 
 WRITTEN = "tcp://127.0.0.1:7000"
 LINES = [line for command in (*COMMANDS, "afflux") for line in EXAMPLES[command]]
-FINITE = sorted({line for line in LINES if line.split()[1] not in ("serve", "relay", "demo")})
+FINITE = sorted({line for line in LINES if line.split()[1] not in ("serve", "relay", "demo", "spark")})
+"Those of ``spark`` are tried by tests/spark/test_tail.py, in its session."
 SERVERS = sorted({line for line in LINES if line.split()[1] == "serve"})
 RELAYS = sorted({line for line in LINES if line.split()[1] == "relay"})
 

@@ -18,10 +18,13 @@ from afflux.cli.journal import journal
 from afflux.cli.relay import relay
 from afflux.cli.request import request
 from afflux.cli.serve import serve
+from afflux.cli.spark import spark
 
 __all__ = ["app", "run"]
 
-_FUNCTIONS: tuple[Callable[..., None], ...] = (serve, request, relay, bench, decode, check, demo, journal, doctor)
+_FUNCTIONS: tuple[Callable[..., None] | typer.Typer, ...]
+_FUNCTIONS = (serve, request, relay, bench, decode, check, demo, journal, spark, doctor)
+"The functions of the commands; ``spark`` has commands of its own."
 
 app = typer.Typer(
     name="afflux",
@@ -34,8 +37,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 
+
+def _add(name: str, command: Callable[..., None] | typer.Typer) -> None:
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name, epilog=epilog(name))
+    else:
+        app.command(name, epilog=epilog(name))(guarded(command))
+
+
 for _name, _function in zip(COMMANDS, _FUNCTIONS, strict=True):
-    app.command(_name, epilog=epilog(_name))(guarded(_function))
+    _add(_name, _function)
 
 
 @app.callback()

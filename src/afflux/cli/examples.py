@@ -53,6 +53,13 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
         "afflux journal build/journal -o json",
         "afflux journal build/journal --release billing",
     ),
+    "spark": (
+        "afflux spark tail tcp://127.0.0.1:7100 -r flights --out build/flights --available-now",
+        """afflux spark tail tcp://127.0.0.1:7100 -r flights --out build/carriers --available-now -O format=json """
+        "--schema 'carrier STRING, dep_delay INT' --partition-by carrier",
+        "afflux spark tail tcp://127.0.0.1:7100 -r flights --out build/slices --available-now --max-rows 500 "
+        "--master local[2]",
+    ),
     "doctor": (
         "afflux doctor",
         "afflux doctor -o json",

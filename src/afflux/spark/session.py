@@ -21,7 +21,7 @@ from afflux.core.errors import MissingExtra, Unsupported
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["OLDEST_JAVA", "Java", "build", "java_home"]
+__all__ = ["OLDEST_JAVA", "Java", "active", "build", "java_home"]
 
 OLDEST_JAVA = 17
 "The oldest Java that Spark 4 supports."
@@ -31,10 +31,11 @@ _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "4",
-    "spark.driver.host": "127.0.0.1",
     # On TCP, delayed acknowledgements add 40 ms to each task between the JVM and its Python worker. Since Spark 4.1.
     "spark.python.unix.domain.socket.enabled": "true",
 }
+_LOCAL = {"spark.driver.host": "127.0.0.1"}
+"Executors on other machines must reach the driver."
 _JVM = "spark.driver.extraJavaOptions"
 _UNKNOWN_MODULE = "--add-modules=jdk.incubator.vector"
 
@@ -98,13 +99,22 @@ def build(app: str, master: str = "local[2]", **conf: str) -> SparkSession:
         os.environ["JAVA_HOME"] = str(java_home().home)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app).master(master)
-    settings: dict[str, Any] = _DEFAULTS | conf
+    settings: dict[str, Any] = _DEFAULTS | (_LOCAL if master.startswith("local") else {}) | conf
     settings[_JVM] = f"{_quiet()} {conf.get(_JVM, '')}"
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def active() -> bool:
+    """Return whether this process has a session, so that :func:`build` would return it."""
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None
 
 
 def _quiet() -> str:

@@ -1,0 +1,161 @@
+"""Implement ``afflux spark``: pipelines on Spark. The extra ``spark`` is needed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from afflux.cli.examples import epilog
+from afflux.cli.exits import INTERRUPTED, guarded, usage
+from afflux.cli.inputs import duration
+
+__all__ = ["spark"]
+
+_MASTER = "local[*,4]"
+"All cores of this machine; a task may fail three times."
+
+spark = typer.Typer(name="spark", no_args_is_help=True, rich_markup_mode=None)
+
+
+@spark.callback(epilog=epilog("spark"))
+def _spark() -> None:
+    """Pipelines on Spark: streams into tables."""
+
+
+@spark.command(epilog=epilog("spark"))
+@guarded
+def tail(
+    uri: Annotated[str, typer.Argument(metavar="URI", help="The server's address; it must support the cursor.")],
+    out: Annotated[
+        str, typer.Option("--out", metavar="DIR", help="Directory of the table, on any of Spark's file systems.")
+    ],
+    route: Annotated[str | None, typer.Option("-r", "--route", metavar="ROUTE", help="Route of the stream.")] = None,
+    data: Annotated[str | None, typer.Option("-d", "--data", metavar="TEXT", help="Data of the request.")] = None,
+    format: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="Format of the table: parquet, delta or another of Spark.")
+    ] = "parquet",
+    schema: Annotated[
+        str | None,
+        typer.Option("--schema", metavar="COLUMNS", help="Columns of the data, such as 'carrier STRING', or @FILE."),
+    ] = None,
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option("--partition-by", metavar="COLUMN", help="Distribute the files into directories. Repeatable."),
+    ] = None,
+    max_rows: Annotated[
+        int | None, typer.Option("--max-rows", metavar="N", min=1, help="The most rows of a batch: its credit.")
+    ] = None,
+    every: Annotated[
+        str, typer.Option("--every", metavar="TIME", help="The least time between the starts of batches, such as 10s.")
+    ] = "0s",
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="End after the items that the server has stored.")
+    ] = False,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("-O", "--option", metavar="NAME=VALUE", help="An option of the source, such as format=json."),
+    ] = None,
+    master: Annotated[
+        str, typer.Option("--master", metavar="URL", help="Spark's master: local[4], spark://host:7077, yarn, k8s://…")
+    ] = _MASTER,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark. Repeatable.")
+    ] = None,
+) -> None:
+    """Follow a stream into a table, each item exactly once. The table contains the checkpoint: the same command
+    continues where the last one ended. Progress is on stderr; the result is one JSON object on stdout. SIGINT and
+    SIGTERM stop it after the running batch, a second one at once."""
+    given = _pairs(options, "--option") | {"uri": uri}
+    for name, value in (("route", route), ("requestData", data), ("maxRowsPerBatch", max_rows)):
+        if value is not None:
+            given[name] = str(value)
+    settings = _pairs(conf, "--conf")
+    columns = _text(schema)
+    every_s = duration(every)
+    from afflux.spark.options import Options
+    from afflux.spark.session import active, build
+    from afflux.spark.tail import Tail, follow
+
+    if (columns is None) != (Options.parse(given).format == "raw"):
+        usage("--schema and -O format=json (or msgpack, cbor, arrow) need each other")
+    what = Tail(
+        options=given,
+        out=out,
+        format=format,
+        schema=columns,
+        partition_by=partition_by or (),
+        every_s=every_s,
+        available_now=available_now,
+    )
+    view = _View()
+    begun = time.monotonic()
+    fresh = not active()
+    session = build("afflux spark tail", master, **settings)
+    view.say(f"Spark {session.version} on {master}: {uri} into {out}")
+    try:
+        with _signals(view) as received:
+            summary = follow(session, what, lambda event: view.say(str(event)), lambda: len(received))
+    finally:
+        if fresh:
+            session.stop()
+    if not summary.batches:
+        view.say("no new items were stored")
+    typer.echo(json.dumps(asdict(summary) | {"seconds": round(time.monotonic() - begun, 1)}))
+    if received and received[0] == signal.SIGINT:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
+    pairs = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            usage(f"{option} must be NAME=VALUE, not {text!r}")
+        pairs[name] = value
+    return pairs
+
+
+def _text(value: str | None) -> str | None:
+    """Return a value, or the content of the file that ``@FILE`` names."""
+    if value is None or not value.startswith("@"):
+        return value
+    path = Path(value[1:])
+    if not path.is_file():
+        usage(f"file {str(path)!r} not found")
+    return path.read_text()
+
+
+class _View:
+    """Print events to stderr, with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Print one line."""
+        typer.echo(f"{time.monotonic() - self._start:8.1f} s  {text}", err=True)
+
+
+@contextmanager
+def _signals(view: _View) -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM in a list. Spark's own handler of SIGINT would cancel the batch."""
+    received: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        received.append(number)
+        view.say("stops after this batch; once more stops it now" if len(received) == 1 else "stops now")
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

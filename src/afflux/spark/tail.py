@@ -1,0 +1,273 @@
+"""Follow a stream into a table until it is told to stop. See ``afflux spark tail`` (cli/spark.py).
+
+Rules:
+
+1. The table is written by a query of Spark with a checkpoint in it: a repeated call continues where the last one ended,
+   and each item is in the table exactly once.
+2. Each batch is reported when it has ended. While none ends, the reason is reported after 5 seconds, and then after
+   times that double: an idle stream, a lost server, or a batch that runs.
+3. A stop waits for the end of the running batch. A second one ends the batch too. The next call repeats a batch that
+   had begun, so the table may have more rows than were reported until then, but has none twice.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from afflux.core.errors import Error, Invalid
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["CHECKPOINT", "Batch", "Stall", "Summary", "TableRefused", "Tail", "TailFailed", "follow"]
+
+CHECKPOINT: Final = "_checkpoint"
+"The directory of the checkpoint in the table. Readers of Parquet skip names that begin with an underscore."
+_CHECK_S = 1
+"Seconds between checks of the progress."
+_STALL_S = 5.0
+"Seconds without a batch after which the reason is reported."
+_OWN = (CHECKPOINT, "_spark_metadata", "_delta_log")
+"What a directory has that an earlier call wrote."
+_UNKNOWN_FORMAT = "DATA_SOURCE_NOT_FOUND"
+
+
+class TableRefused(Invalid, ValueError):
+    """The table cannot be written: other files are in its directory, or Spark does not know its format or columns."""
+
+
+class TailFailed(Error):
+    """The query ended with an error; the text is its reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """What to write where.
+
+    Raises:
+        TableRefused: the directory has other files.
+    """
+
+    options: Mapping[str, str]
+    'The options of ``format("afflux")``.'
+    out: str
+    "The directory of the table, on any file system of Spark."
+    format: str = "parquet"
+    "A format that Spark can write."
+    schema: str | None = None
+    "The columns of the data, such as ``carrier STRING, delay INT``; None: the default columns."
+    partition_by: Sequence[str] = ()
+    "Columns by whose values the files are distributed into directories."
+    every_s: float = 0.0
+    "The least seconds from the start of a batch to the start of the next."
+    available_now: bool = False
+    "End after the items that exist."
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.out)
+        if parts.scheme not in ("", "file"):
+            return  # not a file system of this process
+        directory = Path(parts.path)
+        if directory.exists() and not directory.is_dir():
+            raise TableRefused(f"{self.out} is a file: the table needs a directory")
+        if directory.is_dir() and any(directory.iterdir()) and not any((directory / name).exists() for name in _OWN):
+            raise TableRefused(f"{self.out} has files that are no table of this command: choose a new directory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """A batch that has ended."""
+
+    number: int
+    rows: int
+    seconds: float
+    credit: int | None
+    "The most rows of a batch; None without ``maxRowsPerBatch``."
+    lag: int
+    "Items that the server has stored behind the end of the batch."
+    state: tuple[str, ...]
+    "What else the source reports, such as an outage or a full journal."
+
+    def __str__(self) -> str:
+        rate = self.rows / max(self.seconds, 1e-3)
+        used = f"credit {self.rows:,} of {self.credit:,}, " if self.credit is not None else ""
+        words = f"batch {self.number}: {self.rows:,} rows, {rate:,.0f} rows/s, {used}lag {self.lag:,}"
+        return "; ".join((words, *self.state))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """A time in which no batch has ended."""
+
+    seconds: float
+    cause: str
+
+    def __str__(self) -> str:
+        return f"no batch for {self.seconds:.0f} s: {self.cause}"
+
+
+@dataclass(slots=True)
+class Summary:
+    """The result of a call."""
+
+    out: str
+    batches: int = 0
+    rows: int = 0
+    end: dict[str, int] = field(default_factory=dict)
+    "The offset after the last item, by shard."
+
+
+def follow(
+    spark: SparkSession, tail: Tail, report: Callable[[Batch | Stall], None], stops: Callable[[], int]
+) -> Summary:
+    """Write the stream into the table, and return what was written.
+
+    Args:
+        spark: the session.
+        tail: what to write where.
+        report: is called for each batch with rows, and while none ends.
+        stops: returns how often a stop was requested so far (rule 3).
+
+    Raises:
+        TableRefused: Spark does not know the format or the columns.
+        TailFailed: the query ended with an error.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        query = _start(spark, tail)
+    except PySparkException as error:
+        raise TableRefused(reason_of(str(error))) from None
+    except Py4JJavaError as error:
+        reason = reason_of(str(error.java_exception.getMessage()))
+        hint = '; pass its package to Spark, such as --conf "spark.jars.packages=GROUP:ARTIFACT:VERSION"'
+        raise TableRefused(reason + (hint if _UNKNOWN_FORMAT in reason else "")) from None
+    try:
+        watched = _Watch(query, tail, report)
+        _until_stopped(query, watched, stops)
+        query.stop()
+        watched.look()
+        return watched.summary
+    except PySparkException as error:
+        raise TailFailed(reason_of(str(error))) from None
+    finally:
+        query.stop()
+
+
+def reason_of(text: str) -> str:
+    """Return the reason in an error of Spark: the end of Python's traceback if it has one, else its first line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    raised = [line for line in lines if line.startswith(("afflux.", "pyspark.errors."))]
+    if raised:
+        name, _, text = raised[-1].partition(": ")
+        return text or name
+    return lines[0] if lines else "an error of Spark without a text"
+
+
+def _start(spark: SparkSession, tail: Tail) -> StreamingQuery:
+    reader = spark.readStream.format("afflux").options(**tail.options)
+    frame = (reader if tail.schema is None else reader.schema(tail.schema)).load()
+    writer = frame.writeStream.format(tail.format).option("checkpointLocation", f"{tail.out.rstrip('/')}/{CHECKPOINT}")
+    if tail.partition_by:
+        writer = writer.partitionBy(*tail.partition_by)
+    if tail.available_now:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{tail.every_s:g} seconds")
+    return writer.start(tail.out)
+
+
+def _until_stopped(query: StreamingQuery, watched: _Watch, stops: Callable[[], int]) -> None:
+    """Return after the query has ended, or when a stop permits to end it (rule 3)."""
+    awaited: int | None = None
+    while not query.awaitTermination(_CHECK_S):
+        watched.look()
+        if (requested := stops()) and awaited is None:
+            awaited = watched.last + 1
+        if requested > 1 or (awaited is not None and (watched.last >= awaited or not _busy(query))):
+            return
+
+
+def _busy(query: StreamingQuery) -> bool:
+    """Return whether a batch runs. While the source waits for items no batch runs."""
+    status = query.status
+    return bool(status["isTriggerActive"] and status["isDataAvailable"])
+
+
+class _Watch:
+    """Reports the progress of a query."""
+
+    def __init__(self, query: StreamingQuery, tail: Tail, report: Callable[[Batch | Stall], None]) -> None:
+        self._query = query
+        self._report = report
+        self.last = -1
+        "The last batch that has ended."
+        self.summary = Summary(tail.out)
+        credit = {name.lower(): text for name, text in tail.options.items()}.get("maxrowsperbatch")
+        self._credit = None if credit is None else int(credit)
+        self._since = time.monotonic()
+        self._stall_s = _STALL_S
+        self._latest: dict[str, Any] = {}
+
+    def look(self) -> None:
+        """Report the batches that have ended since the last time, or a stall."""
+        for progress in self._query.recentProgress:
+            source = progress["sources"][0]
+            self._latest = _parsed(source["latestOffset"]) or self._latest
+            if progress["batchId"] > self.last and progress["durationMs"].get("addBatch") is not None:
+                self.last = progress["batchId"]
+                self._ended(progress, source)
+        waited = time.monotonic() - self._since
+        if waited >= self._stall_s:
+            self._stall_s *= 2
+            self._report(Stall(seconds=waited, cause=self._cause()))
+
+    def _ended(self, progress: Any, source: Any) -> None:
+        self.summary.end = {shard: each["pos"] for shard, each in _shards(_parsed(source["endOffset"]))}
+        if not (rows := progress["numInputRows"]):
+            return
+        self.summary.batches += 1
+        self.summary.rows += rows
+        self._since, self._stall_s = time.monotonic(), _STALL_S
+        self._report(
+            Batch(
+                number=self.last,
+                rows=rows,
+                seconds=progress["durationMs"]["triggerExecution"] / 1000,
+                credit=self._credit,
+                lag=sum(each.get("lag", 0) for _, each in _shards(self._latest)),
+                state=tuple(_states(self._latest)),
+            )
+        )
+
+    def _cause(self) -> str:
+        if outage := self._latest.get("reconnecting"):
+            return f"the server is away: {outage}"
+        if _busy(self._query):
+            return "one is running; Spark or the table is slow, or a task waits for the server (see the log above)"
+        return "the stream has no new items"
+
+
+def _parsed(offset: Any) -> dict[str, Any]:
+    """Return an offset of the source, which Spark passes as text or parsed."""
+    parsed: dict[str, Any] = (json.loads(offset) if isinstance(offset, str) else offset) or {}
+    return parsed
+
+
+def _shards(offset: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    return ((name, value) for name, value in offset.items() if isinstance(value, dict) and "pos" in value)
+
+
+def _states(latest: Mapping[str, Any]) -> Iterator[str]:
+    if outage := latest.get("reconnecting"):
+        yield f"the server is away: {outage}"
+    if outages := latest.get("reconnects"):
+        yield f"{outages} reconnects"

@@ -1,0 +1,123 @@
+"""`afflux spark tail`: a stream becomes a table, each item once, and what cannot be done is said in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afflux.cli.examples import EXAMPLES
+from tests.cli.running import Ran, here
+from tests.spark.conftest import QUICK, asked
+
+WRITTEN = "tcp://127.0.0.1:7100"
+CONF = [word for name, value in QUICK.items() for word in ("--conf", f"{name}={value}")]
+
+
+def offsets(spark: Any, table: Path) -> list[int]:
+    return sorted(row.offset for row in spark.read.parquet(str(table)).select("offset").collect())
+
+
+def tail(uri: str, out: Path, *more: str) -> Ran:
+    return here("spark", "tail", uri, "--out", str(out), "--available-now", *more)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("line", EXAMPLES["spark"])
+def test_an_example_writes_the_table(line: str, uri: str, spark: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    command, *words = shlex.split(line.replace(WRITTEN, uri))
+    out = tmp_path / words[words.index("--out") + 1]
+    words[words.index("--out") + 1] = str(out)
+    ran = here(*words)
+    assert (command, ran.code) == ("afflux", 0), ran.errors
+    told = json.loads(ran.out)
+    assert (told["rows"], told["end"]) == (1000, {"0": 1000})
+    assert spark.read.parquet(str(out)).count() == 1000
+    assert ("credit 500 of 500" in ran.errors) == ("--max-rows" in words)
+    again = here(*words)
+    assert (again.code, json.loads(again.out)["rows"]) == (0, 0)
+    assert "no new items were stored" in again.errors
+    assert spark.read.parquet(str(out)).count() == 1000
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_stopped_call_is_continued_by_the_next(uri: str, spark: Any, tmp_path: Path) -> None:
+    endless = asked(count=300, open=True, every_ms=5)
+    command = [sys.executable, "-m", "afflux", "spark", "tail", uri, "-d", endless, "--out", str(tmp_path / "table")]
+    with subprocess.Popen(
+        [*command, "--master", "local[2]", *CONF], stdout=-1, stderr=-1, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        batches = 0
+        for line in process.stderr:
+            batches += " rows/s" in line
+            if batches == 2:
+                os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+                break
+        rest = process.stderr.read()
+        first = json.loads(process.stdout.read())
+    assert process.returncode == 130
+    assert "stops after this batch" in rest
+    assert "Traceback" not in rest
+    assert first["rows"] == first["end"]["0"] > 300
+    written = offsets(spark, tmp_path / "table")
+    assert written == list(range(len(written)))
+    assert len(written) >= first["rows"]  # one more batch may have begun
+    next = tail(uri, tmp_path / "table", "-d", endless)
+    second = json.loads(next.out)
+    assert next.code == 0
+    assert second["end"]["0"] > first["end"]["0"]
+    assert offsets(spark, tmp_path / "table") == list(range(second["end"]["0"]))
+
+
+@pytest.mark.spark
+def test_errors_of_spark_are_one_line(uri: str, spark: Any, tmp_path: Path) -> None:
+    for code, words, text in (
+        (1, ("-r", "refused"), 'no route "refused"'),
+        (2, ("--format", "delta"), "Failed to find the data source: delta"),
+        (2, ("--format", "delta"), "spark.jars.packages"),
+        (2, ("-O", "format=json", "--schema", "carrier STRNG"), "STRNG"),
+        (2, ("--partition-by", "carrier"), "carrier"),
+    ):
+        ran = tail(uri, tmp_path / "table", *words)
+        assert (ran.code, ran.out) == (code, "")
+        last = ran.errors.splitlines()[-1]
+        assert last.startswith("afflux: ")
+        assert text in last
+        assert "Traceback" not in ran.errors
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("-O", "frmat=json"), "unknown option frmat; did you mean format?"),
+        (("-O", "json"), "--option must be NAME=VALUE, not 'json'"),
+        (("--conf", "=1"), "--conf must be NAME=VALUE, not '=1'"),
+        (("-O", "format=json"), "--schema and -O format=json (or msgpack, cbor, arrow) need each other"),
+        (("--schema", "data BINARY"), "--schema and -O format=json (or msgpack, cbor, arrow) need each other"),
+        (("--schema", "@missing.ddl"), "file 'missing.ddl' not found"),
+        (("--every", "soon"), "invalid duration 'soon'"),
+        (("--out", "README.md"), "README.md is a file: the table needs a directory"),
+        (("--out", "full"), "full has files that are no table of this command: choose a new directory"),
+    ],
+)
+def test_usage_errors_come_before_spark_starts(
+    words: tuple[str, ...], text: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_text("# A file")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "other.csv").touch()
+    ran = tail("tcp://127.0.0.1:1", tmp_path / "table", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert text in ran.errors
+    assert ran.errors.count("\n") == 1
