@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -17,8 +21,59 @@ import pytest
 from afflux.testing import Proxy
 
 HERE = Path(__file__).parent
-QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"A JVM that starts sooner and runs slower: tests mostly start."
+PATIENCE_S = 90
+QUICK = {
+    # A JVM that starts sooner and runs slower: tests mostly start.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.default.parallelism": "2",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    # A new Python worker gives the JVM 15 s to answer, which may be too few on a busy machine.
+    "spark.python.authenticate.socketTimeout": "100s",
+    "spark.python.daemon.module": "tests.spark.daemon",
+    "spark.sql.streaming.noDataProgressEventInterval": "100",
+}
+"Settings of all sessions."
+
+
+def spark_home() -> str:
+    """A home of Spark without the archive of its Python modules, so that workers import those that are installed.
+
+    From the archive each worker compiles what it imports, for 0.5 s or more. Spark gives the worker of a streaming
+    source 10 s to connect, whatever its settings are.
+    """
+    spec = find_spec("pyspark")
+    assert spec is not None and spec.origin is not None
+    installed = Path(spec.origin).parent
+    home = HERE.parents[1] / "build" / "spark-home"
+    home.mkdir(parents=True, exist_ok=True)
+    for name in ("bin", "jars", "sbin"):
+        link = home / name
+        if not link.exists() or not link.samefile(installed / name):
+            fresh = home / f"{name}.{os.getpid()}"
+            fresh.symlink_to(installed / name)
+            fresh.replace(link)
+    return str(home)
+
+
+def session(app: str, master: str, **conf: str) -> Any:
+    """A session for tests."""
+    from afflux.spark.session import build
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", spark_home())
+        return build(app, master, **QUICK | conf)
+
+
+def until(query: Any, done: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """Wait for a progress of which something holds, and return it. Raises the error of a query that fails."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        for progress in query.recentProgress:
+            if done(progress):
+                return dict(progress)
+        assert not query.awaitTermination(0.05), "the query has ended"
+    raise AssertionError([dict(progress)["sources"] for progress in query.recentProgress][-3:])
 
 
 @contextmanager
@@ -32,6 +87,27 @@ def running(directory: Path, *more: str, at: str = "") -> Iterator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.kill()
+
+
+@contextmanager
+def beside(serving: AbstractAsyncContextManager[str]) -> Iterator[str]:
+    """Enter a context in a thread of its own; yields what it yields."""
+    loop, over = asyncio.new_event_loop(), asyncio.Event()
+    entered: Future[str] = Future()
+
+    async def live() -> None:
+        async with serving as value:
+            entered.set_result(value)
+            await over.wait()
+
+    thread = Thread(target=loop.run_until_complete, args=(live(),))
+    thread.start()
+    try:
+        yield entered.result(30)
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
+        loop.close()
 
 
 class Link:
@@ -52,6 +128,10 @@ class Link:
             work()
 
         self._run(call())
+
+    def until_ended(self) -> None:
+        """Wait until an end of the last connection has closed it."""
+        self._run(self.proxy.relays[-1].ended.wait())
 
     def close(self) -> None:
         self._run(self.proxy.__aexit__())
@@ -81,11 +161,9 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """The session; a task may fail three times."""
-    from afflux.spark.session import build
-
-    session = build("afflux-tests", "local[2,4]", **QUICK, **{"spark.sql.streaming.noDataProgressEventInterval": "100"})
-    yield session
-    session.stop()
+    made = session("afflux-tests", "local[2,4]")
+    yield made
+    made.stop()
 
 
 def asked(**asked: object) -> str:

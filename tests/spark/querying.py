@@ -1,11 +1,21 @@
-"""A streaming query in a driver of its own, to be killed: ``python querying.py INPUT CHECKPOINT URI``."""
+"""A driver with three streaming queries, to be killed.
+
+``python -m tests.spark.querying INPUT DIRECTORY STAGING COMMITTED READ DATA``: the first two write the lines of INPUT
+to the receivers STAGING and COMMITTED. The third reads the stream READ with asynchronous progress tracking, which
+supports few sinks: noop is one. It reports when it has read all items.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 from typing import Any
 
-from tests.spark.conftest import QUICK
+from tests.spark.conftest import session, until
+
+ROWS = 60_000
+"Rows of the stream READ."
 
 
 def query(spark: Any, lines: str, checkpoint: str, uri: str, **options: object) -> Any:
@@ -16,7 +26,24 @@ def query(spark: Any, lines: str, checkpoint: str, uri: str, **options: object) 
     return writer.trigger(availableNow=True).start()
 
 
-if __name__ == "__main__":
-    from afflux.spark.session import build
+def reading(spark: Any, checkpoint: str, uri: str, data: str) -> Any:
+    """Read a stream, and log the offsets of a few batches only."""
+    source = spark.readStream.format("afflux").options(
+        uri=uri, requestData=data, maxRowsPerBatch=ROWS // 10, pollTimeoutMs=50, acknowledgeAs="async"
+    )
+    options = {"asyncProgressTrackingEnabled": True, "asyncProgressTrackingCheckpointIntervalMs": 60_000}
+    return source.load().writeStream.format("noop").options(**options, checkpointLocation=checkpoint).start()
 
-    query(build("killed", "local[2,4]", **QUICK), *sys.argv[1:]).awaitTermination()
+
+def main(lines: str, directory: str, staging: str, committed: str, read: str, data: str) -> None:
+    spark = session("killed", "local[8,4]")
+    for name, receiver in (("staging", staging), ("committed", committed)):
+        query(spark, lines, str(Path(directory, name)), receiver)
+    third = reading(spark, str(Path(directory, "read")), read, data)
+    until(third, lambda progress: json.loads(progress["sources"][0]["endOffset"])["0"]["pos"] == ROWS)
+    print("read", flush=True)
+    third.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

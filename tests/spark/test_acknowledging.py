@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,7 @@ from afflux.spark.acknowledging import Acknowledger
 from afflux.spark.offsets import Mark
 from afflux.spark.options import Options
 from afflux.spark.reading import Driver
-from tests.spark.conftest import HERE, asked, running
+from tests.spark.conftest import asked, running
 
 pytest.importorskip("pyspark")
 
@@ -188,22 +185,3 @@ def test_a_full_journal_that_was_read_is_trimmed_and_goes_on(spark: Any, tmp_pat
         query.stop()
     offsets = sorted(row.offset for row in spark.table("full").select("offset").collect())
     assert offsets == list(range(20_000))
-
-
-@pytest.mark.spark
-def test_asynchronous_progress_is_acknowledged_only_as_far_as_it_is_logged(tmp_path: Path) -> None:
-    """A query whose offsets are logged every minute is killed: what its checkpoint requests again is there."""
-    data = asked(count=200_000, size=100, open=True)
-    with running(tmp_path / "journals") as uri:
-        program = [sys.executable, "-m", "tests.spark.asynchronous", uri, data, str(tmp_path)]
-        with subprocess.Popen(program, cwd=HERE.parents[1], stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "read 200000\n"
-            process.send_signal(signal.SIGKILL)
-            process.stdout.read()
-        logged = [
-            json.loads(path.read_text().splitlines()[2]) for path in (tmp_path / "checkpoint").glob("offsets/[0-9]*")
-        ]
-        position = max(each["0"]["pos"] for each in logged)
-        assert position < 200_000, "the last batches were not logged"
-        assert lowest(uri, data) <= min(each["0"]["pos"] for each in logged)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from ssl import SSLCertVerificationError
 from typing import Any
@@ -23,6 +23,7 @@ from afflux.core.errors import (
     RemoteProtocolError,
     SetupRefused,
 )
+from afflux.protocols.rsocket.cursor import Head
 from afflux.spark.connection import Away, Connection, mendable
 from afflux.spark.offsets import Mark, Span
 from afflux.spark.options import Options
@@ -133,7 +134,7 @@ def test_spark_may_hold_a_task_for_longer_than_a_connection_lives(link: Link, ca
     def hold(place: int) -> None:
         if holds and place >= holds[-1]:
             holds.pop()
-            time.sleep(0.9)
+            link.until_ended()
 
     before = link.proxy.connections
     with caplog.at_level(logging.WARNING, "afflux.spark"):
@@ -187,11 +188,19 @@ def test_a_connection_that_ended_unused_is_no_outage(link: Link, caplog: Any) ->
 
 
 def test_a_connection_that_was_not_used_for_long_is_replaced(link: Link) -> None:
+    """Before the server ends it, and also when the server has ended it."""
+    now = [100.0]
+    connection = Connection(options(link.uri), "a test", clock=lambda: now[0])
+    with closing(connection):
+        for seconds, connections in ((0.0, 1), (15.0, 1), (15.1, 2), (0.0, 2)):
+            now[0] += seconds
+            assert connection.call(lambda peer: len(list(peer.stream(ITEMS.encode(), cursor=Head(shard=0))))) == 1
+            assert link.proxy.connections == connections
     with Driver(options(link.uri + SHORT, reconnectTimeoutMs="0")) as driver:
         driver.heads()
-        time.sleep(0.4)
+        link.until_ended()
         driver.heads()
-    assert link.proxy.connections == 2
+    assert link.proxy.connections == 4
 
 
 def test_who_does_not_want_to_wait_is_told(tmp_path: Path) -> None:

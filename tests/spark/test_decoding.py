@@ -57,11 +57,6 @@ def test_dropmalformed_and_the_option_time_zone(spark: Any, uri: str) -> None:
     ]
 
 
-def test_a_schema_is_required(spark: Any, uri: str) -> None:
-    with pytest.raises(Exception, match="format=msgpack requires a schema"):
-        spark.read.format("afflux").options(uri=uri, format="msgpack").load()
-
-
 def test_not_null_columns_are_refused(spark: Any, uri: str) -> None:
     from pyspark.sql.types import IntegerType, StructField, StructType
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,10 @@ from afflux.spark.arrow import data_column
 from afflux.spark.offsets import Mark, Span
 from afflux.spark.options import Options
 from afflux.spark.reading import Driver, SpanReader
-from tests.spark.conftest import asked, running
+from tests.spark.conftest import asked, running, until
 
 SMALL = "200000"
 "journal_bytes: room for some 8,000 items of 16 bytes."
-PATIENCE_S = 60
 
 
 def test_an_item_above_the_limit_that_an_earlier_version_stored(tmp_path: Path) -> None:
@@ -47,19 +46,17 @@ def test_an_item_above_the_limit_that_an_earlier_version_stored(tmp_path: Path) 
             assert one.item_bytes([span]) == pytest.approx((len(items[0]) + 2 * len(items[1]) + 3 * len(items[2])) / 6)
 
 
-def until(query: Any, full: bool) -> dict[str, Any]:
-    """Wait for a progress in which the journal is full, or is not; return what the source reports in it."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        assert query.exception() is None, query.exception()
-        if query.lastProgress is not None:
-            source = query.lastProgress["sources"][0]
-            latest, end = json.loads(source["latestOffset"] or "{}"), json.loads(source["endOffset"])
-            if "0" in latest and latest["0"].get("full", False) is full and latest["0"]["lag"] == 0:
-                assert end.get("full", False) is full
-                return dict(latest)
-        time.sleep(0.05)
-    raise AssertionError(query.lastProgress["sources"])
+def reads_all(full: bool) -> Callable[[dict[str, Any]], bool]:
+    """Whether a progress says that the query has read all there is of a journal that is full, or is not."""
+
+    def said(progress: dict[str, Any]) -> bool:
+        latest, end = (json.loads(progress["sources"][0][name] or "{}") for name in ("latestOffset", "endOffset"))
+        if "0" not in latest or latest["0"].get("full", False) is not full or latest["0"]["lag"]:
+            return False
+        assert end.get("full", False) is full
+        return full or latest["0"]["pos"] == 12_000
+
+    return said
 
 
 def acknowledge(uri: str, data: str, offset: int) -> None:
@@ -76,10 +73,10 @@ def test_a_full_journal_shows_in_the_progress(spark: Any, tmp_path: Path) -> Non
         frame = spark.readStream.format("afflux").options(uri=uri, requestData=data, pollTimeoutMs=50).load()
         query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
         try:
-            head = until(query, full=True)["0"]["pos"]
+            head = json.loads(until(query, reads_all(full=True))["sources"][0]["latestOffset"])["0"]["pos"]
             assert 0 < head < 12_000
             acknowledge(uri, data, head)
-            assert until(query, full=False)["0"]["pos"] == 12_000
+            until(query, reads_all(full=False))
         finally:
             query.stop()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,18 @@ import pytest
 
 import afflux
 from afflux.protocols.rsocket.staging import Key, staging_of
-from tests.spark.conftest import HERE
+from tests.spark.conftest import HERE, beside
 from tests.spark.querying import query
 
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
+
+from pyspark.sql.types import BinaryType, StructField, StructType  # noqa: E402
+
+from afflux.core.errors import Invalid  # noqa: E402
+from afflux.spark.format import AffluxFormat  # noqa: E402
+
+DATA = StructType([StructField("data", BinaryType())])
 
 
 class Receiving:
@@ -31,13 +39,12 @@ class Receiving:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._gate = directory.with_name("gate")
         self.uri = "tcp://127.0.0.1:0"
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, str(HERE / "sinking.py"), self.uri, str(self.directory), str(self._gate)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, str(HERE / "sinking.py"), self.uri, str(self.directory)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.uri = self.line()
 
     def line(self) -> str:
@@ -45,24 +52,23 @@ class Receiving:
         return self.process.stdout.readline().strip()
 
     def stop_at(self, point: str) -> None:
-        self._gate.write_text(point)
+        """Stop at a point from now on; "" lets go what has stopped."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{point}\n")
+        self.process.stdin.flush()
+        self.until(f"stops at {point}".strip())
 
     def until(self, point: str) -> None:
         while (line := self.line()) != point:
             assert line, f"the receiver has ended before {point}"
 
-    def go_on(self) -> None:
-        self._gate.unlink()
-
     def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self.process.kill()
+        self.process.communicate()
 
     def restart(self) -> None:
+        """Kill it, and start one that stops nowhere."""
         self.kill()
-        self.go_on()
         self.start()
 
 
@@ -166,11 +172,21 @@ def test_json_of_all_columns(spark: Any, receiving: Receiving) -> None:
         ({"delivery": "at-least-once", "format": "columns"}, "format=columns requires delivery=exactly-once"),
         ({"delivery": "at-least-once", "writeId": "a"}, "writeId requires delivery=exactly-once"),
         ({"delivery": "at-least-once", "verb": "request", "orderBy": "key"}, "orderBy=key: the columns are data"),
-        ({"connectTimeoutMs": 0}, "cannot connect to tcp://127.0.0.1:1 within 0 ms"),
     ],
 )
-def test_options_are_refused(spark: Any, options: dict[str, object], why: str) -> None:
-    assert why in said(lambda: write(raw(numbers(spark, 1)), "tcp://127.0.0.1:1", **options))
+def test_options_are_refused(options: dict[str, object], why: str) -> None:
+    given = {"uri": "tcp://127.0.0.1:1"} | {name: str(value) for name, value in options.items()}
+    with pytest.raises(Invalid, match=re.escape(why)):
+        AffluxFormat(given).writer(DATA, overwrite=False)
+
+
+def test_errors_come_through_spark(spark: Any) -> None:
+    """Of options, and of a task."""
+    frame, nowhere = raw(numbers(spark, 1)), "tcp://127.0.0.1:1"
+    why = "option delivery must be exactly-once or at-least-once"
+    assert why in said(lambda: write(frame, nowhere, delivery="maybe"))
+    why = f"cannot connect to {nowhere} within 0 ms"
+    assert why in said(lambda: write(frame, nowhere, connectTimeoutMs=0))
 
 
 def test_schemas_and_modes_are_refused(spark: Any) -> None:
@@ -289,7 +305,7 @@ def test_a_worker_killed_while_it_stages(spark: Any, receiving: Receiving) -> No
         killed.update(connected_to(receiving.uri))
         for worker in killed:
             os.kill(worker, signal.SIGKILL)
-        receiving.go_on()
+        receiving.stop_at("")
 
     receiving.stop_at("staging")
     with meanwhile(kill_workers):
@@ -310,21 +326,6 @@ def test_a_receiver_killed(spark: Any, receiving: Receiving, point: str) -> None
     with meanwhile(kill_receiver):
         write(raw(numbers(spark, 5000)), receiving.uri)
     assert Counter(rows(receiving.directory)) == wanted(5000)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("point", ["staging", "committed"])
-def test_a_driver_killed(spark: Any, receiving: Receiving, lines: Lines, point: str) -> None:
-    lines.add(1000)
-    lines.add(1000)
-    receiving.stop_at(point)
-    program = [sys.executable, "-m", "tests.spark.querying", str(lines.input), str(lines.checkpoint), receiving.uri]
-    with subprocess.Popen(program, cwd=HERE.parents[1], start_new_session=True, stderr=subprocess.DEVNULL) as driver:
-        receiving.until(point)
-        os.killpg(driver.pid, signal.SIGKILL)
-    receiving.go_on()
-    lines.write(spark, receiving.uri)
-    assert Counter(rows(receiving.directory)) == wanted(2000)
 
 
 # -- other peers ---------------------------------------------------------------------------------------------------
@@ -367,23 +368,15 @@ class Other:
 @pytest.fixture
 def other() -> Iterator[tuple[Other, str]]:
     """A peer in a thread of its own, and its address."""
-    handler, started, uri = Other(), threading.Event(), [""]
-    loop = asyncio.new_event_loop()
-    over = asyncio.Event()
+    handler = Other()
 
-    async def serve() -> None:
+    @asynccontextmanager
+    async def serving() -> AsyncIterator[str]:
         async with afflux.serve("tcp://127.0.0.1:0", handler, credit=8) as server:
-            uri[0] = server.uri
-            started.set()
-            await over.wait()
+            yield server.uri
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    started.wait()
-    yield handler, uri[0]
-    loop.call_soon_threadsafe(over.set)
-    thread.join()
-    loop.close()
+    with beside(serving()) as uri:
+        yield handler, uri
 
 
 def keys(seen: list[afflux.Payload]) -> list[tuple[int, int]]:
@@ -435,17 +428,22 @@ def test_requests_with_equal_keys_follow_each_other(spark: Any, other: tuple[Oth
         ("refuses", "refused the rows: no rows today"),
     ],
 )
-def test_a_peer_that_does_not_take_rows(
-    spark: Any, other: tuple[Other, str], delivery: str, mode: str, why: str
-) -> None:
+def test_a_peer_that_does_not_take_rows(other: tuple[Other, str], delivery: str, mode: str, why: str) -> None:
     """SP-17."""
     handler, uri = other
     handler.mode = mode
-    text = said(lambda: write(raw(numbers(spark, 20, 1)), uri, delivery=delivery, writeTimeoutMs=300))
-    assert f"{uri} {why}" in text
+    assert f"{uri} {why}" in said(lambda: a_task(uri, delivery=delivery, writeTimeoutMs="300"))
 
 
-def test_a_peer_that_does_not_stage(spark: Any, other: tuple[Other, str]) -> None:
+def test_a_peer_that_does_not_stage(other: tuple[Other, str]) -> None:
     _, uri = other
-    text = said(lambda: write(raw(numbers(spark, 20, 1)), uri))
+    text = said(lambda: a_task(uri))
     assert f"{uri}: the peer does not stage rows" in text and "delivery=at-least-once" in text
+
+
+def a_task(uri: str, **options: str) -> object:
+    """Do what a task does with rows, in this process."""
+    import pyarrow as pa
+
+    writer = AffluxFormat({"uri": uri} | options).writer(DATA, overwrite=False)
+    return writer.write(iter([pa.record_batch({"data": [b"%d" % number for number in range(20)]})]))

@@ -15,6 +15,9 @@ from tests.spark.serving import TIME_US, item
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
 
+from afflux.core.errors import Error  # noqa: E402
+from afflux.spark.format import AffluxFormat  # noqa: E402
+
 Load = Callable[..., Any]
 Run = Callable[..., Any]
 
@@ -126,16 +129,22 @@ def test_json_fails_fast(batch: Load, uri: str) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"maxRowPerBatch": 5}, "unknown option maxrowperbatch; did you mean maxRowsPerBatch"),
-        ({"partitions": 1_000_000}, "option partitions must be a whole number from 1 to 1024"),
+        ({"maxRowPerBatch": "5"}, "unknown option maxrowperbatch; did you mean maxRowsPerBatch"),
+        ({"partitions": "1000000"}, "option partitions must be a whole number from 1 to 1024"),
         ({"failOnDataLoss": "maybe"}, "option failOnDataLoss must be true or false"),
         ({"uri": "nonsense://x"}, "nonsense"),
         ({"format": "json"}, "format=json requires a schema"),
+        ({"format": "msgpack"}, "format=msgpack requires a schema"),
     ],
 )
-def test_options_are_refused_when_loading(batch: Load, options: dict[str, object], why: str) -> None:
-    with pytest.raises(Exception, match=why):
-        batch(**options)
+def test_options_are_refused_when_loading(options: dict[str, str], why: str) -> None:
+    with pytest.raises(Error, match=why):
+        AffluxFormat({"uri": "tcp://127.0.0.1:1"} | options).schema()
+
+
+def test_an_option_that_is_refused_is_named_by_spark(batch: Load) -> None:
+    with pytest.raises(Exception, match="unknown option maxrowperbatch; did you mean maxRowsPerBatch"):
+        batch(maxRowPerBatch=5)
 
 
 def test_schemas_are_refused(batch: Load) -> None:

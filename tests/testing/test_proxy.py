@@ -82,6 +82,17 @@ async def test_what_is_held_passes_when_it_is_released() -> None:
         assert await read == b"x"
 
 
+@pytest.mark.parametrize("by_cut", [True, False])
+async def test_the_end_of_a_connection(by_cut: bool) -> None:
+    async with echoing() as (proxy, reader, writer):
+        writer.write(b"x")
+        await reader.readexactly(1)
+        ended = proxy.relays[0].ended
+        assert not ended.is_set()
+        proxy.cut() if by_cut else writer.write_eof()
+        await asyncio.wait_for(ended.wait(), 30)
+
+
 async def test_a_reset() -> None:
     async with echoing() as (proxy, reader, writer):
         writer.write(b"x")

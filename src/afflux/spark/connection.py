@@ -100,9 +100,10 @@ class Connection:
     Args:
         options: ``uri`` and ``reconnectTimeoutMs``.
         user: names the process in the log, such as "the reader of the query".
+        clock: returns the time in seconds; tells how long the connection was unused.
     """
 
-    def __init__(self, options: Options, user: str) -> None:
+    def __init__(self, options: Options, user: str, clock: Callable[[], float] = monotonic) -> None:
         self.options = options
         self.outage: Outage | None = None
         "The outage that goes on now."
@@ -115,6 +116,7 @@ class Connection:
         self.idle_s = own.get("lifetime", LIFETIME_S if self._terms[1] else Terms().lifetime) / 2
         "Seconds after which an unused connection is replaced."
         self._user = user
+        self._clock = clock
         self._timeout = options.reconnect_timeout_ms / 1000
         self._peer: Peer | None = None
         self._reused = False
@@ -128,7 +130,7 @@ class Connection:
         """
         from afflux import sync
 
-        if self._peer is not None and (self._peer.closed or monotonic() - self._last > self.idle_s):
+        if self._peer is not None and (self._peer.closed or self._clock() - self._last > self.idle_s):
             self.close()
         self._reused = self._peer is not None
         if self._peer is None:
@@ -162,7 +164,7 @@ class Connection:
 
     def answered(self) -> None:
         """The server has answered: the outage is over, if there was one."""
-        self._last = monotonic()
+        self._last = self._clock()
         self._reused = False
         self.connected = True
         if self.outage is not None:

@@ -159,6 +159,7 @@ class Proxy:
                     await asyncio.sleep(wait)
                 await self._open.wait()
                 if not data:
+                    relay.ended.set()
                     break
                 size, breaks = weather.arriving(len(data))
                 target.write(data[:size])
@@ -180,9 +181,12 @@ class Relay:
         self.number = number
         "The number of the connection in its proxy, from 0."
         self.writers = [writer]
+        self.ended = asyncio.Event()
+        "Set when one of the two ends has closed the connection, or it was cut."
 
     def cut(self, *, reset: bool = False) -> None:
         """Break the connection; bytes in flight are lost. With ``reset`` both ends receive a reset."""
+        self.ended.set()
         for writer in self.writers:
             sock = writer.get_extra_info("socket")
             if reset and sock is not None:
