@@ -16,7 +16,16 @@ from dataclasses import dataclass
 import afflux
 from afflux.core.errors import ApplicationError, Invalid, Rejected
 from afflux.journal import Journalled
-from afflux.protocols.rsocket.cursor import Head, Position, Read, State, encode_entry, split_request, with_position
+from afflux.protocols.rsocket.cursor import (
+    UNKNOWN_SHARD,
+    Head,
+    Position,
+    Read,
+    State,
+    encode_entry,
+    split_request,
+    with_position,
+)
 from afflux.protocols.rsocket.gap import Gap, Place
 
 STEP = 100
@@ -115,7 +124,8 @@ class Numbers:
 
 
 class Liar:
-    """Answers cursors wrongly, in the way that the route says; on other routes rightly, with any number of shards."""
+    """Answers cursors wrongly, in the way that the route says; on
+    ``lie-exact`` rightly, with 11 shards."""
 
     def __init__(self) -> None:
         self._failed = False
@@ -123,6 +133,8 @@ class Liar:
     async def stream(self, payload: afflux.Payload) -> AsyncIterator[list[afflux.Payload | bytes]]:
         route = (afflux.route_of(payload) or "").removeprefix("lie-")
         cursor, _ = split_request(payload.metadata)
+        if cursor is not None and cursor.shard > (10 if route == "exact" else 0):
+            raise ApplicationError(UNKNOWN_SHARD, f"unknown shard {cursor.shard}")
         if isinstance(cursor, Head):
             state = State(shard=cursor.shard, epoch=LIE_EPOCH, first=0, head=LIE_HEAD, time_us=TIME_US, sealed=True)
             yield [afflux.Payload(b"", encode_entry(state))]

@@ -29,32 +29,32 @@ def state(head: int, *, full: bool = False) -> dict[int, State]:
 def test_without_a_name_nothing_is_acknowledged_and_the_offset_has_no_reader() -> None:
     one = Acknowledger(None)
     one.start({})
-    assert one.requests({0: A}) == []
+    assert one.requests({0: A}) == {}
     one.commit({0: A})
-    assert one.requests({0: B}) == []
+    assert one.requests({0: B}) == {}
     assert one.end({"0": {}}, {0: B}, {0: B}, state(250, full=True)) == {"0": {}}
 
 
 def test_a_query_registers_when_its_owner_is_in_the_checkpoint_and_acknowledges_what_is_committed() -> None:
     one = Acknowledger("billing")
     one.start({})
-    assert one.requests({0: A}) == []
+    assert one.requests({0: A}) == {}
     first = one.end({}, {0: A}, {0: B}, state(250))
     owner = first["reader"]["owner"]
     assert 0 < owner < 1 << 63
     one.start(first)
-    [registering] = one.requests({0: B})
+    [registering] = one.requests({0: B}).values()
     assert registering == Acknowledge(epoch=7, offset=0, owner=owner, name="billing")
-    assert one.requests({0: B}) == [registering], "it was not sent"
-    one.sent([registering])
-    assert one.requests({0: B}) == []
+    assert one.requests({0: B}) == {0: registering}, "it was not sent"
+    one.sent({0: registering})
+    assert one.requests({0: B}) == {}
     one.commit({0: A})
-    [done] = one.requests({0: B})
+    [done] = one.requests({0: B}).values()
     assert done == Acknowledge(epoch=7, offset=100, owner=owner, name="billing")
-    one.sent([done])
-    assert one.requests({0: B}) == []
+    one.sent({0: done})
+    assert one.requests({0: B}) == {}
     assert one.end({}, {0: B}, {0: B}, state(250)) == first
-    assert one.requests({0: Mark(8, 0)}) == [Acknowledge(epoch=8, offset=0, owner=owner, name="billing")]
+    assert one.requests({0: Mark(8, 0)}) == {0: Acknowledge(epoch=8, offset=0, owner=owner, name="billing")}
 
 
 def test_another_process_of_the_same_query_has_the_same_owner_and_another_query_has_not() -> None:
@@ -65,10 +65,10 @@ def test_another_process_of_the_same_query_has_the_same_owner_and_another_query_
     assert first["reader"]["owner"] != other.end({}, {0: A}, {0: A}, state(100))["reader"]["owner"]
     again = Acknowledger("billing")
     again.start(first)
-    assert [each.owner for each in again.requests({0: A})] == [first["reader"]["owner"]]
+    assert [each.owner for each in again.requests({0: A}).values()] == [first["reader"]["owner"]]
     without = Acknowledger(None)
     without.start(first)
-    assert without.requests({0: A}) == []
+    assert without.requests({0: A}) == {}
     assert without.end({}, {0: A}, {0: B}, state(250)) == first, "the owner stays in the checkpoint"
 
 

@@ -16,13 +16,13 @@ Rules:
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from afflux.core.errors import Invalid
 from afflux.protocols.rsocket.cursor import Acknowledge, State
-from afflux.spark.offsets import READER, Mark, Offsets, is_count
+from afflux.spark.offsets import READER, Key, Mark, Offsets, is_count, shard_of
 
 __all__ = ["Acknowledger", "Identity"]
 
@@ -80,30 +80,28 @@ class Acknowledger:
         """Record that Spark will not request items below ``offsets`` again."""
         self._committed = offsets
 
-    def requests(self, marks: Offsets) -> list[Acknowledge]:
+    def requests(self, marks: Offsets) -> dict[Key, Acknowledge]:
         """Return the requests to send before the next batch, from ``marks``, is planned."""
         if self._name is None or self._identity is None or not self._registered:
-            return []
-        found = []
-        for shard, mark in marks.items():
-            committed = self._committed.get(shard)
+            return {}
+        found: dict[Key, Acknowledge] = {}
+        for key, mark in marks.items():
+            committed = self._committed.get(key)
             if committed is None or committed.epoch != mark.epoch:
                 committed = Mark(mark.epoch, 0)
-            if self._sent.get(shard) != committed:
-                found.append(
-                    Acknowledge(
-                        shard=shard, epoch=mark.epoch, offset=committed.position, owner=self._identity.owner,
-                        name=self._name,
-                    )
+            if self._sent.get(key) != committed:
+                found[key] = Acknowledge(
+                    shard=shard_of(key), epoch=mark.epoch, offset=committed.position, owner=self._identity.owner,
+                    name=self._name,
                 )  # fmt: skip
         return found
 
-    def sent(self, requests: Iterable[Acknowledge]) -> None:
-        """Record that the server has accepted ``requests``."""
-        for request in requests:
-            self._sent[request.shard] = Mark(request.epoch, request.offset)
+    def sent(self, requests: Mapping[Key, Acknowledge]) -> None:
+        """Record that the servers have accepted ``requests``."""
+        for key, request in requests.items():
+            self._sent[key] = Mark(request.epoch, request.offset)
 
-    def end(self, offset: dict[str, Any], marks: Offsets, ends: Offsets, states: Mapping[int, State]) -> dict[str, Any]:
+    def end(self, offset: dict[str, Any], marks: Offsets, ends: Offsets, states: Mapping[Key, State]) -> dict[str, Any]:
         """Return ``offset``, the end of a batch from ``marks`` to ``ends``, with the identity of this query."""
         if self._identity is None:
             return offset
@@ -111,7 +109,7 @@ class Acknowledger:
             self._identity = replace(self._identity, turn=self._identity.turn + 1)
         return offset | {READER: self._identity.to_json()}
 
-    def _must_turn(self, marks: Offsets, ends: Offsets, states: Mapping[int, State]) -> bool:
+    def _must_turn(self, marks: Offsets, ends: Offsets, states: Mapping[Key, State]) -> bool:
         if not self._registered or marks != ends:
             return False
-        return any(state.full and self._committed.get(shard) != marks[shard] for shard, state in states.items())
+        return any(state.full and self._committed.get(key) != marks[key] for key, state in states.items())

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from afflux.spark.decoding import Decoder
     from afflux.spark.reading import Chunk
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "COLUMNS", "DEFAULT_SCHEMA", "Batches", "check_columns", "data_column"]
+__all__ = [
+    "BATCH_BYTES",
+    "BATCH_ROWS",
+    "COLUMNS",
+    "DEFAULT_SCHEMA",
+    "STREAMS_SCHEMA",
+    "Batches",
+    "check_columns",
+    "data_column",
+]
 
 BATCH_ROWS = 50_000
 "Rows after which a batch is complete; it has at most one chunk more."
@@ -29,8 +38,11 @@ BATCH_BYTES = 8 << 20
 DEFAULT_SCHEMA = "data BINARY, metadata BINARY, partition INT, offset BIGINT, timestamp TIMESTAMP"
 "The columns without a schema of the user, in Spark's syntax."
 
-COLUMNS = dict(column.split(" ") for column in DEFAULT_SCHEMA.lower().split(", "))
-"The default columns with their Spark types."
+STREAMS_SCHEMA = f"{DEFAULT_SCHEMA}, stream STRING"
+"The columns of a query with the option ``streams``."
+
+COLUMNS = dict(column.split(" ") for column in STREAMS_SCHEMA.lower().split(", "))
+"All columns with their Spark types."
 
 
 def check_columns(columns: Iterable[tuple[str, str]]) -> None:
@@ -45,7 +57,7 @@ def check_columns(columns: Iterable[tuple[str, str]]) -> None:
     for name, spark_type in columns:
         if COLUMNS.get(name) != spark_type:
             raise Invalid(
-                f"column {name} {spark_type.upper()} is not one of {DEFAULT_SCHEMA}; use format=json for a schema of "
+                f"column {name} {spark_type.upper()} is not one of {STREAMS_SCHEMA}; use format=json for a schema of "
                 "the data",
                 rule="schema",
             )
@@ -89,17 +101,25 @@ class Batches:
     """Converts chunks of one shard to record batches.
 
     Args:
-        schema: the Arrow schema that Spark expects; without ``rows``, a selection of DEFAULT_SCHEMA.
+        schema: the Arrow schema that Spark expects; without ``rows``, a selection of STREAMS_SCHEMA.
         shard: the value of the column ``partition``.
+        stream: the value of the column ``stream``; null if it is empty.
         include_metadata: whether the column ``metadata`` is filled.
         rows: decodes the data into columns (``format`` is not raw).
     """
 
     def __init__(
-        self, schema: pa.Schema, shard: int, *, include_metadata: bool = False, rows: Decoder | None = None
+        self,
+        schema: pa.Schema,
+        shard: int,
+        *,
+        stream: str = "",
+        include_metadata: bool = False,
+        rows: Decoder | None = None,
     ) -> None:
         self._schema = schema
         self._shard = shard
+        self._stream = stream or None
         self._rows = rows
         self._with_metadata = include_metadata and rows is None and "metadata" in schema.names
         self._clear()
@@ -153,6 +173,8 @@ class Batches:
             return pa.array(np.full(len(data), self._shard, np.int32))
         if name == "offset":
             return pa.array(self._offsets())
+        if name == "stream":
+            return pa.repeat(pa.scalar(self._stream, pa.string()), len(data))
         _, counts, times = np.array(self._runs, np.int64).T
         return pa.array(np.repeat(times, counts)).view(self._schema.field(name).type)
 

@@ -77,6 +77,8 @@ class Outage:
     "Failed attempts so far."
     waits: Iterator[float] = field(default_factory=lambda: _BACKOFF.waits(Random()))
     "The delays before the next attempts, in seconds."
+    again: float = 0.0
+    "When to try again, on the monotonic clock; only if others need the time until then."
 
     def __str__(self) -> str:
         name = type(self.error).__name__
@@ -111,6 +113,8 @@ class Connection:
         "Outages that have ended."
         self.connected = False
         "Whether the server has ever answered."
+        self.shared = False
+        "Whether this process has other connections, so that it does not sleep during an outage of this one."
         own = parse(options.uri).options
         self._terms = (KEEPALIVE_S, LIFETIME_S) if own.keys().isdisjoint(("keepalive", "lifetime")) else (None, None)
         self.idle_s = own.get("lifetime", LIFETIME_S if self._terms[1] else Terms().lifetime) / 2
@@ -142,20 +146,24 @@ class Connection:
         """Return ``work(peer)``, called again after each failure that a retry can mend.
 
         Args:
-            patient: wait until the server answers; else raise Away after a failed attempt and its delay.
+            patient: wait until the server answers; else raise Away after a failed attempt and its delay. If ``shared``,
+                raise Away at once, also until the delay is over.
 
         Raises:
             Away: the server is away.
             afflux.Error: a retry cannot help, or ``reconnectTimeoutMs`` have passed.
         """
+        defer = self.shared and not patient
         while True:
+            if defer and self.outage is not None and monotonic() < self.outage.again:
+                raise Away
             try:
                 result = work(self.peer())
             except Violation as violation:
                 self.close()
                 raise self.unsupported(violation) from None
             except (Error, TimeoutError) as error:
-                self.failed(error)
+                self.failed(error, defer=defer)
                 if self.outage is not None and not patient:
                     raise Away from error
             else:
@@ -172,8 +180,8 @@ class Connection:
             self.outage = None
             self.reconnects += 1
 
-    def failed(self, error: Exception) -> None:
-        """Wait until the next attempt, or raise the error.
+    def failed(self, error: Exception, *, defer: bool = False) -> None:
+        """Wait until the next attempt, or raise the error. With ``defer`` note its time instead.
 
         Raises:
             afflux.Error: ``error``, if a retry cannot help, or if ``reconnectTimeoutMs`` have passed.
@@ -200,7 +208,11 @@ class Connection:
             if self._timeout:
                 error.args = (f"{error} (reconnectTimeoutMs has passed: {outage.attempts} attempts)", *error.args[1:])
             raise error
-        sleep(min(next(self.outage.waits), left))
+        wait = min(next(self.outage.waits), left)
+        if defer:
+            self.outage.again = now + wait
+        else:
+            sleep(wait)
 
     def unsupported(self, violation: Violation) -> RemoteProtocolError:
         """Return the error for an answer that no server with a cursor gives."""

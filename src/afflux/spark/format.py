@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType, TimestampType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from afflux.core.errors import Unsupported
 from afflux.spark import shipping
-from afflux.spark.arrow import COLUMNS
 from afflux.spark.options import OptionError, Options, of_user, spellings, unknown_option
 from afflux.spark.sinkoptions import SPARKS_OWN, SinkOptions
 from afflux.spark.source import AffluxSource, BatchReader, StreamReader
@@ -33,6 +32,13 @@ __all__ = ["AffluxFormat"]
 
 _CARRIED = "afflux.options"
 "The key of the options in the metadata of a column."
+_TYPES = {
+    "BINARY": BinaryType(),
+    "INT": IntegerType(),
+    "BIGINT": LongType(),
+    "TIMESTAMP": TimestampType(),
+    "STRING": StringType(),
+}
 
 
 class AffluxFormat(DataSource):
@@ -56,7 +62,7 @@ class AffluxFormat(DataSource):
         columns = AffluxSource(self.options).schema()
         given = dict(self.options)
         own = of_user(given)
-        return columns if own is given else _carrying(own)
+        return columns if own is given else _carrying(columns, own)
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return a reader of the stored items."""
@@ -86,12 +92,11 @@ class AffluxFormat(DataSource):
         return self.options if self.options or carried is None else dict(carried)
 
 
-def _carrying(options: Mapping[str, str]) -> StructType:
-    """Return the default columns with the options of a table."""
-    first, *others = COLUMNS.items()
-    types = {"binary": BinaryType(), "int": IntegerType(), "bigint": LongType(), "timestamp": TimestampType()}
-    fields = [StructField(first[0], types[first[1]], True, {_CARRIED: dict(options)})]
-    return StructType(fields + [StructField(name, types[kind]) for name, kind in others])
+def _carrying(columns: str, options: Mapping[str, str]) -> StructType:
+    """Return the columns of a table with its options."""
+    first, *others = (column.split(" ") for column in columns.split(", "))
+    fields = [StructField(first[0], _TYPES[first[1]], True, {_CARRIED: dict(options)})]
+    return StructType(fields + [StructField(name, _TYPES[kind]) for name, kind in others])
 
 
 def _require_arrow_writers() -> None:

@@ -4,7 +4,8 @@ An offset contains, for each shard, the epoch and the position up to which it is
 
     {"0": {"epoch": 5611…, "pos": 250000, "source": "3f9a0c17"}}
 
-That of a query with ``acknowledgeAs`` also has ``reader`` (acknowledging.py).
+The key is the shard's number. In a query with the option ``streams`` it is the stream's name and the number, as
+``"eu/0"``. The offset of a query with ``acknowledgeAs`` also has ``reader`` (acknowledging.py).
 
 1. Keys are sorted, because Spark compares offsets as text.
 2. ``source`` is a fingerprint of route and request data, so that a checkpoint cannot be continued by another stream.
@@ -15,15 +16,17 @@ That of a query with ``acknowledgeAs`` also has ``reader`` (acknowledging.py).
    Spark logs, has the position where the batch begins::
 
        {"0": {"epoch": 5611…, "from": 249000, "pos": 250000, "source": "3f9a0c17"}}
+
+   A shard that is read for the first time by a restarted query has ``from`` as well.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from afflux.core.errors import Invalid
 
@@ -31,16 +34,23 @@ __all__ = [
     "AWAY",
     "FULL",
     "READER",
+    "Key",
     "Mark",
     "Offsets",
+    "Sources",
     "Span",
-    "begin_of",
+    "StreamShard",
+    "begins_of",
     "fair",
     "fingerprint",
     "is_count",
     "is_unresolved",
     "offsets_of",
+    "shard_of",
+    "span_of",
     "split",
+    "stream_of",
+    "text_of",
     "to_json",
     "unresolved",
 ]
@@ -54,6 +64,22 @@ FULL = "full"
 _BESIDE = (READER, AWAY, FULL)
 _TOP = 1 << 63
 _UNRESOLVED = "unresolved"
+_SHARD_DIGITS = 5
+
+
+class StreamShard(NamedTuple):
+    """A shard of one of the streams of a query."""
+
+    stream: str
+    "The stream's name in the option ``streams``."
+    number: int
+    "The shard's number in that stream."
+
+
+Key = int | StreamShard
+"What an offset has marks for: the number of a shard in a query of one stream, else the stream's name and the number."
+
+_K = TypeVar("_K", bound=Key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +101,46 @@ class Span:
     first: int
     end: int
     "The offset after the last one."
+    stream: str = ""
+    "The stream's name in the option ``streams``; empty for the one stream of a query."
+
+    @property
+    def key(self) -> Key:
+        """The key of the shard."""
+        return StreamShard(self.stream, self.shard) if self.stream else self.shard
 
     def __len__(self) -> int:
         return self.end - self.first
 
     def __str__(self) -> str:
-        return f"shard {self.shard}, epoch {self.epoch}, offsets {self.first} to {self.end - 1}"
+        of = f" of stream {self.stream}" if self.stream else ""
+        return f"shard {self.shard}{of}, epoch {self.epoch}, offsets {self.first} to {self.end - 1}"
 
 
-Offsets = dict[int, Mark]
+Offsets = dict[Key, Mark]
 "An offset of the source: a mark for each shard."
+Sources = str | Mapping[str, str]
+"The fingerprint of the one stream, or those of the streams by their names."
+
+
+def stream_of(key: Key) -> str:
+    """Return the name of the stream; empty for the one stream of a query."""
+    return "" if isinstance(key, int) else key.stream
+
+
+def shard_of(key: Key) -> int:
+    """Return the number of the shard in its stream."""
+    return key if isinstance(key, int) else key.number
+
+
+def text_of(key: Key) -> str:
+    """Return the key as Spark logs it."""
+    return str(key) if isinstance(key, int) else f"{key.stream}/{key.number}"
+
+
+def span_of(key: Key, epoch: int, first: int, end: int) -> Span:
+    """Return a span of the shard."""
+    return Span(shard=shard_of(key), epoch=epoch, first=first, end=end, stream=stream_of(key))
 
 
 def fingerprint(route: str | None, request_data: str) -> str:
@@ -93,43 +149,45 @@ def fingerprint(route: str | None, request_data: str) -> str:
     return hashlib.sha256(named).hexdigest()[:8]
 
 
-def unresolved(source: str) -> dict[str, str]:
+def unresolved(source: Sources) -> dict[str, str]:
     """Return the placeholder for the start of a query without a checkpoint."""
-    return {"source": source, "start": _UNRESOLVED}
+    return {"source": source if isinstance(source, str) else "", "start": _UNRESOLVED}
 
 
-def is_unresolved(logged: Any, source: str) -> bool:
+def is_unresolved(logged: Any, source: Sources) -> bool:
     """Return whether the offset is the placeholder of this source."""
     return isinstance(logged, Mapping) and logged == unresolved(source)
 
 
-def to_json(offsets: Offsets, source: str, begin: Offsets | None = None) -> dict[str, dict[str, int | str]]:
-    """Return the offset as Spark logs it, with keys sorted as text. ``begin`` is where the first batch begins."""
-    named = {str(shard): mark for shard, mark in offsets.items()}
-    begins = {str(shard): {"from": mark.position} for shard, mark in (begin or {}).items()}
+def to_json(offsets: Offsets, source: Sources, begin: Offsets | None = None) -> dict[str, Any]:
+    """Return the offset as Spark logs it, with keys sorted as text. ``begin`` is where shards are read from, if this is
+    the end of their first batch."""
+    begins = {key: {"from": mark.position} for key, mark in (begin or {}).items()}
     return {
-        shard: {"epoch": mark.epoch, **begins.get(shard, {}), "pos": mark.position, "source": source}
-        for shard, mark in sorted(named.items())
+        text: {"epoch": mark.epoch, **begins.get(key, {}), "pos": mark.position, "source": _source(source, key)}
+        for text, key, mark in sorted((text_of(key), key, mark) for key, mark in offsets.items())
     }
 
 
-def begin_of(logged: Any, source: str) -> Offsets | None:
-    """Return where the first batch begins, from its end; None for the end of another batch.
+def begins_of(logged: Any, source: Sources) -> Offsets:
+    """Return where the shards begin whose first batch ends here.
 
     Raises:
         Invalid: as :func:`offsets_of`.
     """
-    offsets = offsets_of(logged, source)
-    begins = {int(shard): mark.get("from") for shard, mark in logged.items() if shard not in _BESIDE}
-    if all(begin is None for begin in begins.values()):
-        return None
-    if not all(is_count(begin) and begin <= offsets[shard].position for shard, begin in begins.items()):
-        raise _damaged(logged)
-    return {shard: Mark(offsets[shard].epoch, begin) for shard, begin in begins.items()}
+    begins: Offsets = {}
+    for key, mark in offsets_of(logged, source).items():
+        begin = logged[text_of(key)].get("from")
+        if begin is None:
+            continue
+        if not is_count(begin) or begin > mark.position:
+            raise _damaged(logged)
+        begins[key] = Mark(mark.epoch, begin)
+    return begins
 
 
-def offsets_of(logged: Any, source: str) -> Offsets:
-    """Parse an offset from Spark's log.
+def offsets_of(logged: Any, source: Sources) -> Offsets:
+    """Parse an offset from Spark's log. It may have marks of streams that are not in ``source``.
 
     Raises:
         Invalid: it is not an offset of this source: the checkpoint is damaged, or of another stream.
@@ -137,33 +195,52 @@ def offsets_of(logged: Any, source: str) -> Offsets:
     if not isinstance(logged, Mapping) or not logged:
         raise _damaged(logged)
     offsets: Offsets = {}
-    for shard, mark in logged.items():
-        if shard in _BESIDE:
+    for text, mark in logged.items():
+        if text in _BESIDE:
             continue
-        if not isinstance(shard, str) or not shard.isascii() or not shard.isdigit() or not isinstance(mark, Mapping):
+        key = _key(text)
+        if key is None or not isinstance(mark, Mapping):
             raise _damaged(logged)
         epoch, position = mark.get("epoch"), mark.get("pos")
         if not (is_count(epoch) and is_count(position) and epoch):
             raise _damaged(logged)
-        if mark.get("source") != source:
+        wanted = _source(source, key)
+        if wanted is not None and mark.get("source") != wanted:
             raise Invalid(
                 f"this checkpoint belongs to another source (its fingerprint is {mark.get('source')!r}, that of this "
-                f"route and requestData is {source!r}): use a separate checkpointLocation for this query",
+                f"route and requestData is {wanted!r}): use a separate checkpointLocation for this query",
                 rule="checkpoint",
             )
-        offsets[int(shard)] = Mark(epoch, position)
+        offsets[key] = Mark(epoch, position)
     return offsets
 
 
-def fair(available: Mapping[int, int], budget: int | None) -> dict[int, int]:
+def _key(text: Any) -> Key | None:
+    """Return the key of a text; None if it is not one."""
+    if not isinstance(text, str):
+        return None
+    stream, _, number = text.rpartition("/")
+    if not number.isascii() or not number.isdigit() or len(number) > _SHARD_DIGITS or text.startswith("/"):
+        return None
+    return StreamShard(stream, int(number)) if stream else int(number)
+
+
+def _source(source: Sources, key: Key) -> str | None:
+    """Return the fingerprint of the key's stream; None if the query does not have it."""
+    if isinstance(source, str):
+        return source if isinstance(key, int) else None
+    return source.get(stream_of(key))
+
+
+def fair(available: Mapping[_K, int], budget: int | None) -> dict[_K, int]:
     """Return how many items each shard contributes to a batch of at most ``budget``.
 
     The unused share of a short shard goes to the longer ones.
     """
     if budget is None or sum(available.values()) <= budget:
         return dict(available)
-    taken: dict[int, int] = {}
-    for shard, count in sorted(available.items(), key=lambda each: (each[1], each[0])):
+    taken: dict[_K, int] = {}
+    for shard, count in sorted(available.items(), key=lambda each: (each[1], text_of(each[0]))):
         taken[shard] = min(count, budget // (len(available) - len(taken)))
         budget -= taken[shard]
     return taken
@@ -181,7 +258,7 @@ def split(spans: list[Span], pieces: int, most: int) -> list[Span]:
     for span in spans:
         own = min(len(span), -(-pieces * len(span) // total))
         edges = [span.first + len(span) * place // own for place in range(own + 1)]
-        cut += [Span(shard=span.shard, epoch=span.epoch, first=first, end=end) for first, end in pairwise(edges)]
+        cut += [replace(span, first=first, end=end) for first, end in pairwise(edges)]
     return cut
 
 

@@ -7,8 +7,9 @@ and the line of the reference table (docs/spark.md); an unknown option is refuse
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any, Literal, cast
 
@@ -24,6 +25,7 @@ __all__ = [
     "MAX_SHARD",
     "OptionError",
     "Options",
+    "Stream",
     "of_user",
     "one_of",
     "option",
@@ -48,12 +50,26 @@ _MAX_DIGITS = 19
 _MAX_MILLISECONDS = 60_000
 _MAX_RECONNECT_MS = 7 * 24 * 3_600_000
 
+_MEMBERS = {"uri": "uri", "route": "route", "requestData": "request_data"}
+"The members of a stream in the option ``streams``, and the fields of the same names."
+_NAME = re.compile(r"(?=.*[A-Za-z_])[A-Za-z0-9_.-]{1,64}")
+
 StartingOffsets = Literal["earliest", "latest"] | dict[int, int]
 "Start of a new query: one of the two words, or an offset for each shard to read."
 
 
 class OptionError(Invalid, ValueError):
     """An option of the source is unknown, missing or has an invalid value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """One of several streams of a query."""
+
+    name: str
+    "Identifies it in the checkpoint."
+    own: tuple[tuple[str, str], ...]
+    "The fields of Options that it sets, with their values."
 
 
 def option(parse: Callable[[str, str], Any], about: str, default: Any = MISSING, *, spelled: str | None = None) -> Any:
@@ -138,7 +154,8 @@ def one_of(*words: str) -> Callable[[str, str], str]:
     return parse
 
 
-def _offsets(name: str, value: str) -> StartingOffsets:
+def _offsets(name: str, value: str) -> StartingOffsets | dict[str, StartingOffsets]:
+    """Return a word, offsets by shard, or either by the name of a stream."""
     if value.lower() in (EARLIEST, LATEST):
         return cast(StartingOffsets, value.lower())
     explained = f'option {name} must be earliest, latest or JSON such as {{"0": 1000}}'
@@ -148,6 +165,15 @@ def _offsets(name: str, value: str) -> StartingOffsets:
         raise OptionError(f"{explained}, not {value!r}") from None
     if not isinstance(named, dict) or not named:
         raise OptionError(f"{explained}, not {value!r}")
+    if not all(map(_NAME.fullmatch, named)):
+        return _by_shard(named, explained)
+    for stream, own in named.items():
+        if own not in (EARLIEST, LATEST) and not (isinstance(own, dict) and own):
+            raise OptionError(f"{explained}; of stream {stream!r} it has {own!r}")
+    return {stream: _by_shard(own, explained) if isinstance(own, dict) else own for stream, own in named.items()}
+
+
+def _by_shard(named: dict[str, Any], explained: str) -> dict[int, int]:
     offsets: dict[int, int] = {}
     for shard, offset in named.items():
         if not (shard.isascii() and shard.isdigit() and len(shard) <= 5) or int(shard) > MAX_SHARD:
@@ -158,13 +184,53 @@ def _offsets(name: str, value: str) -> StartingOffsets:
     return offsets
 
 
+def _streams(name: str, value: str) -> tuple[Stream, ...]:
+    explained = f'option {name} must be JSON such as {{"eu": "tcp://eu:7000", "us": {{"uri": "tcp://us:7000"}}}}'
+    try:
+        named = json.loads(value, object_pairs_hook=_no_repeats)
+    except ValueError as error:
+        raise OptionError(f"{explained}, not {value!r} ({error})") from None
+    most = Limits.server().partitions
+    if not isinstance(named, dict) or not 1 <= len(named) <= most:
+        raise OptionError(f"{explained}, with 1 to {most} streams")
+    return tuple(_stream(name, stream, own) for stream, own in sorted(named.items()))
+
+
+def _stream(name: str, stream: str, own: Any) -> Stream:
+    if not _NAME.fullmatch(stream):
+        text = f"option {name}: the name {stream!r} must have 1 to 64 of A-Z a-z 0-9 _ . - and not only digits"
+        raise OptionError(text)
+    given = {"uri": own} if isinstance(own, str) else own
+    if not isinstance(given, dict) or not all(isinstance(text, str) for text in given.values()):
+        raise OptionError(f"option {name}: stream {stream!r} must be an address or an object of texts, not {own!r}")
+    for member in given.keys() - _MEMBERS.keys():
+        known = {each.lower(): each for each in _MEMBERS}
+        raise OptionError(f"option {name}: stream {stream!r}: {unknown_option(member, known)}")
+    if "uri" in given:
+        parse_address(f"{name}: stream {stream!r}: uri", given["uri"])
+    return Stream(name=stream, own=tuple((_MEMBERS[member], text) for member, text in sorted(given.items())))
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is repeated")
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """The options of one query. Pickled into every task."""
 
-    uri: str = option(parse_address, "The server's address. Required.")
+    uri: str = option(parse_address, "The server's address. Required, unless each of `streams` has one.")
     route: str | None = option(parse_any_text, "The route of the stream; by default none.", None)
     request_data: str = option(parse_any_text, "The data of the request, sent as UTF-8.", "")
+    streams: tuple[Stream, ...] = option(
+        _streams,
+        "Several streams in one query, as JSON: a name for each, and its address or an object with `uri`, `route` and "
+        "`requestData`. What a stream does not set has the value of the option of that name.",
+        (),
+    )
     partitions: int = option(
         _partitions,
         "The minimum number of ranges into which a batch is split, up to the limit `partitions`. "
@@ -178,10 +244,10 @@ class Options:
         "Sizes are estimated from samples of the batch.",
         None,
     )
-    starting_offsets: StartingOffsets = option(  # noqa: RUF009 -- a field, and its default is immutable
+    starting_offsets: StartingOffsets | dict[str, StartingOffsets] = option(  # noqa: RUF009 -- a field, and its default is immutable
         _offsets,
-        'Start of a new query or a batch read: `earliest`, `latest` or an offset for each shard: `{"0": 1000}`. '
-        "A query with a checkpoint continues from its checkpoint.",
+        'Start of a new query or a batch read: `earliest`, `latest` or an offset for each shard: `{"0": 1000}`; with '
+        "`streams` either for each name. A query with a checkpoint continues from its checkpoint.",
         EARLIEST,
     )
     fail_on_data_loss: bool = option(
@@ -232,12 +298,52 @@ class Options:
         Raises:
             OptionError: an option is unknown (the text suggests the nearest name), missing, or has an invalid value.
         """
-        return cls(**values_of(cls, given))
+        options = cls(**values_of(cls, given))
+        options._check_streams()
+        return options
 
     @property
     def stream_name(self) -> str:
         """The name of the stream in errors and logs."""
-        return f"{self.uri} route {self.route!r}" if self.route is not None else self.uri
+        address = f"{self.uri} route {self.route!r}" if self.route is not None else self.uri
+        return f"stream {self.streams[0].name} ({address})" if len(self.streams) == 1 else address
+
+    def each(self) -> dict[str, Options]:
+        """Return the options of each stream by its name, which is empty for the one stream of a query."""
+        if not self.streams:
+            return {"": self}
+        return {stream.name: self.of(stream.name) for stream in self.streams}
+
+    def of(self, name: str) -> Options:
+        """Return the options of the stream of that name."""
+        for stream in self.streams:
+            if stream.name == name:
+                own: dict[str, Any] = dict(stream.own)
+                if isinstance(self.starting_offsets, dict):
+                    own["starting_offsets"] = cast(dict[str, Any], self.starting_offsets).get(name, EARLIEST)
+                return replace(self, **own, streams=(stream,))
+        return self
+
+    @property
+    def starts(self) -> StartingOffsets:
+        """Where a new query starts: ``starting_offsets`` of the options of one stream (:meth:`of`)."""
+        return cast(StartingOffsets, self.starting_offsets)
+
+    def _check_streams(self) -> None:
+        starts = self.starting_offsets
+        if not self.streams:
+            if isinstance(starts, dict) and not all(isinstance(shard, int) for shard in starts):
+                raise OptionError(f"option startingOffsets names the streams {sorted(starts)}, but streams is not set")
+            return
+        if isinstance(starts, dict) and not set(starts) <= {stream.name for stream in self.streams}:
+            unknown = next(name for name in starts if name not in {stream.name for stream in self.streams})
+            raise OptionError(f"option startingOffsets: there is no stream {unknown!r} in the option streams")
+        seen: dict[tuple[str, str | None, str], str] = {}
+        for name, own in self.each().items():
+            if not own.uri:
+                raise OptionError(f"option streams: stream {name!r} has no uri, and the option uri is not set either")
+            if (other := seen.setdefault((own.uri, own.route, own.request_data), name)) != name:
+                raise OptionError(f"option streams: {other!r} and {name!r} are the same stream")
 
 
 def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
@@ -249,6 +355,8 @@ def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
         if declared is None:
             raise OptionError(unknown_option(name, spellings(options)))
         values[declared.name] = declared.metadata["parse"](_spelling(declared), text)
+    if "uri" not in values and values.get("streams"):
+        values["uri"] = ""
     if "uri" not in values:
         hint = "" if given else "; in SQL, declare no columns: Spark then passes no options"
         raise OptionError(f'option uri is missing: the server\'s address, such as "tcp://127.0.0.1:7000"{hint}')

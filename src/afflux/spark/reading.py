@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from time import monotonic
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from afflux.core.errors import ApplicationError, Error, Invalid, RemoteProtocolError, Violation
 from afflux.core.events import Block, Items
+from afflux.core.limits import Limits
 from afflux.core.payload import Payload, Payloads
 from afflux.journal.blocks import Block as Stored
 from afflux.journal.wire import unpack
@@ -28,6 +29,7 @@ from afflux.protocols.rsocket.cursor import (
     OFFSET_AHEAD,
     OFFSET_GONE,
     READER_CONFLICT,
+    UNKNOWN_SHARD,
     Acknowledge,
     Head,
     Read,
@@ -38,13 +40,13 @@ from afflux.protocols.rsocket.cursor import (
 )
 from afflux.protocols.rsocket.gap import GAP_MIME, Gap, gap_of
 from afflux.spark.connection import Connection, mendable
-from afflux.spark.offsets import Mark, Offsets, Span
+from afflux.spark.offsets import Mark, Span
 from afflux.spark.options import EARLIEST, Options
 
 if TYPE_CHECKING:
     from afflux.sync import ItemStream, Peer
 
-__all__ = ["CREDIT", "Chunk", "DataLost", "Driver", "SpanReader"]
+__all__ = ["CREDIT", "Chunk", "DataLost", "Driver", "SpanReader", "has_news", "lose"]
 
 CREDIT = 100_000
 "The most items of a task in flight: two Arrow batches. TCP bounds their bytes."
@@ -116,7 +118,7 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         self.connection.close()
 
-    def start(self) -> Offsets:
+    def start(self) -> dict[int, Mark]:
         """Resolve ``startingOffsets``.
 
         Raises:
@@ -125,29 +127,54 @@ class Driver:
         """
         return self.start_of(self.heads())
 
-    def start_of(self, states: dict[int, State]) -> Offsets:
+    def start_of(self, states: dict[int, State]) -> dict[int, Mark]:
         """Resolve ``startingOffsets`` for known states. Raises as :meth:`start` does."""
-        wanted = self.options.starting_offsets
+        wanted = self.options.starts
         if isinstance(wanted, dict):
-            return {shard: self._named(states[shard], offset) for shard, offset in wanted.items()}
+            return {shard: self._named(state, wanted[shard]) for shard, state in states.items()}
         earliest = wanted == EARLIEST
         return {shard: Mark(state.epoch, state.first if earliest else state.head) for shard, state in states.items()}
 
     def heads(self) -> dict[int, State]:
-        """Return the current state of each shard in ``startingOffsets``, else of shard 0."""
-        wanted = self.options.starting_offsets
-        shards = wanted if isinstance(wanted, dict) else (0,)
-        return self.connection.call(
-            lambda peer: {shard: _ask(self.options, peer, Head(shard=shard)) for shard in shards}
-        )
+        """Return the current state of each shard in ``startingOffsets``, else of all shards.
 
-    def settled(self) -> dict[int, State]:
+        Raises:
+            Invalid: there are more shards than the limit ``partitions``.
+            ApplicationError: a named shard is unknown.
+        """
+        wanted = self.options.starts
+        if isinstance(wanted, dict):
+            return self.connection.call(
+                lambda peer: {shard: _ask(self.options, peer, Head(shard=shard)) for shard in wanted}
+            )
+        return self.connection.call(self._all)
+
+    def _all(self, peer: Peer) -> dict[int, State]:
+        """Return the state of each shard: they are numbered from 0, and the server refuses the first unknown one."""
+        states: dict[int, State] = {}
+        most = Limits.server().partitions
+        while len(states) <= most:
+            shard = len(states)
+            try:
+                states[shard] = _ask(self.options, peer, Head(shard=shard))
+            except ApplicationError as error:
+                if error.code != UNKNOWN_SHARD or not states:
+                    raise
+                return states
+        text = f"{self.options.stream_name} has more than {most} shards; name those to read in startingOffsets"
+        raise Invalid(text, rule="partitions")
+
+    def settled(self, deadline: float | None = None) -> dict[int, State]:
         """Return the states as :meth:`heads`, after waiting up to ``pollTimeoutMs`` in total for streams to end.
 
         The first request may start a stream, which would have no items without this wait.
+
+        Args:
+            deadline: the end of the wait on the monotonic clock, instead of ``pollTimeoutMs``.
         """
         states = self.heads()
-        deadline = monotonic() + self.options.poll_timeout_ms / 1000
+        if deadline is None:
+            deadline = monotonic() + self.options.poll_timeout_ms / 1000
 
         def settle(peer: Peer) -> None:
             for shard, state in states.items():
@@ -170,7 +197,12 @@ class Driver:
         return self.behind_gap(Mark(state.epoch, offset), state)
 
     def states(
-        self, marks: Offsets, *, wait_ms: int = 0, acknowledge: Sequence[Acknowledge] = (), patient: bool = True
+        self,
+        marks: Mapping[int, Mark],
+        *,
+        wait_ms: int = 0,
+        acknowledge: Sequence[Acknowledge] = (),
+        patient: bool = True,
     ) -> dict[int, State]:
         """Return the state of each shard, as soon as one has items after its mark, or after ``wait_ms``.
 
@@ -185,7 +217,9 @@ class Driver:
         """
         return self.connection.call(lambda peer: self._states(peer, marks, wait_ms, acknowledge), patient=patient)
 
-    def _states(self, peer: Peer, marks: Offsets, wait_ms: int, acknowledge: Sequence[Acknowledge]) -> dict[int, State]:
+    def _states(
+        self, peer: Peer, marks: Mapping[int, Mark], wait_ms: int, acknowledge: Sequence[Acknowledge]
+    ) -> dict[int, State]:
         for request in acknowledge:
             self._acknowledge(peer, request)
         waits = [wait_ms] if len(marks) == 1 else [0, wait_ms // len(marks)]
@@ -193,9 +227,9 @@ class Driver:
         for wait in waits:
             for shard, mark in marks.items():
                 states[shard] = self._state(peer, shard, mark, wait)
-                if wait and _has_news(states[shard], mark):
+                if wait and has_news(states[shard], mark):
                     break
-            if any(_has_news(states[shard], mark) for shard, mark in marks.items()):
+            if any(has_news(states[shard], mark) for shard, mark in marks.items()):
                 break
         return states
 
@@ -225,7 +259,7 @@ class Driver:
             DataLost: items are missing, and ``failOnDataLoss`` is true.
         """
         if mark.epoch != state.epoch:
-            _lose(
+            lose(
                 self.options,
                 f"shard {state.shard} of {self.options.stream_name} is at epoch {state.epoch} with offsets from "
                 f"{state.first} to its head {state.head}, but the checkpoint is at epoch {mark.epoch}, offset "
@@ -233,7 +267,7 @@ class Driver:
             )
             return Mark(state.epoch, state.first)
         if mark.position < state.first:
-            _lose(
+            lose(
                 self.options,
                 f"offsets {mark.position} to {state.first - 1} of shard {state.shard} of {self.options.stream_name}, "
                 f"epoch {state.epoch}, are missing: the first one left is {state.first}, the head {state.head}",
@@ -285,11 +319,13 @@ def _stream(options: Options, peer: Peer, cursor: Request, credit: int) -> ItemS
     return peer.stream(options.request_data.encode(), route=options.route, cursor=cursor, credit=credit)
 
 
-def _has_news(state: State, mark: Mark) -> bool:
+def has_news(state: State, mark: Mark) -> bool:
+    """Return whether there is anything after the mark."""
     return state.epoch != mark.epoch or state.head > mark.position
 
 
-def _lose(options: Options, what: str) -> None:
+def lose(options: Options, what: str) -> None:
+    """Report data loss: raise DataLost, or log a warning if ``failOnDataLoss`` is false."""
     if options.fail_on_data_loss:
         raise DataLost(what)
     _log.warning("data loss accepted: %s", what)
@@ -395,7 +431,7 @@ class SpanReader:
     def _lost(self, gap: Gap) -> None:
         """Report the gap that the item at ``place`` records, and continue after it."""
         self._check(1)
-        _lose(
+        lose(
             self.options,
             f"offset {self.place} of shard {self.span.shard} of {self.options.stream_name}, epoch {self.span.epoch}, "
             f"records a gap: {gap}",
@@ -438,7 +474,7 @@ class SpanReader:
     def _end(self, to: int, why: str) -> None:
         """Continue at ``to``, if items before it may be missing."""
         if to > self.place:
-            _lose(
+            lose(
                 self.options,
                 f"offsets {self.place} to {to - 1} of shard {self.span.shard} of {self.options.stream_name}, epoch "
                 f"{self.span.epoch}, are missing from a range that reaches to {self.span.end - 1}: {why}",

@@ -13,7 +13,8 @@ Rules:
 2. Nothing is acknowledged, except by a query with ``acknowledgeAs`` (acknowledging.py).
 3. A read limit of Spark overrides the options; ReadAllAvailable removes them.
 4. The start of a new query is resolved once, and logged with the end of its first batch (offsets.py). With
-   ``startingOffsets=latest`` that batch is empty.
+   ``startingOffsets=latest`` that batch is empty. So is the start of a stream or shard that is new since the last run
+   of the query. One that is gone since then is data loss.
 5. While the server is away, ``latestOffset`` returns ``start``, so that Spark can stop the query. It waits until the
    server has answered once, and with availableNow, because the query would end. Spark reports progress of batches only,
    so an outage of several attempts gets two empty batches: its start adds a key to the offset, its end removes it. A
@@ -43,26 +44,33 @@ from afflux.core.limits import Limits
 from afflux.protocols.rsocket.cursor import State
 from afflux.spark import shipping
 from afflux.spark.acknowledging import Acknowledger
-from afflux.spark.arrow import DEFAULT_SCHEMA, Batches, check_columns
+from afflux.spark.arrow import DEFAULT_SCHEMA, STREAMS_SCHEMA, Batches, check_columns
 from afflux.spark.connection import Away
 from afflux.spark.offsets import (
     AWAY,
     FULL,
     READER,
+    Key,
     Mark,
     Offsets,
+    Sources,
     Span,
-    begin_of,
+    begins_of,
     fair,
     fingerprint,
     is_unresolved,
     offsets_of,
+    shard_of,
+    span_of,
     split,
+    stream_of,
+    text_of,
     to_json,
     unresolved,
 )
 from afflux.spark.options import LATEST, OptionError, Options
-from afflux.spark.reading import Driver, SpanReader
+from afflux.spark.reading import SpanReader, lose
+from afflux.spark.streams import Drivers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,11 +142,11 @@ class AffluxSource(DataSource):
         form = self.parsed.format
         if form != "raw":
             raise OptionError(f'format={form} requires a schema, such as .schema("carrier STRING, delay INT")')
-        return DEFAULT_SCHEMA
+        return STREAMS_SCHEMA if self.parsed.streams else DEFAULT_SCHEMA
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return a reader of the stored items."""
-        if self.parsed.starting_offsets == LATEST:
+        if any(own.starts == LATEST for own in self.parsed.each().values()):
             raise OptionError("startingOffsets=latest is not possible for a batch read")
         if self.parsed.acknowledge_as is not None:
             raise OptionError("acknowledgeAs is not possible for a batch read, which stores no position")
@@ -158,17 +166,17 @@ class _Reading:
         if options.format == "raw":
             check_columns((field.name, field.dataType.simpleString()) for field in schema.fields)
         else:
-            self._rows(_arrow_schema(schema))
+            self._rows(_arrow_schema(schema), options)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return shipping.rebuild, (type(self).__name__, pickle.dumps((self.options, self._schema)))
 
-    def cut(self, spans: list[Span], driver: Driver) -> list[SpanPartition]:
+    def cut(self, spans: list[Span], drivers: Drivers) -> list[SpanPartition]:
         """Split spans into partitions, by the options and by size."""
         rows = sum(len(span) for span in spans)
         pieces = self.options.partitions
         if rows > SMALL:
-            pieces = max(pieces, int(driver.data_bytes(spans) // RANGE_BYTES) + 1)
+            pieces = max(pieces, int(drivers.data_bytes(spans) // RANGE_BYTES) + 1)
         return [SpanPartition(span) for span in split(spans, pieces, Limits.server().partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -177,15 +185,17 @@ class _Reading:
         if span is None:
             return
         _settle_worker()
+        options = self.options.of(span.stream)
         schema = _arrow_schema(self._schema)
-        rows = self._rows(schema) if self.options.format != "raw" else None
-        batches = Batches(schema, span.shard, include_metadata=self.options.include_metadata, rows=rows)
-        yield from batches.of(SpanReader(self.options, span))
+        rows = self._rows(schema, options) if options.format != "raw" else None
+        more: dict[str, Any] = {"stream": span.stream, "include_metadata": options.include_metadata, "rows": rows}
+        batches = Batches(schema, span.shard, **more)
+        yield from batches.of(SpanReader(options, span))
 
-    def _rows(self, schema: pa.Schema) -> Decoder:
+    def _rows(self, schema: pa.Schema, options: Options) -> Decoder:
         from afflux.spark.decoding import decoder_of
 
-        return decoder_of(self.options, schema)
+        return decoder_of(options, schema)
 
 
 class BatchReader(_Reading, DataSourceReader):
@@ -193,18 +203,16 @@ class BatchReader(_Reading, DataSourceReader):
 
     def partitions(self) -> list[SpanPartition]:
         """Return the ranges to read. A stream that has not ended is logged as a warning: the result is a part of it."""
-        with Driver(self.options) as driver:
-            states = driver.settled()
-            start = driver.start_of(states)
-            spans = [
-                Span(shard=shard, epoch=mark.epoch, first=mark.position, end=states[shard].head)
-                for shard, mark in start.items()
-            ]
-            partitions = self.cut(spans, driver)
+        with Drivers(self.options) as drivers:
+            states = drivers.settled()
+            start = drivers.start_of(states)
+            spans = [span_of(key, mark.epoch, mark.position, states[key].head) for key, mark in start.items()]
+            partitions = self.cut(spans, drivers)
         for span in spans:
-            if not states[span.shard].sealed:
+            if not states[span.key].sealed:
                 text = "partial result: %s has not ended; this read returns shard %d, offsets %d to %d"
-                _log.warning(text, self.options.stream_name, span.shard, span.first, span.end - 1)
+                name = self.options.of(span.stream).stream_name
+                _log.warning(text, name, span.shard, span.first, span.end - 1)
         return partitions or [SpanPartition(None)]
 
 
@@ -213,14 +221,16 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._source = fingerprint(options.route, options.request_data)
-        self._driver = Driver(options)
-        self._now: dict[int, State] | None = None
+        self._source = _sources(options)
+        self._drivers = Drivers(options)
+        self._checked = False
+        "Whether this process has looked for shards that are new or gone."
+        self._now: dict[Key, State] | None = None
         self._acknowledger = Acknowledger(options.acknowledge_as)
         self._next: dict[str, Any] | None = None
         "The start of the next batch, as far as it is known."
         self._heads: dict[str, Any] = {}
-        self._full: set[int] = set()
+        self._full: set[Key] = set()
         "The shards whose journals were full when they were last asked."
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
@@ -237,7 +247,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
         """Ignore items that are written from now on."""
-        self._now = self._driver.settled()
+        self._now = self._drivers.settled()
 
     def latestOffset(  # noqa: N802 -- Spark's name
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
@@ -262,17 +272,17 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         """Return the heads for the query's progress, with ``lag``, the items after the last batch, and ``full`` while
         the journal is full, and the state of the connection: ``reconnecting`` during an outage, and ``reconnects``, the
         outages that have ended."""
-        connection = self._driver.connection
         report = dict(self._heads)
-        if connection.outage is not None:
-            report["reconnecting"] = str(connection.outage)
-        if connection.reconnects:
-            report["reconnects"] = connection.reconnects
+        outages = {name: str(outage) for name, outage in self._drivers.outages.items()}
+        if outages:
+            report["reconnecting"] = outages if self.options.streams else outages[""]
+        if self._drivers.reconnects:
+            report["reconnects"] = self._drivers.reconnects
         return report or None
 
     def stop(self) -> None:
-        """Close the connection."""
-        self._driver.connection.close()
+        """Close the connections."""
+        self._drivers.close()
 
     def commit(self, end: dict[str, Any]) -> None:
         """Record that Spark will not request items before ``end`` again; the next ``latestOffset`` acknowledges it."""
@@ -281,83 +291,108 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
     def _first(self, limit: ReadLimit | None) -> dict[str, Any]:
         """Return the end of the first batch of a query, with its begin."""
         states = self._first_states()
-        begin = self._driver.start_of(states)
+        self._checked = True
+        begin = self._drivers.start_of(states)
         ends = self._ends(begin, states, limit)
         return self._acknowledger.end(to_json(ends, self._source, begin), begin, ends, states)
 
     def _after(self, start: dict[str, Any], limit: ReadLimit | None) -> dict[str, Any]:
         """Return the end of the batch that begins at a resolved start."""
-        marks = offsets_of(start, self._source)
+        logged = offsets_of(start, self._source)
+        marks, begins = self._current(logged)
         try:
             states = self._states(marks)
         except Away:
-            outage = self._driver.connection.outage
-            return start | {AWAY: True} if outage is not None and outage.attempts >= REPORTED else start
-        starts = {shard: self._driver.behind_gap(mark, states[shard]) for shard, mark in marks.items()}
-        ends = self._ends(starts, states, limit)
-        same = {shard: mark for shard, mark in start.items() if shard not in (READER, AWAY, FULL)}
-        end = same if ends == marks else to_json(ends, self._source)
+            return start | {AWAY: True} if self._is_away() else start
+        starts = {key: self._drivers.behind_gap(key, marks[key], state) for key, state in states.items()}
+        ends = marks | self._ends(starts, states, limit)
+        same = {key: mark for key, mark in start.items() if key not in (READER, AWAY, FULL)}
+        end = same if ends == logged else to_json(ends, self._source, begins)
         if self._full and self._now is None:
             end |= {FULL: True}
-        return self._acknowledger.end(end, marks, ends, states)
+        end = self._acknowledger.end(end, marks, ends, states)
+        return end | {AWAY: True} if self._is_away() else end
 
-    def _ends(self, starts: Offsets, states: dict[int, State], limit: ReadLimit | None) -> Offsets:
+    def _current(self, logged: Offsets) -> tuple[Offsets, Offsets]:
+        """Return the marks of the shards that there are now, and of those where the new ones begin.
+
+        Raises:
+            DataLost: a shard of the checkpoint is gone, and ``failOnDataLoss`` is true.
+        """
+        names = self._drivers.each.keys()
+        marks = {key: mark for key, mark in logged.items() if stream_of(key) in names}
+        begins: Offsets = {}
+        if not self._checked:
+            heads = self._drivers.heads()
+            named = {name for name, driver in self._drivers.each.items() if isinstance(driver.options.starts, dict)}
+            marks = {key: mark for key, mark in marks.items() if key in heads or stream_of(key) in named}
+            begins = self._drivers.start_of({key: state for key, state in heads.items() if key not in logged})
+            self._checked = True
+        for key in logged.keys() - marks.keys():
+            self._gone(key, logged[key].position)
+        return marks | begins, begins
+
+    def _gone(self, key: Key, position: int) -> None:
+        of = f"stream {stream_of(key)!r}" if stream_of(key) else "the stream of the option uri"
+        lose(
+            self.options,
+            f"the checkpoint has shard {shard_of(key)} of {of} up to offset {position}, which is not there any more",
+        )
+
+    def _is_away(self) -> bool:
+        return self._now is None and any(each.attempts >= REPORTED for each in self._drivers.outages.values())
+
+    def _ends(self, starts: Offsets, states: dict[Key, State], limit: ReadLimit | None) -> Offsets:
         """Return the ends of a batch, and note the lag behind them and which journals are full."""
         self._note_full(states)
-        there = {shard: max(0, states[shard].head - mark.position) for shard, mark in starts.items()}
+        there = {key: max(0, states[key].head - mark.position) for key, mark in starts.items()}
         taken = fair(there, self._budget(starts, there, limit))
-        self._heads = {
-            str(shard): {
-                "epoch": states[shard].epoch,
-                "lag": there[shard] - taken[shard],
-                "pos": states[shard].head,
-            }
-            | ({"full": True} if shard in self._full else {})
-            for shard in sorted(starts)
-        }
-        return {shard: Mark(mark.epoch, mark.position + taken[shard]) for shard, mark in starts.items()}
+        for key in starts:
+            head = {"epoch": states[key].epoch, "lag": there[key] - taken[key], "pos": states[key].head}
+            self._heads[text_of(key)] = head | ({"full": True} if key in self._full else {})
+        return {key: Mark(mark.epoch, mark.position + taken[key]) for key, mark in starts.items()}
 
-    def _note_full(self, states: dict[int, State]) -> None:
+    def _note_full(self, states: dict[Key, State]) -> None:
         """Log that a journal is full, and that it is not full any more."""
-        full = {shard for shard, state in states.items() if state.full}
-        for shard in sorted(full ^ self._full):
-            name, head = self.options.stream_name, states[shard].head
-            if shard in full:
+        full = {key for key, state in states.items() if state.full} | (self._full - states.keys())
+        for key in sorted(full ^ self._full, key=text_of):
+            name, shard, head = self.options.of(stream_of(key)).stream_name, shard_of(key), states[key].head
+            if key in full:
                 text = "%s: the journal of shard %d is full: its producer waits at offset %d until items are trimmed"
             else:
                 text = "%s: the journal of shard %d is not full any more: its producer continues at offset %d"
             _log.warning(text, name, shard, head)
         self._full = full
 
-    def _first_states(self) -> dict[int, State]:
+    def _first_states(self) -> dict[Key, State]:
         """Return the states for the first batch of a query, with items if that is possible."""
-        states = self._driver.heads()
+        states = self._drivers.heads()
         if self._now is not None:
-            return {shard: _as_of(state, self._now.get(shard, state)) for shard, state in states.items()}
+            return {key: _as_of(state, self._now.get(key, state)) for key, state in states.items()}
         if self.options.starting_offsets == LATEST:
             return states
-        begin = self._driver.start_of(states)
-        return self._driver.states(begin, wait_ms=self.options.poll_timeout_ms)
+        begin = self._drivers.start_of(states)
+        return self._drivers.states(begin, wait_ms=self.options.poll_timeout_ms)
 
     def _first_without_start(self) -> dict[str, Any]:
         """Return the heads: Spark before 4.2 does not say where the query continues."""
-        states = self._driver.heads()
-        return to_json({shard: Mark(state.epoch, state.head) for shard, state in states.items()}, self._source)
+        states = self._drivers.heads()
+        return to_json({key: Mark(state.epoch, state.head) for key, state in states.items()}, self._source)
 
-    def _states(self, marks: Offsets) -> dict[int, State]:
-        """Return the states of the shards; with availableNow, without items written since the start of the query."""
+    def _states(self, marks: Offsets) -> dict[Key, State]:
+        """Return the states of the shards whose servers are not away; with availableNow, those of all, without items
+        written since the start of the query."""
         requests = self._acknowledger.requests(marks)
         wait = 0 if self._now is not None else self.options.poll_timeout_ms
-        patient = self._now is not None or not self._driver.connection.connected
-        states = self._driver.states(marks, wait_ms=wait, acknowledge=requests, patient=patient)
-        self._acknowledger.sent(requests)
+        states = self._drivers.states(marks, wait_ms=wait, acknowledge=requests, patient=self._now is not None)
+        self._acknowledger.sent({key: request for key, request in requests.items() if key in states})
         if self._now is not None:
-            return {shard: _as_of(state, self._now.get(shard, state)) for shard, state in states.items()}
-        if all(state.sealed and state.head <= marks[shard].position for shard, state in states.items()):
+            return {key: _as_of(state, self._now.get(key, state)) for key, state in states.items()}
+        if all(state.sealed and state.head <= marks[key].position for key, state in states.items()):
             time.sleep(wait / 1000)  # a sealed stream answers immediately, and Spark would poll continuously
         return states
 
-    def _budget(self, starts: Offsets, there: dict[int, int], limit: ReadLimit | None) -> int | None:
+    def _budget(self, starts: Offsets, there: dict[Key, int], limit: ReadLimit | None) -> int | None:
         """Return the most rows of a batch; None for all."""
         if isinstance(limit, ReadAllAvailable):
             return None
@@ -371,17 +406,17 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         by_size = self._rows_within(size, starts, fair(there, rows))
         return by_size if rows is None else min(rows, by_size)
 
-    def _rows_within(self, size: int, starts: Offsets, there: dict[int, int]) -> int:
+    def _rows_within(self, size: int, starts: Offsets, there: dict[Key, int]) -> int:
         """Estimate how many rows have ``size`` bytes of data, at least one, from samples in two passes."""
         budget = max(1, len(there))
         for _ in range(2):
             taken = fair(there, budget)
             spans = [
-                Span(shard=shard, epoch=mark.epoch, first=mark.position, end=mark.position + taken[shard])
-                for shard, mark in starts.items()
-                if taken[shard]
+                span_of(key, mark.epoch, mark.position, mark.position + taken[key])
+                for key, mark in starts.items()
+                if taken[key]
             ]
-            average = self._driver.item_bytes(spans)
+            average = self._drivers.item_bytes(spans)
             budget = max(1, int(size // max(1.0, average or 1.0)))
         return budget
 
@@ -390,46 +425,52 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
         Raises:
             Invalid: an offset is not of this source, or the end precedes the start.
+            DataLost: a stream is gone that the batch reads.
         """
         ends = offsets_of(end, self._source)
         self._next = end
-        starts = self._begin(end) if is_unresolved(start, self._source) else offsets_of(start, self._source)
-        if starts.keys() != ends.keys():
+        if is_unresolved(start, self._source):
+            starts = self._begin(end, ends)
+        else:
+            starts = begins_of(end, self._source) | offsets_of(start, self._source)
+        if not ends.keys() <= starts.keys():
+            texts = [sorted(map(text_of, each)) for each in (starts, ends)]
             raise Invalid(
-                f"the shards of the checkpoint change from {sorted(starts)} to {sorted(ends)}: it is damaged",
-                rule="checkpoint",
+                f"the shards of the checkpoint change from {texts[0]} to {texts[1]}: it is damaged", rule="checkpoint"
             )
-        if any(starts[shard].epoch != mark.epoch for shard, mark in ends.items()):
-            states = self._driver.states(ends)
-            starts = {shard: self._behind(starts[shard], mark, states[shard]) for shard, mark in ends.items()}
-        spans = [
-            Span(shard=shard, epoch=mark.epoch, first=starts[shard].position, end=mark.position)
-            for shard, mark in ends.items()
-        ]
+        for key in [key for key in ends if stream_of(key) not in self._drivers.each]:
+            self._gone(key, ends.pop(key).position)
+        moved = {key: mark for key, mark in ends.items() if starts[key].epoch != mark.epoch}
+        for key, state in self._drivers.states(moved).items():
+            starts[key] = self._behind(key, starts[key], ends[key], state)
+        spans = [span_of(key, mark.epoch, starts[key].position, mark.position) for key, mark in ends.items()]
         for span in spans:
             if span.end < span.first:
                 text = f"the checkpoint decreases from offset {span.first} to {span.end}: it is damaged"
                 raise Invalid(text, rule="checkpoint")
-        return self.cut(spans, self._driver)
+        return self.cut(spans, self._drivers)
 
-    def _begin(self, end: dict[str, Any]) -> Offsets:
+    def _begin(self, end: dict[str, Any], ends: Offsets) -> Offsets:
         """Return where the first batch of a query begins."""
-        begin = begin_of(end, self._source)
-        if begin is not None:
+        begin = begins_of(end, self._source)
+        if begin:
             return begin
-        ends = offsets_of(end, self._source)  # logged by an older afflux, or under Spark before 4.2
-        if self.options.starting_offsets == LATEST:
+        if self.options.starting_offsets == LATEST:  # logged by an older afflux, or under Spark before 4.2
             return ends
-        starts = self._driver.start()
-        past = {shard for shard, mark in ends.items() if shard in starts and starts[shard].epoch == mark.epoch}
-        return starts | {shard: min(starts[shard], ends[shard], key=lambda mark: mark.position) for shard in past}
+        starts = self._drivers.start_of(self._drivers.heads())
+        past = {key for key, mark in ends.items() if key in starts and starts[key].epoch == mark.epoch}
+        return starts | {key: min(starts[key], ends[key], key=lambda mark: mark.position) for key in past}
 
-    def _behind(self, start: Mark, end: Mark, state: State) -> Mark:
+    def _behind(self, key: Key, start: Mark, end: Mark, state: State) -> Mark:
         """Return the start in the end's epoch: the first item, for a start in another epoch."""
-        if start.epoch == end.epoch:
-            return start
-        start = self._driver.behind_gap(start, state)
+        start = self._drivers.behind_gap(key, start, state)
         return start if start.epoch == end.epoch else end
+
+
+def _sources(options: Options) -> Sources:
+    """Return the fingerprints of the streams."""
+    found = {name: fingerprint(own.route, own.request_data) for name, own in options.each().items()}
+    return found if options.streams else found[""]
 
 
 @cache
