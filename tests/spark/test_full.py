@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +24,30 @@ SMALL = "200000"
 "journal_bytes: room for some 8,000 items of 16 bytes."
 
 
-def test_an_item_above_the_limit_that_an_earlier_version_stored(tmp_path: Path) -> None:
-    items = [b"before", b"large".ljust(30 << 20, b"."), b"after"]
-    with running(tmp_path) as uri, Driver(options := Options.parse({"uri": uri, "requestData": asked(count=0)})) as one:
+def stored(directory: Path, data: str, blocks: Iterable[tuple[int, list[bytes]]]) -> tuple[str, Journal]:
+    """Put blocks, each with its time, into the journal of a stream; return the address of its server, and the journal.
+    Neither is open."""
+    with running(directory) as uri, Driver(Options.parse({"uri": uri, "requestData": data})) as one:
         one.settled()
-    [path] = tmp_path.glob("*.journal")
+    [path] = directory.glob("*.journal")
     with sqlite3.connect(path) as database:
         [key] = database.execute("SELECT key FROM state").fetchone()
     database.close()
-    for file in tmp_path.glob(f"{path.name}*"):
+    for file in directory.glob(f"{path.name}*"):
         file.unlink()
     with Journal(path, key=key, limits=Limits.trusted()) as journal:
-        for item in items:
-            journal.append([item], 0)
+        for time_us, items in blocks:
+            journal.append(items, time_us)
             journal.commit()
         journal.seal()
+    return uri, journal
+
+
+def test_an_item_above_the_limit_that_an_earlier_version_stored(tmp_path: Path) -> None:
+    items = [b"before", b"large".ljust(30 << 20, b"."), b"after"]
+    data = asked(count=0)
+    uri, journal = stored(tmp_path, data, [(0, [item]) for item in items])
+    options = Options.parse({"uri": uri, "requestData": data})
     with running(tmp_path, at=uri):
         span = Span(shard=0, epoch=journal.epoch, first=0, end=3)
         assert [data for chunk in SpanReader(options, span) for data in data_column(chunk).to_pylist()] == items

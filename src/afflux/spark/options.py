@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, Literal, cast
 
@@ -47,6 +48,7 @@ MAX_SHARD = 0xFFFF
 "The largest shard number, 16 bits on the wire."
 _MAX_COUNT = (1 << 63) - 1
 _MAX_DIGITS = 19
+_MAX_TIME_DIGITS = 15
 _MAX_MILLISECONDS = 60_000
 _MAX_RECONNECT_MS = 7 * 24 * 3_600_000
 
@@ -184,6 +186,23 @@ def _by_shard(named: dict[str, Any], explained: str) -> dict[int, int]:
     return offsets
 
 
+def _time(name: str, value: str) -> int:
+    """Return microseconds since 1970 (UTC)."""
+    explained = f"option {name} must be milliseconds since 1970 or a time with its zone, 2026-11-23T17:00:00Z"
+    if value.isascii() and value.isdigit():
+        if len(value) > _MAX_TIME_DIGITS:
+            raise OptionError(f"{explained}, not {value!r}")
+        return int(value) * 1000
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise OptionError(f"{explained}, not {value!r}")
+    seconds, micros = divmod(time - datetime(1970, 1, 1, tzinfo=UTC), timedelta(seconds=1))
+    return seconds * 1_000_000 + micros.microseconds
+
+
 def _streams(name: str, value: str) -> tuple[Stream, ...]:
     explained = f'option {name} must be JSON such as {{"eu": "tcp://eu:7000", "us": {{"uri": "tcp://us:7000"}}}}'
     try:
@@ -250,6 +269,12 @@ class Options:
         "`streams` either for each name. A query with a checkpoint continues from its checkpoint.",
         EARLIEST,
     )
+    starting_timestamp: int | None = option(
+        _time,
+        "Start of a new query or a batch read, instead of `startingOffsets`: the first item of each shard that was "
+        "stored at or after this time. Milliseconds since 1970, or a time with its zone: `2026-11-23T17:00:00Z`.",
+        None,
+    )
     fail_on_data_loss: bool = option(
         _boolean, "`false` continues after missing items, and logs each gap as a warning.", True
     )
@@ -299,6 +324,8 @@ class Options:
             OptionError: an option is unknown (the text suggests the nearest name), missing, or has an invalid value.
         """
         options = cls(**values_of(cls, given))
+        if options.starting_timestamp is not None and options.starting_offsets != EARLIEST:
+            raise OptionError("startingTimestamp and startingOffsets exclude each other")
         options._check_streams()
         return options
 

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ from afflux.protocols.rsocket.gap import GAP_MIME, Gap, gap_of
 from afflux.spark.connection import Connection, mendable
 from afflux.spark.offsets import Mark, Span
 from afflux.spark.options import EARLIEST, Options
+from afflux.spark.seeking import first_since
 
 if TYPE_CHECKING:
     from afflux.sync import ItemStream, Peer
@@ -57,6 +59,8 @@ SAMPLE = 32
 _PLACES = 3
 _USES = 100
 "How many batches use the samples of one of them."
+_SEARCHES = 10
+"How often the search for a time is repeated, because its items are trimmed meanwhile."
 _FEW_BYTES = 16 << 20
 "The largest batch, in estimated bytes of data, that uses the samples of another one."
 
@@ -128,12 +132,35 @@ class Driver:
         return self.start_of(self.heads())
 
     def start_of(self, states: dict[int, State]) -> dict[int, Mark]:
-        """Resolve ``startingOffsets`` for known states. Raises as :meth:`start` does."""
+        """Resolve ``startingOffsets`` or ``startingTimestamp`` for known states. Raises as :meth:`start` does."""
+        if (time_us := self.options.starting_timestamp) is not None:
+            return {shard: self._since(time_us, shard, state) for shard, state in states.items()}
         wanted = self.options.starts
         if isinstance(wanted, dict):
             return {shard: self._named(state, wanted[shard]) for shard, state in states.items()}
         earliest = wanted == EARLIEST
         return {shard: Mark(state.epoch, state.first if earliest else state.head) for shard, state in states.items()}
+
+    def _since(self, time_us: int, shard: int, state: State) -> Mark:
+        """Return the mark of the first item that was stored at or after a time; of the head if there is none yet."""
+        for _ in range(_SEARCHES):
+            try:
+                time_of = partial(self.time_of, shard, state.epoch)
+                return Mark(state.epoch, first_since(time_us, state.first, state.head, time_of))
+            except ApplicationError as error:
+                if error.code not in (EPOCH_CHANGED, OFFSET_GONE):
+                    raise
+            state = self.connection.call(lambda peer: _ask(self.options, peer, Head(shard=shard)))
+        text = f"startingTimestamp: {self.options.stream_name} is trimmed faster than it is searched"
+        raise Invalid(text, rule="startingTimestamp")
+
+    def time_of(self, shard: int, epoch: int, offset: int) -> int:
+        """Return when an item was stored, in microseconds since 1970 (UTC).
+
+        Raises:
+            ApplicationError: it was trimmed, or the epoch is another one.
+        """
+        return self.connection.call(lambda peer: _time_of(self.options, peer, shard, Mark(epoch, offset)))
 
     def heads(self) -> dict[int, State]:
         """Return the current state of each shard in ``startingOffsets``, else of all shards.
@@ -313,6 +340,16 @@ def _ask(options: Options, peer: Peer, cursor: Head | Acknowledge) -> State:
     if state is None:
         raise Violation("the answer is empty", rule="C-8")
     return state
+
+
+def _time_of(options: Options, peer: Peer, shard: int, mark: Mark) -> int:
+    time_us: int | None = None
+    for item in _stream(options, peer, Read(shard=shard, epoch=mark.epoch, first=mark.position, limit=1), 1):
+        position, _ = split_position(item.metadata)
+        time_us = None if position is None else position.time_us
+    if time_us is None:
+        raise Violation("the first item of an answer has no position", rule="C-8")
+    return time_us
 
 
 def _stream(options: Options, peer: Peer, cursor: Request, credit: int) -> ItemStream:
