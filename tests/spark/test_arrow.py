@@ -13,7 +13,7 @@ from afflux.core.errors import Invalid
 from afflux.core.events import Block
 from afflux.core.payload import Payload
 from afflux.spark.arrow import BATCH_BYTES, BATCH_ROWS, Batches, check_columns, data_column
-from afflux.spark.reading import Chunk
+from afflux.spark.chunks import Chunk
 
 pa = pytest.importorskip("pyarrow")
 

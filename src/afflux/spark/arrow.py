@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from afflux.spark.decoding import Decoder
-    from afflux.spark.reading import Chunk
+    from afflux.spark.chunks import Chunk
 
 __all__ = [
     "BATCH_BYTES",

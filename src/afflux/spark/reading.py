@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -40,6 +39,7 @@ from afflux.protocols.rsocket.cursor import (
     state_of,
 )
 from afflux.protocols.rsocket.gap import GAP_MIME, Gap, gap_of
+from afflux.spark.chunks import Chunk
 from afflux.spark.connection import Connection, mendable
 from afflux.spark.offsets import Mark, Span
 from afflux.spark.options import EARLIEST, Options
@@ -75,32 +75,6 @@ class DataLost(Error):
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} (failOnDataLoss=false continues without them)", rule="failOnDataLoss")
-
-
-@dataclass(slots=True, kw_only=True)
-class Chunk:
-    """Items with consecutive offsets and one time: a block of the wire, or payloads."""
-
-    first: int
-    "The offset of the first item."
-    time_us: int
-    "When they were stored, in microseconds since 1970 (UTC)."
-    block: Block | Stored | None = None
-    "The items as they are stored; or as spans of a buffer, without metadata."
-    payloads: list[Payload] = field(default_factory=list)
-    "The items if there is no block; the cursor's entry is removed from their metadata."
-
-    def __len__(self) -> int:
-        if self.block is None:
-            return len(self.payloads)
-        return len(self.block) if isinstance(self.block, Stored) else len(self.block.starts)
-
-    def metadata(self) -> list[bytes | None]:
-        """Return the metadata of each item."""
-        if self.block is None:
-            return [payload.metadata for payload in self.payloads]
-        found = self.block.metadata() if isinstance(self.block, Stored) else None
-        return [None] * len(self) if found is None else found
 
 
 class Driver:
