@@ -16,8 +16,8 @@ from afflux.journal.blocks import Block as Stored
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from afflux.spark.decoding import Decoder
     from afflux.spark.chunks import Chunk
+    from afflux.spark.decoding import Decoder
 
 __all__ = [
     "BATCH_BYTES",
@@ -121,7 +121,10 @@ class Batches:
         self._shard = shard
         self._stream = stream or None
         self._rows = rows
-        self._with_metadata = include_metadata and rows is None and "metadata" in schema.names
+        if rows is None:
+            self._with_metadata = include_metadata and "metadata" in schema.names
+        else:
+            self._with_metadata = "metadata" in rows.modes.beside.values()
         self._clear()
 
     def _clear(self) -> None:
@@ -155,6 +158,8 @@ class Batches:
 
         data = pa.concat_arrays(self._data)
         if self._rows is not None:
+            modes = self._rows.modes
+            modes.described = {kind: self._column(kind, data) for kind in modes.beside.values()}
             yield from self._rows.decode(data, self._offsets())
         else:
             columns = [self._column(name, data) for name in self._schema.names]
@@ -176,7 +181,7 @@ class Batches:
         if name == "stream":
             return pa.repeat(pa.scalar(self._stream, pa.string()), len(data))
         _, counts, times = np.array(self._runs, np.int64).T
-        return pa.array(np.repeat(times, counts)).view(self._schema.field(name).type)
+        return pa.array(np.repeat(times, counts)).view(pa.timestamp("us", "UTC"))
 
     def _offsets(self) -> Any:
         """Return the offset of each row, as a numpy array."""

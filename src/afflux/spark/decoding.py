@@ -30,7 +30,8 @@ def decoder_of(options: Options, schema: pa.Schema) -> Decoder:
     """
     zone = session_zone(options)
     text = options.format == "json"
-    modes = Modes(schema, options.stream_name, options.mode, options.corrupt_record, text=text)
+    beside = dict(options.metadata_columns)
+    modes = Modes(schema, options.stream_name, options.mode, options.corrupt_record, text=text, beside=beside)
     if options.format == "arrow":
         return ArrowRows(modes, zone)
     _check_installed("cbor2" if options.format == "cbor" else "msgspec", options.format)

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from afflux.core.errors import Invalid
 from afflux.spark.rows import Modes
 from afflux.spark.times import Zone
 from afflux.spark.values import Misfit
@@ -38,6 +39,8 @@ class ArrowRows:
     """Decodes batches of items; arguments and errors as for rows.Rows."""
 
     def __init__(self, modes: Modes, zone: Zone) -> None:
+        if modes.beside and not modes.wanted:
+            raise Invalid("format=arrow needs a column of the data besides those of metadataColumns", rule="schema")
         self.modes = modes
         self._zone = zone
 
@@ -52,6 +55,7 @@ class ArrowRows:
         self.modes.items += len(data)
         parts: list[list[pa.Array]] = []
         malformed: dict[int, bytes] = {}
+        items: list[int] = []
         count = 0
         for place, item in enumerate(data):
             try:
@@ -63,17 +67,21 @@ class ArrowRows:
             for columns in batches:
                 parts.append(columns)
                 count += len(columns[0]) if columns else 0
+            if self.modes.beside:
+                items += [place] * (count - len(items))
             if count >= _FLUSH:
-                yield self._flush(parts, count, malformed)
-                parts, malformed, count = [], {}, 0
+                yield self._flush(parts, count, malformed, items)
+                parts, malformed, items, count = [], {}, [], 0
         if count:
-            yield self._flush(parts, count, malformed)
+            yield self._flush(parts, count, malformed, items)
 
-    def _flush(self, parts: list[list[pa.Array]], count: int, malformed: dict[int, bytes]) -> pa.RecordBatch:
+    def _flush(
+        self, parts: list[list[pa.Array]], count: int, malformed: dict[int, bytes], items: list[int]
+    ) -> pa.RecordBatch:
         import pyarrow as pa
 
         columns = [pa.concat_arrays(arrays) for arrays in zip(*parts, strict=True)]
-        return self.modes.batch(columns, count, malformed)
+        return self.modes.batch(columns, count, malformed, items)
 
     def _item(self, item: pa.Buffer) -> list[list[pa.Array]]:
         """Return the columns of each batch of an item."""

@@ -24,6 +24,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "MAX_SHARD",
+    "METADATA_COLUMNS",
     "OptionError",
     "Options",
     "Stream",
@@ -44,6 +45,8 @@ EARLIEST: Literal["earliest"] = "earliest"
 "Start with the first stored item."
 LATEST: Literal["latest"] = "latest"
 "Start with the next item to be written."
+METADATA_COLUMNS = ("stream", "partition", "offset", "timestamp", "metadata")
+"What the option ``metadataColumns`` may name."
 MAX_SHARD = 0xFFFF
 "The largest shard number, 16 bits on the wire."
 _MAX_COUNT = (1 << 63) - 1
@@ -186,6 +189,23 @@ def _by_shard(named: dict[str, Any], explained: str) -> dict[int, int]:
     return offsets
 
 
+def _columns(name: str, value: str) -> tuple[tuple[str, str], ...]:
+    """Return pairs of a column and what it contains."""
+    found: dict[str, str] = {}
+    for part in value.split(","):
+        kind, as_, column = re.sub(r"\s+(?i:as)\s+", "\0", part.strip(), count=1).partition("\0")
+        kind = kind.lower()
+        if kind not in METADATA_COLUMNS:
+            raise OptionError(
+                f"option {name}: {kind!r} is not one of {', '.join(METADATA_COLUMNS)}; write offset AS _offset"
+            )
+        column = column.strip() if as_ else kind
+        if not column or column in found:
+            raise OptionError(f"option {name}: the column {column!r} is named twice, or empty")
+        found[column] = kind
+    return tuple(found.items())
+
+
 def _time(name: str, value: str) -> int:
     """Return microseconds since 1970 (UTC)."""
     explained = f"option {name} must be milliseconds since 1970 or a time with its zone, 2026-11-23T17:00:00Z"
@@ -285,6 +305,12 @@ class Options:
         "object of each item, or the rows of an Arrow IPC stream.",
         "raw",
     )
+    metadata_columns: tuple[tuple[str, str], ...] = option(
+        _columns,
+        "Columns of your schema that describe the item, unless the format is raw: `offset, timestamp AS stored_at`. "
+        "They are `stream`, `partition`, `offset`, `timestamp` and `metadata`, with the types of the default columns.",
+        (),
+    )
     mode: str = option(
         one_of("permissive", "failfast", "dropmalformed"),
         "Malformed items, unless the format is raw: `permissive` sets fields that do not fit to null, `failfast` fails "
@@ -326,6 +352,8 @@ class Options:
         options = cls(**values_of(cls, given))
         if options.starting_timestamp is not None and options.starting_offsets != EARLIEST:
             raise OptionError("startingTimestamp and startingOffsets exclude each other")
+        if options.metadata_columns and options.format == "raw":
+            raise OptionError("metadataColumns requires another format; format=raw has these columns by default")
         options._check_streams()
         return options
 

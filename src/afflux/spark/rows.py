@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import Invalid
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["CBOR", "DROPMALFORMED", "FAILFAST", "JSON", "MSGPACK", "PERMISSIVE", "BadRow", "Format", "Modes", "Rows"]
 
 PERMISSIVE, FAILFAST, DROPMALFORMED = "permissive", "failfast", "dropmalformed"
+NOTHING: Mapping[str, str] = MappingProxyType({})
 _SHOWN = 100
 "Bytes of a malformed item that an error quotes."
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
@@ -119,12 +121,23 @@ class Modes:
         mode: PERMISSIVE, FAILFAST or DROPMALFORMED.
         corrupt_record: the name of the column for malformed items, if the schema has it.
         text: whether that column is a STRING, else BINARY.
+        beside: the columns that describe the item, and what they contain.
 
     Raises:
-        Invalid: the column for malformed items has another type, a column is NOT NULL, or two have one name.
+        Invalid: the column for malformed items, or one that describes the item, has another type or is missing, a
+            column is NOT NULL, or two have one name.
     """
 
-    def __init__(self, schema: pa.Schema, source: str, mode: str, corrupt_record: str, *, text: bool) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        source: str,
+        mode: str,
+        corrupt_record: str,
+        *,
+        text: bool,
+        beside: Mapping[str, str] = NOTHING,
+    ) -> None:
         import pyarrow as pa
 
         self.schema = schema
@@ -142,7 +155,13 @@ class Modes:
         if self._corrupt and schema.field(self._corrupt).type != (pa.string() if text else pa.binary()):
             wanted = "STRING" if text else "BINARY"
             raise Invalid(f"column {self._corrupt} gets malformed items and must be {wanted}", rule="schema")
-        self.wanted = pa.schema([field for field in schema if field.name != self._corrupt])
+        self.beside = beside
+        self.described: dict[str, pa.Array] = {}
+        "What describes the items of the data that is decoded next; set by the caller."
+        for name, kind in beside.items():
+            _check_beside(schema, name, kind)
+        self.wanted = pa.schema([field for field in schema if field.name not in (self._corrupt, *beside)])
+        "The columns of the data."
         for field in schema:
             _check_nullable(field.name, field)
 
@@ -159,12 +178,24 @@ class Modes:
             shown = item[:_SHOWN] + (b"..." if len(item) > _SHOWN else b"")
             raise BadRow(f"{self._source}, offset {offset}: {why}: {shown!r}", rule="mode")
 
-    def batch(self, columns: Sequence[pa.Array], count: int, malformed: dict[int, bytes]) -> pa.RecordBatch:
-        """Return ``columns``, those without the one for malformed items, as a batch; keys of ``malformed`` are rows."""
+    def batch(
+        self, columns: Sequence[pa.Array], count: int, malformed: dict[int, bytes], items: Sequence[int] | None = None
+    ) -> pa.RecordBatch:
+        """Return a batch.
+
+        Args:
+            columns: those of the data.
+            count: the number of rows.
+            malformed: the malformed items by their row.
+            items: for each row the place of its item in the data; None if each item is a row.
+        """
         import numpy as np
         import pyarrow as pa
 
         arrays = dict(zip(self.wanted.names, columns, strict=True))
+        for name, kind in self.beside.items():
+            whole = self.described[kind]
+            arrays[name] = whole if items is None else whole.take(pa.array(items, pa.int64()))
         if self._corrupt:
             arrays[self._corrupt] = self._items(count, malformed)
         batch = pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
@@ -282,6 +313,25 @@ def _replaced(columns: list[pa.Array], places: list[int], others: list[pa.Array]
     order[places] = np.arange(count, count + len(places))
     taken = pa.array(order)
     return [pa.concat_arrays([column, other]).take(taken) for column, other in zip(columns, others, strict=True)]
+
+
+def _check_beside(schema: pa.Schema, name: str, kind: str) -> None:
+    import pyarrow as pa
+
+    types = {
+        "stream": ("STRING", pa.string()),
+        "partition": ("INT", pa.int32()),
+        "offset": ("BIGINT", pa.int64()),
+        "timestamp": ("TIMESTAMP", pa.timestamp("us", "UTC")),
+        "metadata": ("BINARY", pa.binary()),
+    }
+    spelled, wanted = types[kind]
+    if name not in schema.names:
+        raise Invalid(
+            f"metadataColumns has {name!r}, but the schema has no column {name}: add {name} {spelled}", rule="schema"
+        )
+    if schema.field(name).type != wanted:
+        raise Invalid(f"column {name} gets the item's {kind} and must be {spelled}", rule="schema")
 
 
 def _check_nullable(name: str, field: pa.Field) -> None:
