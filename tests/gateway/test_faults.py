@@ -64,13 +64,13 @@ def test_on_a_full_disk_the_remote_waits_and_readers_read(tmp_path: Path) -> Non
         asyncio.run(main(disk))
 
 
-def test_a_mark_waits_for_room_on_the_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_item_waits_for_room_on_the_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main(disk: Path) -> None:
         counter = Counter()
         async with afflux.serve(HERE, counter) as remote, relaying(remote.uri, disk / "journal") as relay:
             other = fill(disk)
             counter.allow(3)
-            while "0.mark: the disk is full; make room and try again; the stream waits" not in caplog.text:
+            while "0.journal: the disk is full; make room and try again; its stream waits" not in caplog.text:
                 await asyncio.sleep(0.01)
             assert relay.status()[0].head == 0
             other.unlink()

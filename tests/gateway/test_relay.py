@@ -15,7 +15,7 @@ import afflux
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.gateway import Origin
-from afflux.journal import JournalDamaged, JournalError, JournalLocked
+from afflux.journal import Journal, JournalDamaged, JournalError, JournalLocked
 from afflux.protocols.rsocket.gap import Gap, Place
 from tests.gateway.remotes import (
     HERE,
@@ -24,6 +24,7 @@ from tests.gateway.remotes import (
     Stored,
     acknowledge,
     head,
+    key_of,
     number,
     read,
     read_from,
@@ -413,19 +414,49 @@ def test_a_mark_that_does_not_fit_its_journal_is_refused(tmp_path: Path) -> None
         async with afflux.serve(HERE, Counter(5)) as remote:
             async with relaying(remote.uri, tmp_path) as relay:
                 await read_from(relay, 5)
-            mark = tmp_path / "0.mark"
-            text = mark.read_bytes()
+            text = marked(tmp_path)
             for damaged in (text[:-9], b"[]", text.replace(b'"at":[0]', b'"at":[9]')):
-                mark.write_bytes(damaged)
+                marked(tmp_path, damaged)
                 with pytest.raises(JournalDamaged):
                     await relaying(remote.uri, tmp_path)
-            mark.write_bytes(text.replace(b'"version":1', b'"version":2'))
+            marked(tmp_path, text.replace(b'"version":1', b'"version":2'))
             with pytest.raises(JournalError, match="update afflux"):
                 await relaying(remote.uri, tmp_path)
-            mark.write_bytes(text)
-            mark.with_name("0.mark.new").write_bytes(b"torn")
+            marked(tmp_path, text)
             async with relaying(remote.uri, tmp_path) as relay:
                 assert await read_from(relay, 5) == numbers(0, 5)
+
+    asyncio.run(main())
+
+
+def marked(directory: Path, text: bytes | None = None) -> bytes:
+    """Replace the mark of a relay that is not running; return the former one."""
+    path = directory / "0.journal"
+    with Journal(path, key=key_of(path)) as journal:
+        former = journal.note
+        if text is not None:
+            journal.remember(text)
+    return former
+
+
+def test_the_mark_of_an_earlier_version_is_moved_to_the_journal(tmp_path: Path) -> None:
+    """Earlier versions had it in a file beside the journal."""
+
+    async def main() -> None:
+        async with afflux.serve(HERE, Replay(9)) as remote:
+            origin = Origin(remote.uri, replays=True)
+            async with relaying(origin, tmp_path) as relay:
+                await read_from(relay, 9)
+            text, mark = marked(tmp_path, b""), tmp_path / "0.mark"
+            mark.write_bytes(text[:-9])
+            with pytest.raises(JournalDamaged, match=r"0\.mark: it cannot be read"):
+                await relaying(origin, tmp_path)
+            mark.write_bytes(text)
+            async with relaying(origin, tmp_path) as relay:
+                assert await read_from(relay, 9) == numbers(0, 9)
+                assert relay.status()[0].gaps == 0
+            assert not mark.exists()
+            assert marked(tmp_path) == text
 
     asyncio.run(main())
 

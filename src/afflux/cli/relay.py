@@ -31,7 +31,14 @@ def relay(
         list[str],
         typer.Option("--from", metavar="URI", help="Address of a remote stream. Repeatable: each is a shard."),
     ],
-    journal: Annotated[Path, typer.Option("--journal", metavar="DIR", help="Directory to store the items in.")],
+    journal: Annotated[
+        str,
+        typer.Option(
+            "--journal",
+            metavar="DIR|nats://HOST/STREAM",
+            help="Directory to store the items in, or a JetStream stream.",
+        ),
+    ],
     listen: Annotated[
         str, typer.Option("--listen", metavar="URI", help="Address to listen on; port 0 selects a free port.")
     ],

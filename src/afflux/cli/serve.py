@@ -57,7 +57,12 @@ def serve(
         Path | None, typer.Option("--file", metavar="PATH", help="Serve the lines of a file as a stream.")
     ] = None,
     journal: Annotated[
-        Path | None, typer.Option("--journal", metavar="DIR", help="Store streams in DIR and serve them by cursor.")
+        str | None,
+        typer.Option(
+            "--journal",
+            metavar="DIR|nats://HOST/STREAM",
+            help="Store streams in DIR, or in JetStream streams, and serve them by cursor.",
+        ),
     ] = None,
     journal_bytes: Annotated[
         str | None,
@@ -148,7 +153,7 @@ def _share(uri: str, workers: int, words: Sequence[str]) -> signal.Signals:
     return supervise(uri, workers, words, GRACE)
 
 
-def storage_of(journal: Path | None, journal_bytes: str | None, keep: Sequence[str]) -> dict[str, Any] | None:
+def storage_of(journal: str | None, journal_bytes: str | None, keep: Sequence[str]) -> dict[str, Any] | None:
     """Build the other arguments of Journalled; None without a journal."""
     if journal is None:
         if journal_bytes is not None or keep:
@@ -333,8 +338,8 @@ async def _serve(
         if storage is not None:
             from afflux.journal import Journalled
 
-            storage["directory"].mkdir(parents=True, exist_ok=True)  # before "ready": an unusable folder fails now
-            handler = await stack.enter_async_context(Journalled(handler, **storage))
+            handler = journalled = await stack.enter_async_context(Journalled(handler, **storage))
+            await journalled.prepare()  # before "ready": an unusable folder fails now
         elif isinstance(handler, contextlib.AbstractAsyncContextManager):
             await stack.enter_async_context(handler)
         server = await stack.enter_async_context(afflux.serve(uri, handler, reuse_port=worker is not None, **terms))

@@ -7,18 +7,20 @@ appended, and it names only offsets that are durable already.
 
 With one shard the remote is read again from the first item that is not stored. With more, items are distributed by
 their key, and the remote is read again from the mark; the items of each shard that are stored already are skipped.
+
+The mark is the note of the journal of the first shard, so it is stored where that journal is.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from afflux.journal.errors import JournalDamaged, JournalError
 from afflux.journal.files import KIND
+from afflux.journal.store import Journal
 from afflux.protocols.rsocket.gap import Gap, Place, gap_from
 
 __all__ = ["Ledger", "Mark", "Start"]
@@ -55,33 +57,47 @@ class Start:
 
 
 class Ledger:
-    """The mark in a file, which is replaced as a whole.
+    """The mark, as the note of a journal.
 
     Args:
-        path: the file.
+        journal: the journal, that of the first shard.
         remote: the address of the remote stream.
         journals: the epoch of each shard's journal.
         moved: accept a mark of another address: the same stream has moved.
+        former: the file in which earlier versions had the mark; ``adopt`` moves it to the journal.
 
     Raises:
-        JournalDamaged: the file cannot be read.
-        JournalError: the file belongs to the stream of another address, or the disk failed.
+        JournalDamaged: the mark cannot be read.
+        JournalError: it belongs to the stream of another address.
     """
 
-    def __init__(self, path: Path, remote: str, journals: tuple[int, ...], *, moved: bool = False) -> None:
-        self.path = path
+    def __init__(
+        self,
+        journal: Journal,
+        remote: str,
+        journals: tuple[int, ...],
+        *,
+        moved: bool = False,
+        former: Path | None = None,
+    ) -> None:
+        self.path = journal.path
         self.remote = remote
         self.journals = journals
         self.mark: Mark | None = None
         "The mark; None before the first item."
-        with KIND.errors(path):
-            written = path.read_bytes() if path.exists() else b""
-        mark = _parsed(path, written) if written else None
+        self._journal = journal
+        self._former = former if former is not None and former.exists() else None
+        written = journal.note
+        if not written and self._former is not None:
+            self.path = self._former
+            with KIND.errors(self.path):
+                written = self.path.read_bytes()
+        mark = _parsed(self.path, written) if written else None
         if mark is None or mark.journals != journals:  # new journals, in place of deleted ones, have other epochs
             return
         if mark.remote != remote and not moved:
             text = f"it contains the stream of {mark.remote}; choose another directory, or add --moved if that stream "
-            raise JournalError(path, f"{text}is at {remote} now")
+            raise JournalError(self.path, f"{text}is at {remote} now")
         self.mark = mark
 
     def start(self, heads: list[int]) -> Start | None:
@@ -120,18 +136,25 @@ class Ledger:
         """
         remote, journals = self.remote, self.journals
         mark = Mark(remote=remote, journals=journals, cursor=cursor, place=place, at=tuple(at), gap=gap)
-        if mark == self.mark:
-            return
-        with KIND.errors(self.path):
-            _replace(self.path, json.dumps(_plain(mark), separators=(",", ":")).encode())
-        self.mark = mark
+        if mark != self.mark:
+            self._write(mark)
 
-    def move(self) -> None:
-        """Write the remote's address of today into the mark. Raises as ``save`` does."""
-        if (mark := self.mark) is not None and mark.remote != self.remote:
-            self.mark = replace(mark, remote=self.remote)
-            with KIND.errors(self.path):
-                _replace(self.path, json.dumps(_plain(self.mark), separators=(",", ":")).encode())
+    def adopt(self) -> None:
+        """Write the remote's address of today into the mark, and move that of an earlier version to the journal.
+
+        Raises as ``save`` does.
+        """
+        if (mark := self.mark) is not None and (mark.remote != self.remote or not self._journal.note):
+            self._write(replace(mark, remote=self.remote))
+        if self._former is not None:
+            with KIND.errors(self._former):
+                self._former.unlink(missing_ok=True)
+            self._former = None
+        self.path = self._journal.path
+
+    def _write(self, mark: Mark) -> None:
+        self._journal.remember(json.dumps(_plain(mark), separators=(",", ":")).encode())
+        self.mark = mark
 
 
 def _plain(mark: Mark) -> dict[str, Any]:
@@ -163,19 +186,3 @@ def _parsed(path: Path, text: bytes) -> Mark:
         )
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise JournalDamaged(path, f"it cannot be read ({error}); restore a copy with its journals") from None
-
-
-def _replace(path: Path, text: bytes) -> None:
-    """Write a file so that a crash leaves the former one or the new one."""
-    new = path.with_name(path.name + ".new")
-    with new.open("wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    if os.name != "nt":  # Windows cannot open directories; NTFS journals renames
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)

@@ -26,6 +26,7 @@ from afflux.gateway.origin import Origin
 from afflux.journal.answers import Answers
 from afflux.journal.errors import JournalError
 from afflux.journal.feed import Feed
+from afflux.journal.places import Directory, Place, place_of
 from afflux.journal.retention import Retention, retain_regularly
 from afflux.journal.store import Journal
 from afflux.protocols.rsocket.codes import Code
@@ -78,7 +79,7 @@ class _Plan:
     """The arguments of ``relay``, checked."""
 
     origins: Sequence[Origin]
-    directory: Path
+    place: Place
     listen: str | Address
     limits: Limits
     shards: int
@@ -166,16 +167,17 @@ class Relay:
     async def _open(self) -> None:
         plan = self._plan
         run = asyncio.get_running_loop().run_in_executor
-        plan.directory.mkdir(parents=True, exist_ok=True)
+        await run(self._work, plan.place.prepare)
         for shard in range(plan.shards):
             journal = await run(self._work, self._journal, shard)
             self._lanes.append(Lane(Feed(plan.identity(shard), journal, self._work, plan.clock, _LINGER_S, plan.keep)))
         groups = [self._lanes] if plan.key is not None else [[lane] for lane in self._lanes]
         for number, (origin, lanes) in enumerate(zip(plan.origins, groups, strict=True)):
             epochs = tuple(lane.feed.journal.epoch for lane in lanes)
-            ledger = Ledger(plan.directory / f"{number}.mark", origin.uri, epochs, moved=plan.moved)
+            former = plan.place.path / f"{number}.mark" if isinstance(plan.place, Directory) else None
+            ledger = Ledger(lanes[0].feed.journal, origin.uri, epochs, moved=plan.moved, former=former)
             ledger.start([lane.head for lane in lanes])  # checks that the journals have what they had
-            await run(self._work, ledger.move)
+            await run(self._work, ledger.adopt)
             self._followers.append(
                 Follower(
                     origin,
@@ -201,7 +203,7 @@ class Relay:
 
     def _journal(self, shard: int) -> Journal:
         plan = self._plan
-        return Journal(plan.directory / f"{shard}.journal", limits=plan.limits, key=plan.identity(shard))
+        return plan.place.open(str(shard), limits=plan.limits, key=plan.identity(shard))
 
     async def _in_thread(self, work: Callable[[], object]) -> object:
         return await asyncio.get_running_loop().run_in_executor(self._work, work)
@@ -243,6 +245,7 @@ class Relay:
         for lane in lanes:
             with suppress(JournalError):
                 await lane.feed.stop(Rejected("the relay is being closed", code=Code.REJECTED))
+        await asyncio.to_thread(self._plan.place.close)
         self._work.shutdown(wait=False)
 
     # -- readers --------------------------------------------------------------------------------------------------
@@ -337,7 +340,9 @@ def relay(
 
     Args:
         origins: the remote streams: an address, an :class:`Origin`, or several. Each is a shard of the relay's stream.
-        journal: the directory of the journals; created if it is missing. One relay at a time may use it.
+        journal: the directory of the journals; created if it is missing. Or the address of a JetStream stream,
+            ``nats://host/STREAM``; further shards are the streams ``STREAM-1``, ``STREAM-2``. One relay at a time may
+            use it.
         listen: the address to listen on; port 0 takes a free one.
         limits: of both sides; ``journal_bytes`` bounds each shard. ``Limits.server()`` if None.
         keep: what to keep in each shard; older items are trimmed. Without it, only the acknowledgements of one reader
@@ -377,7 +382,7 @@ def relay(
     return Relaying(
         _Plan(
             origins=found,
-            directory=Path(journal),
+            place=place_of(journal),
             listen=listen,
             limits=limits,
             shards=shards,

@@ -37,7 +37,7 @@ _BATCH_BYTES = 0x8000
 _BATCH_ITEMS = 0x400
 "Items of a batch."
 _RETRY_S = 1.0
-"Seconds after which a commit is repeated on a full disk."
+"Seconds after which a commit is repeated on a full disk, and a full journal looks for trims of other processes."
 _SLACK_BYTES = 0x4000000
 "The most bytes above a retention's size before a commit trims, because each trim waits for the disk."
 _log = logging.getLogger("afflux.journal")
@@ -311,7 +311,12 @@ class Feed:
             full = self.journal.room
             with self._stalled(cause):
                 while self.journal.room <= full:
-                    await self.changed.wait()
+                    changed = self.changed
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_RETRY_S):
+                            await changed.wait()
+                    if not changed.is_set():
+                        await self._trimmed(self.journal.refresh)  # another process may have trimmed
 
     @contextmanager
     def _stalled(self, cause: JournalError) -> Iterator[None]:

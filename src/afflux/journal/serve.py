@@ -18,7 +18,7 @@ from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from afflux.aio.current import mime_types
 from afflux.core.errors import ApplicationError, Invalid, Rejected, Unsupported, Violation
@@ -28,8 +28,8 @@ from afflux.journal.answers import Answers, wire_error
 from afflux.journal.database import OnDamage
 from afflux.journal.errors import JournalError
 from afflux.journal.feed import Feed, Source
+from afflux.journal.places import place_of
 from afflux.journal.retention import Retention, retain_regularly
-from afflux.journal.store import Journal
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.cursor import (
     UNKNOWN_SHARD,
@@ -44,6 +44,9 @@ __all__ = ["Journalled"]
 _VERBS = frozenset({"request", "fire", "channel", "push"})
 
 
+_T = TypeVar("_T")
+
+
 def _now_us() -> int:
     return time.time_ns() // 1000
 
@@ -55,7 +58,8 @@ class Journalled:
 
     Args:
         handler: any handler with the verb ``stream``.
-        directory: the directory of the journals, with one file for each stream; created if it is missing.
+        directory: the directory of the journals, with one file for each stream; created if it is missing. Or an address
+            ``nats://host/STREAM``: the journals are streams whose names begin with ``STREAM-``.
         limits: ``journal_bytes`` bounds each journal, ``payload_bytes`` each item.
         keep: what to keep; older items are trimmed. Without it, only the acknowledgements of one reader trim.
         replays: whether a stream always starts with its first item, so that journalled items must be skipped: True,
@@ -80,7 +84,7 @@ class Journalled:
         on_damage: OnDamage = "refuse",
         clock: Callable[[], int] = _now_us,
     ) -> None:
-        self.directory = Path(directory)
+        self._place = place_of(directory)
         self.limits = limits if limits is not None else Limits.server()
         self._handler = handler
         if isinstance(handler, Router):
@@ -111,6 +115,15 @@ class Journalled:
     ) -> None:
         await self.close()
 
+    async def prepare(self) -> None:
+        """Fail now if the journals cannot be stored: create the directory, or connect to the servers.
+
+        Raises:
+            OSError: the directory cannot be created.
+            JournalError: the servers cannot be used.
+        """
+        await self._run(self._place.prepare)
+
     async def close(self) -> None:
         """End every inner stream, commit, and close the journals. Waiting readers get REJECTED."""
         self._answers.close()
@@ -122,6 +135,7 @@ class Journalled:
                 if (feed := await asyncio.shield(task)) is not None:
                     await feed.stop(Rejected("the journals are being closed", code=Code.REJECTED))
         self._feeds.clear()
+        await asyncio.to_thread(self._place.close)
         self._writers.shutdown(wait=False)
 
     def stream(self, payload: Payload) -> AsyncIterator[PayloadLike | Sequence[PayloadLike]]:
@@ -190,21 +204,20 @@ class Journalled:
         return task
 
     async def _open(self, key: bytes, request: Payload) -> Feed:
-        path = self.directory / f"{_prefix(request)}-{key.hex()[:32]}.journal"
+        name = f"{_prefix(request)}-{key.hex()[:32]}"
         source = Source(lambda: self._inner(request))
-        self._opening.add(path.name)
+        self._opening.add(name)
         try:
-            if not path.exists():
-                await source.begin()  # a stream that refuses immediately leaves no file
-                self._check_count()
-            journal = await asyncio.get_running_loop().run_in_executor(
-                self._writers, lambda: Journal(path, limits=self.limits, key=key, on_damage=self._on_damage)
-            )
+            if name not in (names := await self._run(self._place.names)):
+                await source.begin()  # a stream that refuses immediately leaves no journal
+                self._check_count(names)
+            opening = partial(self._place.open, name, limits=self.limits, key=key, on_damage=self._on_damage)
+            journal = await self._run(opening)
         except BaseException:
             await source.close()
             raise
         finally:
-            self._opening.discard(path.name)
+            self._opening.discard(name)
         feed = Feed(key, journal, self._writers, self._clock, self._linger_s, self._keep)
         if not journal.sealed:
             feed.start(source, replays=self._is_replayed(request))
@@ -226,9 +239,11 @@ class Journalled:
         if task is not None and task.done() and task.result() is feed:
             await asyncio.shield(self._put(feed.key, feed.drop(remove=remove)))
 
-    def _check_count(self) -> None:
-        there = {path.name for path in self.directory.glob("*.journal")} if self.directory.exists() else set()
-        if len(there | self._opening) > self._journals:
+    async def _run(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._writers, work)
+
+    def _check_count(self, names: set[str]) -> None:
+        if len(names | self._opening) > self._journals:
             word = "too-many-journals"
             raise Rejected(f"{word}: at most {self._journals}", code=Code.REJECTED, rule=word)
 
