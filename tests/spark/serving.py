@@ -123,6 +123,20 @@ class Numbers:
             await asyncio.Event().wait()
 
 
+class Live:
+    """Numbered items without a cursor: each subscription continues where the last one was, after a jump of 100."""
+
+    def __init__(self) -> None:
+        self._next = -100
+
+    async def stream(self, payload: afflux.Payload) -> AsyncIterator[bytes]:
+        self._next += 100
+        while True:
+            self._next += 1
+            yield item(None, self._next - 1, 16)
+            await asyncio.sleep(0.002)
+
+
 class Liar:
     """Answers cursors wrongly, in the way that the route says; on
     ``lie-exact`` rightly, with 11 shards."""
@@ -176,6 +190,7 @@ class Front:
         self._journalled = journalled
         self._numbers = Numbers()
         self._liar = Liar()
+        self._live = Live()
 
     def stream(self, payload: afflux.Payload) -> AsyncIterator[object]:
         route = afflux.route_of(payload) or ""
@@ -183,6 +198,10 @@ class Front:
             raise Rejected(f'no route "{route}" for stream')
         if route == "plain":
             return self._numbers.stream(afflux.Payload(b"{}"))
+        if route == "replayed":
+            return self._numbers.stream(payload)
+        if route == "live":
+            return self._live.stream(payload)
         if route.startswith("older") and getattr(split_request(payload.metadata)[0], "blocks", False):
             raise Invalid("a READ cursor has unknown flags 0x01")
         handler = self._liar if route.startswith("lie-") else self._journalled

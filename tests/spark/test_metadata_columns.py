@@ -11,8 +11,9 @@ from afflux.core.errors import Invalid
 from afflux.core.payload import Payload
 from afflux.spark.arrow import Batches
 from afflux.spark.chunks import Chunk
+from afflux.spark.declaring import OptionError
 from afflux.spark.decoding import decoder_of
-from afflux.spark.options import OptionError, Options
+from afflux.spark.options import Options
 from tests.spark.conftest import asked
 
 pa = pytest.importorskip("pyarrow")

@@ -8,7 +8,8 @@ import pytest
 
 from afflux.core.errors import AddressError, Invalid
 from afflux.core.limits import Limits
-from afflux.spark.options import EARLIEST, OptionError, Options, reference
+from afflux.spark.declaring import OptionError, reference
+from afflux.spark.options import EARLIEST, Options
 
 URI = {"uri": "tcp://127.0.0.1:7000"}
 MOST = Limits.server().partitions
@@ -117,7 +118,7 @@ def test_offsets_by_shard() -> None:
 
 
 def test_the_reference_lists_every_option() -> None:
-    table = reference()
+    table = reference(Options)
     names = ("uri", "route", "requestData", "partitions", "maxRowsPerBatch", "maxBytesPerBatch", "startingOffsets")
     for name in (*names, "failOnDataLoss", "includeMetadata", "format"):
         assert f"| `{name}` |" in table

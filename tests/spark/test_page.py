@@ -8,7 +8,8 @@ from pathlib import Path
 
 from afflux.core.limits import Limits
 from afflux.spark.arrow import COLUMNS
-from afflux.spark.options import reference
+from afflux.spark.declaring import reference
+from afflux.spark.options import Options
 from afflux.spark.reading import CREDIT
 from afflux.spark.sinkoptions import SinkOptions
 
@@ -16,7 +17,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf
 
 
 def test_the_options_are_those_of_the_code() -> None:
-    assert f"\n{reference()}\n" in PAGE
+    assert f"\n{reference(Options)}\n" in PAGE
     assert f"\n{reference(SinkOptions)}\n" in PAGE
 
 

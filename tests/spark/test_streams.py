@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from afflux.core.errors import Invalid
-from afflux.spark.options import EARLIEST, LATEST, OptionError, Options
+from afflux.spark.declaring import OptionError
+from afflux.spark.options import EARLIEST, LATEST, Options
 from afflux.spark.reading import DataLost
 from tests.spark.conftest import Link, asked, running
 

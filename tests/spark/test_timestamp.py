@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afflux.spark.declaring import OptionError
 from afflux.spark.offsets import Mark
-from afflux.spark.options import OptionError, Options
+from afflux.spark.options import Options
 from afflux.spark.reading import Driver
 from afflux.spark.seeking import first_since
 from tests.spark.conftest import asked, running

@@ -7,6 +7,7 @@ cheap compared with Spark's transport.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import Invalid
@@ -15,6 +16,7 @@ from afflux.journal.blocks import Block as Stored
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from afflux.spark.chunks import Chunk
     from afflux.spark.decoding import Decoder
@@ -26,6 +28,7 @@ __all__ = [
     "DEFAULT_SCHEMA",
     "STREAMS_SCHEMA",
     "Batches",
+    "arrow_schema",
     "check_columns",
     "data_column",
 ]
@@ -61,6 +64,15 @@ def check_columns(columns: Iterable[tuple[str, str]]) -> None:
                 "the data",
                 rule="schema",
             )
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema that Spark expects for its own."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if "timezone" not in signature(to_arrow_schema).parameters:  # Spark 4.0 and 4.1: always UTC
+        return to_arrow_schema(schema)
+    return to_arrow_schema(schema, timezone="UTC")
 
 
 def data_column(chunk: Chunk) -> pa.Array:

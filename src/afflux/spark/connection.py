@@ -103,10 +103,13 @@ class Connection:
         options: ``uri`` and ``reconnectTimeoutMs``.
         user: names the process in the log, such as "the reader of the query".
         clock: returns the time in seconds; tells how long the connection was unused.
+        uri: the address, if it is not that of the options.
     """
 
-    def __init__(self, options: Options, user: str, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, options: Options, user: str, clock: Callable[[], float] = monotonic, *, uri: str = "") -> None:
         self.options = options
+        self.uri = uri or options.uri
+        "The address."
         self.outage: Outage | None = None
         "The outage that goes on now."
         self.reconnects = 0
@@ -115,7 +118,7 @@ class Connection:
         "Whether the server has ever answered."
         self.shared = False
         "Whether this process has other connections, so that it does not sleep during an outage of this one."
-        own = parse(options.uri).options
+        own = parse(self.uri).options
         self._terms = (KEEPALIVE_S, LIFETIME_S) if own.keys().isdisjoint(("keepalive", "lifetime")) else (None, None)
         self.idle_s = own.get("lifetime", LIFETIME_S if self._terms[1] else Terms().lifetime) / 2
         "Seconds after which an unused connection is replaced."
@@ -139,7 +142,7 @@ class Connection:
         self._reused = self._peer is not None
         if self._peer is None:
             keepalive, lifetime = self._terms
-            self._peer = sync.connect(self.options.uri, keepalive=keepalive, lifetime=lifetime, limits=LIMITS)
+            self._peer = sync.connect(self.uri, keepalive=keepalive, lifetime=lifetime, limits=LIMITS)
         return self._peer
 
     def call(self, work: Callable[[Peer], _T], *, patient: bool = True) -> _T:
@@ -218,7 +221,7 @@ class Connection:
         """Return the error for an answer that no server with a cursor gives."""
         return RemoteProtocolError(
             f"{self.options.stream_name} does not support the cursor: {violation.reason}; serve it with a journal "
-            "(afflux serve --journal)",
+            "(afflux serve --journal), relay it (afflux relay), or set journalDir",
             rule=violation.rule,
             code=violation.code,
         )

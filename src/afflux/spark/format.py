@@ -21,7 +21,8 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from afflux.core.errors import Unsupported
 from afflux.spark import shipping
-from afflux.spark.options import OptionError, Options, of_user, spellings, unknown_option
+from afflux.spark.declaring import OptionError, of_user, spellings, unknown_option
+from afflux.spark.options import Options
 from afflux.spark.sinkoptions import SPARKS_OWN, SinkOptions
 from afflux.spark.source import AffluxSource, BatchReader, StreamReader
 

@@ -103,6 +103,8 @@ class Span:
     "The offset after the last one."
     stream: str = ""
     "The stream's name in the option ``streams``; empty for the one stream of a query."
+    uri: str = ""
+    "The address to read from, if it is not that of the options: of a relay in the reader's process."
 
     @property
     def key(self) -> Key:

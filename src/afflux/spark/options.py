@@ -1,45 +1,34 @@
-"""Declare, parse and check the options of ``format("afflux")``.
-
-Spark passes options as text under lower-case names. A declaration below defines the spelling, the default, the check
-and the line of the reference table (docs/spark.md); an unknown option is refused with the nearest name.
-"""
+"""The options of reading with ``format("afflux")``, and their checks. declaring.py has what all options share."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from typing import Any, Literal, cast
 
-from afflux.core.errors import Invalid, LocalProtocolError
+from afflux.core.errors import LocalProtocolError
 from afflux.core.limits import Limits
 from afflux.protocols.rsocket.cursor import Acknowledge
+from afflux.spark.declaring import (
+    OptionError,
+    boolean,
+    camel,
+    one_of,
+    option,
+    parse_address,
+    parse_any_text,
+    parse_remote,
+    parse_text,
+    unknown_option,
+    values_of,
+    whole_number,
+)
 from afflux.spark.times import zone_of
-from afflux.transports.address import parse
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "MAX_SHARD",
-    "METADATA_COLUMNS",
-    "OptionError",
-    "Options",
-    "Stream",
-    "of_user",
-    "one_of",
-    "option",
-    "parse_address",
-    "parse_any_text",
-    "parse_text",
-    "reference",
-    "spellings",
-    "unknown_option",
-    "values_of",
-    "whole_number",
-]
+__all__ = ["EARLIEST", "LATEST", "MAX_SHARD", "METADATA_COLUMNS", "Options", "Stream"]
 
 EARLIEST: Literal["earliest"] = "earliest"
 "Start with the first stored item."
@@ -50,7 +39,6 @@ METADATA_COLUMNS = ("stream", "partition", "offset", "timestamp", "metadata")
 MAX_SHARD = 0xFFFF
 "The largest shard number, 16 bits on the wire."
 _MAX_COUNT = (1 << 63) - 1
-_MAX_DIGITS = 19
 _MAX_TIME_DIGITS = 15
 _MAX_MILLISECONDS = 60_000
 _MAX_RECONNECT_MS = 7 * 24 * 3_600_000
@@ -63,10 +51,6 @@ StartingOffsets = Literal["earliest", "latest"] | dict[int, int]
 "Start of a new query: one of the two words, or an offset for each shard to read."
 
 
-class OptionError(Invalid, ValueError):
-    """An option of the source is unknown, missing or has an invalid value."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
     """One of several streams of a query."""
@@ -77,65 +61,12 @@ class Stream:
     "The fields of Options that it sets, with their values."
 
 
-def option(parse: Callable[[str, str], Any], about: str, default: Any = MISSING, *, spelled: str | None = None) -> Any:
-    """Declare an option as a field of a dataclass.
-
-    Args:
-        parse: returns the value of the option's name and text, or raises OptionError.
-        about: the line of the reference table.
-        default: the value without the option; without one, the option is required.
-        spelled: the name as users write it, if it is not the field's name in camelCase.
-    """
-    metadata = {"parse": parse, "about": about, "spelled": spelled}
-    if default is MISSING:
-        return field(metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-def parse_address(name: str, value: str) -> str:
-    """Return an RSocket address that other processes can reach. Raises AddressError or OptionError."""
-    address = parse(value)
-    if address.transport == "mem" or address.protocol != "rsocket":
-        raise OptionError(f"option {name} must be an RSocket address that other processes can reach, not {value!r}")
-    return value
-
-
-def parse_text(name: str, value: str) -> str:
-    """Return a text that is not empty. Raises OptionError."""
-    if not value.strip():
-        raise OptionError(f"option {name} is empty")
-    return value
-
-
 def _reader_name(name: str, value: str) -> str:
     try:
         Acknowledge(epoch=1, owner=1, name=value)
     except LocalProtocolError as error:
         raise OptionError(f"option {name}: {error.message}") from None
     return value
-
-
-def parse_any_text(name: str, value: str) -> str:
-    """Return the text."""
-    return value
-
-
-def _boolean(name: str, value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise OptionError(f"option {name} must be true or false, not {value!r}")
-    return value.lower() == "true"
-
-
-def whole_number(least: int, most: int) -> Callable[[str, str], int]:
-    """Return a parser of whole numbers in this range. It raises OptionError."""
-
-    def parse(name: str, value: str) -> int:
-        digits = value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS
-        if not digits or not least <= int(value) <= most:
-            raise OptionError(f"option {name} must be a whole number from {least} to {most}, not {value!r}")
-        return int(value)
-
-    return parse
 
 
 def _partitions(name: str, value: str) -> int:
@@ -146,17 +77,6 @@ def _zone(name: str, value: str) -> str:
     if zone_of(value) is None:
         raise OptionError(f"option {name} must be a time zone of this machine, not {value!r}")
     return value
-
-
-def one_of(*words: str) -> Callable[[str, str], str]:
-    """Return a parser of these words, in any case. It raises OptionError."""
-
-    def parse(name: str, value: str) -> str:
-        if value.lower() not in words:
-            raise OptionError(f"option {name} must be {', '.join(words[:-1])} or {words[-1]}, not {value!r}")
-        return value.lower()
-
-    return parse
 
 
 def _offsets(name: str, value: str) -> StartingOffsets | dict[str, StartingOffsets]:
@@ -246,7 +166,7 @@ def _stream(name: str, stream: str, own: Any) -> Stream:
         known = {each.lower(): each for each in _MEMBERS}
         raise OptionError(f"option {name}: stream {stream!r}: {unknown_option(member, known)}")
     if "uri" in given:
-        parse_address(f"{name}: stream {stream!r}: uri", given["uri"])
+        parse_remote(f"{name}: stream {stream!r}: uri", given["uri"])
     return Stream(name=stream, own=tuple((_MEMBERS[member], text) for member, text in sorted(given.items())))
 
 
@@ -261,7 +181,7 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 class Options:
     """The options of one query. Pickled into every task."""
 
-    uri: str = option(parse_address, "The server's address. Required, unless each of `streams` has one.")
+    uri: str = option(parse_remote, "The server's address. Required, unless each of `streams` has one.")
     route: str | None = option(parse_any_text, "The route of the stream; by default none.", None)
     request_data: str = option(parse_any_text, "The data of the request, sent as UTF-8.", "")
     streams: tuple[Stream, ...] = option(
@@ -296,9 +216,9 @@ class Options:
         None,
     )
     fail_on_data_loss: bool = option(
-        _boolean, "`false` continues after missing items, and logs each gap as a warning.", True
+        boolean, "`false` continues after missing items, and logs each gap as a warning.", True
     )
-    include_metadata: bool = option(_boolean, "`true` fills the column `metadata`.", False)
+    include_metadata: bool = option(boolean, "`true` fills the column `metadata`.", False)
     format: str = option(
         one_of("raw", "json", "msgpack", "cbor", "arrow"),
         "`raw` returns the default columns. `json`, `msgpack`, `cbor` and `arrow` decode `data` into your schema: an "
@@ -335,6 +255,33 @@ class Options:
         "of a stream. By default reading trims nothing.",
         None,
     )
+    journal_dir: str | None = option(
+        parse_text,
+        "A directory of the driver, for a stream whose server has no cursor: a relay in the reader's process stores "
+        "the stream there, and tasks read it from the relay. It belongs to one query.",
+        None,
+    )
+    journal_bytes: int | None = option(
+        whole_number(1, _MAX_COUNT), "With `journalDir`: the most bytes of the journal; then the server waits.", None
+    )
+    journal_listen: str | None = option(
+        parse_address,
+        "With `journalDir`: the relay's address, where all tasks can reach it, such as `tcp://driver-host:0`. By "
+        "default a socket in the directory, for tasks on the same machine.",
+        None,
+    )
+    framing: str | None = option(
+        one_of("lines", "u8", "u16", "u24", "u32"),
+        "With `journalDir`: how the bytes of a session of Jmux become items: `lines`, or the size of a length before "
+        "each, such as `u16`.",
+        None,
+    )
+    replays: bool = option(
+        boolean,
+        "With `journalDir`: `true` if the stream always begins with its first item, so that a restarted query "
+        "continues after the stored ones.",
+        False,
+    )
     poll_timeout_ms: int = option(whole_number(0, _MAX_MILLISECONDS), "Milliseconds to wait for new items.", 500)
     reconnect_timeout_ms: int = option(
         whole_number(0, _MAX_RECONNECT_MS),
@@ -355,6 +302,7 @@ class Options:
         if options.metadata_columns and options.format == "raw":
             raise OptionError("metadataColumns requires another format; format=raw has these columns by default")
         options._check_streams()
+        options._check_journal()
         return options
 
     @property
@@ -384,6 +332,14 @@ class Options:
         """Where a new query starts: ``starting_offsets`` of the options of one stream (:meth:`of`)."""
         return cast(StartingOffsets, self.starting_offsets)
 
+    def _check_journal(self) -> None:
+        if self.journal_dir is None:
+            for name in ("journal_bytes", "journal_listen", "framing", "replays"):
+                if getattr(self, name):
+                    raise OptionError(f"option {camel(name)} requires journalDir")
+            for own in self.each().values():
+                parse_address("uri", own.uri)
+
     def _check_streams(self) -> None:
         starts = self.starting_offsets
         if not self.streams:
@@ -399,64 +355,3 @@ class Options:
                 raise OptionError(f"option streams: stream {name!r} has no uri, and the option uri is not set either")
             if (other := seen.setdefault((own.uri, own.route, own.request_data), name)) != name:
                 raise OptionError(f"option streams: {other!r} and {name!r} are the same stream")
-
-
-def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the parsed values of the fields of ``options`` that are given. Raises as :meth:`Options.parse`."""
-    known = {_spelling(each).lower(): each for each in fields(options)}
-    values: dict[str, Any] = {}
-    for name, text in of_user(given).items():
-        declared = known.get(name.lower())
-        if declared is None:
-            raise OptionError(unknown_option(name, spellings(options)))
-        values[declared.name] = declared.metadata["parse"](_spelling(declared), text)
-    if "uri" not in values and values.get("streams"):
-        values["uri"] = ""
-    if "uri" not in values:
-        hint = "" if given else "; in SQL, declare no columns: Spark then passes no options"
-        raise OptionError(f'option uri is missing: the server\'s address, such as "tcp://127.0.0.1:7000"{hint}')
-    return values
-
-
-def spellings(options: type[Any]) -> dict[str, str]:
-    """Return the names of options as users write them, by the names in lower case."""
-    return {_spelling(each).lower(): _spelling(each) for each in fields(options)}
-
-
-def reference(options: type[Any] = Options) -> str:
-    """Return a table of options in docs/spark.md, as Markdown."""
-    lines = ["| option | default | meaning |", "|---|---|---|"]
-    for each in fields(options):
-        default = "" if each.default in (MISSING, None, "") else f"`{_shown(each.default)}`"
-        lines.append(f"| `{_spelling(each)}` | {default} | {each.metadata['about']} |")
-    return "\n".join(lines)
-
-
-def of_user(given: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the options without those of Spark's catalog: it passes the properties of a table that was created in SQL,
-    its owner and provider for example, and the user's options once more with a prefix."""
-    if not any(name.lower() == "provider" for name in given):
-        return given
-    prefix = "option."
-    return {name[len(prefix) :]: text for name, text in given.items() if name.lower().startswith(prefix)}
-
-
-def _spelling(declared: Field[Any]) -> str:
-    """Return the option's name as users write it, in camelCase as Kafka's options."""
-    if declared.metadata["spelled"]:
-        return str(declared.metadata["spelled"])
-    first, *rest = declared.name.split("_")
-    return "".join([first, *(word.capitalize() for word in rest)])
-
-
-def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def unknown_option(name: str, known: dict[str, str]) -> str:
-    """Return the text of the error for an unknown option, with the nearest of the ``known`` names."""
-    if name.lower() == "path":
-        return 'load() does not accept a path: pass the address as .option("uri", …)'
-    near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    hint = f"did you mean {known[near[0]]}?" if near else f"known: {', '.join(sorted(known.values()))}"
-    return f"unknown option {name}; {hint}"

@@ -48,7 +48,7 @@ from afflux.spark.seeking import first_since
 if TYPE_CHECKING:
     from afflux.sync import ItemStream, Peer
 
-__all__ = ["CREDIT", "Chunk", "DataLost", "Driver", "SpanReader", "has_news", "lose"]
+__all__ = ["CREDIT", "Chunk", "DataLost", "Driver", "SpanReader", "ask", "has_news", "lose"]
 
 CREDIT = 100_000
 "The most items of a task in flight: two Arrow batches. TCP bounds their bytes."
@@ -124,7 +124,7 @@ class Driver:
             except ApplicationError as error:
                 if error.code not in (EPOCH_CHANGED, OFFSET_GONE):
                     raise
-            state = self.connection.call(lambda peer: _ask(self.options, peer, Head(shard=shard)))
+            state = self.connection.call(lambda peer: ask(self.options, peer, Head(shard=shard)))
         text = f"startingTimestamp: {self.options.stream_name} is trimmed faster than it is searched"
         raise Invalid(text, rule="startingTimestamp")
 
@@ -146,7 +146,7 @@ class Driver:
         wanted = self.options.starts
         if isinstance(wanted, dict):
             return self.connection.call(
-                lambda peer: {shard: _ask(self.options, peer, Head(shard=shard)) for shard in wanted}
+                lambda peer: {shard: ask(self.options, peer, Head(shard=shard)) for shard in wanted}
             )
         return self.connection.call(self._all)
 
@@ -157,7 +157,7 @@ class Driver:
         while len(states) <= most:
             shard = len(states)
             try:
-                states[shard] = _ask(self.options, peer, Head(shard=shard))
+                states[shard] = ask(self.options, peer, Head(shard=shard))
             except ApplicationError as error:
                 if error.code != UNKNOWN_SHARD or not states:
                     raise
@@ -180,7 +180,7 @@ class Driver:
         def settle(peer: Peer) -> None:
             for shard, state in states.items():
                 while not state.sealed and (left := int((deadline - monotonic()) * 1000)) > 0:
-                    state = _ask(
+                    state = ask(
                         self.options, peer, Head(shard=shard, epoch=state.epoch, after=state.head, wait_ms=left)
                     )
                     states[shard] = state
@@ -236,7 +236,7 @@ class Driver:
 
     def _acknowledge(self, peer: Peer, request: Acknowledge) -> None:
         try:
-            _ask(self.options, peer, request)
+            ask(self.options, peer, request)
         except ApplicationError as error:
             if error.code == READER_CONFLICT:
                 text = f"acknowledgeAs={request.name} on {self.options.stream_name}: {error.message}"
@@ -247,11 +247,11 @@ class Driver:
     def _state(self, peer: Peer, shard: int, mark: Mark, wait_ms: int) -> State:
         head = Head(shard=shard, epoch=mark.epoch, after=mark.position, wait_ms=wait_ms)
         try:
-            return _ask(self.options, peer, head)
+            return ask(self.options, peer, head)
         except ApplicationError as error:
             if error.code != EPOCH_CHANGED:
                 raise
-        return _ask(self.options, peer, Head(shard=shard))
+        return ask(self.options, peer, Head(shard=shard))
 
     def behind_gap(self, mark: Mark, state: State) -> Mark:
         """Return the mark at which reading can continue: ``mark``, or the first one after missing items.
@@ -307,7 +307,8 @@ class Driver:
         return size / count if count else None
 
 
-def _ask(options: Options, peer: Peer, cursor: Head | Acknowledge) -> State:
+def ask(options: Options, peer: Peer, cursor: Head | Acknowledge) -> State:
+    """Request the state of a shard. Raises Violation if the server has no cursor."""
     state: State | None = None
     for item in _stream(options, peer, cursor, 1):
         state = state_of(item.metadata)  # read to the end, because leaving would send a cancel, which is charged
@@ -350,7 +351,7 @@ class SpanReader:
         self.span = span
         self.place = span.first
         "The offset expected next."
-        self._connection = Connection(options, f"the task of {span}")
+        self._connection = Connection(options, f"the task of {span}", uri=span.uri)
         self._time_us: int | None = None
         self._blocks = True
         "Whether to ask for stored blocks."
@@ -473,7 +474,7 @@ class SpanReader:
         """Find the offset at which the server can continue after a refusal."""
         if error.code not in (EPOCH_CHANGED, OFFSET_GONE):
             raise error
-        state = self._connection.call(lambda peer: _ask(self.options, peer, Head(shard=self.span.shard)))
+        state = self._connection.call(lambda peer: ask(self.options, peer, Head(shard=self.span.shard)))
         if state.epoch != self.span.epoch:
             self._end(self.span.end, f"the stream is at epoch {state.epoch} now, first offset {state.first}")
             return

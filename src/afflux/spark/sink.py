@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from afflux.core.errors import Invalid
 from afflux.protocols.rsocket.staging import Abort, Commit, Part, Stage
 from afflux.spark import sending
-from afflux.spark.options import OptionError
+from afflux.spark.declaring import OptionError
 from afflux.spark.outgoing import blocks, check_schema, payloads
 from afflux.spark.sinkoptions import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
 

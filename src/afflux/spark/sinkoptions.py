@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from afflux.spark.options import (
+from afflux.spark.declaring import (
     OptionError,
     one_of,
     option,

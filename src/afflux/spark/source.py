@@ -32,7 +32,6 @@ import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import replace
 from functools import cache
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from pyspark.cloudpickle import register_pickle_by_value
@@ -44,8 +43,10 @@ from afflux.core.limits import Limits
 from afflux.protocols.rsocket.cursor import State
 from afflux.spark import shipping
 from afflux.spark.acknowledging import Acknowledger
-from afflux.spark.arrow import DEFAULT_SCHEMA, STREAMS_SCHEMA, Batches, check_columns
+from afflux.spark.arrow import DEFAULT_SCHEMA, STREAMS_SCHEMA, Batches, arrow_schema, check_columns
 from afflux.spark.connection import Away
+from afflux.spark.declaring import OptionError
+from afflux.spark.embedding import READER_NAME
 from afflux.spark.offsets import (
     AWAY,
     FULL,
@@ -68,7 +69,7 @@ from afflux.spark.offsets import (
     to_json,
     unresolved,
 )
-from afflux.spark.options import LATEST, OptionError, Options
+from afflux.spark.options import LATEST, Options
 from afflux.spark.reading import SpanReader, lose
 from afflux.spark.streams import Drivers
 
@@ -150,6 +151,8 @@ class AffluxSource(DataSource):
             raise OptionError("startingOffsets=latest is not possible for a batch read")
         if self.parsed.acknowledge_as is not None:
             raise OptionError("acknowledgeAs is not possible for a batch read, which stores no position")
+        if self.parsed.journal_dir is not None:
+            raise OptionError("journalDir is not possible for a batch read; run afflux relay instead")
         return BatchReader(self.parsed, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 -- Spark's name
@@ -166,7 +169,7 @@ class _Reading:
         if options.format == "raw":
             check_columns((field.name, field.dataType.simpleString()) for field in schema.fields)
         else:
-            self._rows(_arrow_schema(schema), options)
+            self._rows(arrow_schema(schema), options)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return shipping.rebuild, (type(self).__name__, pickle.dumps((self.options, self._schema)))
@@ -177,7 +180,7 @@ class _Reading:
         pieces = self.options.partitions
         if rows > SMALL:
             pieces = max(pieces, int(drivers.data_bytes(spans) // RANGE_BYTES) + 1)
-        return [SpanPartition(span) for span in split(spans, pieces, Limits.server().partitions)]
+        return [SpanPartition(span) for span in drivers.located(split(spans, pieces, Limits.server().partitions))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield all rows of a span, as Arrow batches."""
@@ -186,7 +189,7 @@ class _Reading:
             return
         _settle_worker()
         options = self.options.of(span.stream)
-        schema = _arrow_schema(self._schema)
+        schema = arrow_schema(self._schema)
         rows = self._rows(schema, options) if options.format != "raw" else None
         more: dict[str, Any] = {"stream": span.stream, "include_metadata": options.include_metadata, "rows": rows}
         batches = Batches(schema, span.shard, **more)
@@ -226,7 +229,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._checked = False
         "Whether this process has looked for shards that are new or gone."
         self._now: dict[Key, State] | None = None
-        self._acknowledger = Acknowledger(options.acknowledge_as)
+        self._acknowledger = Acknowledger(options.acknowledge_as or (READER_NAME if options.journal_dir else None))
         self._next: dict[str, Any] | None = None
         "The start of the next batch, as far as it is known."
         self._heads: dict[str, Any] = {}
@@ -382,7 +385,9 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
     def _states(self, marks: Offsets) -> dict[Key, State]:
         """Return the states of the shards whose servers are not away; with availableNow, those of all, without items
         written since the start of the query."""
-        requests = self._acknowledger.requests(marks)
+        relays = self._drivers.relays
+        own = {key: mark for key, mark in marks.items() if self.options.acknowledge_as or stream_of(key) in relays}
+        requests = self._acknowledger.requests(own)
         wait = 0 if self._now is not None else self.options.poll_timeout_ms
         states = self._drivers.states(marks, wait_ms=wait, acknowledge=requests, patient=self._now is not None)
         self._acknowledger.sent({key: request for key, request in requests.items() if key in states})
@@ -489,11 +494,3 @@ def _as_of(state: State, then: State) -> State:
     if state.epoch != then.epoch or state.head <= then.head:
         return state
     return replace(state, head=max(state.first, then.head))
-
-
-def _arrow_schema(schema: StructType) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    if "timezone" not in signature(to_arrow_schema).parameters:  # Spark 4.0 and 4.1: always UTC
-        return to_arrow_schema(schema)
-    return to_arrow_schema(schema, timezone="UTC")

@@ -3,16 +3,19 @@
 1. A query has one stream, or several of the option ``streams``. Each has a :class:`Driver`, with the options of that
    stream. Here the shards of all are together, by their keys (offsets.py).
 2. A server that is away holds up only its own streams: they have no state until it is back.
+3. A stream without a cursor is read from a relay of this process (embedding.py), which starts with the first request.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from afflux.protocols.rsocket.cursor import Acknowledge, State
-from afflux.spark.connection import Away, Outage
+from afflux.spark.connection import Away, Connection, Outage
+from afflux.spark.embedding import Embedded, is_relayed
 from afflux.spark.offsets import Key, Mark, Offsets, Span, StreamShard, shard_of, stream_of
 from afflux.spark.options import Options
 from afflux.spark.reading import Driver, has_news
@@ -28,6 +31,7 @@ class Drivers:
     def __init__(self, options: Options) -> None:
         self.each = {name: Driver(own) for name, own in options.each().items()}
         "The drivers by the name of the stream."
+        self._relays: dict[str, Embedded] | None = None
         for driver in self.each.values():
             driver.connection.shared = len(self.each) > 1
 
@@ -38,9 +42,35 @@ class Drivers:
         self.close()
 
     def close(self) -> None:
-        """Close all connections; the next requests open others."""
+        """Close all connections and relays; the next requests open others."""
         for driver in self.each.values():
             driver.connection.close()
+        relays, self._relays = self._relays or {}, None
+        for relay in relays.values():
+            relay.close()
+
+    @property
+    def relays(self) -> Mapping[str, Embedded]:
+        """The relays of this process by the name of the stream. They are started on first use.
+
+        Raises:
+            afflux.Error: a server cannot be asked whether it has a cursor, or a relay cannot start or has failed.
+        """
+        if self._relays is None:
+            self._relays = {}
+            for name, driver in self.each.items():
+                if is_relayed(driver.options, driver.connection):
+                    relay = self._relays[name] = Embedded(driver.options)
+                    driver.connection.close()
+                    driver.connection = Connection(driver.options, "the reader", uri=relay.uri)
+        for relay in self._relays.values():
+            relay.check()
+        return self._relays
+
+    def located(self, spans: Iterable[Span]) -> list[Span]:
+        """Return the spans with the addresses of relays of this process."""
+        uris = {name: relay.uri for name, relay in self.relays.items()}
+        return [replace(span, uri=uris.get(span.stream, "")) for span in spans]
 
     @property
     def outages(self) -> dict[str, Outage]:
@@ -92,6 +122,7 @@ class Drivers:
             Away: all servers are away.
             afflux.Error: as ``Driver.states``.
         """
+        _ = self.relays
         groups = _grouped(marks)
         requests = _grouped(acknowledge or {})
         found: dict[Key, State] = {}
@@ -130,6 +161,7 @@ class Drivers:
         return sum(self.each[name].data_bytes(own) for name, own in _by_stream(spans).items())
 
     def _all(self, work: Callable[[Driver], dict[int, State]]) -> dict[Key, State]:
+        _ = self.relays
         found: dict[Key, State] = {}
         for name, driver in self.each.items():
             found |= _keyed(name, work(driver))

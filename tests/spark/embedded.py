@@ -1,0 +1,28 @@
+"""A driver with a relay of its own, to be killed: ``python -m tests.spark.embedded URI DATA DIRECTORY``.
+
+It prints the number of items that are safe in the table, after each batch that has some.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.spark.conftest import session
+
+
+def main(uri: str, data: str, directory: str) -> None:
+    spark = session("embedded", "local[2,4]")
+    given = {"uri": uri, "route": "replayed", "requestData": data, "replays": True, "pollTimeoutMs": 100}
+    frame = spark.readStream.format("afflux").options(**given, journalDir=f"{directory}/journal").load()
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{directory}/checkpoint")
+    query = writer.start(f"{directory}/table")
+    safe = 0
+    while not query.awaitTermination(0.05):
+        rows = sum(progress["numInputRows"] for progress in query.recentProgress)
+        if rows != safe:
+            safe = rows
+            print(safe, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
