@@ -28,6 +28,13 @@ LIVE = asked(count=500, open=True, every_ms=5)
 Start = Callable[..., Any]
 
 
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server of this module alone, because live streams do not end before their server."""
+    with running(tmp_path_factory.mktemp("live")) as address:
+        yield address
+
+
 @pytest.fixture
 def start(spark: Any, uri: str, tmp_path: Path) -> Iterator[Start]:
     """Start a query that writes nothing; its checkpoint has the given name."""
