@@ -11,7 +11,7 @@ import pytest
 
 from afflux.demo import job
 from tests.cli.running import afflux
-from tests.spark.conftest import spark_home
+from tests.spark.conftest import quick_start
 
 ROWS = 6_000
 
@@ -25,7 +25,7 @@ def ignore(event: str, facts: dict[str, Any]) -> None:
 @pytest.mark.timeout(300)
 def test_a_crash_halfway_loses_and_doubles_nothing(tmp_path: Path) -> None:
     out = tmp_path / "demo"
-    ran = afflux(f"demo --rows {ROWS} --out {out}", env={"SPARK_HOME": spark_home()}, timeout=300)
+    ran = afflux(f"demo --rows {ROWS} --out {out}", env=quick_start(), timeout=300)
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
     assert (told["rows"], told["expected"], told["lost"], told["duplicated"]) == (ROWS, ROWS, 0, 0)

@@ -36,6 +36,14 @@ QUICK = {
 "Settings of all sessions."
 
 
+def quick_start() -> dict[str, str]:
+    """The environment of a driver that starts sooner. Its JVM does not verify the classes of Spark's jars."""
+    return {
+        "SPARK_HOME": spark_home(),
+        "SPARK_SUBMIT_OPTS": "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+    }
+
+
 def spark_home() -> str:
     """A home of Spark without the archive of its Python modules, so that workers import those that are installed.
 
@@ -61,7 +69,8 @@ def session(app: str, master: str, **conf: str) -> Any:
     from afflux.spark.session import build
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_HOME", spark_home())
+        for name, value in quick_start().items():
+            patch.setenv(name, value)
         return build(app, master, **QUICK | conf)
 
 
