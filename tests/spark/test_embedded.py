@@ -73,6 +73,8 @@ def test_a_stream_that_replays_is_read_exactly_over_restarts_of_the_reader(start
     given = {"route": "replayed", "requestData": asked(count=500, open=True, every_ms=2), "replays": "true"}
     one = start(**given)
     end, items = plan(one, 500)
+    relay = one.reportLatestOffset()["relay"]
+    assert relay["connected"] and relay["room"] > 1 << 29 and relay["stall"] is None and relay["gaps"] == 0
     one.stop()
     again = start(**given)
     end, more = plan(again, end["0"]["pos"] + 100, end)

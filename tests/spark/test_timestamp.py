@@ -78,6 +78,23 @@ def test_the_first_item_since_a_time(minutes: tuple[str, int], seconds: float, o
         assert driver.start() == {0: Mark(epoch, offset)}
 
 
+def test_the_progress_has_the_lag_in_seconds(minutes: tuple[str, int]) -> None:
+    pytest.importorskip("pyspark")
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    from afflux.spark.source import AffluxSource
+
+    given = {"uri": minutes[0], "requestData": DATA, "maxRowsPerBatch": "105", "pollTimeoutMs": "0"}
+    reader = AffluxSource(given).streamReader(StructType([StructField("data", BinaryType())]))
+    end, shown = reader.initialOffset(), []
+    for _ in range(4):
+        end = reader.latestOffset(end)
+        shown.append((head := reader.reportLatestOffset()["0"])["lag"])
+        assert head.get("lagSeconds") == {265: 1560, 160: 900, 55: 300, 0: None}[head["lag"]]
+    assert shown == [265, 160, 55, 0]
+    reader.stop()
+
+
 @pytest.mark.spark
 def test_spark_reads_since_a_time(spark: Any, minutes: tuple[str, int]) -> None:
     reader = spark.read.format("afflux").options(uri=minutes[0], requestData=DATA)

@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import RemoteProtocolError
 from afflux.core.limits import Limits
@@ -102,6 +102,7 @@ class Embedded:
         self._loop = asyncio.new_event_loop()
         self._over = asyncio.Event()
         self._error: BaseException | None = None
+        self._running: Relay | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         started: Future[str] = Future()
@@ -120,6 +121,18 @@ class Embedded:
         """
         if self._error is not None:
             raise self._error
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the relay for the query's progress.
+
+        It has ``connected`` (whether items have arrived on this connection to the remote), ``gaps`` (since the start),
+        ``room`` (bytes for which the remote may get credit), ``stall`` (why the remote waits), and ``waiting`` (items
+        that are not durable yet).
+        """
+        if self._running is None:
+            return {}
+        [shard] = self._running.status()
+        return {name: getattr(shard, name) for name in ("connected", "gaps", "room", "stall", "waiting")}
 
     def close(self) -> None:
         """Make durable what has arrived, and end the relay. Idempotent."""
@@ -140,6 +153,7 @@ class Embedded:
         except BaseException as error:
             started.set_exception(error)
             return
+        self._running = relay
         started.set_result(relay.uri)
         failed, over = asyncio.create_task(relay.failed()), asyncio.create_task(self._over.wait())
         await asyncio.wait({failed, over}, return_when=asyncio.FIRST_COMPLETED)

@@ -128,13 +128,15 @@ class Driver:
         text = f"startingTimestamp: {self.options.stream_name} is trimmed faster than it is searched"
         raise Invalid(text, rule="startingTimestamp")
 
-    def time_of(self, shard: int, epoch: int, offset: int) -> int:
+    def time_of(self, shard: int, epoch: int, offset: int, *, patient: bool = True) -> int:
         """Return when an item was stored, in microseconds since 1970 (UTC).
 
         Raises:
             ApplicationError: it was trimmed, or the epoch is another one.
+            Away: the server is away, and the request is not ``patient``.
         """
-        return self.connection.call(lambda peer: _time_of(self.options, peer, shard, Mark(epoch, offset)))
+        mark = Mark(epoch, offset)
+        return self.connection.call(lambda peer: _time_of(self.options, peer, shard, mark), patient=patient)
 
     def heads(self) -> dict[int, State]:
         """Return the current state of each shard in ``startingOffsets``, else of all shards.

@@ -70,6 +70,7 @@ from afflux.spark.offsets import (
     unresolved,
 )
 from afflux.spark.options import LATEST, Options
+from afflux.spark.progress import Progress
 from afflux.spark.reading import SpanReader, lose
 from afflux.spark.streams import Drivers
 
@@ -232,9 +233,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._acknowledger = Acknowledger(options.acknowledge_as or (READER_NAME if options.journal_dir else None))
         self._next: dict[str, Any] | None = None
         "The start of the next batch, as far as it is known."
-        self._heads: dict[str, Any] = {}
-        self._full: set[Key] = set()
-        "The shards whose journals were full when they were last asked."
+        self._progress = Progress(options)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
         """Return a placeholder for the start of a query without a checkpoint; ``latestOffset`` resolves it."""
@@ -272,16 +271,8 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._next
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 -- Spark's name
-        """Return the heads for the query's progress, with ``lag``, the items after the last batch, and ``full`` while
-        the journal is full, and the state of the connection: ``reconnecting`` during an outage, and ``reconnects``, the
-        outages that have ended."""
-        report = dict(self._heads)
-        outages = {name: str(outage) for name, outage in self._drivers.outages.items()}
-        if outages:
-            report["reconnecting"] = outages if self.options.streams else outages[""]
-        if self._drivers.reconnects:
-            report["reconnects"] = self._drivers.reconnects
-        return report or None
+        """Return what the query's progress shows of the source (progress.py)."""
+        return self._progress.report(self._drivers)
 
     def stop(self) -> None:
         """Close the connections."""
@@ -311,7 +302,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         ends = marks | self._ends(starts, states, limit)
         same = {key: mark for key, mark in start.items() if key not in (READER, AWAY, FULL)}
         end = same if ends == logged else to_json(ends, self._source, begins)
-        if self._full and self._now is None:
+        if self._progress.full and self._now is None:
             end |= {FULL: True}
         end = self._acknowledger.end(end, marks, ends, states)
         return end | {AWAY: True} if self._is_away() else end
@@ -346,26 +337,12 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._now is None and any(each.attempts >= REPORTED for each in self._drivers.outages.values())
 
     def _ends(self, starts: Offsets, states: dict[Key, State], limit: ReadLimit | None) -> Offsets:
-        """Return the ends of a batch, and note the lag behind them and which journals are full."""
-        self._note_full(states)
+        """Return the ends of a batch."""
         there = {key: max(0, states[key].head - mark.position) for key, mark in starts.items()}
         taken = fair(there, self._budget(starts, there, limit))
-        for key in starts:
-            head = {"epoch": states[key].epoch, "lag": there[key] - taken[key], "pos": states[key].head}
-            self._heads[text_of(key)] = head | ({"full": True} if key in self._full else {})
-        return {key: Mark(mark.epoch, mark.position + taken[key]) for key, mark in starts.items()}
-
-    def _note_full(self, states: dict[Key, State]) -> None:
-        """Log that a journal is full, and that it is not full any more."""
-        full = {key for key, state in states.items() if state.full} | (self._full - states.keys())
-        for key in sorted(full ^ self._full, key=text_of):
-            name, shard, head = self.options.of(stream_of(key)).stream_name, shard_of(key), states[key].head
-            if key in full:
-                text = "%s: the journal of shard %d is full: its producer waits at offset %d until items are trimmed"
-            else:
-                text = "%s: the journal of shard %d is not full any more: its producer continues at offset %d"
-            _log.warning(text, name, shard, head)
-        self._full = full
+        ends: Offsets = {key: Mark(mark.epoch, mark.position + taken[key]) for key, mark in starts.items()}
+        self._progress.note(ends, states)
+        return ends
 
     def _first_states(self) -> dict[Key, State]:
         """Return the states for the first batch of a query, with items if that is possible."""
