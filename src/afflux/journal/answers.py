@@ -42,7 +42,7 @@ from afflux.protocols.rsocket.cursor import (
     with_position,
 )
 
-__all__ = ["Answers", "wire_error"]
+__all__ = ["Answers", "positioned", "wire_error"]
 
 
 class Answers:
@@ -146,7 +146,7 @@ class Answers:
                 if not positions:
                     yield _plain(blocks)
                 else:
-                    encode = _wire_blocks if cursor.blocks else _items
+                    encode = _wire_blocks if cursor.blocks else positioned
                     yield encode(blocks, journal.epoch, cursor.shard)
             elif offset < journal.first:
                 raise JournalGone(journal.path, f"offset {offset} was trimmed; the lowest one left is {journal.first}")
@@ -188,14 +188,14 @@ def _wire_blocks(blocks: Sequence[Block], epoch: int, shard: int) -> list[Payloa
     items: list[PayloadLike] = []
     for block in blocks:
         if block.size > MOST_WIRE_BYTES:
-            items += _items([block], epoch, shard)
+            items += positioned([block], epoch, shard)
         else:
             position = Position(shard=shard, epoch=epoch, offset=block.first, time_us=block.time_us, block=True)
             items.append(Payload(pack(block), encode_entry(position)))
     return items
 
 
-def _items(blocks: Sequence[Block], epoch: int, shard: int) -> list[PayloadLike]:
+def positioned(blocks: Sequence[Block], epoch: int, shard: int) -> list[PayloadLike]:
     """Return the items to send, with a position on the first one and where the time changes."""
     items: list[PayloadLike] = []
     time_us: int | None = None

@@ -21,7 +21,7 @@ from itertools import accumulate, pairwise
 
 from afflux.core.payload import Payload, PayloadLike, payload_of
 
-__all__ = ["BLOCK_OVERHEAD", "ITEM_OVERHEAD", "Block", "Pending", "checksum", "columns", "sizes"]
+__all__ = ["BLOCK_OVERHEAD", "ITEM_OVERHEAD", "Block", "Pending", "charge_of", "checksum", "columns", "sizes"]
 
 ITEM_OVERHEAD = 8
 "Bytes charged for an item in addition to its own: its two lengths."
@@ -38,6 +38,12 @@ def checksum(first: int, count: int, time_us: int, metadata_bytes: int | None, b
     """Return the CRC-32 of a block."""
     size = _NO_METADATA if metadata_bytes is None else metadata_bytes
     return zlib.crc32(body, zlib.crc32(_HEADER.pack(first, count, time_us, size)))
+
+
+def charge_of(count: int, body_bytes: int, metadata_bytes: int | None) -> int:
+    """Return the bytes that count for ``journal_bytes``, of a block of ``count`` items."""
+    in_body = _U32 if metadata_bytes is None else 2 * _U32
+    return body_bytes + (ITEM_OVERHEAD - in_body) * count + BLOCK_OVERHEAD
 
 
 class Block:
@@ -89,8 +95,7 @@ class Block:
     @property
     def charge(self) -> int:
         """The bytes that count for ``journal_bytes``, of the whole stored block."""
-        in_body = _U32 if self.metadata_bytes is None else 2 * _U32
-        return len(self.body) + (ITEM_OVERHEAD - in_body) * self.stored + BLOCK_OVERHEAD
+        return charge_of(self.stored, len(self.body), self.metadata_bytes)
 
     @property
     def crc(self) -> int:

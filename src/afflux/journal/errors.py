@@ -17,6 +17,7 @@ __all__ = [
     "JournalFull",
     "JournalGone",
     "JournalLocked",
+    "JournalMissing",
     "JournalNoSpace",
     "JournalTaken",
     "ReaderConflict",
@@ -98,6 +99,12 @@ class JournalAway(JournalError):
     """The servers of the journal have not answered for the time that their address permits. Open it again later."""
 
     word = "journal-away"
+
+
+class JournalMissing(JournalError):
+    """There is no such stream."""
+
+    word = "journal-missing"
 
 
 class JournalTaken(JournalError):

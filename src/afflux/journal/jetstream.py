@@ -15,11 +15,12 @@ import secrets
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 from afflux.journal.address import StreamAddress
 from afflux.journal.blocks import Block
 from afflux.journal.contract import BlockInfo, Heads, Reader
-from afflux.journal.errors import JournalDamaged, JournalNoSpace, JournalTaken
+from afflux.journal.errors import JournalDamaged, JournalMissing, JournalNoSpace, JournalTaken
 from afflux.journal.link import Link, Lost, Refused
 from afflux.journal.messages import MOST_NOTE_BYTES, Entry, Malformed
 from afflux.journal.stream import Ends, Stream
@@ -33,6 +34,9 @@ _NOTE_PART = 8
 _IN_FLIGHT = 32
 "The most messages without an answer."
 _WRONG_LAST = 10071
+_FULL_BYTES = 0x10000
+_FULL_ITEMS = 4
+"A journal is called full if it has less room than these bytes, or than these items of the last size."
 _STUCK = 3
 "Attempts after which a message gets another id, because the server takes it for stored and does not have it."
 
@@ -47,6 +51,7 @@ class JetStreamBackend:
         link: the connection to use, which the caller closes; None for one of its own.
         follow: do not create it; ``refresh`` also finds what another process has appended, and this object appends
             nothing.
+        journal_bytes: the limit of the journal, recorded for readers; 0 if there is none.
 
     Raises:
         AddressError: the address is invalid.
@@ -67,11 +72,14 @@ class JetStreamBackend:
         epoch: int | None = None,
         link: Link | None = None,
         follow: bool = False,
+        journal_bytes: int = 0,
     ) -> None:
         self.address = address if isinstance(address, StreamAddress) else StreamAddress.parse(address)
         self.name = self.address.stream
+        self.path = Path(self.name)
         self._own = link is None
         self._follow = follow
+        self._limit = journal_bytes
         self._link = link or Link(self.address)
         self._stream = Stream(self._link, self.name, follow=follow)
         self._writer = 1 + secrets.randbelow((1 << 63) - 1)
@@ -80,7 +88,7 @@ class JetStreamBackend:
         self._sequence = 0
         try:
             if not self._link.run(self._stream.open(key=key, epoch=epoch, create=not follow)):
-                raise self._stream.error("there is no such stream")
+                raise JournalMissing(self.path, f"there is no stream {self.address}")
             self._adopt(self._link.run(self._stream.ends()))
         except BaseException:
             self.close()
@@ -94,6 +102,14 @@ class JetStreamBackend:
     @property
     def _most_note_bytes(self) -> int:
         return min(MOST_NOTE_BYTES, self._link.max_payload // _NOTE_PART)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the journal has little room, by the limit of its writer and the sizes of its last items."""
+        last = self._last
+        if last is None or not last.limit or last.sealed:
+            return False
+        return last.limit - self.heads.size < max(_FULL_BYTES, _FULL_ITEMS * last.body_bytes // max(1, last.count))
 
     def close(self) -> None:
         """Close the connection, if it is the backend's own."""
@@ -116,37 +132,39 @@ class JetStreamBackend:
         entries: list[Entry] = []
         for block in blocks:
             total += block.charge
-            entries.append(self._next(block, total))
+            entries.append(self._entry(block, total))
         self._store(entries)
 
     def remember(self, note: bytes) -> None:
         """Store the note in a marker, and in each message that follows."""
         if len(note) > (most := self._most_note_bytes):
             raise self._stream.error(f"a note of {len(note)} bytes is too large: at most {most}")
-        self._store([self._marker(note=note)])
+        self._store([self._entry(note=note)])
 
     def seal(self) -> None:
         """Store a marker that no message follows."""
         if not self.heads.sealed:
-            self._store([self._marker(sealed=True)])
+            self._store([self._entry(sealed=True)])
 
     def trim(self, offset: int) -> None:
         """Delete the messages before that of ``offset``; a marker remains after all blocks."""
         if offset <= self.heads.first:
             return
-        if offset >= self.heads.head:
+        if self._follow and offset >= self.heads.head:
+            self._trim_to(self._last)
+        elif offset >= self.heads.head:
             try:
-                self._store([self._marker()])
+                self._store([self._entry()])
             except JournalNoSpace:
                 self._trim_to(self._last)
-                self._store([self._marker()])
+                self._store([self._entry()])
             self._link.run(self._stream.purge(self._sequence))
             self.heads = replace(self.heads, first=self.heads.head, size=0)
-            return
-        found = self._link.run(self._stream.locate(offset))
-        if found is None:
-            raise self._stream.missing(offset)
-        self._trim_to(found)
+        else:
+            found = self._link.run(self._stream.locate(offset))
+            if found is None:
+                raise self._stream.missing(offset)
+            self._trim_to(found)
 
     def _trim_to(self, entry: Entry | None) -> None:
         """Delete the messages before ``entry``."""
@@ -190,24 +208,24 @@ class JetStreamBackend:
             note=b"" if last is None else last.note,
         )
 
-    def _next(self, block: Block, total: int) -> Entry:
-        return Entry(
-            epoch=self.heads.epoch, first=block.first, count=block.stored, time_us=block.time_us,
-            metadata_bytes=block.metadata_bytes, crc=block.crc, total=total, writer=self._writer,
-            number=self._count(), note=self.heads.note, body=block.body, body_bytes=len(block.body),
-        )  # fmt: skip
-
-    def _marker(self, *, note: bytes | None = None, sealed: bool = False) -> Entry:
-        heads = self.heads
-        return Entry(
-            epoch=heads.epoch, first=heads.head, count=0, time_us=heads.time_us, crc=0,
-            total=self._last.total if self._last else 0, sealed=sealed or heads.sealed, writer=self._writer,
-            number=self._count(), note=heads.note if note is None else note, body_bytes=0,
-        )  # fmt: skip
-
-    def _count(self) -> int:
+    def _entry(
+        self, block: Block | None = None, total: int | None = None, *, note: bytes | None = None, sealed: bool = False
+    ) -> Entry:
+        """Return the message of a block; a marker without one."""
+        heads, last = self.heads, self._last
         self._number += 1
-        return self._number
+        marker = Entry(
+            epoch=heads.epoch, first=heads.head, count=0, time_us=heads.time_us, crc=0,
+            total=last.total if last and total is None else total or 0, sealed=sealed or heads.sealed,
+            limit=self._limit, writer=self._writer, number=self._number,
+            note=heads.note if note is None else note, body_bytes=0,
+        )  # fmt: skip
+        if block is None:
+            return marker
+        return replace(
+            marker, first=block.first, count=block.stored, time_us=block.time_us, crc=block.crc, body=block.body,
+            metadata_bytes=block.metadata_bytes, body_bytes=len(block.body),
+        )  # fmt: skip
 
     def _store(self, entries: list[Entry]) -> None:
         before = self._sequence
@@ -298,7 +316,7 @@ class JetStreamBackend:
         if last is not None and sequence > self._sequence:
             if last.writer != self._writer or last.number not in {entry.number for entry in entries}:
                 text = f"another writer has appended message {sequence}; one writer at a time may use a journal"
-                raise JournalTaken(self._link.path, text)
+                raise JournalTaken(self.path, text)
             self._sequence = sequence
             return True
         if self._last is not None and sequence < self._last.sequence:
@@ -311,10 +329,22 @@ class JetStreamBackend:
         """Yield blocks, each after its check. More are requested ahead while the generator is used."""
         with closing(self._stream.read(start, stop)) as entries:
             for entry in entries:
-                try:
-                    yield entry.block()
-                except Malformed as error:
-                    raise JournalDamaged(self._link.path, f"{error} (message {entry.sequence})") from None
+                yield self._checked(entry)
+
+    def read_parts(self, start: int, stop: int) -> Generator[Block, None, None]:
+        """Yield blocks as ``read_blocks`` does, cut to the offsets. Whole ones are not checked: :func:`unpack` does."""
+        with closing(self._stream.read(start, stop)) as entries:
+            for entry in entries:
+                if start <= entry.first and entry.end <= stop:
+                    yield Block(entry.first, entry.count, entry.time_us, entry.metadata_bytes, entry.body, entry.crc)
+                else:
+                    yield self._checked(entry).cut(start, stop)
+
+    def _checked(self, entry: Entry) -> Block:
+        try:
+            return entry.block()
+        except Malformed as error:
+            raise JournalDamaged(self.path, f"{error} (message {entry.sequence})") from None
 
     def index(self) -> Generator[BlockInfo, None, None]:
         """Yield the blocks without their items."""

@@ -37,6 +37,7 @@ _LOOK_S = 0.1
 "Seconds between two looks at the connection of a request."
 _PENDING_BYTES = 0x1000000
 "Bytes that may wait to be sent."
+_READ_BYTES = 0x100000
 _BACKOFF = Backoff(first=0.02, most=1.0)
 _NO_SPACE = frozenset((10002, 10023, 10028, 10047))
 "JetStream's errors for storage that is used up, of an account or a server."
@@ -260,6 +261,7 @@ class Link:
         server = address.servers[self._turn % len(address.servers)]
         lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         client = self._connect()
+        client._transport = _wide_transport()
 
         async def end() -> None:
             if not lost.done():
@@ -319,6 +321,23 @@ class Link:
 
     def _away(self, lost: Lost) -> str:
         return f"{self._where} has not answered for {self.address.timeout_s:g} s: {lost}"
+
+
+def _wide_transport() -> Any:
+    """Return a transport of nats-py that reads up to ``_READ_BYTES`` at a time; its own reads 32 KiB, which makes large
+    messages slower."""
+    from nats.aio.transport import TcpTransport
+
+    async def connect(self: Any, uri: Any, buffer_size: int, connect_timeout: int) -> None:
+        await TcpTransport.connect(self, uri, _READ_BYTES, connect_timeout)
+
+    async def read(self: Any, buffer_size: int) -> Any:
+        return await TcpTransport.read(self, _READ_BYTES)
+
+    def chosen(self: Any) -> bool:  # otherwise nats-py replaces it
+        return True
+
+    return type("WideTransport", (TcpTransport,), {"connect": connect, "read": read, "__bool__": chosen})()
 
 
 def _log_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -2,13 +2,13 @@
 
 The body of a message is that of a block (blocks.py). The header ``Afflux-Block`` has the rest as ``name=value``::
 
-    v=1 epoch=1a2b first=0 count=500 time=1764000000000000 metadata=- crc=89abcdef total=70064 sealed=0 writer=9f3a
-    number=17
+    v=1 epoch=1a2b first=0 count=500 time=1764000000000000 metadata=- crc=89abcdef total=70064 sealed=0
+    limit=1073741824 writer=9f3a number=17
 
 ``total`` is the charge of all blocks up to this one since the stream was created, so that the first and the last
-message give the size of the journal. ``metadata`` is ``-`` if no item has metadata. ``writer`` and ``number`` identify
-the message: each writer has a random number and counts its messages. The header ``Afflux-Note`` contains the note
-(contract.py) in base64.
+message give the size of the journal. ``metadata`` is ``-`` if no item has metadata. ``limit`` is the writer's
+``journal_bytes``, by which a reader sees that it is full. ``writer`` and ``number`` identify the message: each
+writer has a random number and counts its messages. The header ``Afflux-Note`` has the note (contract.py) in base64.
 
 A message with ``count=0`` is a *marker*: it stores a note, seals the journal, or remains after all blocks were trimmed.
 """
@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from afflux.journal.blocks import Block, checksum
+from afflux.journal.blocks import Block, charge_of, checksum
 from afflux.journal.contract import BlockInfo
 
 __all__ = ["MOST_NOTE_BYTES", "Entry", "Malformed"]
@@ -54,6 +54,8 @@ class Entry:
     total: int
     "The charge of all blocks up to this one, trimmed or not."
     sealed: bool = False
+    limit: int = 0
+    "The ``journal_bytes`` of the writer; 0 if it is not known."
     writer: int
     number: int
     note: bytes = b""
@@ -69,9 +71,7 @@ class Entry:
     @property
     def charge(self) -> int:
         """Its share of ``Heads.size``."""
-        if not self.count:
-            return 0
-        return Block(self.first, self.count, self.time_us, self.metadata_bytes, bytes(self.body_bytes)).charge
+        return charge_of(self.count, self.body_bytes, self.metadata_bytes) if self.count else 0
 
     @property
     def id(self) -> str:
@@ -99,6 +99,7 @@ class Entry:
         words = (
             f"v={_VERSION} epoch={self.epoch:x} first={self.first} count={self.count} time={self.time_us} "
             f"metadata={metadata} crc={self.crc:08x} total={self.total} sealed={int(self.sealed)} "
+            f"limit={self.limit} "
             f"writer={self.writer:x} number={self.number}"
         )
         return {_BLOCK: words} | ({_NOTE: b64encode(self.note).decode()} if self.note else {})
@@ -134,6 +135,7 @@ class Entry:
                 crc=int(words["crc"], 16),
                 total=int(words["total"]),
                 sealed=words["sealed"] == "1",
+                limit=int(words["limit"]),
                 writer=int(words["writer"], 16),
                 number=int(words["number"]),
                 note=b64decode(headers.get(_NOTE, ""), validate=True),

@@ -105,7 +105,8 @@ class Streams:
         from afflux.journal.jetstream import JetStreamBackend
 
         address = self.address.sibling("" if name == "0" else name)
-        return Journal(JetStreamBackend(address, key=key, link=self.link), limits=limits)
+        backend = JetStreamBackend(address, key=key, link=self.link, journal_bytes=limits.journal_bytes)
+        return Journal(backend, limits=limits)
 
     def close(self) -> None:
         """Close the connection."""

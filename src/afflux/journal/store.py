@@ -43,12 +43,12 @@ from afflux.journal.errors import (
 from afflux.journal.retention import Ages, Retention
 from afflux.journal.stored import Stored
 
-__all__ = ["BLOCK_BYTES", "Journal"]
+__all__ = ["BLOCK_BYTES", "Journal", "conflict"]
 
 BLOCK_BYTES = 0x40000
 "Bytes of a full block."
 
-_RELEASE = "if that reader is gone, stop the server and run: afflux journal DIR --release"
+_RELEASE = "if that reader is gone, stop the server and run: afflux journal"
 
 
 class Journal(Stored):
@@ -100,7 +100,7 @@ class Journal(Stored):
         if is_stream_address(path):
             from afflux.journal.jetstream import JetStreamBackend  # on use: few programs need it
 
-            path = JetStreamBackend(path, key=key, epoch=epoch)
+            path = JetStreamBackend(path, key=key, epoch=epoch, journal_bytes=limits.journal_bytes)
         elif isinstance(path, (str, Path)):
             limit = limits.journal_bytes
             path = SqliteBackend(Path(path), key=key, on_damage=on_damage, epoch=epoch, journal_bytes=limit)
@@ -243,7 +243,7 @@ class Journal(Stored):
             if registered is None:
                 self._backend.register(reader)
             elif registered != reader:
-                raise ReaderConflict(self.path, _conflict(registered, reader))
+                raise ReaderConflict(self.path, conflict(registered, reader))
             return self._trim(offset)
 
     def trim(self, offset: int) -> int:
@@ -381,15 +381,17 @@ class Journal(Stored):
             self.head, self.time_us = heads.head, heads.time_us
 
 
-def _conflict(registered: Reader, reader: Reader) -> str:
+def conflict(registered: Reader, reader: Reader, where: str = "DIR") -> str:
+    """Return the reason why ``reader`` cannot acknowledge a journal; ``where`` is its directory or address."""
+    release = f"{_RELEASE} {where} --release {registered.name}"
     if registered.name != reader.name:
         return (
             f"reader {reader.name!r} cannot acknowledge this stream, because its reader is {registered.name!r}; "
-            f"read it without acknowledging, or {_RELEASE} {registered.name}"
+            f"read it without acknowledging, or {release}"
         )
     return (
         f"reader {reader.name!r} cannot acknowledge this stream, because another reader {registered.name!r} does, with "
-        f"a position (checkpoint) of its own; read it without acknowledging, or {_RELEASE} {registered.name}"
+        f"a position (checkpoint) of its own; read it without acknowledging, or {release}"
     )
 
 

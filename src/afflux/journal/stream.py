@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from afflux.journal.contract import Reader
@@ -120,6 +121,8 @@ class Stream:
     def __init__(self, link: Link, name: str, *, follow: bool = False) -> None:
         self.link = link
         self.name = name
+        self.path = Path(name)
+        "The name of the journal in errors."
         self._follow = follow
         self.epoch = 0
         self.key = b""
@@ -249,7 +252,7 @@ class Stream:
             self.reader = None if value is None else Reader(str(value["name"]), int(value["owner"]))
         except (ValueError, KeyError, TypeError):
             raise JournalDamaged(
-                self.link.path, f"the message in {self.name}-reader is not a reader; remove that stream"
+                self.path, f"the message in {self.name}-reader is not a reader; remove that stream"
             ) from None
 
     async def register(self, reader: Reader | None) -> None:
@@ -270,7 +273,7 @@ class Stream:
                 await self.look_at_reader()
                 if self.reader != reader:  # not an earlier attempt whose answer was lost
                     text = "another process has changed its reader at the same time; try again"
-                    raise JournalLocked(self.link.path, text) from None
+                    raise JournalLocked(self.path, text) from None
             else:
                 self._reader_sequence, self.reader = sequence, reader
 
@@ -334,7 +337,7 @@ class Stream:
                 raise Malformed(f"its epoch is {entry.epoch:x}, that of the stream {self.epoch:x}")
         except Malformed as error:
             raise JournalDamaged(
-                self.link.path,
+                self.path,
                 f"message {message.sequence} was not written by a journal: {error}; remove it, for example by: "
                 f"nats stream rmm {self.name} {message.sequence}",
             ) from None
@@ -431,8 +434,8 @@ class Stream:
 
     def missing(self, offset: int) -> JournalDamaged:
         """Return the error for an offset that is not stored."""
-        return JournalDamaged(self.link.path, f"the block with offset {offset} is missing; {_RESTORE}")
+        return JournalDamaged(self.path, f"the block with offset {offset} is missing; {_RESTORE}")
 
     def error(self, reason: str) -> JournalError:
         """Return an error of this journal."""
-        return JournalError(self.link.path, reason)
+        return JournalError(self.path, reason)

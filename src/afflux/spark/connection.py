@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from afflux.core.errors import (
     Canceled,
@@ -32,6 +32,7 @@ from afflux.core.errors import (
 )
 from afflux.core.limits import Limits
 from afflux.core.terms import Terms
+from afflux.journal.address import is_stream_address
 from afflux.retry.backoff import Backoff
 from afflux.spark.options import Options
 from afflux.transports.address import parse
@@ -118,7 +119,7 @@ class Connection:
         "Whether the server has ever answered."
         self.shared = False
         "Whether this process has other connections, so that it does not sleep during an outage of this one."
-        own = parse(self.uri).options
+        own = {} if is_stream_address(self.uri) else parse(self.uri).options
         self._terms = (KEEPALIVE_S, LIFETIME_S) if own.keys().isdisjoint(("keepalive", "lifetime")) else (None, None)
         self.idle_s = own.get("lifetime", LIFETIME_S if self._terms[1] else Terms().lifetime) / 2
         "Seconds after which an unused connection is replaced."
@@ -135,15 +136,22 @@ class Connection:
         Raises:
             ConnectFailed: the server cannot be reached now.
         """
-        from afflux import sync
-
         if self._peer is not None and (self._peer.closed or self._clock() - self._last > self.idle_s):
             self.close()
         self._reused = self._peer is not None
         if self._peer is None:
-            keepalive, lifetime = self._terms
-            self._peer = sync.connect(self.uri, keepalive=keepalive, lifetime=lifetime, limits=LIMITS)
+            self._peer = self._connect()
         return self._peer
+
+    def _connect(self) -> Peer:
+        from afflux import sync
+
+        if is_stream_address(self.uri):
+            from afflux.spark.jetstream import StreamPeer
+
+            return cast("Peer", StreamPeer(self.uri))  # has what the source uses of a peer
+        keepalive, lifetime = self._terms
+        return sync.connect(self.uri, keepalive=keepalive, lifetime=lifetime, limits=LIMITS)
 
     def call(self, work: Callable[[Peer], _T], *, patient: bool = True) -> _T:
         """Return ``work(peer)``, called again after each failure that a retry can mend.

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import RemoteProtocolError
 from afflux.core.limits import Limits
+from afflux.journal.address import is_stream_address
 from afflux.protocols.rsocket.cursor import Head
 from afflux.spark.connection import Connection
 from afflux.spark.options import Options
@@ -54,7 +55,7 @@ def is_relayed(options: Options, connection: Connection) -> bool:
     Raises:
         afflux.Error: the server cannot be asked.
     """
-    if options.journal_dir is None:
+    if options.journal_dir is None or is_stream_address(options.uri):
         return False
     if parse(options.uri).protocol != "rsocket" or list(directory_of(options).glob("*.journal")):
         return True

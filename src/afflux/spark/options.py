@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 from afflux.core.errors import LocalProtocolError
 from afflux.core.limits import Limits
+from afflux.journal.address import StreamAddress, is_stream_address
 from afflux.protocols.rsocket.cursor import Acknowledge
 from afflux.spark.declaring import (
     OptionError,
@@ -59,6 +60,14 @@ class Stream:
     "Identifies it in the checkpoint."
     own: tuple[tuple[str, str], ...]
     "The fields of Options that it sets, with their values."
+
+
+def _source(name: str, value: str) -> str:
+    """Return an address as ``parse_remote`` does, or that of a JetStream stream."""
+    if not is_stream_address(value):
+        return parse_remote(name, value)
+    StreamAddress.parse(value)
+    return value
 
 
 def _reader_name(name: str, value: str) -> str:
@@ -166,7 +175,7 @@ def _stream(name: str, stream: str, own: Any) -> Stream:
         known = {each.lower(): each for each in _MEMBERS}
         raise OptionError(f"option {name}: stream {stream!r}: {unknown_option(member, known)}")
     if "uri" in given:
-        parse_remote(f"{name}: stream {stream!r}: uri", given["uri"])
+        _source(f"{name}: stream {stream!r}: uri", given["uri"])
     return Stream(name=stream, own=tuple((_MEMBERS[member], text) for member, text in sorted(given.items())))
 
 
@@ -181,7 +190,11 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 class Options:
     """The options of one query. Pickled into every task."""
 
-    uri: str = option(parse_remote, "The server's address. Required, unless each of `streams` has one.")
+    uri: str = option(
+        _source,
+        "The server's address, or that of a JetStream stream, `nats://host/STREAM`. Required, unless each of `streams` "
+        "has one.",
+    )
     route: str | None = option(parse_any_text, "The route of the stream; by default none.", None)
     request_data: str = option(parse_any_text, "The data of the request, sent as UTF-8.", "")
     streams: tuple[Stream, ...] = option(
@@ -308,7 +321,8 @@ class Options:
     @property
     def stream_name(self) -> str:
         """The name of the stream in errors and logs."""
-        address = f"{self.uri} route {self.route!r}" if self.route is not None else self.uri
+        uri = str(StreamAddress.parse(self.uri)) if is_stream_address(self.uri) else self.uri  # without credentials
+        address = f"{uri} route {self.route!r}" if self.route is not None else uri
         return f"stream {self.streams[0].name} ({address})" if len(self.streams) == 1 else address
 
     def each(self) -> dict[str, Options]:
