@@ -352,7 +352,8 @@ class Options:
                 if getattr(self, name):
                     raise OptionError(f"option {camel(name)} requires journalDir")
             for own in self.each().values():
-                parse_address("uri", own.uri)
+                if not is_stream_address(own.uri):
+                    parse_address("uri", own.uri)
 
     def _check_streams(self) -> None:
         starts = self.starting_offsets
