@@ -17,6 +17,7 @@ import pytest
 import afflux
 from afflux.core.errors import Rejected
 from afflux.journal import Journal, JournalError
+from afflux.spark import embedding
 from afflux.spark.declaring import OptionError
 from afflux.spark.offsets import Span
 from afflux.spark.options import Options
@@ -168,6 +169,14 @@ def test_another_protocol(start: Start) -> None:
         end, items = plan(reader, 300)
         reader.stop()
     assert items == [b"%d" % number for number in range(300)] and end["0"]["pos"] == 300
+
+
+def test_a_stream_that_sends_nothing_yet(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding, "PROBE_S", 0.3)
+    reader = start(route="replayed", requestData=asked(count=0, open=True))
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin)
+    assert end["0"]["pos"] == 0 and "relay" in reader.reportLatestOffset()
 
 
 def test_a_remote_that_refuses_ends_the_query(start: Start) -> None:

@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any
 from afflux.core.errors import RemoteProtocolError
 from afflux.core.limits import Limits
 from afflux.journal.address import is_stream_address
-from afflux.protocols.rsocket.cursor import Head
+from afflux.protocols.rsocket.cursor import Head, state_of
 from afflux.spark.connection import Connection
 from afflux.spark.options import Options
 from afflux.transports.address import parse
 
 if TYPE_CHECKING:
     from afflux.gateway import Relay
+    from afflux.sync import Peer
 
 __all__ = ["READER_NAME", "Embedded", "has_cursor", "is_relayed"]
 
@@ -38,6 +39,8 @@ READER_NAME = "spark"
 "The name under which a query acknowledges the items of its own journal."
 _LOCKED_S = 30.0
 "Seconds to wait for the process of an earlier run, which may still have the journal open."
+PROBE_S = 5.0
+"Seconds in which a server with a cursor answers."
 _RETRY_S = 0.2
 _PATH_BYTES = 100
 "The longest path of a socket, which systems bound at 104 to 108 bytes."
@@ -64,20 +67,29 @@ def is_relayed(options: Options, connection: Connection) -> bool:
 
 def has_cursor(connection: Connection) -> bool:
     """Ask whether the server of a stream has a cursor. A server without one takes the question as a request for an
-    item, which is canceled.
+    item, which is canceled. One that answers nothing has none: a cursor answers immediately.
 
     Raises:
         afflux.Error: the request failed, or the server was away for longer than ``reconnectTimeoutMs``.
     """
-    from afflux.spark.reading import ask
+    options = connection.options
+
+    def answers(peer: Peer) -> bool:
+        data, found = options.request_data.encode(), False
+        try:
+            for item in peer.stream(data, route=options.route, cursor=Head(), credit=1, timeout=PROBE_S):
+                state_of(item.metadata)  # raises at the first item of a server without a cursor
+                found = True
+        except TimeoutError:
+            pass
+        return found
 
     try:
-        connection.call(lambda peer: ask(connection.options, peer, Head()))
+        return connection.call(answers)
     except RemoteProtocolError as error:
         if error.rule != "C-8":
             raise
         return False
-    return True
 
 
 def directory_of(options: Options) -> Path:
