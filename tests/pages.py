@@ -6,6 +6,7 @@
 3. A command that answers ``ready ADDRESS`` (uvicorn: ``running on``) is a server: it stays until the page ends, or
    another one listens at the same address. It gets a free port; wherever the page has its own, the free one is meant.
    ``…`` in a line before stands for what it says until it is ready.
+   nats-server is one as well, whatever it shows.
 4. ``…`` alone stands for whatever is shown. ``<!-- numbers differ -->`` before a block: numbers and bars are those
    of one run, any others will do.
 """
@@ -17,6 +18,7 @@ import os
 import pty
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +94,9 @@ class Reader:
             return
         for found in _COMMAND.finditer(block.text):
             command, shown = found["command"], found["shown"]
+            if command.startswith("nats-server "):
+                self._serve_nats(command)
+                continue
             if _READY.search(shown):
                 self._serve(command, shown)
                 continue
@@ -128,6 +133,16 @@ class Reader:
             self._ports[port[0]] = found[0]
         if ready != self._real(shown.removeprefix(ANYTHING), self._ports):
             raise AssertionError(f"$ {command}\nshows\n{ready}instead of\n{shown}")
+
+    def _serve_nats(self, command: str) -> None:
+        place = _PLACE.findall(command)[0]
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self._ports[place] = str(probe.getsockname()[1])
+        process = self._servers[place] = self._start(self._real(command, self._ports), subprocess.PIPE, "exec ")
+        for line in process.stdout or ():
+            if "Server is ready" in line:
+                return
+        raise AssertionError(f"$ {command}\ndoes not get ready")
 
     def _start(self, command: str, output: int, before: str = "") -> Process | subprocess.Popen[str]:
         """Start a command, with ``before`` in front of it where a shell runs it."""

@@ -91,6 +91,10 @@ def test_the_commands_print_the_output_on_the_page(name: str, tmp_path: Path) ->
     pytest.importorskip("typer", reason="the commands need the extra cli")
     if shutil.which("openssl") is None and any("$ openssl" in block.text for block in SESSIONS[name]):
         pytest.skip("the page makes certificates with openssl")
+    if any("$ nats-server" in block.text for block in SESSIONS[name]):
+        if shutil.which("nats-server") is None:
+            pytest.skip("the page needs nats-server (Debian, Ubuntu: apt-get install nats-server)")
+        pytest.importorskip("nats", reason="the page needs the extra nats")
     with Reader(tmp_path) as reader:
         for block in SESSIONS[name]:
             reader.follow(block)

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -310,6 +310,24 @@ def test_a_full_storage_makes_the_writer_wait_until_a_trim(tmp_path: Path) -> No
             assert journal.head == 5000
     finally:
         server.kill()
+
+
+@needs_nats
+def test_a_bounded_stream_makes_the_writer_wait_and_discards_nothing(server: NatsServer) -> None:
+    with Journal(server.uri("bounded")) as journal:
+        assert journal.item_bytes == 960_163, "docs/how-to/jetstream.md has this number"
+        config = api(server, "STREAM.INFO.bounded")["config"]
+        assert "error" not in api(server, "STREAM.UPDATE.bounded", config | {"max_bytes": 1_000_000})
+        journal.append([b"x" * 1000] * 2000, 0)
+        with pytest.raises(JournalNoSpace, match="JetStream has no room .maximum bytes exceeded"):
+            journal.commit()
+        there = journal.head
+        assert there > 500
+        assert sum(map(len, journal.read(0, limit_bytes=1 << 30))) == there, "nothing was discarded"
+        while journal.head < 2000:
+            journal.trim(journal.head)
+            with suppress(JournalNoSpace):
+                journal.commit()
 
 
 # -- lost connections and crashes -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import typer
 
 from afflux.cli.exits import usage
 from afflux.cli.output import Format, format_of, output_option
+from afflux.journal.address import StreamAddress, is_stream_address
 from afflux.journal.status import Status, inspect, release
 
 __all__ = ["journal"]
@@ -20,7 +21,12 @@ _OUTPUTS = (Format.table, Format.json, Format.ndjson)
 
 
 def journal(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of `afflux serve --journal`.")],
+    where: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIR|nats://HOST/STREAM", help="The directory, or the stream, of `--journal` of serve and relay."
+        ),
+    ],
     released: Annotated[
         str | None,
         typer.Option(
@@ -33,11 +39,12 @@ def journal(
 ) -> None:
     """List the journals of a directory: offsets, size, the reader whose acknowledgements trim, and what is wrong."""
     chosen = format_of(output, "journal", *_OUTPUTS) or (Format.table if sys.stdout.isatty() else Format.ndjson)
-    if not directory.is_dir():
-        usage(f"directory {str(directory)!r} not found")
-    if released is not None and not release(directory, released):
-        usage(f"no journal in {str(directory)!r} has the reader {released!r}")
-    found = list(inspect(directory))
+    shown = str(StreamAddress.parse(where)) if is_stream_address(where) else where  # without credentials
+    if shown is where and not Path(where).is_dir():
+        usage(f"directory {where!r} not found")
+    if released is not None and not release(where, released):
+        usage(f"no journal in {shown!r} has the reader {released!r}")
+    found = list(inspect(where))
     if chosen is Format.json:
         typer.echo(json.dumps([asdict(status) for status in found], indent=2))
     elif chosen is Format.ndjson:

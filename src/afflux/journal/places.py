@@ -12,6 +12,9 @@ from afflux.journal.database import OnDamage
 from afflux.journal.store import Journal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from afflux.journal.jetstream import JetStreamBackend
     from afflux.journal.link import Link
 
 __all__ = ["Directory", "Place", "Streams", "place_of"]
@@ -99,6 +102,14 @@ class Streams:
         found = self.link.run(self.link.patiently(lambda: _names(self.link)))
         own = {name.removeprefix(prefix) for name in found if name.startswith(prefix) and not name.endswith(suffix)}
         return own | ({"0"} if self.address.stream in found else set())
+
+    def followed(self) -> Iterator[JetStreamBackend]:
+        """Yield each stream, opened to look at it."""
+        from afflux.journal.jetstream import JetStreamBackend
+
+        for name in sorted(self.names()):
+            address = self.address.sibling("" if name == "0" else name)
+            yield JetStreamBackend(address, key=None, link=self.link, follow=True)
 
     def open(self, name: str, *, limits: Limits, key: bytes, on_damage: OnDamage = "refuse") -> Journal:
         """Open a stream. ``on_damage`` is for files: a damaged stream is always refused."""

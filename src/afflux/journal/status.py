@@ -1,4 +1,4 @@
-"""Look at the journals of a directory without opening them, also while a server has them open. Changes nothing."""
+"""Look at the journals of a directory or of a cluster, also while a server has them open. Changes nothing."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from afflux.core.limits import Limits
 from afflux.journal import files
+from afflux.journal.address import StreamAddress, is_stream_address
 from afflux.journal.errors import JournalError
+
+if TYPE_CHECKING:
+    from afflux.journal.jetstream import JetStreamBackend
+    from afflux.journal.places import Streams
 
 __all__ = ["Status", "inspect", "journals", "release"]
 
@@ -22,7 +28,7 @@ _FULL_BYTES = 0x10000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """A journal's file."""
+    """A journal's file or stream."""
 
     path: str
     first: int | None = None
@@ -34,7 +40,7 @@ class Status:
     reader: str | None = None
     "The name of the reader whose acknowledgements trim it."
     state: str
-    "``open`` (or not closed before a crash), ``closed``, or ``sealed``: no item follows."
+    """``open`` (or not closed before a crash; always for a stream), ``closed``, or ``sealed``: no item follows."""
     problem: str | None = None
     "What is wrong: the journal or its disk is full, or the file cannot be read."
 
@@ -44,14 +50,24 @@ def journals(directory: Path) -> list[Path]:
     return sorted(directory.glob("*.journal"))
 
 
-def inspect(directory: Path) -> Iterator[Status]:
-    """Yield the status of each journal of a directory."""
-    for path in journals(directory):
+def inspect(where: str | Path) -> Iterator[Status]:
+    """Yield the status of each journal of a directory, or of an address ``nats://host/STREAM``.
+
+    Raises:
+        AddressError: the address is invalid.
+        JournalError: the servers cannot be used.
+    """
+    if is_stream_address(where):
+        with closing(_streams(where)) as place:
+            for backend in place.followed():
+                yield _stream_status(backend)
+        return
+    for path in journals(Path(where)):
         yield _status(path)
 
 
-def release(directory: Path, name: str) -> list[Path]:
-    """Forget the reader ``name`` in all journals of a directory; return those that had it.
+def release(where: str | Path, name: str) -> list[Path]:
+    """Forget the reader ``name`` in all journals of a directory or an address; return those that had it.
 
     Raises:
         JournalLocked: a journal is open in another process: stop it first.
@@ -60,12 +76,35 @@ def release(directory: Path, name: str) -> list[Path]:
     from afflux.journal.database import SqliteBackend
 
     released: list[Path] = []
-    for path in journals(directory):
+    if is_stream_address(where):
+        with closing(_streams(where)) as place:
+            for stream in place.followed():
+                if stream.heads.reader is not None and stream.heads.reader.name == name:
+                    stream.register(None)
+                    released.append(stream.path)
+        return released
+    for path in journals(Path(where)):
         with closing(SqliteBackend(path, key=None)) as backend:
             if backend.heads.reader is not None and backend.heads.reader.name == name:
                 backend.register(None)
                 released.append(path)
     return released
+
+
+def _streams(where: str) -> Streams:
+    from afflux.journal.places import Streams
+
+    return Streams(StreamAddress.parse(where))
+
+
+def _stream_status(backend: JetStreamBackend) -> Status:
+    heads = backend.heads
+    problem = "it is full: acknowledge items, keep less, or raise journal_bytes" if backend.is_full else None
+    return Status(
+        path=str(backend.address), first=heads.first, head=heads.head, size=heads.size,
+        reader=None if heads.reader is None else heads.reader.name, state="sealed" if heads.sealed else "open",
+        problem=problem,
+    )  # fmt: skip
 
 
 def _status(path: Path) -> Status:
