@@ -88,6 +88,14 @@ def test_any_range_is_read_exactly(nats: NatsServer) -> None:
         assert read(given, first, end, state.epoch) == [item(offset) for offset in range(first, end)]
 
 
+def test_sizes_are_sampled_of_items_without_metadata(nats: NatsServer) -> None:
+    with Journal(nats.uri("sampled")) as journal:
+        journal.append([b"x" * 70] * 3000, 0)
+    with Driver(options(nats.uri("sampled"))) as driver:
+        span = Span(shard=0, epoch=driver.heads()[0].epoch, first=0, end=3000)
+        assert driver.item_bytes([span]) == 70
+
+
 def test_shards_are_the_streams_of_a_relay(nats: NatsServer) -> None:
     written(nats.uri("sharded"), 5)
     written(nats.uri("sharded-1"), 7)

@@ -10,11 +10,10 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from time import monotonic, sleep
-from typing import Any
 
 from afflux.core.errors import ApplicationError, ConnectionClosed, Invalid
 from afflux.core.events import Items
-from afflux.core.payload import Payload, PayloadLike
+from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.journal.address import StreamAddress
 from afflux.journal.answers import positioned, wire_error
 from afflux.journal.blocks import Block
@@ -195,8 +194,8 @@ def _read(backend: JetStreamBackend, cursor: Read) -> Generator[Items, None, Non
         raise JournalGone(backend.path, text) from None
 
 
-def _wire(block: Block, cursor: Read, epoch: int) -> list[Any]:
+def _wire(block: Block, cursor: Read, epoch: int) -> list[Payload]:
     if not cursor.blocks:
-        return positioned([block], epoch, cursor.shard)
+        return [payload_of(item) for item in positioned([block], epoch, cursor.shard)]
     position = Position(shard=cursor.shard, epoch=epoch, offset=block.first, time_us=block.time_us, block=True)
     return [Payload(pack(block), encode_entry(position))]
