@@ -22,7 +22,8 @@ from afflux.spark.declaring import OptionError
 from afflux.spark.offsets import Span
 from afflux.spark.options import Options
 from afflux.spark.reading import DataLost, SpanReader
-from tests.spark.conftest import HERE, asked, beside, running
+from tests.spark.conftest import HERE, asked, beside, running, until
+from tests.spark.embedded import writing
 from tests.spark.serving import item
 
 pytest.importorskip("pyspark")
@@ -218,18 +219,22 @@ def test_bytes_need_a_framing(start: Start) -> None:
 
 @pytest.mark.spark
 def test_a_driver_is_killed_with_its_relay_and_nothing_is_lost(spark: Any, tmp_path: Path) -> None:
-    """SIGKILL of the driver's Python and JVM, and so of the reader with its relay, in mid-stream, twice."""
+    """SIGKILL of the driver's Python and JVM, and so of the reader with its relay. Another driver continues, is
+    stopped, and started again."""
     data = asked(count=2000, open=True, every_ms=1)
     with running(tmp_path / "journals") as uri:
         command = [sys.executable, "-m", "tests.spark.embedded", uri, data, str(tmp_path)]
+        with subprocess.Popen(
+            command, cwd=HERE.parents[1], stdout=subprocess.PIPE, text=True, start_new_session=True
+        ) as driver:
+            assert driver.stdout is not None
+            rows = [int(driver.stdout.readline()) for _ in range(2)]
+            os.killpg(driver.pid, signal.SIGKILL)
+        assert rows[1] > rows[0] > 0
         for _ in range(2):
-            with subprocess.Popen(
-                command, cwd=HERE.parents[1], stdout=subprocess.PIPE, text=True, start_new_session=True
-            ) as driver:
-                assert driver.stdout is not None
-                rows = [int(driver.stdout.readline()) for _ in range(2)]
-                os.killpg(driver.pid, signal.SIGKILL)
-            assert rows[1] > rows[0] > 0
+            query = writing(spark, uri, data, str(tmp_path))
+            until(query, lambda progress: progress["numInputRows"])
+            query.stop()
     found = spark.read.parquet(str(tmp_path / "table")).orderBy("offset").select("offset", "data").collect()
     assert [(row.offset, bytes(row.data)) for row in found] == [(n, item(None, n, 16)) for n in range(len(found))]
     assert len(found) > 2000

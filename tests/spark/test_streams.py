@@ -140,6 +140,16 @@ def test_a_new_stream_begins_where_startingoffsets_says(start: Start) -> None:
     assert ("c", 15, 40) in spans(again, end, after)
 
 
+def test_a_new_stream_under_spark_before_4_2(start: Start) -> None:
+    """Spark then passes no start: the end of the first batch says where the new stream begins."""
+    one = start({"a": on(20)})
+    end = until(one, one.latestOffset(one.initialOffset()), {"a/0": 20})
+    again = start({"a": on(20), "b": on(30)})
+    while (after := again.latestOffset())["b/0"]["pos"] < 30:
+        again._next = None
+    assert spans(again, end, after) == [("b", 0, 30)]
+
+
 def test_a_logged_batch_of_a_stream_that_is_gone(start: Start) -> None:
     one = start({"a": on(300), "b": on(400)})
     begin = one.initialOffset()

@@ -357,7 +357,8 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
     def _first_without_start(self) -> dict[str, Any]:
         """Return the heads: Spark before 4.2 does not say where the query continues."""
         states = self._drivers.heads()
-        return to_json({key: Mark(state.epoch, state.head) for key, state in states.items()}, self._source)
+        begins = self._drivers.start_of(states) if self.options.streams else None  # any of them may be new
+        return to_json({key: Mark(state.epoch, state.head) for key, state in states.items()}, self._source, begins)
 
     def _states(self, marks: Offsets) -> dict[Key, State]:
         """Return the states of the shards whose servers are not away; with availableNow, those of all, without items

@@ -126,7 +126,7 @@ class Drivers:
         groups = _grouped(marks)
         requests = _grouped(acknowledge or {})
         found: dict[Key, State] = {}
-        for wait in (wait_ms,) if len(groups) == 1 else (0, wait_ms // max(1, len(groups))):
+        for wait in (wait_ms,) if len(groups) == 1 else (0, min(wait_ms, max(1, wait_ms // max(1, len(groups))))):
             for name, own in groups.items():
                 driver, sent = self.each[name], list(requests.pop(name, {}).values())
                 once = patient or not driver.connection.connected
