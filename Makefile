@@ -7,7 +7,7 @@ ROWS ?=
 OUT ?= build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test tests lint types rounds optimized compiled docs bench bench-smoke bench-many bench-scale bench-credit bench-floods interop interop-smoke lock clean
+.PHONY: help setup demo test tests lint types rounds optimized compiled docs bench bench-smoke bench-many bench-scale bench-credit bench-floods chaos interop interop-smoke lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -64,6 +64,9 @@ bench-credit: setup ## compare the adaptive window with fixed ones, into benchma
 
 bench-floods: setup ## measure what a flood costs a server and its other clients, into benchmarks/floods.json (2 minutes)
 	@$(BIN)/python -m benchmarks.floods
+
+chaos: setup ## kill, pause and cut parts of the Spark pipelines, and count every row, into docs/chaos.md (an hour)
+	@$(BIN)/python -m chaos
 
 $(VENV)/bench-ready: $(VENV)/ready requirements/bench.txt
 	@echo "setup: the benchmarks need grpcio, and altair for the chart"

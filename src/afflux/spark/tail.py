@@ -271,3 +271,5 @@ def _states(latest: Mapping[str, Any]) -> Iterator[str]:
         yield f"the server is away: {outage}"
     if outages := latest.get("reconnects"):
         yield f"{outages} reconnects"
+    if full := [name for name, shard in _shards(latest) if shard.get("full")]:
+        yield f"the journal is full: shard {', '.join(full)}"
