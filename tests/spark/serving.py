@@ -147,10 +147,11 @@ class Liar:
     async def stream(self, payload: afflux.Payload) -> AsyncIterator[list[afflux.Payload | bytes]]:
         route = (afflux.route_of(payload) or "").removeprefix("lie-")
         cursor, _ = split_request(payload.metadata)
-        if cursor is not None and cursor.shard > (10 if route == "exact" else 0):
+        if cursor is not None and route != "unsharded" and cursor.shard > (10 if route == "exact" else 0):
             raise ApplicationError(UNKNOWN_SHARD, f"unknown shard {cursor.shard}")
         if isinstance(cursor, Head):
-            state = State(shard=cursor.shard, epoch=LIE_EPOCH, first=0, head=LIE_HEAD, time_us=TIME_US, sealed=True)
+            shard = 0 if route == "unsharded" else cursor.shard
+            state = State(shard=shard, epoch=LIE_EPOCH, first=0, head=LIE_HEAD, time_us=TIME_US, sealed=True)
             yield [afflux.Payload(b"", encode_entry(state))]
         elif isinstance(cursor, Read):
             for part in self._answer(route, cursor):

@@ -13,7 +13,7 @@ import pytest
 from afflux.core.errors import Invalid
 from afflux.spark.declaring import OptionError
 from afflux.spark.options import EARLIEST, LATEST, Options
-from afflux.spark.reading import DataLost
+from afflux.spark.reading import DataLost, Driver
 from tests.spark.conftest import Link, asked, running
 
 URI = "tcp://127.0.0.1:7000"
@@ -231,6 +231,11 @@ def test_streams_of_two_servers_in_one_query(spark: Any, uri: str, tmp_path: Pat
     rows = sorted((row.stream, row.offset) for row in table.select("stream", "offset").collect())
     counts = {"far": 500, "more": 70, "near": 1000, "tagged": 90}
     assert rows == [(name, offset) for name, count in counts.items() for offset in range(count)]
+
+
+def test_a_server_that_knows_no_shards(uri: str) -> None:
+    with Driver(Options.parse({"uri": uri, "route": "lie-unsharded"})) as driver:
+        assert list(driver.heads()) == [0]
 
 
 @pytest.mark.spark

@@ -41,6 +41,7 @@ from afflux.protocols.rsocket.cursor import (
 from afflux.protocols.rsocket.gap import GAP_MIME, Gap, gap_of
 from afflux.spark.chunks import Chunk
 from afflux.spark.connection import Connection, mendable
+from afflux.spark.losses import DataLost, lose
 from afflux.spark.offsets import Mark, Span
 from afflux.spark.options import EARLIEST, Options
 from afflux.spark.seeking import first_since
@@ -68,13 +69,6 @@ _GAP = GAP_MIME.encode("ascii")
 "What the body of a block contains if one of its items records a gap."
 
 _log = logging.getLogger("afflux.spark")
-
-
-class DataLost(Error):
-    """Items of the requested range are missing; ``rule`` is failOnDataLoss."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what} (failOnDataLoss=false continues without them)", rule="failOnDataLoss")
 
 
 class Driver:
@@ -153,17 +147,21 @@ class Driver:
         return self.connection.call(self._all)
 
     def _all(self, peer: Peer) -> dict[int, State]:
-        """Return the state of each shard: they are numbered from 0, and the server refuses the first unknown one."""
+        """Return the state of each shard: they are numbered from 0, and the server refuses the first unknown one, or
+        answers for another one."""
         states: dict[int, State] = {}
         most = Limits.server().partitions
         while len(states) <= most:
             shard = len(states)
             try:
-                states[shard] = ask(self.options, peer, Head(shard=shard))
+                state = ask(self.options, peer, Head(shard=shard))
             except ApplicationError as error:
                 if error.code != UNKNOWN_SHARD or not states:
                     raise
                 return states
+            if state.shard != shard and states:
+                return states
+            states[shard] = state
         text = f"{self.options.stream_name} has more than {most} shards; name those to read in startingOffsets"
         raise Invalid(text, rule="partitions")
 
@@ -336,13 +334,6 @@ def _stream(options: Options, peer: Peer, cursor: Request, credit: int) -> ItemS
 def has_news(state: State, mark: Mark) -> bool:
     """Return whether there is anything after the mark."""
     return state.epoch != mark.epoch or state.head > mark.position
-
-
-def lose(options: Options, what: str) -> None:
-    """Report data loss: raise DataLost, or log a warning if ``failOnDataLoss`` is false."""
-    if options.fail_on_data_loss:
-        raise DataLost(what)
-    _log.warning("data loss accepted: %s", what)
 
 
 class SpanReader:
