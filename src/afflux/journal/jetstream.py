@@ -331,15 +331,6 @@ class JetStreamBackend:
             for entry in entries:
                 yield self._checked(entry)
 
-    def read_parts(self, start: int, stop: int) -> Generator[Block, None, None]:
-        """Yield blocks as ``read_blocks`` does, cut to the offsets. Whole ones are not checked: :func:`unpack` does."""
-        with closing(self._stream.read(start, stop)) as entries:
-            for entry in entries:
-                if start <= entry.first and entry.end <= stop:
-                    yield Block(entry.first, entry.count, entry.time_us, entry.metadata_bytes, entry.body, entry.crc)
-                else:
-                    yield self._checked(entry).cut(start, stop)
-
     def _checked(self, entry: Entry) -> Block:
         try:
             return entry.block()

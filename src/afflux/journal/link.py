@@ -121,7 +121,10 @@ class Link:
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Return the result of a coroutine on the link's loop. Raises what it raises, and as ``start``."""
-        future = self.start(work)
+        return self.result(self.start(work))
+
+    def result(self, future: Future[_T]) -> _T:
+        """Return the result of a coroutine that was started. Raises what it raises."""
         try:
             return future.result()
         except CancelledError:

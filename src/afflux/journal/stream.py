@@ -10,6 +10,7 @@ never discards by itself (``discard=new``, no age): items that are not read cann
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import threading
@@ -17,6 +18,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,9 @@ _NAME_TAKEN = 10058
 _SUBJECTS_TAKEN = 10065
 _WRONG_LAST = 10071
 _AHEAD = 8
-"The most blocks that are requested ahead of a reader."
+"The most blocks that are requested together."
+_GROUPS = 2
+"The most groups of blocks that are requested ahead of a reader."
 _ANCHORS = 4096
 "The most known places of offsets."
 _RESTORE = "restore a copy of the stream, or remove it to start empty"
@@ -406,31 +410,20 @@ class Stream:
         if entry is None:  # a server that has lost its last messages may have given their numbers again
             self.places.forget()
             entry = self.link.run(self.locate(start))
-        expected, ahead = start, deque[Future[Entry | None]]()
-        width, asked = 1, 0
-        try:
+        expected = start
+        with closing(_Ahead(self, 1 if entry is None else entry.sequence + 1)) as ahead:
             while True:
                 if entry is None or not entry.first <= expected < entry.end:
                     raise self.missing(expected)
                 yield entry
-                expected, sequence = entry.end, entry.sequence
+                expected = entry.end
                 if expected >= stop:
                     return
-                missing = -(-(stop - expected) // entry.count)
-                entry = None
-                while entry is None or entry.sequence <= sequence or not entry.count:
-                    asked = max(asked, sequence + 1)
-                    while len(ahead) < max(1, min(width, missing)):
-                        ahead.append(self.link.start(self.entry(asked)))
-                        asked += 1
-                    entry = ahead.popleft().result()
-                    if entry is None:
-                        raise self.missing(expected)
-                    sequence = max(sequence, entry.sequence - 1 if entry.count else entry.sequence)
-                width = min(2 * width, _AHEAD)
-        finally:
-            for each in ahead:
-                each.cancel()
+                entry = ahead.next(-(-(stop - expected) // entry.count))
+
+    async def entries(self, sequence: int, count: int) -> list[Entry | None]:
+        """Return :meth:`entry` for each of ``count`` sequences, requested together."""
+        return await asyncio.gather(*[self.entry(sequence + each) for each in range(count)])
 
     def missing(self, offset: int) -> JournalDamaged:
         """Return the error for an offset that is not stored."""
@@ -439,3 +432,43 @@ class Stream:
     def error(self, reason: str) -> JournalError:
         """Return an error of this journal."""
         return JournalError(self.path, reason)
+
+
+class _Ahead:
+    """Blocks in their order, requested ahead in growing groups."""
+
+    def __init__(self, stream: Stream, sequence: int) -> None:
+        self._stream = stream
+        self._asked = sequence
+        self._last = sequence - 1
+        self._width = 1
+        self._waiting: deque[tuple[Future[list[Entry | None]], int]] = deque()
+        self._ready: deque[Entry | None] = deque()
+
+    def next(self, needed: int) -> Entry | None:
+        """Return the next block; None if there is none. About ``needed`` of them will be used."""
+        link = self._stream.link
+        while True:
+            there = len(self._ready) + sum(count for _, count in self._waiting)
+            while len(self._waiting) < _GROUPS and (there < needed or not there):
+                count = max(1, min(self._width, needed - there))
+                self._waiting.append((link.start(self._stream.entries(self._asked, count)), count))
+                self._asked += count
+                self._width = min(2 * self._width, _AHEAD)
+                there += count
+            if not self._ready:
+                group = link.result(self._waiting.popleft()[0])
+                self._ready.extend(group)
+            found = self._ready.popleft()
+            if found is None:
+                return None
+            self._asked = max(self._asked, found.sequence + 1)
+            if found.sequence > self._last:  # a missing message is answered with the one after it
+                self._last = found.sequence
+                if found.count:
+                    return found
+
+    def close(self) -> None:
+        """Cancel what was requested."""
+        for future, _ in self._waiting:
+            future.cancel()

@@ -22,14 +22,13 @@ from afflux.journal.errors import JournalAway, JournalDamaged, JournalError, Jou
 from afflux.journal.jetstream import JetStreamBackend
 from afflux.journal.link import Link
 from afflux.journal.store import conflict
-from afflux.journal.wire import pack
+from afflux.journal.wire import pack, unpack
 from afflux.protocols.rsocket.cursor import (
     EPOCH_CHANGED,
     OFFSET_AHEAD,
     UNKNOWN_SHARD,
     Acknowledge,
     Head,
-    Position,
     Read,
     Request,
     State,
@@ -112,10 +111,10 @@ class StreamAnswer:
             ApplicationError: with one of the codes of :mod:`afflux.protocols.rsocket.cursor`.
         """
         for event in self.blocks():
-            yield from event.payloads
+            yield from event.payloads if isinstance(event, Items) else event.payloads()
 
-    def blocks(self) -> Generator[Items, None, None]:
-        """Yield the items of each stored block together. Raises as iterating does."""
+    def blocks(self) -> Generator[Block | Items, None, None]:
+        """Yield stored blocks, if they are requested, else the items of each. Raises as iterating does."""
         cursor = self._cursor
         try:
             backend = self._peer.backend(cursor.shard)
@@ -174,16 +173,16 @@ def _state(backend: JetStreamBackend, shard: int) -> State:
     )  # fmt: skip
 
 
-def _read(backend: JetStreamBackend, cursor: Read) -> Generator[Items, None, None]:
+def _read(backend: JetStreamBackend, cursor: Read) -> Generator[Block | Items, None, None]:
     if cursor.first >= backend.heads.head or cursor.epoch != backend.heads.epoch:
         backend.refresh()
     _check(backend, cursor.epoch, cursor.first)
     stop = min(backend.heads.head, cursor.first + cursor.limit) if cursor.limit else backend.heads.head
     offset = cursor.first
     try:
-        with closing(backend.read_parts(offset, stop)) as blocks:
+        with closing(backend.read_blocks(offset, stop)) as blocks:
             for block in blocks:
-                yield Items(0, _wire(block, cursor, backend.heads.epoch))
+                yield _event(block.cut(cursor.first, stop), cursor, backend.heads.epoch)
                 offset = block.end
     except JournalDamaged:
         backend.refresh()
@@ -194,8 +193,9 @@ def _read(backend: JetStreamBackend, cursor: Read) -> Generator[Items, None, Non
         raise JournalGone(backend.path, text) from None
 
 
-def _wire(block: Block, cursor: Read, epoch: int) -> list[Payload]:
+def _event(block: Block, cursor: Read, epoch: int) -> Block | Items:
     if not cursor.blocks:
-        return [payload_of(item) for item in positioned([block], epoch, cursor.shard)]
-    position = Position(shard=cursor.shard, epoch=epoch, offset=block.first, time_us=block.time_us, block=True)
-    return [Payload(pack(block), encode_entry(position))]
+        return Items(0, [payload_of(item) for item in positioned([block], epoch, cursor.shard)])
+    if len(block) == block.stored:
+        return block
+    return unpack(pack(block), block.first, block.time_us)  # a part of a block as a whole one

@@ -391,9 +391,12 @@ class SpanReader:
                     return False
         return True
 
-    def _chunks(self, event: Block | Items) -> Iterator[Chunk]:
+    def _chunks(self, event: Block | Items | Stored) -> Iterator[Chunk]:
         if isinstance(event, Block):
             yield self._chunk(len(event.starts), Chunk(first=0, time_us=0, block=event))
+        elif isinstance(event, Stored):  # of a stream that is read without a server (jetstream.py)
+            self._move(self.span.shard, self.span.epoch, event.first, event.time_us)
+            yield from self._stored(event)
         else:
             yield from self._items(event.payloads)
 
@@ -405,8 +408,7 @@ class SpanReader:
             if position is not None:
                 yield from self._run(run)
                 run = []
-                self._move(position.shard, position.epoch, position.offset)
-                self._time_us = position.time_us
+                self._move(position.shard, position.epoch, position.offset, position.time_us)
                 if position.block:
                     yield from self._stored(unpack(payload.data, position.offset, position.time_us))
                     continue
@@ -429,8 +431,7 @@ class SpanReader:
                     yield self._chunk(place - start, Chunk(first=0, time_us=0, payloads=run[start:place]))
                 self._lost(gap)
                 start = place + 1
-        if start < len(run):
-            rest = run[start:] if start else run
+        if rest := run[start:] if start else run:
             yield self._chunk(len(rest), Chunk(first=0, time_us=0, payloads=rest))
 
     def _lost(self, gap: Gap) -> None:
@@ -457,11 +458,12 @@ class SpanReader:
             raise self._wrong(f"items up to offset {self.place + count - 1} were sent")
         return self._time_us
 
-    def _move(self, shard: int, epoch: int, offset: int) -> None:
+    def _move(self, shard: int, epoch: int, offset: int, time_us: int) -> None:
         if shard != self.span.shard or epoch != self.span.epoch or not self.place <= offset < self.span.end:
             raise self._wrong(f"an item at shard {shard}, epoch {epoch}, offset {offset} was sent after {self.place}")
         if offset > self.place:
             self._end(offset, "the answer left them out")
+        self._time_us = time_us
 
     def _refused(self, error: ApplicationError) -> None:
         """Find the offset at which the server can continue after a refusal."""
@@ -473,8 +475,7 @@ class SpanReader:
             return
         if state.first <= self.place:
             raise error
-        now_at = f"the first one left is {state.first}, the head {state.head}"
-        self._end(min(state.first, self.span.end), now_at)
+        self._end(min(state.first, self.span.end), f"the first one left is {state.first}, the head {state.head}")
 
     def _end(self, to: int, why: str) -> None:
         """Continue at ``to``, if items before it may be missing."""
