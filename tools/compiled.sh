@@ -12,5 +12,5 @@ rm -rf build/compiled
 AFFLUX_MYPYC=1 "$python" -m hatchling build --target wheel --directory build/compiled
 "$python" -m pip --disable-pip-version-check install --quiet --no-deps --target build/compiled/site build/compiled/*.whl
 # PYTHONPATH takes precedence over the editable installation; tests/test_build.py checks this.
-PYTHONPATH="$PWD/build/compiled/site" AFFLUX_EXPECT_COMPILED=1 "$python" -m pytest -q -m "not slow and not spark" \
+PYTHONPATH="$PWD/build/compiled/site" AFFLUX_EXPECT_COMPILED=1 "$python" -m pytest -q -m "not slow and not spark and not repetitive" \
     tests/test_build.py tests/cli/test_doctor.py tests/core tests/protocols tests/sessions tests/aio tests/sync tests/hostile
