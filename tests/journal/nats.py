@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 
-__all__ = ["Cutter", "NatsServer", "api", "cluster", "needs_nats", "nats_server", "publish"]
+__all__ = ["Cutter", "NatsServer", "api", "block_headers", "cluster", "needs_nats", "nats_server", "publish"]
 
 nats = pytest.importorskip("nats", reason='journals on JetStream need the extra "nats"')
 
@@ -158,6 +158,24 @@ def publish(server: NatsServer, subject: str, data: bytes, headers: dict[str, st
             return (await client.request(subject, data, timeout=10, headers=headers)).data
         finally:
             await client.close()
+
+    return asyncio.run(request())
+
+
+def block_headers(server: NatsServer, stream: str, count: int) -> list[str]:
+    """Return the header of afflux of the first ``count`` messages of a stream."""
+
+    async def request() -> list[str]:
+        client = await nats.connect(f"nats://127.0.0.1:{server.port}", allow_reconnect=False)
+        found = []
+        try:
+            for sequence in range(1, count + 1):
+                body = json.dumps({"seq": sequence}).encode()
+                answer = await client.request(f"$JS.API.DIRECT.GET.{stream}", body, timeout=10)
+                found.append(answer.headers["Afflux-Block"])
+        finally:
+            await client.close()
+        return found
 
     return asyncio.run(request())
 

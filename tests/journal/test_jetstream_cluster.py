@@ -13,7 +13,7 @@ import pytest
 from afflux.journal.errors import JournalAway, JournalTaken
 from afflux.journal.jetstream import JetStreamBackend
 from tests.journal.contract import block, expected, stored
-from tests.journal.nats import NatsServer, api, cluster, needs_nats
+from tests.journal.nats import NatsServer, api, block_headers, cluster, needs_nats
 
 pytestmark = [needs_nats, pytest.mark.slow]
 
@@ -139,8 +139,9 @@ def test_without_a_majority_nothing_is_promised(nodes: list[NatsServer]) -> None
 def test_two_writers_never_mix(nodes: list[NatsServer]) -> None:
     with closing(JetStreamBackend(uri(nodes, "ticks"))) as one, closing(JetStreamBackend(uri(nodes, "ticks"))) as two:
         writers = [Writer(one), Writer(two)]
+        api(nodes[0], "STREAM.LEADER.STEPDOWN.ticks")
         while all(writer.error is None for writer in writers):
-            api(nodes[0], "STREAM.LEADER.STEPDOWN.ticks")
+            writers[0].join(0.05)
         [loser] = [writer for writer in writers if writer.error is not None]
         [winner] = [writer for writer in writers if writer is not loser]
         loser.join()
@@ -148,3 +149,5 @@ def test_two_writers_never_mix(nodes: list[NatsServer]) -> None:
         winner.until(500)
         head = winner.end()
         assert stored(winner.backend) == expected(0, head)
+        headers = block_headers(nodes[0], "ticks", head // 20)
+        assert len({word for header in headers for word in header.split() if word.startswith("writer=")}) == 1

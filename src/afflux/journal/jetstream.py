@@ -10,7 +10,6 @@ server's ``sync_interval`` bounds what a loss of power may cost.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -31,8 +30,6 @@ _ROOM_BYTES = 0x400
 "Bytes of ``max_payload`` that are left for headers, the note apart."
 _NOTE_PART = 8
 "A note has at most this part of ``max_payload``."
-_IN_FLIGHT = 32
-"The most messages without an answer."
 _WRONG_LAST = 10071
 _FULL_BYTES = 0x10000
 _FULL_ITEMS = 4
@@ -249,7 +246,7 @@ class JetStreamBackend:
     # On the link's loop.
 
     async def _store_all(self, entries: list[Entry]) -> None:
-        """Publish messages, several at a time, and again what is not stored after a failure."""
+        """Publish messages, and again what is not stored after a failure."""
         start, stuck = self._sequence, 0
 
         async def attempt() -> None:
@@ -270,38 +267,24 @@ class JetStreamBackend:
         await self._link.patiently(attempt)
 
     async def _publish(self, entries: list[Entry], suffix: str) -> None:
-        """Publish messages; ``_sequence`` advances with each answer, in order.
+        """Publish messages, each after the answer to the one before: ``_sequence`` advances with each answer.
+
+        A message that was sent ahead would expect a sequence that another writer's message may get meanwhile.
 
         Raises:
             Lost: an answer is missing or contradictory.
-            Refused: the server has refused one, and so all after it.
+            Refused: the server has refused one.
         """
-        expected = self._sequence
-        waiting: list[asyncio.Task[tuple[int, bool]]] = []
-        try:
-            for entry in entries:
-                headers = entry.headers() | {
-                    "Nats-Msg-Id": entry.id + suffix,
-                    "Nats-Expected-Last-Sequence": str(expected),
-                    "Nats-Expected-Stream": self.name,
-                }
-                expected += 1
-                waiting.append(asyncio.create_task(self._link.publish(f"{self.name}.blocks", entry.body, headers)))
-                if len(waiting) == _IN_FLIGHT:
-                    await self._answered(waiting)
-                await asyncio.sleep(0)  # sends it before the next one
-            while waiting:
-                await self._answered(waiting)
-        finally:
-            for task in waiting:
-                task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
-
-    async def _answered(self, waiting: list[asyncio.Task[tuple[int, bool]]]) -> None:
-        sequence, _ = await waiting.pop(0)
-        if sequence != self._sequence + 1:
-            raise Lost(f"JetStream has answered with sequence {sequence} instead of {self._sequence + 1}")
-        self._sequence = sequence
+        for entry in entries:
+            headers = entry.headers() | {
+                "Nats-Msg-Id": entry.id + suffix,
+                "Nats-Expected-Last-Sequence": str(self._sequence),
+                "Nats-Expected-Stream": self.name,
+            }
+            sequence, _ = await self._link.publish(f"{self.name}.blocks", entry.body, headers)
+            if sequence != self._sequence + 1:
+                raise Lost(f"JetStream has answered with sequence {sequence} instead of {self._sequence + 1}")
+            self._sequence = sequence
 
     async def _settle(self, entries: list[Entry]) -> bool:
         """Read from the leader how many of the messages are stored; return whether there is progress.
