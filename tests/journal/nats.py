@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import shutil
 import signal
 import socket
@@ -26,7 +27,8 @@ BINARY = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/s
 needs_nats = pytest.mark.skipif(
     BINARY is None, reason="nats-server is not installed (Debian, Ubuntu: apt-get install nats-server)"
 )
-_READY_S = 20.0
+_READY_S = 30.0
+_PORTS = range(12_000, 32_000)
 
 
 class NatsServer:
@@ -139,9 +141,12 @@ def cluster(directory: Path, size: int = 3) -> Iterator[list[NatsServer]]:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port below those that systems give to clients, which could take it while the server is down."""
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def api(server: NatsServer, operation: str, body: object = None) -> dict[str, Any]:
