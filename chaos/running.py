@@ -32,6 +32,8 @@ _HELD_S = 3.0
 "Seconds that a pause, a held network and a full disk last."
 _RESTARTS = 20
 "How often a query that has ended with an error is started again, as an operator would."
+_OPERATOR_S = 0.5
+"Seconds until it is started again."
 _DISK = 8 << 20
 _SIZE = 64
 _AFFLUX = [sys.executable, "-m", "afflux"]
@@ -195,6 +197,7 @@ class _Run:
                 return
             self._outcome.restarts += 1
             self._outcome.errors += [answer["failed"]] if answer else []
+            await asyncio.sleep(_OPERATOR_S)
         raise RuntimeError(f"the query was started {_RESTARTS} times: {answer.get('failed', 'the driver was killed')}")
 
     async def _strike(self) -> None:
