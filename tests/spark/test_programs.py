@@ -33,7 +33,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 @pytest.mark.parametrize("page", PAGES)
 def test_the_programs_of_a_page_run(page: str, spark: Any, servers: dict[str, str], tmp_path: Path) -> None:
     zone = spark.conf.get("spark.sql.session.timeZone")
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"spark": spark}
     try:
         for program in PAGES[page]:
             code = program.code.replace('"out/', f'"{tmp_path}/out/')  # the JVM is in another directory
@@ -54,4 +54,4 @@ def test_the_programs_of_a_page_run(page: str, spark: Any, servers: dict[str, st
 
 
 def test_there_are_pages() -> None:
-    assert sorted(PAGES) == ["docs/how-to/spark-pipelines.md", "docs/spark.md"]
+    assert sorted(PAGES) == ["docs/how-to/jetstream.md", "docs/how-to/spark-pipelines.md", "docs/spark.md"]
