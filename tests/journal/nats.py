@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import shutil
 import signal
@@ -68,15 +69,13 @@ class NatsServer:
     def wait(self) -> None:
         until = time.monotonic() + _READY_S
         while True:
-            try:
-                with urlopen(f"http://127.0.0.1:{self.monitor}/healthz", timeout=2) as answer:
-                    if json.load(answer).get("status") == "ok":
-                        return
-            except OSError:
-                pass
+            with suppress(OSError), urlopen(f"http://127.0.0.1:{self.monitor}/healthz", timeout=2) as answer:
+                if json.load(answer).get("status") == "ok":
+                    return
             if self._process is None or self._process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError(f"nats-server is not ready: {(self.directory / 'log').read_text()[-2000:]}")
-            time.sleep(0.02)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.02)  # it has no event for being ready, only one for its end
 
     def wait_for_input(self, size: int) -> None:
         """Wait until a connection has so many bytes that the server has not read."""
@@ -89,11 +88,9 @@ class NatsServer:
         raise RuntimeError("nothing has arrived")
 
     def pause(self) -> None:
-        """Stop it with SIGSTOP, and wait until each of its threads has stopped. ``send_signal(SIGCONT)`` continues."""
+        """Stop it with SIGSTOP, and wait until all its threads have stopped. ``send_signal(SIGCONT)`` continues."""
         self.send_signal(signal.SIGSTOP)
-        threads = Path(f"/proc/{self.pid}/task")
-        while any((each / "stat").read_text().rpartition(")")[2].split()[0] != "T" for each in threads.iterdir()):
-            pass
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def send_signal(self, number: int) -> None:
         if self._process is not None:

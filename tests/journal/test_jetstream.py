@@ -153,8 +153,7 @@ def test_a_stream_of_another_program_is_refused_and_kept(server: NatsServer) -> 
 def test_a_stream_that_could_lose_items_silently_is_refused(
     server: NatsServer, changed: dict[str, object], problem: str
 ) -> None:
-    with Journal(server.uri("edited")):
-        pass
+    Journal(server.uri("edited")).close()
     config = api(server, "STREAM.INFO.edited")["config"]
     assert "error" not in api(server, "STREAM.UPDATE.edited", config | changed)
     with pytest.raises(JournalError, match=problem):
@@ -164,8 +163,7 @@ def test_a_stream_that_could_lose_items_silently_is_refused(
 
 @needs_nats
 def test_a_journal_of_another_stream_and_missing_replicas_are_refused(server: NatsServer) -> None:
-    with Journal(server.uri("keyed"), key=b"one"):
-        pass
+    Journal(server.uri("keyed"), key=b"one").close()
     with pytest.raises(JournalError, match="contains another stream"):
         Journal(server.uri("keyed"), key=b"two")
     with pytest.raises(JournalError, match="has 1 replicas, and the address wants 3"):

@@ -136,7 +136,7 @@ def reference(options: type[Any]) -> str:
     """Return a table of options in docs/spark.md, as Markdown."""
     lines = ["| option | default | meaning |", "|---|---|---|"]
     for each in fields(options):
-        default = "" if each.default in (MISSING, None, "") else f"`{_shown(each.default)}`"
+        default = "" if each.default in (MISSING, None, "", ()) else f"`{_shown(each.default)}`"
         lines.append(f"| `{_spelling(each)}` | {default} | {each.metadata['about']} |")
     return "\n".join(lines)
 
