@@ -1,8 +1,9 @@
 """Collect what a query's progress shows of its source.
 
-``latestOffset`` of the source has for each shard ``epoch`` and ``pos`` (the head), ``lag`` (the items after the end of
-the batch), ``lagSeconds`` (how much later the last item was stored than the first of those) and ``full`` while the
-journal is full; and, besides the shards, ``reconnecting``, ``reconnects`` and ``relay``. Nothing here decides anything.
+``latestOffset`` of the source has for each shard ``epoch`` and ``pos`` (the head), ``credit`` (the items that the tasks
+of the batch may receive), ``lag`` (the items after the end of the batch), ``lagSeconds`` (how much later the last item
+was stored than the first of those) and ``full`` while the journal is full; and, besides the shards, ``stalls``
+(stalls.py), ``reconnecting``, ``reconnects`` and ``relay``. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from afflux.protocols.rsocket.cursor import State
 from afflux.spark.connection import Away
 from afflux.spark.offsets import Key, Mark, Offsets, shard_of, stream_of, text_of
 from afflux.spark.options import Options
+from afflux.spark.stalls import Stalls
 from afflux.spark.streams import Drivers
 
 __all__ = ["Progress"]
@@ -36,14 +38,28 @@ class Progress:
         self._options = options
         self._heads: dict[Key, dict[str, Any]] = {}
         self._behind: dict[Key, tuple[Mark, int]] = {}
+        self._stalls = Stalls()
+        self._rows = 0
 
-    def note(self, ends: Offsets, states: Mapping[Key, State]) -> None:
-        """Note the end of a batch, and log which journals have become full and which are not full any more."""
+    def asked(self) -> None:
+        """Spark asks for the end of the next batch."""
+        self._rows = 0
+        self._stalls.asked()
+
+    def answered(self, drivers: Drivers) -> None:
+        """The reader has found the end of the next batch."""
+        lag = sum(int(head["lag"]) for head in self._heads.values())
+        self._stalls.answered(rows=self._rows, lag=lag, away=bool(drivers.outages), full=bool(self.full))
+
+    def note(self, ends: Offsets, states: Mapping[Key, State], taken: Mapping[Key, int]) -> None:
+        """Note the end of a batch and its items of each shard, and log which journals have become full and which are
+        not full any more."""
         self._note_full(states)
+        self._rows = sum(taken.values())
         for key, end in ends.items():
             state = states[key]
             lag = max(0, state.head - end.position)
-            head = {"epoch": state.epoch, "lag": lag, "pos": state.head}
+            head = {"credit": taken[key], "epoch": state.epoch, "lag": lag, "pos": state.head}
             self._heads[key] = head | ({"full": True} if key in self.full else {})
             self._behind.pop(key, None)
             if lag:
@@ -56,6 +72,8 @@ class Progress:
             text_of(key): head | ({"lagSeconds": seconds[key]} if key in seconds else {})
             for key, head in self._heads.items()
         }
+        if report and (stalls := self._stalls.report()):
+            report["stalls"] = stalls
         outages = {name: str(outage) for name, outage in drivers.outages.items()}
         if outages:
             report["reconnecting"] = self._by_stream(outages)

@@ -262,12 +262,14 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             ApplicationError: another reader acknowledges the stream.
             afflux.Error: the request failed, or the server was away for longer than ``reconnectTimeoutMs``.
         """
+        self._progress.asked()
         start = self._next if start is None else start
         if start is None:
             self._next = self._first_without_start()
             return self._next
         self._acknowledger.start(start)
         self._next = self._first(limit) if is_unresolved(start, self._source) else self._after(start, limit)
+        self._progress.answered(self._drivers)
         return self._next
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 -- Spark's name
@@ -341,7 +343,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         there = {key: max(0, states[key].head - mark.position) for key, mark in starts.items()}
         taken = fair(there, self._budget(starts, there, limit))
         ends: Offsets = {key: Mark(mark.epoch, mark.position + taken[key]) for key, mark in starts.items()}
-        self._progress.note(ends, states)
+        self._progress.note(ends, states, taken)
         return ends
 
     def _first_states(self) -> dict[Key, State]:
