@@ -7,7 +7,7 @@ ROWS ?=
 OUT ?= build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test tests lint types rounds optimized compiled docs bench bench-smoke bench-many bench-scale bench-credit bench-floods chaos interop interop-smoke lock clean
+.PHONY: help setup demo demo-live test tests lint types rounds optimized compiled docs bench bench-smoke bench-many bench-scale bench-credit bench-floods chaos interop interop-smoke lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -19,6 +19,9 @@ $(VENV)/ready: pyproject.toml tools/setup.py requirements/lock.txt requirements/
 
 demo: setup ## stream a year of flights into Parquet, with a crash halfway (ROWS=20000 for fewer)
 	@$(BIN)/python -m afflux demo --out $(OUT) $(if $(ROWS),--rows $(ROWS))
+
+demo-live: setup ## a live stream through a relay into windows and a sink, with two crashes and a line of figures (ROWS=20000 for fewer)
+	@$(BIN)/python -m afflux demo --live --out $(OUT)-live $(if $(ROWS),--rows $(ROWS))
 
 test: setup ## style, strict types and all tests; what must pass before a change lands (6 minutes on two cores)
 	@$(BIN)/python -m tools.test

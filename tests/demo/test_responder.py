@@ -73,6 +73,11 @@ async def test_flights_keep_the_rate_that_was_asked_for(peer: afflux.Peer) -> No
     assert loop.time() - start >= 0.09
 
 
+async def test_flights_that_were_due_before_the_request_come_immediately(peer: afflux.Peer) -> None:
+    expected = list(itertools.chain.from_iterable(flights.batches(500)))
+    assert await data_of(peer.stream(b'{"count": 500, "rate": 1, "since": 0}', route="flights")) == expected
+
+
 async def test_channel_echoes(peer: afflux.Peer) -> None:
     async with peer.channel([b"a", b"b", b"c"]) as items:
         assert await data_of(items) == [b"a", b"b", b"c"]

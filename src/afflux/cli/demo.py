@@ -1,26 +1,35 @@
-"""Implement ``afflux demo``: display the progress of the job in ``afflux.demo.job``."""
+"""Implement ``afflux demo``: display the progress of the jobs in ``afflux.demo.job`` and ``afflux.demo.live``."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from afflux.cli.exits import FAILED
+from afflux.cli.exits import FAILED, usage
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from afflux.demo.job import Result
+    from afflux.demo.live import LiveResult
+
+_T = TypeVar("_T")
 
 __all__ = ["demo"]
 
 FLIGHTS = 336_776
 BATCH = 50_000
+LIVE_BATCHES = 10
+"The least batches of a live run."
+LIVE_S = 30
+"Seconds in which the live server sends all flights, by default."
 BAR = 16
 
 
@@ -29,20 +38,52 @@ def demo(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the tables.")] = Path("afflux-demo"),
     batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Maximum rows per batch.")] = BATCH,
     crash: Annotated[bool, typer.Option("--crash/--no-crash", help="Kill the query halfway and restart it.")] = True,
+    live: Annotated[
+        bool, typer.Option("--live", help="A live stream instead: relay, windows and a sink, with two crashes.")
+    ] = False,
+    rate: Annotated[
+        int | None,
+        typer.Option("--rate", metavar="N", min=1, help="With --live: flights per second; by default all in 30 s."),
+    ] = None,
 ) -> None:
-    """Stream a year of flights into Parquet, with a crash halfway."""
+    """Stream a year of flights into Parquet, with a crash halfway. With --live, a server without a cursor sends them at
+    a rate, a relay stores them, and Spark counts them in windows and writes them to a sink. Relay and query are killed
+    and restarted. One line shows the figures. At the end the tables are compared with the file."""
     from rich.console import Console
 
-    from afflux.demo.job import run
-
+    if rate is not None and not live:
+        usage("--rate is for --live")
     console = Console(stderr=True, highlight=False)
-    batch = min(batch, max(1, rows // 4))
-    view = _View(console, rows, batch)
-    result = asyncio.run(run(out, rows=rows, batch=batch, crash=crash, report=view.report))
-    view.end(result)
+    batch = min(batch, max(1, rows // (LIVE_BATCHES if live else 4)))
+    if live:
+        result: Result | LiveResult = _live(console, out, rows, rate or max(1, rows // LIVE_S), batch, crash)
+    else:
+        from afflux.demo.job import run
+
+        view = _View(console, rows, batch)
+        result = asyncio.run(_stoppable(run(out, rows=rows, batch=batch, crash=crash, report=view.report)))
+        view.end(result)
     typer.echo(json.dumps(result.line()))
-    if not result.verdict.exact:
+    if not result.exact:
         raise typer.Exit(FAILED)
+
+
+def _live(console: Console, out: Path, rows: int, rate: int, batch: int, crash: bool) -> LiveResult:
+    from afflux.cli.demolive import LiveView
+    from afflux.demo.live import run_live
+
+    with LiveView(console, rows, rate, batch) as view:
+        job = run_live(out, rows=rows, rate=rate, batch=batch, crash=crash, report=view.report)
+        result = asyncio.run(_stoppable(job))
+        view.end(result)
+    return result
+
+
+async def _stoppable(job: Coroutine[Any, Any, _T]) -> _T:
+    """Run a job. SIGTERM cancels it, as SIGINT does, so that it ends its processes."""
+    task = asyncio.ensure_future(job)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
 
 
 class _View:

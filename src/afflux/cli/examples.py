@@ -45,8 +45,8 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
     ),
     "demo": (
         "afflux demo --rows 20000",
-        "afflux demo --out build/demo",
-        "afflux demo --rows 50000 --batch 10000 --no-crash",
+        "afflux demo --rows 50000 --batch 10000 --no-crash --out build/demo",
+        "afflux demo --live --rows 20000",
     ),
     "journal": (
         "afflux journal build/journal",

@@ -3,8 +3,9 @@
 - request: echoes data and metadata; route ``fail`` returns an application error with the data as its message, route
   ``slow`` answers after ``{"ms": n}``, route ``stats`` returns the call counts.
 - stream: ``{"count": n, "size": s}`` returns n items of s bytes, each the item's number padded with dots, with
-  ``delay_ms`` between them; route ``flights`` returns flight data, ``{"count": n, "rate": items per second}``. For
-  protocols with named publishers, ``count:N:SIZE`` is the first of these.
+  ``delay_ms`` between them; route ``flights`` returns flight data, ``{"count": n, "rate": items per second}``, with
+  ``"since": seconds since 1970`` as if they had been sent from that time on. For protocols with named publishers,
+  ``count:N:SIZE`` is the first of these.
 - jmux: a request ``gen N`` returns N bytes.
 - channel: echoes each item; route ``sum`` serves the session type of sum.py. fire and push: counted.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -138,12 +140,14 @@ async def numbered(payload: Payload) -> AsyncIterator[list[bytes]]:
 
 
 async def flown(payload: Payload) -> AsyncIterator[list[bytes]]:
-    """Yield flights for ``{"count": n, "rate": r}``: the first n (default: all), r per second (default: unlimited)."""
+    """Yield flights for ``{"count": n, "rate": r, "since": t}``: the first n (default: all), r per second (default:
+    unlimited) from t on (default: now). Those that were due before are sent immediately."""
     asked = _object(payload) if payload.data else {}
     count = _number(asked, "count", 1 << 62, flights.TOTAL)
     rate = _number(asked, "rate", 10_000_000, 0)
     loop = asyncio.get_running_loop()
-    start, sent = loop.time(), 0
+    since = _number(asked, "since", 1 << 40) if "since" in asked else time.time()
+    start, sent = loop.time() + since - time.time(), 0
     await asyncio.to_thread(flights.ordered)
     for block in flights.batches(count, min(256, max(1, rate // 20)) if rate else 256):
         if rate:

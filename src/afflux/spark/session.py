@@ -21,7 +21,7 @@ from afflux.core.errors import MissingExtra, Unsupported
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["OLDEST_JAVA", "Java", "active", "build", "java_home"]
+__all__ = ["OLDEST_JAVA", "Java", "active", "build", "check", "java_home"]
 
 OLDEST_JAVA = 17
 "The oldest Java that Spark 4 supports."
@@ -90,9 +90,7 @@ def build(app: str, master: str = "local[2]", **conf: str) -> SparkSession:
         MissingExtra: pyspark, pyarrow, numpy or Java is not installed.
         Unsupported: every installed Java is too old or does not run.
     """
-    for package in ("pyspark", "pyarrow", "numpy"):
-        if find_spec(package) is None:
-            raise MissingExtra(f"a Spark session ({package} is missing)", "spark")
+    _check_packages()
     from pyspark.sql import SparkSession
 
     if SparkSession.getActiveSession() is None:
@@ -108,6 +106,12 @@ def build(app: str, master: str = "local[2]", **conf: str) -> SparkSession:
     return spark
 
 
+def check() -> None:
+    """Check that this computer has what a session needs, without starting one. Raises as :func:`build` does."""
+    _check_packages()
+    java_home()
+
+
 def active() -> bool:
     """Return whether this process has a session, so that :func:`build` would return it."""
     if "pyspark" not in sys.modules:
@@ -115,6 +119,12 @@ def active() -> bool:
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession() is not None
+
+
+def _check_packages() -> None:
+    for package in ("pyspark", "pyarrow", "numpy"):
+        if find_spec(package) is None:
+            raise MissingExtra(f"a Spark session ({package} is missing)", "spark")
 
 
 def _quiet() -> str:
