@@ -1,4 +1,4 @@
-"""Talk to NATS servers from any thread: one connection, on an event loop in a thread of its own.
+"""Talk to NATS servers: one connection, on an event loop of its own (loops.py).
 
 A request is repeated with backoff while the servers do not answer, over another connection if that one was lost, for
 up to the timeout of the address. nats-py's own reconnection is not used, because it is not bounded in time.
@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import threading
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import CancelledError, Future
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -21,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from afflux.core.errors import MissingExtra
 from afflux.journal.address import StreamAddress
 from afflux.journal.errors import JournalAway, JournalError, JournalNoSpace
+from afflux.journal.loops import CallerLoop, Closed, Loop, Started, ThreadLoop
 from afflux.retry.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ _LOOK_S = 0.1
 "Seconds between two looks at the connection of a request."
 _PENDING_BYTES = 0x1000000
 "Bytes that may wait to be sent."
-_READ_BYTES = 0x100000
 _BACKOFF = Backoff(first=0.02, most=1.0)
 _NO_SPACE = frozenset((10002, 10023, 10028, 10047))
 "JetStream's errors for storage that is used up, of an account or a server."
@@ -75,15 +73,22 @@ class Message:
 
 
 class Link:
-    """A connection to the servers of an address. Close it. Every method may be called from any thread.
+    """A connection to the servers of an address. Close it.
+
+    Args:
+        address: the servers.
+        threaded: any thread may call every method, at any time. Otherwise all calls come from one thread; nothing
+            arrives between them, and an answer that arrives later than ``_ATTEMPT_S`` after its request is lost.
 
     Raises:
         MissingExtra: nats-py is not installed.
     """
 
-    def __init__(self, address: StreamAddress) -> None:
+    def __init__(self, address: StreamAddress, *, threaded: bool = True) -> None:
         try:
             import nats.aio.client
+
+            from afflux.journal.transport import Chunks
         except ImportError:
             raise MissingExtra("a journal on NATS JetStream", "nats") from None
         self.address = address
@@ -92,57 +97,42 @@ class Link:
         self.max_payload = 0
         "The most bytes of a message, headers included; 0 before the first connection."
         self._connect = nats.aio.client.Client
+        self._transport = Chunks
         self._errors = nats.errors
         self._client: Client | None = None
         self._lost: asyncio.Future[None] | None = None
         self._opening = asyncio.Lock()
         self._turn = 0
         self._cause: Exception | None = None
-        self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(_log_error)
-        self._thread = threading.Thread(target=self._loop.run_forever, name="afflux-nats", daemon=True)
-        self._thread.start()
-        self._closing = threading.Lock()
-        self._closed = False
+        self._loop: Loop = ThreadLoop() if threaded else CallerLoop()
 
-    # -- from any thread ------------------------------------------------------------------------------------------
+    # -- from a thread without a loop -----------------------------------------------------------------------------
 
-    def start(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
+    def start(self, work: Coroutine[Any, Any, _T]) -> Started[_T]:
         """Run a coroutine on the link's loop.
 
         Raises:
             JournalError: the link is closed.
         """
-        with self._closing:
-            if not self._closed:
-                return asyncio.run_coroutine_threadsafe(work, self._loop)
-        work.close()
-        raise JournalError(self.path, "the journal is closed")
+        try:
+            return self._loop.start(work)
+        except Closed:
+            raise JournalError(self.path, "the journal is closed") from None
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Return the result of a coroutine on the link's loop. Raises what it raises, and as ``start``."""
         return self.result(self.start(work))
 
-    def result(self, future: Future[_T]) -> _T:
+    def result(self, started: Started[_T]) -> _T:
         """Return the result of a coroutine that was started. Raises what it raises."""
         try:
-            return future.result()
-        except CancelledError:
+            return self._loop.result(started)
+        except Closed:
             raise JournalError(self.path, "the journal was closed meanwhile") from None
-        except BaseException:
-            future.cancel()
-            raise
 
     def close(self) -> None:
-        """Close the connection and end the thread. Idempotent."""
-        with self._closing:
-            if self._closed:
-                return
-            self._closed = True
-        asyncio.run_coroutine_threadsafe(self._end_all(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        """Close the connection and the loop. Idempotent."""
+        self._loop.close(self._end_all())
 
     # -- on the loop ----------------------------------------------------------------------------------------------
 
@@ -154,14 +144,14 @@ class Link:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.address.timeout_s
-        waits = _BACKOFF.waits(Random())
+        waits: Iterator[float] | None = None
         lost: Lost | None = None
         while True:
             try:
                 return await attempt()
             except Lost as error:
-                if lost is None:
-                    limit = self.address.timeout_s
+                if waits is None:
+                    waits, limit = _BACKOFF.waits(Random()), self.address.timeout_s
                     _log.warning("journal %s: %s; trying again for up to %g s", self.path, error, limit)
                 lost = error
             left = deadline - loop.time()
@@ -262,9 +252,11 @@ class Link:
     async def _open(self) -> tuple[Client, asyncio.Future[None]]:
         address = self.address
         server = address.servers[self._turn % len(address.servers)]
-        lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_log_error)
+        lost: asyncio.Future[None] = loop.create_future()
         client = self._connect()
-        client._transport = _wide_transport()
+        client._transport = self._transport()
 
         async def end() -> None:
             if not lost.done():
@@ -324,23 +316,6 @@ class Link:
 
     def _away(self, lost: Lost) -> str:
         return f"{self._where} has not answered for {self.address.timeout_s:g} s: {lost}"
-
-
-def _wide_transport() -> Any:
-    """Return a transport of nats-py that reads up to ``_READ_BYTES`` at a time; its own reads 32 KiB, which makes large
-    messages slower."""
-    from nats.aio.transport import TcpTransport
-
-    async def connect(self: Any, uri: Any, buffer_size: int, connect_timeout: int) -> None:
-        await TcpTransport.connect(self, uri, _READ_BYTES, connect_timeout)
-
-    async def read(self: Any, buffer_size: int) -> Any:
-        return await TcpTransport.read(self, _READ_BYTES)
-
-    def chosen(self: Any) -> bool:  # otherwise nats-py replaces it
-        return True
-
-    return type("WideTransport", (TcpTransport,), {"connect": connect, "read": read, "__bool__": chosen})()
 
 
 def _log_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

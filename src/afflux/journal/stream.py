@@ -17,7 +17,6 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Generator
-from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Any
 from afflux.journal.contract import Reader
 from afflux.journal.errors import JournalDamaged, JournalError, JournalLocked
 from afflux.journal.link import Link, Lost, Message, Refused
+from afflux.journal.loops import Started
 from afflux.journal.messages import Entry, Malformed
 
 __all__ = ["Ends", "Stream"]
@@ -442,7 +442,7 @@ class _Ahead:
         self._asked = sequence
         self._last = sequence - 1
         self._width = 1
-        self._waiting: deque[tuple[Future[list[Entry | None]], int]] = deque()
+        self._waiting: deque[tuple[Started[list[Entry | None]], int]] = deque()
         self._ready: deque[Entry | None] = deque()
 
     def next(self, needed: int) -> Entry | None:
@@ -470,5 +470,5 @@ class _Ahead:
 
     def close(self) -> None:
         """Cancel what was requested."""
-        for future, _ in self._waiting:
-            future.cancel()
+        for started, _ in self._waiting:
+            started.cancel()

@@ -3,8 +3,8 @@
 Rules:
 
 1. A connection belongs to one process: the reader of a query, or a task while it reads its range.
-2. Nothing is sent while Spark holds that process, so a connection that was unused for half of its lifetime is replaced.
-   That is not a failure, and neither is one that the server has closed meanwhile.
+2. Nothing is sent while Spark holds that process, so a connection that was unused for half of its lifetime is replaced,
+   one to a JetStream server after 4 s. That is not a failure, and neither is one that the server has closed meanwhile.
 3. Any other failure that a retry can mend (:func:`mendable`) starts an outage. The first answer ends it. After
    ``reconnectTimeoutMs`` the last failure is raised. Start and end are logged as warnings.
 4. A failure that a retry cannot mend is raised immediately.
@@ -46,6 +46,9 @@ KEEPALIVE_S = 10.0
 "Seconds between keepalives, unless the address has the option."
 LIFETIME_S = 30.0
 "Seconds after which a silent server counts as lost, unless the address has the option."
+STREAM_IDLE_S = 4.0
+"""Seconds after which an unused connection to a JetStream server is replaced: less than the 5 s for one answer and the
+10 s for which a server waits to write, because nothing is received between two uses (afflux.journal.link)."""
 LIMITS = Limits.server(
     payload_bytes=(_LARGEST := Limits.trusted().payload_bytes),
     connection_bytes=_LARGEST + Limits.server().connection_bytes,
@@ -119,9 +122,11 @@ class Connection:
         "Whether the server has ever answered."
         self.shared = False
         "Whether this process has other connections, so that it does not sleep during an outage of this one."
-        own = {} if is_stream_address(self.uri) else parse(self.uri).options
+        direct = is_stream_address(self.uri)
+        own = {} if direct else parse(self.uri).options
         self._terms = (KEEPALIVE_S, LIFETIME_S) if own.keys().isdisjoint(("keepalive", "lifetime")) else (None, None)
-        self.idle_s = own.get("lifetime", LIFETIME_S if self._terms[1] else Terms().lifetime) / 2
+        lifetime = own.get("lifetime", LIFETIME_S if self._terms[1] else Terms().lifetime)
+        self.idle_s = STREAM_IDLE_S if direct else lifetime / 2
         "Seconds after which an unused connection is replaced."
         self._user = user
         self._clock = clock

@@ -57,7 +57,7 @@ class StreamPeer:
     def __init__(self, uri: str) -> None:
         self.address = replace(StreamAddress.parse(uri), timeout_s=_ATTEMPT_S)
         self.closed = False
-        self._link = Link(self.address)
+        self._link = Link(self.address, threaded=False)
         self._shards: dict[int, JetStreamBackend] = {}
 
     def close(self) -> None:
