@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -86,6 +87,39 @@ def test_any_range_is_read_exactly(nats: NatsServer) -> None:
         assert driver.item_bytes([Span(shard=0, epoch=state.epoch, first=0, end=3000)]) is not None
     for first, end in ((0, 3000), (0, 1), (2999, 3000), (1, 2), (500, 2500), (332, 334), (1234, 1235)):
         assert read(given, first, end, state.epoch) == [item(offset) for offset in range(first, end)]
+
+
+def connections(server: NatsServer) -> int:
+    """Return how many connections the server has ever had."""
+    with urlopen(f"http://127.0.0.1:{server.monitor}/varz", timeout=10) as answer:
+        return int(json.load(answer)["total_connections"])
+
+
+def test_a_task_that_spark_holds_continues_over_another_connection(
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is received while a task is held: after 10 s the server would close the connection."""
+    written(nats.uri("held"), 1000, seal=True)
+    given = options(nats.uri("held"))
+    with Driver(given) as driver:
+        epoch = driver.heads()[0].epoch
+    before = connections(nats)
+    assert read(given, 0, 1000, epoch) == [item(offset) for offset in range(1000)]
+    assert connections(nats) == before + 1
+    monkeypatch.setattr("afflux.spark.connection.STREAM_IDLE_S", 0.0)
+    assert read(given, 0, 1000, epoch) == [item(offset) for offset in range(1000)]
+    assert connections(nats) > before + 3
+    assert not caplog.records
+
+
+def test_large_blocks_that_are_requested_ahead_wait_in_the_network(nats: NatsServer) -> None:
+    items = [b"%d" % number + b"x" * 900_000 for number in range(30)]
+    with Journal(nats.uri("large")) as journal:
+        for each in items:
+            journal.append([each], 0)
+            journal.commit()
+        epoch = journal.epoch
+    assert read(options(nats.uri("large")), 0, 30, epoch) == [Payload(each) for each in items]
 
 
 def test_sizes_are_sampled_of_items_without_metadata(nats: NatsServer) -> None:

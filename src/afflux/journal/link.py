@@ -17,6 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from afflux.core.errors import MissingExtra
+from afflux.journal.access import context, credentials, denial
 from afflux.journal.address import StreamAddress
 from afflux.journal.errors import JournalAway, JournalError, JournalNoSpace
 from afflux.journal.loops import CallerLoop, Closed, Loop, Started, ThreadLoop
@@ -81,7 +82,8 @@ class Link:
             arrives between them, and an answer that arrives later than ``_ATTEMPT_S`` after its request is lost.
 
     Raises:
-        MissingExtra: nats-py is not installed.
+        AddressError: a file of the address is missing, or has the wrong content.
+        MissingExtra: nats-py is not installed, or nkeys, for ``creds``.
     """
 
     def __init__(self, address: StreamAddress, *, threaded: bool = True) -> None:
@@ -99,6 +101,8 @@ class Link:
         self._connect = nats.aio.client.Client
         self._transport = Chunks
         self._errors = nats.errors
+        credentials(address)
+        context(address)
         self._client: Client | None = None
         self._lost: asyncio.Future[None] | None = None
         self._opening = asyncio.Lock()
@@ -256,7 +260,7 @@ class Link:
         loop.set_exception_handler(_log_error)
         lost: asyncio.Future[None] = loop.create_future()
         client = self._connect()
-        client._transport = self._transport()
+        client._transport = self._transport(secure=address.tls is not None)
 
         async def end() -> None:
             if not lost.done():
@@ -267,7 +271,7 @@ class Link:
                 await client.connect(
                     [f"nats://{server}"],
                     name=f"afflux journal {address.stream}",
-                    user=address.user, password=address.password, token=address.token,
+                    **credentials(address), **context(address),
                     allow_reconnect=False, max_reconnect_attempts=1, reconnect_time_wait=0,
                     connect_timeout=int(_CONNECT_S), ping_interval=_PING_S, pending_size=_PENDING_BYTES,
                     disconnected_cb=end, closed_cb=end, error_cb=self._failed,
@@ -275,8 +279,7 @@ class Link:
         except (self._errors.Error, OSError, TimeoutError) as error:
             await self._abandon(client)
             cause = self._cause if isinstance(error, self._errors.NoServersError) else error
-            if isinstance(cause, self._errors.AuthorizationError) or "authorization" in str(cause).lower():
-                text = f"{server} refuses the credentials of the address; write {_CREDENTIALS}"
+            if (text := denial(address, server, cause)) is not None:
                 raise JournalError(self.path, text) from None
             self._turn += 1
             raise Lost(f"{server} cannot be reached ({cause or type(error).__name__})") from error
@@ -321,6 +324,3 @@ class Link:
 def _log_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log an error that nats-py has left in one of its tasks: the request that it concerns fails by itself."""
     _log.debug("nats-py: %s", context.get("exception") or context.get("message"))
-
-
-_CREDENTIALS = "nats://user:password@host/STREAM"

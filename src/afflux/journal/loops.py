@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 __all__ = ["CallerLoop", "Closed", "Loop", "Started", "ThreadLoop"]
 
@@ -63,9 +63,8 @@ class ThreadLoop:
 
     def result(self, started: Started[_T]) -> _T:
         """Return the result of a coroutine: see ``Loop``."""
-        assert isinstance(started, Future)
         try:
-            return started.result()
+            return cast(Future[_T], started).result()
         except CancelledError:
             raise Closed from None
         except BaseException:
@@ -101,11 +100,10 @@ class CallerLoop:
 
     def result(self, started: Started[_T]) -> _T:
         """Return the result of a coroutine: see ``Loop``."""
-        assert isinstance(started, asyncio.Task)
         if self._loop.is_closed():
             raise Closed
         try:
-            return self._loop.run_until_complete(started)
+            return self._loop.run_until_complete(cast(asyncio.Task[_T], started))
         except BaseException:
             started.cancel()
             raise

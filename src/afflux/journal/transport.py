@@ -11,6 +11,8 @@ from urllib.parse import ParseResult
 
 from nats.aio.transport import Transport
 
+from afflux.journal.access import Insecure
+
 __all__ = ["Chunks"]
 
 _MOST_BYTES = 0x200000
@@ -91,10 +93,15 @@ class _Arrived(asyncio.Protocol):
 
 
 class Chunks(Transport):
-    """A connection over TCP, or TLS. See ``Transport`` for its methods."""
+    """A connection over TCP, or TLS. See ``Transport`` for its methods.
 
-    def __init__(self) -> None:
+    Args:
+        secure: write nothing without TLS. The client begins with TLS only if the server asks for it.
+    """
+
+    def __init__(self, *, secure: bool) -> None:
         self._arrived: _Arrived | None = None
+        self._secure = secure
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
         """Connect. ``buffer_size`` is without effect."""
@@ -117,19 +124,22 @@ class Chunks(Transport):
         name = uri if isinstance(uri, str) else uri.hostname
         loop = asyncio.get_running_loop()
         if arrived.transport is None:
-            raise ConnectionError("the connection is closed")
+            raise ConnectionError("there is no connection")
         async with asyncio.timeout(connect_timeout):
             arrived.transport = await loop.start_tls(arrived.transport, arrived, ssl_context, server_hostname=name)
+        self._secure = False
 
     def write(self, payload: bytes) -> None:
-        """Write bytes."""
-        if (transport := self._connected.transport) is not None:
-            transport.write(payload)
+        """Write bytes.
+
+        Raises:
+            Insecure: there is no TLS.
+        """
+        self._writer.write(payload)
 
     def writelines(self, payload: Sequence[bytes]) -> None:
-        """Write bytes, together."""
-        if (transport := self._connected.transport) is not None:
-            transport.writelines(payload)
+        """Write bytes, together. Raises as ``write`` does."""
+        self._writer.writelines(payload)
 
     async def read(self, buffer_size: int) -> bytes:
         """Return what has arrived, of any size; empty at the end."""
@@ -167,6 +177,15 @@ class Chunks(Transport):
     def __bool__(self) -> bool:
         """True, also before it is connected: the client uses this transport instead of its own."""
         return True
+
+    @property
+    def _writer(self) -> asyncio.Transport:
+        transport = self._connected.transport
+        if transport is None:
+            raise ConnectionError("there is no connection")
+        if self._secure:
+            raise Insecure("the server does not require TLS")
+        return transport
 
     @property
     def _connected(self) -> _Arrived:
