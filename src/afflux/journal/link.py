@@ -10,17 +10,19 @@ import asyncio
 import json
 import logging
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from afflux.core.errors import MissingExtra
 from afflux.journal.access import context, credentials, denial
 from afflux.journal.address import StreamAddress
 from afflux.journal.errors import JournalAway, JournalError, JournalNoSpace
 from afflux.journal.loops import CallerLoop, Closed, Loop, Started, ThreadLoop
+from afflux.journal.mailbox import Mailbox
 from afflux.retry.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -73,6 +75,15 @@ class Message:
     data: bytes
 
 
+class _Connected(NamedTuple):
+    """A connection."""
+
+    client: Client
+    lost: asyncio.Future[None]
+    "Done when the connection has ended."
+    mailbox: Mailbox
+
+
 class Link:
     """A connection to the servers of an address. Close it.
 
@@ -103,8 +114,7 @@ class Link:
         self._errors = nats.errors
         credentials(address)
         context(address)
-        self._client: Client | None = None
-        self._lost: asyncio.Future[None] | None = None
+        self._found: _Connected | None = None
         self._opening = asyncio.Lock()
         self._turn = 0
         self._cause: Exception | None = None
@@ -182,12 +192,17 @@ class Link:
 
     async def direct(self, stream: str, body: object) -> Message | None:
         """Return a message from any server that stores it; None if that one does not have it. Raises Lost."""
-        headers, data = await self._request(f"$JS.API.DIRECT.GET.{stream}", json.dumps(body).encode())
-        if "Nats-Sequence" in headers:
-            return Message(int(headers["Nats-Sequence"]), headers, data)
-        if headers.get("Status") == str(_NOT_FOUND):
-            return None
-        raise Lost(f"a server has answered {headers.get('Status')} {headers.get('Description', '')}".strip())
+        return _direct(*await self._request(f"$JS.API.DIRECT.GET.{stream}", json.dumps(body).encode()))
+
+    async def direct_all(self, stream: str, bodies: Sequence[object]) -> list[Message | None]:
+        """Return messages as ``direct`` does, requested together. Raises Lost if any answer is missing."""
+        client, lost, mailbox = await self._connected()
+        requests = [json.dumps(body).encode() for body in bodies]
+        with self._failures(client):
+            answers = await mailbox.ask(f"$JS.API.DIRECT.GET.{stream}", requests, lost, _ATTEMPT_S)
+        if answers is None:
+            raise Lost("the connection was lost")
+        return [_direct(dict(answer.headers or {}), answer.data) for answer in answers]
 
     async def stored(self, stream: str, body: object) -> Message | None:
         """Return a message from the stream's leader; None if there is none. Raises as ``api`` does."""
@@ -224,14 +239,24 @@ class Link:
     async def _request(
         self, subject: str, data: bytes, headers: dict[str, str] | None = None
     ) -> tuple[dict[str, str], bytes]:
-        client, lost = await self._connected()
+        client, lost, _ = await self._connected()
         request = asyncio.ensure_future(client.request(subject, data, timeout=_ATTEMPT_S, headers=headers))
         try:
-            while not (request.done() or lost.done() or client.is_closed):  # closed: not always reported
-                await asyncio.wait((request, lost), timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
-            if not request.done():
-                raise Lost("the connection was lost")
-            message = request.result()
+            with self._failures(client):
+                while not (request.done() or lost.done() or client.is_closed):  # closed: not always reported
+                    await asyncio.wait((request, lost), timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                if not request.done():
+                    raise Lost("the connection was lost")
+                message = request.result()
+        finally:
+            request.cancel()
+        return dict(message.headers or {}), message.data
+
+    @contextmanager
+    def _failures(self, client: Client) -> Iterator[None]:
+        """Raise nats-py's errors of a request as those of ``api``."""
+        try:
+            yield
         except self._errors.NoRespondersError:
             if not client._server_info.get("jetstream"):  # not public otherwise
                 text = f"{self._where} has no JetStream; start the server with -js"
@@ -242,18 +267,16 @@ class Link:
             raise JournalError(self.path, text) from None
         except (self._errors.Error, OSError, TimeoutError) as error:
             raise Lost(f"no answer ({self._cause or type(error).__name__})") from error
-        finally:
-            request.cancel()
-        return dict(message.headers or {}), message.data
 
-    async def _connected(self) -> tuple[Client, asyncio.Future[None]]:
+    async def _connected(self) -> _Connected:
         async with self._opening:
-            if self._client is None or self._lost is None or self._lost.done() or self._client.is_closed:
+            found = self._found
+            if found is None or found.lost.done() or found.client.is_closed:
                 await self._end()
-                self._client, self._lost = await self._open()
-            return self._client, self._lost
+                found = self._found = await self._open()
+            return found
 
-    async def _open(self) -> tuple[Client, asyncio.Future[None]]:
+    async def _open(self) -> _Connected:
         address = self.address
         server = address.servers[self._turn % len(address.servers)]
         loop = asyncio.get_running_loop()
@@ -266,6 +289,7 @@ class Link:
             if not lost.done():
                 lost.set_result(None)
 
+        mailbox = Mailbox(client)
         try:
             async with asyncio.timeout(2 * _CONNECT_S):
                 await client.connect(
@@ -276,6 +300,7 @@ class Link:
                     connect_timeout=int(_CONNECT_S), ping_interval=_PING_S, pending_size=_PENDING_BYTES,
                     disconnected_cb=end, closed_cb=end, error_cb=self._failed,
                 )  # fmt: skip
+                await mailbox.open()
         except (self._errors.Error, OSError, TimeoutError) as error:
             await self._abandon(client)
             cause = self._cause if isinstance(error, self._errors.NoServersError) else error
@@ -285,15 +310,15 @@ class Link:
             raise Lost(f"{server} cannot be reached ({cause or type(error).__name__})") from error
         self._cause = None
         self.max_payload = client.max_payload
-        return client, lost
+        return _Connected(client, lost, mailbox)
 
     async def _failed(self, error: Exception) -> None:
         self._cause = error
 
     async def _end(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await self._abandon(client)
+        found, self._found = self._found, None
+        if found is not None:
+            await self._abandon(found.client)
 
     async def _abandon(self, client: Client) -> None:
         try:
@@ -319,6 +344,15 @@ class Link:
 
     def _away(self, lost: Lost) -> str:
         return f"{self._where} has not answered for {self.address.timeout_s:g} s: {lost}"
+
+
+def _direct(headers: dict[str, str], data: bytes) -> Message | None:
+    """Return the message in an answer to a direct request; None if the server does not have it. Raises Lost."""
+    if "Nats-Sequence" in headers:
+        return Message(int(headers["Nats-Sequence"]), headers, data)
+    if headers.get("Status") == str(_NOT_FOUND):
+        return None
+    raise Lost(f"a server has answered {headers.get('Status')} {headers.get('Description', '')}".strip())
 
 
 def _log_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -10,7 +10,6 @@ never discards by itself (``discard=new``, no age): items that are not read cann
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 import threading
@@ -324,7 +323,7 @@ class Stream:
 
     async def after(self, sequence: int) -> Entry | None:
         """Return the first message that is left from ``sequence`` on, from the leader. Raises as ``Link.api`` does."""
-        return self._entry(await self._leader({"seq": max(1, sequence), "next_by_subj": f"{self.name}.blocks"}))
+        return self._entry(await self._leader(self._next(sequence)))
 
     async def _leader(self, body: object) -> Message | None:
         try:
@@ -388,13 +387,28 @@ class Stream:
 
     async def entry(self, sequence: int) -> Entry | None:
         """Return the first message that is left from ``sequence`` on, from any server that has it, else the leader."""
-        body = {"seq": max(1, sequence), "next_by_subj": f"{self.name}.blocks"}
 
         async def attempt() -> Entry | None:
-            found = await self.link.direct(self.name, body)
+            found = await self.link.direct(self.name, self._next(sequence))
             return await self.after(sequence) if found is None else self._entry(found)
 
         return await self.link.patiently(attempt)
+
+    async def entries(self, sequence: int, count: int) -> list[Entry | None]:
+        """Return :meth:`entry` for each of ``count`` sequences, requested together."""
+        sequences = range(sequence, sequence + count)
+
+        async def attempt() -> list[Entry | None]:
+            messages = await self.link.direct_all(self.name, [self._next(each) for each in sequences])
+            return [
+                await self.after(each) if message is None else self._entry(message)
+                for each, message in zip(sequences, messages, strict=True)
+            ]
+
+        return await self.link.patiently(attempt)
+
+    def _next(self, sequence: int) -> dict[str, Any]:
+        return {"seq": max(1, sequence), "next_by_subj": f"{self.name}.blocks"}
 
     # -- from any thread --------------------------------------------------------------------------------------------
 
@@ -420,10 +434,6 @@ class Stream:
                 if expected >= stop:
                     return
                 entry = ahead.next(-(-(stop - expected) // entry.count))
-
-    async def entries(self, sequence: int, count: int) -> list[Entry | None]:
-        """Return :meth:`entry` for each of ``count`` sequences, requested together."""
-        return await asyncio.gather(*[self.entry(sequence + each) for each in range(count)])
 
     def missing(self, offset: int) -> JournalDamaged:
         """Return the error for an offset that is not stored."""
