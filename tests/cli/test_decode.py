@@ -209,10 +209,18 @@ def test_a_mistake_is_reported(words: list[str], told: str) -> None:
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize("magic", ["a1b2c3d4", "d4c3b2a1", "0a0d0d0a"])
-def test_a_capture_is_not_taken_for_a_dump(tmp_path: Path, magic: str) -> None:
+@pytest.mark.parametrize("start", ["a1b2c3d4", "d4c3b2a1", "0a0d0d0a", "1f8b0800", "28b52ffd"])
+def test_a_damaged_capture_is_not_taken_for_a_dump(tmp_path: Path, start: str) -> None:
     path = tmp_path / "capture"
-    path.write_bytes(bytes.fromhex(magic) + bytes(100))
-    ran = afflux(["decode", str(path)])
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert "captures" in ran.stderr
+    path.write_bytes(bytes.fromhex(start) + bytes(100))
+    ran = here("decode", str(path))
+    assert (ran.code, ran.out) == (1, "")
+    assert "Traceback" not in ran.errors and ran.errors.startswith("afflux: ")
+
+
+def test_a_capture_is_decoded_alone(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).write_bytes(bytes.fromhex("a1b2c3d4") + bytes(100))
+    ran = here("decode", str(tmp_path / "a"), str(tmp_path / "b"))
+    assert (ran.code, ran.out) == (2, "")
+    assert "has both sides" in ran.errors

@@ -13,8 +13,11 @@ from afflux.cli import COMMANDS
 from afflux.cli.examples import EXAMPLES
 from afflux.journal import Journal, Reader
 from afflux.protocols.rsocket.cursor import Head, state_of
+from afflux.protocols.rsocket.frames import Setup
+from tests.capture.writing import Talk, pcapng
 from tests.cli.running import Server, afflux
 
+SETUP = len(Setup().encode()).to_bytes(3, "big") + Setup().encode()
 WRITTEN = "tcp://127.0.0.1:7000"
 LINES = [line for command in (*COMMANDS, "afflux") for line in EXAMPLES[command]]
 FINITE = sorted({line for line in LINES if line.split()[1] not in ("serve", "relay", "demo", "spark")})
@@ -32,7 +35,7 @@ def uri() -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def in_a_directory_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "README.md").write_text("# A file\n")
-    (tmp_path / "frames.bin").write_bytes(bytes.fromhex("00000a 00000005 2000 00000003"))
+    (tmp_path / "capture.pcapng").write_bytes(pcapng(Talk().whole(SETUP, b"")))
     (tmp_path / "sum.lstr").write_text("channel sum = recv int -> offer | sum | send int -> end\n")
     (tmp_path / "client.bin").write_bytes(bytes.fromhex("00000b 00000001 1c00 00000008 01"))
     (tmp_path / "server.bin").write_bytes(bytes.fromhex("00000a 00000001 2000 00000003"))

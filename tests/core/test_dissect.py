@@ -16,7 +16,7 @@ def test_a_frame_without_fields_has_a_record_and_a_line() -> None:
     row = record(Nothing(), ts="now", conn="c", dir=">", offset=7)
     assert tuple(row) == RECORD_KEYS
     assert row["fields"] == {} and row["flags"] == []
-    assert line(row) == "> family stream=None NOTHING"
+    assert line(row) == "now c > family stream=None NOTHING"
 
 
 def test_a_record_has_no_other_keys() -> None:

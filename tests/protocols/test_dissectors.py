@@ -333,3 +333,59 @@ def test_sizes_of_many_ids_are_forgotten() -> None:
         found.feed(b"\x07" + rsio.Subscribed(subscriber=id).encode()[1:-1] + b"\x01x")[0] for id in (0, 1)
     )
     assert (oldest["data_len"], next_one["data_len"]) == (1, 2)
+
+
+# -- bytes that a capture lacks --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", BUILT)
+@pytest.mark.parametrize("client", [True, False])
+def test_lost_bytes_at_every_place_lose_one_frame_or_stop(protocol: str, client: bool) -> None:
+    """Where the size of the frame is known, the next one is found; otherwise nothing more is shown."""
+    data, _ = side(protocol, client)
+    whole = fed(made(protocol, client), [data])
+    for at in range(len(data)):
+        dissector = made(protocol, client)
+        found = dissector.feed(data[:at])
+        assert dissector.buffered <= at
+        found += dissector.lose(3)
+        found += fed(dissector, [data[at + 3 :]])
+        wrong = [record for record in found if record["error"] and record not in whole]
+        assert len(wrong) == (1 if wrong else 0)
+        if dissector.over and not any(record["error"] for record in whole):
+            assert wrong and wrong[0]["error"]["rule"] == "lost" and found[-1] == wrong[0]
+            assert dissector.lose(5) == [] and dissector.feed(data) == []
+        elif not dissector.over:
+            after = [record for record in whole if record["offset"] >= at + 3 and record["error"] is None]
+            assert [record for record in found if record in after] == after
+
+
+@pytest.mark.parametrize("protocol", ["rsocket", "reactivesocket", "rsocket-draft", "limit"])
+def test_lost_bytes_may_be_more_than_one_piece_of_a_frame(protocol: str) -> None:
+    """The rest of a frame is passed over, whether it arrives or is lost as well."""
+    framing = PROTOCOLS[protocol].framing
+    assert framing is not None
+    frame = framing.join(bytes(100))
+    dissector = made(protocol)
+    (cut,) = [*dissector.feed(frame[:30]), *dissector.lose(10)]
+    assert "10 bytes are missing" in cut["error"]["reason"]
+    assert dissector.lose(20) + dissector.feed(frame[60:]) == []
+    assert dissector.offset == len(frame) and not dissector.over
+    assert [record["offset"] for record in dissector.feed(frame)] == [len(frame) + framing.width]
+
+
+@pytest.mark.parametrize("protocol", BUILT)
+def test_a_dissector_that_is_stopped_gives_the_reason_once(protocol: str) -> None:
+    dissector = made(protocol)
+    (record,) = dissector.stop("too-much-pending")
+    assert record["error"] == {"rule": "limit", "reason": "too-much-pending"}
+    assert dissector.stop("again") == dissector.feed(b"x") == dissector.lose(1) == []
+
+
+def test_a_smaller_bound_skips_larger_frames() -> None:
+    dissector = made("rsocket")
+    dissector.largest = 50
+    small, large = (len(frame).to_bytes(3, "big") + frame for frame in (b"\0\0\0\1\x24\0", bytes(51)))
+    found = fed(dissector, [small, large, small])
+    assert [record["error"] is None for record in found] == [True, False, True]
+    assert "more than 50 are not shown" in found[1]["error"]["reason"]

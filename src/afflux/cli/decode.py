@@ -1,4 +1,5 @@
-"""Implement ``afflux decode``: print frames as JSON lines, from hexadecimal or dumps, of one side or both.
+"""Implement ``afflux decode``: print frames as JSON lines, from captures, or from hexadecimal or dumps of one side or
+both.
 
 Each protocol has a dissector (``core.dissector``) that finds and decodes its frames. Without ``--protocol`` the first
 bytes of each side select it (``core.recognition``).
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from afflux.cli.captures import MAGIC, check_whole, decode_as, decoder_of, frames
 from afflux.cli.exits import MALFORMED, usage
 from afflux.cli.output import Format, format_of, output_option, printer
 from afflux.core.errors import Unsupported
@@ -31,15 +33,6 @@ if TYPE_CHECKING:
     from afflux.core.entry import ProtocolEntry
 
 __all__ = ["CHUNK", "Framing", "Shown", "Side", "decode", "dissector_of", "refuse_captures"]
-
-CAPTURES = {
-    bytes.fromhex("a1b2c3d4"),
-    bytes.fromhex("d4c3b2a1"),
-    bytes.fromhex("a1b23c4d"),
-    bytes.fromhex("4d3cb2a1"),
-    bytes.fromhex("0a0d0d0a"),
-}
-"First bytes of pcap and pcapng files."
 
 CHUNK = 0x1_0000
 
@@ -81,7 +74,8 @@ def decode(
         list[str],
         typer.Argument(
             metavar="FILE | HEX…",
-            help="A dump of each side, - for stdin; or hex with --hex, prefixed by > (client) or < (server).",
+            help="A capture (pcap, pcapng), or a dump of each side, - for stdin; or hex with --hex, prefixed by > "
+            "(client) or < (server).",
         ),
     ],
     as_hex: Annotated[bool, typer.Option("--hex", help="Read the arguments as hexadecimal bytes.")] = False,
@@ -99,6 +93,15 @@ def decode(
         ),
     ] = AUTO,
     role: Annotated[Side, typer.Option("--role", help="Side that sent the bytes, or the first file.")] = Side.client,
+    ports: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-d", "--decode-as", metavar="PORT=NAME", help="In captures: protocol of a server's port; repeatable."
+        ),
+    ] = None,
+    checksums: Annotated[
+        bool, typer.Option("--checksums", help="In captures: count wrong TCP checksums. Nothing is dropped.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 5 if a frame is malformed.")] = False,
     where: Annotated[str | None, typer.Option("--where", hidden=True)] = None,
     output: Annotated[
@@ -112,6 +115,15 @@ def decode(
     chosen = format_of(output, "decode", *_OUTPUTS)
     make = None if protocol == AUTO else dissector_of(protocol)
     client = role is Side.client
+    given = decode_as(ports or [])
+    if not as_hex and len(words) == 1 and (file := _capture(words[0])) is not None:
+        with file:
+            decoder = decoder_of(file, protocol=protocol, ports=given, payload=payload.value, checksums=checksums)
+            _finish(_print(frames(decoder), chosen), strict)
+            check_whole(decoder, words[0])
+        return
+    if given or checksums:
+        usage("-d and --checksums apply to captures")
     if as_hex:
         sources = [_from_hex(words, client)]
     elif len(words) > 2:
@@ -120,7 +132,11 @@ def decode(
         sources = _from_files(words, framing, client)
     if make is None:
         sources, make = _recognized(sources, framing)
-    wrong = _print(_records(chain.from_iterable(sources), make, framing, payload), chosen)
+    _finish(_print(_records(chain.from_iterable(sources), make, framing, payload), chosen), strict)
+
+
+def _finish(wrong: int, strict: bool) -> None:
+    """Exit with 5 under --strict if frames were malformed."""
     if strict and wrong:
         typer.echo(f"afflux: malformed frames: {wrong}", err=True)
         raise typer.Exit(MALFORMED)
@@ -258,11 +274,27 @@ def _from_file(name: str, framing: Framing, side: bool) -> Iterator[Piece]:
                 yield side, data
 
 
+def _capture(name: str) -> BinaryIO | None:
+    """Return the open file if it is a capture."""
+    if name != "-" and not Path(name).is_file():
+        return None
+    file = sys.stdin.buffer if name == "-" else Path(name).open("rb")  # noqa: SIM115 -- the caller closes it
+    if begins_capture(file):
+        return file
+    if name != "-":
+        file.close()
+    return None
+
+
+def begins_capture(file: BinaryIO) -> bool:
+    """Return whether a file begins like a capture; reads nothing."""
+    return isinstance(file, io.BufferedReader) and file.peek(4)[:4].startswith(MAGIC)
+
+
 def refuse_captures(file: BinaryIO) -> None:
-    """Refuse capture files."""
-    start = file.peek(4)[:4] if isinstance(file, io.BufferedReader) else b""
-    if start in CAPTURES:
-        usage("captures (pcap, pcapng) are not supported yet")
+    """Refuse a capture where a dump of one side is expected."""
+    if begins_capture(file):
+        usage("a capture (pcap, pcapng) has both sides: decode it alone, with afflux decode FILE")
 
 
 def _bytes(text: str) -> bytes:

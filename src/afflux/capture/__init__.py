@@ -1,0 +1,40 @@
+"""Read captures of network traffic: pcap and pcapng files, the TCP connections in them, and the frames in those.
+
+``Capture`` finds the packets of a file (pcap.py, pcapng.py), ``segments`` reads their headers (link.py, network.py),
+``Flows`` puts the bytes of each connection in order (reassembly.py), and ``Decoder`` decodes them (conversation.py,
+sides.py). Packets are rows of numpy arrays; there is no object for a packet. Needs the extra ``capture``. Does not open
+sockets.
+"""
+
+from __future__ import annotations
+
+from afflux.core.errors import MissingExtra
+
+try:
+    import numpy  # noqa: F401  # an extra: everything in this package needs it
+except ImportError:
+    raise MissingExtra("reading captures", "capture") from None
+
+from afflux.capture.decoding import Decoder, end_text
+from afflux.capture.errors import CaptureError, Problem
+from afflux.capture.flows import Connection, Consumer, Flows
+from afflux.capture.network import Network
+from afflux.capture.packets import Packets
+from afflux.capture.reading import Capture, is_capture
+from afflux.capture.segments import Segments, segments
+
+__all__ = [
+    "Capture",
+    "CaptureError",
+    "Connection",
+    "Consumer",
+    "Decoder",
+    "Flows",
+    "Network",
+    "Packets",
+    "Problem",
+    "Segments",
+    "end_text",
+    "is_capture",
+    "segments",
+]

@@ -1,0 +1,314 @@
+"""Find out what a TCP connection carries, and decode it: frames, frames in a WebSocket, TLS, or something else.
+
+The first bytes of both sides decide (core.recognition). A connection that begins before the capture is decoded only if
+it is recognized all the same; the position of a frame is never guessed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from afflux.capture import tls
+from afflux.capture.flows import Connection
+from afflux.capture.sides import Placed, PlainSide, Side, WebSocketSide
+from afflux.capture.websocket import Head, Messages, head_of
+from afflux.core.dissect import PayloadForm
+from afflux.core.dissector import Record
+from afflux.core.entry import ProtocolEntry
+from afflux.core.limits import Limits, reached
+from afflux.core.recognition import recognize
+
+_HEADS = (b"\x16\x03\x01", b"GET ")
+"What a side may begin with that is not a frame: TLS, the upgrade to WebSocket."
+_MOST_KINDS = 64
+"Kinds of connections that are counted apart: names in TLS come from outside."
+
+__all__ = ["Content", "Conversation", "Found", "Settings"]
+
+
+class Content(StrEnum):
+    """What a connection carries."""
+
+    FRAMES = "frames"
+    WEBSOCKET = "frames in WebSocket"
+    ENCRYPTED = "encrypted"
+    OTHER = "not ours"
+    AMBIGUOUS = "ambiguous"
+    MID_STREAM = "mid-stream, not decoded"
+    EMPTY = "no data"
+
+
+@dataclass(slots=True)
+class Settings:
+    """How connections are decoded, and the budget that all of them share."""
+
+    entries: Sequence[ProtocolEntry]
+    "The protocols that are recognized."
+    ports: Mapping[int, ProtocolEntry]
+    "The protocol of a server's port: used without recognition."
+    payload: PayloadForm
+    "How metadata and data are shown."
+    limits: Limits
+    "See ``first_frame_bytes``, ``frame_bytes`` and ``capture_bytes``."
+    found: list[Found] = field(default_factory=list)
+    "The frames of the current batch."
+    buffered: int = 0
+    "Bytes of incomplete frames, of all connections."
+    tally: Counter[str] = field(default_factory=Counter)
+    "How many connections have each content, in words."
+    opened: list[Conversation] = field(default_factory=list)
+    "The conversations with frames that were recognized since the last batch."
+
+    def count(self, conversation: Conversation) -> None:
+        """Count a conversation whose content is known now."""
+        if conversation.protocol is not None:
+            self.opened.append(conversation)
+        text = conversation.text
+        known = text in self.tally or len(self.tally) < _MOST_KINDS
+        self.tally[text if known else conversation.content.value] += 1
+
+
+Found = tuple[int, "Conversation", Record]
+"The packet that completed a frame, the conversation, and the frame's record."
+
+
+class Conversation:
+    """The decoder of one connection; see ``flows.Consumer``."""
+
+    __slots__ = (
+        "_first", "_heads", "_sides", "_size", "_starts", "client", "connection", "content", "detail", "frames", "idle",
+        "protocol", "settings", "settled",
+    )  # fmt: skip
+
+    def __init__(self, connection: Connection, settings: Settings) -> None:
+        self.connection = connection
+        self.settings = settings
+        self.settled = False
+        self.idle = False
+        self.content = Content.EMPTY
+        self.detail = ""
+        "More about the content: the candidates, or what TLS shows."
+        self.protocol: ProtocolEntry | None = None
+        self.client: bool | None = None
+        "The direction of the client (see ``Connection.opener``); None until it is known."
+        self.frames = 0
+        "Frames decoded."
+        self._first: list[tuple[bool, bytes, int]] = []
+        self._starts: dict[bool, bytes] = {}
+        self._heads: dict[bool, Head] = {}
+        self._size = 0
+        self._sides: dict[bool, Side] = {}
+
+    @property
+    def text(self) -> str:
+        """The content in words."""
+        if self.protocol is not None:
+            return self.protocol.name + (" in WebSocket" if self.content is Content.WEBSOCKET else "")
+        return f"{self.content.value} ({self.detail})" if self.detail else self.content.value
+
+    # -- what a connection brings -------------------------------------------------------------------------------
+
+    def data(self, rising: bool, data: bytes, ends: Sequence[int], packets: Sequence[int]) -> None:
+        """See Consumer."""
+        if self.idle:
+            return
+        if not self.settled:
+            self._open(rising, data, packets[-1])
+            return
+        side = self._sides.get(rising)
+        if side is not None:
+            before, start = side.buffered, self.connection.halves[rising].position - len(data)
+            self._emit(rising, side.feed(data), start, ends, packets)
+            self._budget(rising, side, side.buffered - before, packets[-1])
+
+    def gap(self, rising: bool, size: int, packet: int) -> None:
+        """See Consumer."""
+        if self.idle:
+            return
+        if not self.settled:
+            self._other(Content.MID_STREAM, "bytes are missing before the protocol was recognized")
+            return
+        side = self._sides.get(rising)
+        if side is not None:
+            before = side.buffered
+            self._emit(rising, side.lose(size), 0, (0,), (packet,))
+            self.settings.buffered += side.buffered - before
+
+    def end(self, rising: bool, packet: int) -> None:
+        """See Consumer."""
+        side = self._sides.pop(rising, None)
+        if side is not None:
+            self.settings.buffered -= side.buffered
+            self._emit(rising, side.end(), 0, (0,), (packet,))
+            self.idle = not self._sides
+        elif not self.settled and self._starts:
+            self._decide(final=True)
+
+    def _emit(
+        self, rising: bool, placed: Iterable[Placed], start: int, ends: Sequence[int], packets: Sequence[int]
+    ) -> None:
+        """Note frames, each with the packet that completed it."""
+        found, last = self.settings.found, len(ends) - 1
+        for position, made in placed:
+            number = 0 if last == 0 else min(bisect_left(ends, position - start), last)
+            found.append((packets[number], self, made))
+            self.frames += 1
+
+    def _budget(self, rising: bool, side: Side, change: int, packet: int) -> None:
+        """Count buffered bytes; give the direction up if all connections together have too many."""
+        self.settings.buffered += change
+        if change > 0 and self.settings.buffered > self.settings.limits.capture_bytes:
+            self.settings.buffered -= side.buffered
+            del self._sides[rising]
+            self._emit(rising, side.stop(reached(self.settings.limits, "capture_bytes")), 0, (0,), (packet,))
+
+    # -- what it carries ----------------------------------------------------------------------------------------
+
+    def _open(self, rising: bool, data: bytes, packet: int) -> None:
+        """Collect the first bytes of both sides until they decide."""
+        self._first.append((rising, data, packet))
+        self._starts[rising] = self._starts.get(rising, b"") + data
+        self._size += len(data)
+        self._decide(final=self._size > self.settings.limits.first_frame_bytes)
+
+    def _decide(self, final: bool) -> None:
+        """Look at the first bytes; ``final`` if there will be no more."""
+        opener = self.connection.opener
+        clients = (opener,) if opener is not None else tuple(self._starts)
+        waiting = False
+        for client in clients:
+            start = self._starts.get(client, b"")
+            waiting |= bool(start) and any(head.startswith(start) for head in _HEADS)
+            if tls.begins(start):
+                self._encrypted(start, final)
+                return
+            if start[:4] == b"GET ":
+                waiting |= self._upgrade(client)
+                if self.settled:
+                    return
+        if waiting and not final:
+            return
+        self._recognize(final)
+
+    def _encrypted(self, start: bytes, final: bool) -> None:
+        size = 5 + int.from_bytes(start[3:5], "big")
+        if len(start) >= size or final:
+            shown = str(tls.hello(start))
+            self._other(Content.ENCRYPTED, f"TLS; {shown}" if shown else "TLS")
+
+    def _recognize(self, final: bool) -> None:
+        entries, opener = self.settings.entries, self.connection.opener
+        forced, server = self._forced()
+        more, candidates, likely = False, dict[str, ProtocolEntry](), False
+        for rising, start in self._starts.items():
+            for client in (True, False) if opener is None else (rising is opener,):
+                result = recognize(entries, start, client=client)
+                if result.protocol is not None:
+                    self._settle(forced or result.protocol, rising if client else not rising)
+                    return
+                more |= result.more
+                if result.candidates:
+                    candidates |= {entry.name: entry for entry in result.candidates}
+                    likely = rising if client else not rising
+        if forced is not None and (final or not more):
+            if all(half.synced or half.expected < 0 for half in self.connection.halves.values()):
+                self._settle(forced, not server)
+            else:
+                self._other(Content.MID_STREAM, "")
+        elif len(candidates) == 1 and len(entries) == 1:
+            self._settle(entries[0], likely)
+        elif candidates:
+            self._other(Content.AMBIGUOUS, " or ".join(sorted(candidates)))
+        elif final or not more:
+            synced = all(self.connection.halves[rising].synced for rising in self._starts)
+            self._other(Content.OTHER if synced else Content.MID_STREAM, "")
+
+    def _forced(self) -> tuple[ProtocolEntry | None, bool]:
+        """Return the protocol given for a port of the connection, and the direction of the server."""
+        ports, connection = self.settings.ports, self.connection
+        for server, end in ((True, connection.low), (False, connection.high)):
+            if end[2] in ports and connection.opener in (None, not server):
+                return ports[end[2]], server
+        return None, False
+
+    def _other(self, content: Content, detail: str) -> None:
+        self.content, self.detail = content, detail
+        self.settled = self.idle = True
+        self._first, self._starts = [], {}
+        self.settings.count(self)
+
+    def _settle(self, protocol: ProtocolEntry, client: bool) -> None:
+        """Decode the connection as a protocol, from its first byte."""
+        make = protocol.dissector
+        if make is None:
+            self._other(Content.OTHER, protocol.name)
+            return
+        self.content, self.protocol, self.client = Content.FRAMES, protocol, client
+        for rising in (False, True):
+            self._sides[rising] = PlainSide(make(rising is client, self.settings.payload), self.settings.limits)
+        self.settings.count(self)
+        self._replay({False: 0, True: 0})
+
+    def _replay(self, skip: dict[bool, int]) -> None:
+        """Hand the bytes collected so far to the sides, without the first ``skip``."""
+        self.settled = True
+        first, self._first, self._starts = self._first, [], {}
+        for rising, data, packet in first:
+            passed = min(skip[rising], len(data))
+            skip[rising] -= passed
+            side = self._sides.get(rising)
+            if side is not None and passed < len(data):
+                before = side.buffered
+                self._emit(rising, side.feed(data[passed:]), 0, (0,), (packet,))
+                self._budget(rising, side, side.buffered - before, packet)
+
+    # -- WebSocket ----------------------------------------------------------------------------------------------
+
+    def _upgrade(self, client: bool) -> bool:
+        """Read the upgrade of a WebSocket; return whether more bytes are needed."""
+        ask, answer = (head_of(self._starts.get(rising, b"")) for rising in (client, not client))
+        if ask is None or answer is None:
+            return True
+        if not ask.upgrades or not answer.accepts:
+            self._other(Content.OTHER, "HTTP")
+            return False
+        sizes = {client: ask.size, not client: answer.size}
+        deflates = {rising: answer.deflates(rising is client) for rising in sizes}
+        protocol = self._within(client, sizes, deflates, answer)
+        if protocol is None or protocol.dissector is None:
+            return not self.settled
+        self.content, self.protocol, self.client = Content.WEBSOCKET, protocol, client
+        for rising, size in sizes.items():
+            messages = Messages(self.settings.limits, size, deflates[rising])
+            dissector = protocol.dissector(rising is client, self.settings.payload)
+            dissector.largest = self.settings.limits.frame_bytes
+            self._sides[rising] = WebSocketSide(dissector, messages, protocol.framing is not None, size)
+        self.settings.count(self)
+        self._replay(sizes)
+        return False
+
+    def _within(
+        self, client: bool, sizes: Mapping[bool, int], deflates: Mapping[bool, tuple[bool, bool]], answer: Head
+    ) -> ProtocolEntry | None:
+        """Return the protocol of a WebSocket: from its first message, else from the subprotocol or the port."""
+        entries = self.settings.entries
+        messages = Messages(self.settings.limits, sizes[client], deflates[client])
+        first = messages.feed(self._starts[client][sizes[client] :])
+        if not first and not messages.over:
+            return None
+        result = recognize(entries, first[0].data, client=True, message=True) if first else None
+        if result is not None and result.protocol is not None:
+            return result.protocol
+        name = answer.fields.get("sec-websocket-protocol", "")
+        candidates = result.candidates if result is not None else ()
+        named = [entry for entry in candidates if entry.subprotocol == name or len(entries) == 1]
+        forced, _ = self._forced()
+        found = forced or (named[0] if len(named) == 1 else None)
+        if found is None:
+            texts = " or ".join(sorted(entry.name for entry in candidates))
+            self._other(Content.AMBIGUOUS if candidates else Content.OTHER, texts or "WebSocket")
+        return found

@@ -1,0 +1,104 @@
+"""Decode the frames in a capture: one record for each, in the order in which the capture completes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address
+
+from afflux.capture.conversation import Content, Conversation, Settings
+from afflux.capture.flows import Flows
+from afflux.capture.network import V4, Network
+from afflux.capture.packets import NO_TIME
+from afflux.capture.reading import Capture
+from afflux.capture.segments import End, segments
+from afflux.core.dissect import PayloadForm
+from afflux.core.dissector import Record
+from afflux.core.entry import ProtocolEntry
+from afflux.core.errors import Unsupported
+
+__all__ = ["Decoder", "end_text"]
+
+
+class Decoder:
+    """The frames of one capture. Iterate over it once for the frame records (core.dissect): their ``ts`` is the time of
+    the packet that completed the frame, ``offset`` the frame's position in the bytes of its direction.
+
+    Args:
+        capture: the packets.
+        entries: the protocols that are recognized.
+        ports: the protocol of a server's port, used where the first bytes decide nothing.
+        payload: how metadata and data are shown.
+        checksums: count wrong TCP checksums.
+
+    Raises:
+        Unsupported: a protocol in ``ports`` has no dissector.
+    """
+
+    def __init__(
+        self,
+        capture: Capture,
+        entries: Sequence[ProtocolEntry],
+        *,
+        ports: Mapping[int, ProtocolEntry] | None = None,
+        payload: PayloadForm = "none",
+        checksums: bool = False,
+    ) -> None:
+        for entry in (ports or {}).values():
+            if entry.dissector is None:
+                raise Unsupported(f"{entry.name} has no dissector")
+        self.capture = capture
+        self._checksums = checksums
+        self._settings = Settings(entries, ports or {}, payload, capture.limits)
+        self.network = Network(capture.limits)
+        self.flows = Flows(capture.limits, lambda connection: Conversation(connection, self._settings))
+
+    @property
+    def tally(self) -> dict[str, int]:
+        """How many connections have each content, in words."""
+        found = dict(self._settings.tally)
+        empty = self.flows.connections - sum(found.values())
+        return found | ({Content.EMPTY.value: empty} if empty else {})
+
+    def opened(self) -> list[Conversation]:
+        """Return the connections with frames that were recognized since the last call."""
+        found, self._settings.opened = self._settings.opened, []
+        return found
+
+    def __iter__(self) -> Iterator[Record]:
+        time: list[int] = []
+        for packets in self.capture:
+            self.flows.take(packets, segments(packets, self.network, checksums=self._checksums))
+            time = packets.time.tolist() if self._settings.found else [int(packets.time[-1])]
+            yield from self._records(time)
+        self.network.end()
+        self.flows.end()
+        yield from self._records(time)
+
+    def _records(self, time: list[int]) -> Iterator[Record]:
+        """Yield the frames found since the last call, in the order of the packets that completed them."""
+        found, self._settings.found = self._settings.found, []
+        found.sort(key=lambda one: len(time) if one[0] < 0 else one[0])
+        for packet, conversation, made in found:
+            made["ts"] = timestamp(time[packet]) if time else None
+            made["conn"] = conversation.connection.id
+            yield made
+
+
+def end_text(end: End) -> str:
+    """Return an end as ``address:port``."""
+    high, low, port = end
+    return f"{IPv4Address(low)}:{port}" if high == V4 else f"[{IPv6Address(high << 64 | low)}]:{port}"
+
+
+def timestamp(time: int) -> str | None:
+    """Return a time in nanoseconds as ISO 8601 with microseconds; None for ``NO_TIME``."""
+    if time == NO_TIME:
+        return None
+    return f"{_second(time // 1_000_000_000)}.{time // 1_000 % 1_000_000:06}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")

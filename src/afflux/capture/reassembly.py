@@ -1,0 +1,222 @@
+"""Put the segments of one direction of a TCP connection in order.
+
+1. Positions count the bytes of the direction from its first one. They do not wrap, sequence numbers do.
+2. The first copy of a byte wins. A later copy is counted, and compared with the first where that is still known.
+3. Bytes after missing ones wait. They are released when the missing bytes arrive, or when a gap is declared: because
+   the receiver acknowledged the bytes and ``WAIT`` of capture time has passed, because a limit is reached, or because
+   the connection or the capture ends. The size of a gap is known.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from afflux.core.limits import Limits
+
+__all__ = ["WAIT", "Counts", "Delivery", "Half"]
+
+WAIT = 1_000_000_000
+"Nanoseconds after which acknowledged bytes that are missing are given up: captures reorder packets by less."
+_FARTHEST = 1 << 30
+"A segment this far from the expected one, in bytes, is outside any window (RFC 7323)."
+
+Delivery = bytes | int
+"Bytes in order, or the size of a gap."
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was seen in one direction."""
+
+    data: int = 0
+    "Bytes delivered."
+    retransmitted: int = 0
+    "Bytes that had arrived before, or were waiting."
+    reordered: int = 0
+    "Segments that arrived before earlier bytes."
+    conflicts: int = 0
+    "Segments with other bytes than the first copy."
+    gaps: int = 0
+    "Gaps."
+    lost: int = 0
+    "Bytes in gaps."
+    strays: int = 0
+    "Segments far outside the window."
+
+
+class Half:
+    """One direction of a connection.
+
+    Args:
+        limits: see ``capture_flow_bytes`` and ``capture_holes``.
+    """
+
+    __slots__ = ("_end", "_limits", "_since", "_waiting", "counts", "expected", "initial", "position", "size", "synced")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.counts = Counts()
+        self.expected = -1
+        "The sequence number of the next byte; -1 before the first segment."
+        self.initial = -1
+        "The sequence number of the SYN; -1 if the capture has none."
+        self.position = 0
+        "The position of the next byte."
+        self.size = 0
+        "Bytes that wait."
+        self.synced = False
+        "The direction was seen from its first byte."
+        self._waiting: list[tuple[int, int, bytes]] = []  # (position, size, data; none if it was cut off)
+        self._since = 0
+        self._end: int | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether bytes wait for missing ones."""
+        return bool(self._waiting)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all bytes up to the FIN were delivered."""
+        return self._end is not None and self.position >= self._end
+
+    def begin(self, seq: int, *, synced: bool) -> None:
+        """Start with the byte after ``seq`` if that is a SYN, else with the byte at ``seq``."""
+        self.synced = synced
+        self.initial = seq if synced else -1
+        self.expected = (seq + synced) & 0xFFFF_FFFF
+
+    def advance(self, data: int) -> None:
+        """Count ``data`` bytes that continue the direction. Only for a direction without waiting bytes."""
+        self.counts.data += data
+        self.position += data
+        self.expected = (self.expected + data) & 0xFFFF_FFFF
+
+    def feed(self, seq: int, data: bytes, cut: int, time: int, recent: bytes) -> list[Delivery]:
+        """Add a segment; return what is in order now.
+
+        Args:
+            seq: its sequence number.
+            data: its captured data.
+            cut: bytes behind them that were not captured.
+            time: when it was captured, in nanoseconds.
+            recent: the last bytes that were delivered, as far as they are known, to compare copies with.
+        """
+        ahead = ((seq - self.expected + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
+        if abs(ahead) > _FARTHEST:
+            self.counts.strays += 1
+            return []
+        if ahead > 0:
+            self.counts.reordered += 1
+            self._insert(self.position + ahead, data, cut, time)
+            return self._bounded()
+        if ahead < 0:
+            self._compare(data, -ahead, recent)
+            self.counts.retransmitted += min(len(data) + cut, -ahead)
+            cut = max(0, min(cut, cut + len(data) + ahead))
+            data = data[-ahead:]
+        if not data and not cut:
+            return []
+        if self._waiting and self.position + len(data) + cut > self._waiting[0][0]:
+            self._insert(self.position, data, cut, time)
+            return self._released()
+        return [*self._delivered(data, cut), *self._released()]
+
+    def finish(self, seq: int) -> None:
+        """Note a FIN behind the byte before ``seq``."""
+        ahead = ((seq - self.expected + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
+        if self._end is None and 0 <= ahead <= _FARTHEST:
+            self._end = self.position + ahead
+
+    def acknowledged(self, ack: int, time: int) -> list[Delivery]:
+        """The receiver has acknowledged the bytes before ``ack``; return what follows a gap that this declares."""
+        if not self._waiting or time - self._since < WAIT:
+            return []
+        ahead = ((ack - self.expected + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
+        return self.skip(time) if ahead >= self._waiting[0][0] - self.position else []
+
+    def skip(self, time: int) -> list[Delivery]:
+        """Declare the missing bytes before the first waiting ones a gap; return the gap and what follows it."""
+        if not self._waiting:
+            return []
+        self._since = time
+        return [*self._gap(self._waiting[0][0] - self.position), *self._released()]
+
+    def skip_all(self) -> list[Delivery]:
+        """Declare all missing bytes gaps."""
+        found: list[Delivery] = []
+        while self._waiting:
+            found += self.skip(0)
+        return found
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _gap(self, size: int) -> list[Delivery]:
+        self.counts.gaps += 1
+        self.counts.lost += size
+        self.position += size
+        self.expected = (self.expected + size) & 0xFFFF_FFFF
+        return [size]
+
+    def _delivered(self, data: bytes, cut: int) -> list[Delivery]:
+        self.advance(len(data))
+        found: list[Delivery] = [data] if data else []
+        return found + self._gap(cut) if cut else found
+
+    def _insert(self, at: int, data: bytes, cut: int, time: int) -> None:
+        """Let the bytes at a position wait, as far as none wait there."""
+        if not self._waiting:
+            self._since = time
+        if data:
+            self._fill(at, data, len(data))
+        if cut:
+            self._fill(at + len(data), b"", cut)
+
+    def _fill(self, at: int, data: bytes, size: int) -> None:
+        """Insert a piece into the holes between the waiting ones; ``data`` is empty for bytes that were cut off."""
+        waiting, end, copies, conflict = self._waiting, at + size, 0, False
+        number = max(0, bisect_left(waiting, (at,)) - 1)
+        while at < end:
+            while number < len(waiting) and waiting[number][0] + waiting[number][1] <= at:
+                number += 1
+            start, length, other = waiting[number] if number < len(waiting) else (end, 0, b"")
+            if at < start:
+                stop = min(start, end)
+                waiting.insert(number, (at, stop - at, data[: stop - at]))
+                self.size += stop - at if data else 0
+            else:
+                stop = min(start + length, end)
+                copies += stop - at
+                conflict |= bool(data and other) and data[: stop - at] != other[at - start : stop - start]
+            data, at = data[stop - at :], stop
+            number += 1
+        self.counts.retransmitted += copies
+        self.counts.conflicts += conflict
+
+    def _compare(self, data: bytes, back: int, recent: bytes) -> None:
+        """Compare a copy that begins ``back`` bytes before the next one with the bytes delivered."""
+        known = min(back, len(recent))
+        copy = data[back - known : back]
+        self.counts.conflicts += copy != recent[len(recent) - known :][: len(copy)]
+
+    def _released(self) -> list[Delivery]:
+        """Return the waiting pieces that continue the direction now."""
+        found: list[Delivery] = []
+        count = 0
+        for start, size, data in self._waiting:
+            if start != self.position:
+                break
+            count += 1
+            self.size -= len(data)
+            found += self._delivered(data, 0 if data else size)
+        del self._waiting[:count]
+        return found
+
+    def _bounded(self) -> list[Delivery]:
+        """Declare a gap if too much waits."""
+        found: list[Delivery] = []
+        limits = self._limits
+        while self.size > limits.capture_flow_bytes or len(self._waiting) > limits.capture_holes:
+            found += self.skip(self._since)
+        return found

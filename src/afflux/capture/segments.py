@@ -1,0 +1,129 @@
+"""Read the TCP headers of a batch: connection, sequence number, flags, where the data is.
+
+Works on all packets of a batch at once. A checksum is verified only on request, because offloading leaves wrong ones in
+the captures of a sender's own packets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from afflux.capture.network import V4, Datagrams, Network, Words
+from afflux.capture.packets import Fields, Ints, Packets
+
+__all__ = ["ACK", "FIN", "RST", "SYN", "End", "Segments", "segments"]
+
+FIN: Final = 0x01
+SYN: Final = 0x02
+RST: Final = 0x04
+ACK: Final = 0x10
+
+End = tuple[int, int, int]
+"One end of a connection: the two halves of its address (see ``Datagrams.source``) and its port."
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """TCP segments, one element of each array for each, in the order of the capture."""
+
+    block: bytes
+    "The bytes that ``at`` refers to."
+    index: Ints
+    "The packet, as an index in its batch."
+    low: tuple[Words, Words, Ints]
+    "The end of the connection that sorts first: both halves of the address, and the port."
+    high: tuple[Words, Words, Ints]
+    "The other end."
+    rising: npt.NDArray[np.bool_]
+    "Whether the segment goes from the low end to the high one."
+    seq: Ints
+    "The sequence number."
+    ack: Ints
+    "The acknowledged sequence number."
+    flags: Ints
+    "The flag bits."
+    at: Ints
+    "Where the data begins in the block."
+    size: Ints
+    "Bytes of data that were captured."
+    cut: Ints
+    "Bytes of data behind them that were not captured."
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+def segments(packets: Packets, network: Network, *, checksums: bool = False) -> Segments:
+    """Return the TCP segments of a batch. ``network.skipped`` counts the packets that are not TCP, by reason, and with
+    ``checksums`` its ``wrong_checksums`` those whose checksum is wrong; they are returned all the same."""
+    found, block = network.datagrams(packets)
+    if checksums:
+        network.wrong_checksums += _wrong_checksums(found, block)
+    fields = Fields(block)
+    found, header, word = _headers(found, fields, network.skipped)
+    at = found.at
+    ports = fields.u32(at)
+    low, high, rising = _ends(found, ports >> 16, ports & 0xFFFF)
+    data = at + header
+    end = np.maximum(found.end, data)
+    return Segments(
+        block=block,
+        index=found.index,
+        low=low,
+        high=high,
+        rising=rising,
+        seq=fields.u32(at + 4),
+        ack=fields.u32(at + 8),
+        flags=word & 0x1FF,
+        at=data,
+        size=end - data,
+        cut=found.end + found.missing - end,
+    )
+
+
+def _wrong_checksums(found: Datagrams, block: bytes) -> int:
+    """Return how many TCP checksums are wrong. Segments that are not whole in the capture do not count."""
+    found = found.where((found.missing == 0) & (found.end - found.at >= 20))
+    wrong = 0
+    for number, (at, end) in enumerate(zip(found.at.tolist(), found.end.tolist(), strict=True)):
+        words = np.frombuffer(block[at:end] + bytes((end - at) & 1), ">u2")
+        ends = (*found.source, *found.target)
+        pseudo = sum(_folded(int(half[number])) for half in ends if int(half[number]) != V4)
+        wrong += (int(words.sum(dtype=np.uint64)) + pseudo + 6 + end - at) % 0xFFFF != 0
+    return wrong
+
+
+def _folded(half: int) -> int:
+    return sum(half >> shift & 0xFFFF for shift in (0, 16, 32, 48))
+
+
+def _headers(found: Datagrams, fields: Fields, skipped: Counter[str]) -> tuple[Datagrams, Ints, Ints]:
+    """Return the datagrams with a valid TCP header, its size and the word with its flags."""
+    whole = found.end - found.at >= 20
+    if not whole.all():
+        skipped["cut off in TCP"] += len(whole) - int(whole.sum())
+        found = found.where(whole)
+    word = fields.u16(found.at + 12)
+    header = (word >> 10) & 0x3C
+    right = (header >= 20) & (found.at + header <= found.end + found.missing)
+    if not right.all():
+        skipped["wrong TCP header"] += len(right) - int(right.sum())
+        found, header, word = found.where(right), header[right], word[right]
+    return found, header, word
+
+
+def _ends(
+    found: Datagrams, sender: Ints, receiver: Ints
+) -> tuple[tuple[Words, Words, Ints], tuple[Words, Words, Ints], npt.NDArray[np.bool_]]:
+    """Sort the two ends of each segment."""
+    (a0, a1), (b0, b1) = found.source, found.target
+    same = a0 == b0
+    rising = (a0 < b0) | (same & ((a1 < b1) | ((a1 == b1) & (sender <= receiver))))
+    low = (np.where(rising, a0, b0), np.where(rising, a1, b1), np.where(rising, sender, receiver))
+    high = (np.where(rising, b0, a0), np.where(rising, b1, a1), np.where(rising, receiver, sender))
+    return low, high, rising

@@ -1,0 +1,168 @@
+"""Read the bytes of a capture file in order, decompressing gzip and zstd as they are read.
+
+Nothing is read ahead of what was asked for, so that a pipe and a file that is still being written work. The output of a
+decompressor is bounded by ``capture_ratio`` times its input.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any, BinaryIO, Protocol
+
+from afflux.capture.errors import CaptureError, Damaged
+from afflux.core.errors import MissingExtra
+from afflux.core.limits import Limits, reached
+
+__all__ = ["CHUNK", "Source", "Reader"]
+
+CHUNK = 0x8_0000
+"Bytes that are read at once."
+GZIP = b"\x1f\x8b"
+ZSTD = b"\x28\xb5\x2f\xfd"
+_SLACK = 0x10_0000
+"Output that is allowed before ``capture_ratio`` counts, in bytes: a small file may begin with zeros."
+_PIECE = 0x1_0000
+
+
+class Reader(Protocol):
+    """A file that is read in order. ``read`` may return fewer bytes than asked for, and none only at the end."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes, at most ``size``."""
+
+
+class Source:
+    """The decompressed bytes of a file.
+
+    Args:
+        file: a file or a pipe, open for reading bytes.
+        limits: see ``capture_ratio``.
+
+    Raises:
+        MissingExtra: the file is compressed with zstd, and no library reads it.
+    """
+
+    def __init__(self, file: BinaryIO | Reader, limits: Limits) -> None:
+        self._input = _Counted(file)
+        self._limits = limits
+        self._made = 0
+        self._reader = self._decompressor()
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the file is compressed."""
+        return self._reader is not self._input
+
+    def read(self, size: int) -> bytes:
+        """Return ``size`` bytes; fewer only at the end of the file.
+
+        Raises:
+            Damaged: the compressed data is cut off or wrong, or expands too much.
+        """
+        found: list[bytes] = []
+        missing = size
+        while missing:
+            data = self._read(missing)
+            if not data:
+                break
+            found.append(data)
+            missing -= len(data)
+        return found[0] if len(found) == 1 else b"".join(found)
+
+    def _read(self, size: int) -> bytes:
+        if not self.compressed:
+            return self._input.read(size)
+        try:
+            data = self._reader.read(min(size, _PIECE))
+        except (zlib.error, EOFError, OSError) as error:
+            word = "truncated" if isinstance(error, EOFError) else "bad-record"
+            raise Damaged(word, self._made, f"the compressed data cannot be read: {error}") from None
+        self._made += len(data)
+        ratio = self._limits.capture_ratio
+        if ratio is not None and self._made > _SLACK + ratio * self._input.count:
+            raise Damaged("bomb", self._made, reached(self._limits, "capture_ratio"))
+        return data
+
+    def _decompressor(self) -> Reader:
+        start = self._input.peek(4)
+        if start[:2] == GZIP:
+            return _Gzip(self._input)
+        return _zstd(self._input) if start == ZSTD else self._input
+
+
+class _Counted:
+    """A file that counts what was read from it, and whose first bytes can be seen before they are read."""
+
+    def __init__(self, file: BinaryIO | Reader) -> None:
+        self._file = file
+        self._first = b""
+        self.count = 0
+        self.closed = False
+
+    def peek(self, size: int) -> bytes:
+        """Return the first bytes of the file."""
+        while len(self._first) < size and (data := self._file.read(size - len(self._first))):
+            self._first += data
+        return self._first
+
+    def read(self, size: int = -1) -> bytes:
+        """See Reader."""
+        size = _PIECE if size < 0 else size
+        data, self._first = self._first[:size], self._first[size:]
+        data = data or self._file.read(size)
+        self.count += len(data)
+        return data
+
+    def close(self) -> None:
+        """Do nothing, for a library that closes what it reads: the file belongs to the caller."""
+
+
+class _Gzip:
+    """The content of all members of a gzip file."""
+
+    def __init__(self, file: Reader) -> None:
+        self._file = file
+        self._inflate: Any = zlib.decompressobj(wbits=31)
+        self._rest = b""
+        self._begun = False
+
+    def read(self, size: int, /) -> bytes:
+        """See Reader. Raises EOFError if the file is cut off."""
+        while True:
+            data = self._rest or self._file.read(_PIECE)
+            if not data:
+                if self._begun:
+                    raise EOFError("it ends early")
+                return b""
+            self._begun = True
+            made: bytes = self._inflate.decompress(data, size)
+            self._rest = self._inflate.unconsumed_tail
+            if self._inflate.eof:
+                self._rest = self._inflate.unused_data.lstrip(b"\0")
+                self._inflate, self._begun = zlib.decompressobj(wbits=31), False
+            if made:
+                return made
+
+
+def _zstd(file: Reader) -> Reader:
+    """Return a reader of zstd with the library that is installed: zstandard or pyarrow."""
+    opened: Callable[[Any], Any]
+    try:
+        import zstandard
+
+        opened = zstandard.ZstdDecompressor().stream_reader
+    except ImportError:
+        try:
+            import pyarrow
+        except ImportError:
+            raise MissingExtra("a capture compressed with zstd", "spark") from None
+
+        def opened(file: Any) -> Any:
+            return pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd")
+
+    try:
+        made: Reader = opened(file)
+    except OSError as error:
+        raise CaptureError(f"the zstd data cannot be read: {error}") from None
+    return made

@@ -1,0 +1,300 @@
+"""Capture files: every format, and what is wrong with some."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import struct
+import tracemalloc
+from collections.abc import Callable
+
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afflux.capture import Capture, CaptureError, is_capture
+from afflux.core.limits import Limits
+from tests.capture import writing
+from tests.capture.reading import Row, rows
+from tests.capture.writing import Packet, block, enhanced, interface, obsolete, pcap, pcapng, section, simple
+
+PACKETS = [Packet(bytes([n]) * (20 + 7 * n), writing.START + n * 1_000) for n in range(40)]
+TINY = Limits.tiny()
+
+
+def expected(packets: list[Packet], unit: int = 1_000) -> list[Row]:
+    return [Row(one.time // unit * unit, 0, one.linktype, one.whole, one.data) for one in packets]
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("nano", [False, True])
+@pytest.mark.parametrize("chunk", [1, 100, 0x8_0000])
+def test_pcap_of_both_byte_orders_and_units(order: str, nano: bool, chunk: int) -> None:
+    packets = [Packet(one.data, one.time + 7, len(one.data) + 5) for one in PACKETS]
+    file = pcap(packets, order=order, nano=nano)
+    assert is_capture(file[:4])
+    assert rows(file, chunk=chunk) == (expected(packets, 1 if nano else 1_000), None)
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("chunk", [1, 100, 0x8_0000])
+def test_pcapng_of_both_byte_orders(order: str, chunk: int) -> None:
+    file = pcapng(PACKETS, order=order)
+    assert is_capture(file[:4])
+    assert rows(file, chunk=chunk) == (expected(PACKETS), None)
+
+
+def test_sections_of_different_byte_orders_number_their_interfaces_anew() -> None:
+    one, two, three = PACKETS[:3]
+    file = section("<") + interface(1) + enhanced(one) + section(">") + interface(101, order=">")
+    file += interface(113, order=">") + enhanced(two, 1, order=">") + enhanced(three, 0, order=">")
+    found, problem = rows(file)
+    assert [(row.interface, row.linktype, row.data) for row in found] == [
+        (0, 1, one.data),
+        (1, 113, two.data),
+        (0, 101, three.data),
+    ]
+    assert problem is None
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_blocks_of_every_type(order: str) -> None:
+    """Obsolete and simple packets, names, secrets, statistics and a custom block of 600 KB, which is skipped."""
+    one, two, three, four = PACKETS[:4]
+    others = [block(4, bytes(40), order), block(10, struct.pack(order + "II", 0x544C534B, 4) + b"abcd", order)]
+    others += [block(5, bytes(8), order), block(0xBAD, bytes(600_000), order)]
+    file = section(order) + interface(order=order) + obsolete(one, order=order) + b"".join(others)
+    file += simple(two, order=order) + enhanced(three, order=order) + obsolete(four, order=order)
+    for chunk in (64, 0x8_0000):
+        found, problem = rows(file, chunk=chunk)
+        assert problem is None
+        assert [row.data for row in found] == [one.data, two.data, three.data, four.data]
+        assert [row.time for row in found] == [
+            one.time // 1000 * 1000,
+            -1,
+            three.time // 1000 * 1000,
+            four.time // 1000 * 1000,
+        ]
+    capture = Capture(io.BytesIO(file))
+    assert sum(map(len, capture)) == 4
+    assert (capture.format.secrets, capture.format.names) == (1, 1)  # type: ignore[union-attr]  # a pcapng file
+
+
+@pytest.mark.parametrize(
+    ("resolution", "offset", "ticks", "time"),
+    [
+        (None, 0, 1_700_000_000_123_456, 1_700_000_000_123_456_000),
+        (9, 0, 1_700_000_000_123_456_789, 1_700_000_000_123_456_789),
+        (3, 0, 1_700_000_000_123, 1_700_000_000_123_000_000),
+        (0, 5, 1_700_000_000, 1_700_000_005_000_000_000),
+        (12, 0, 1_700_000_000_123_456, 1_700_000_000_123),
+        (6, -3_600, 1_700_000_000_000_000, 1_699_996_400_000_000_000),
+        (0x80 | 10, 0, 1_700_000_000 << 10 | 512, 1_700_000_000_500_000_000),
+        (0x80 | 32, 0, 1_700_000_000 << 32 | 1 << 31, 1_700_000_000_500_000_000),
+        (0x80 | 40, 0, 1_000 << 40 | 3 << 38, 1_000_750_000_000),
+        (127, 0, 5, 0),
+        (0, 0, 2**64 - 1, 9_000_000_000_000_000_000),
+        (9, 0, 2**64 - 1, 2**63 - 1),
+        (0, -(2**63), 5, 0),
+    ],
+)
+def test_the_clock_of_an_interface(resolution: int | None, offset: int, ticks: int, time: int) -> None:
+    file = section() + interface(resolution=resolution, offset=offset) + enhanced(PACKETS[0], ticks=ticks)
+    found, problem = rows(file)
+    assert problem is None
+    assert found[0].time == time
+
+
+def zstd(data: bytes) -> bytes:
+    return bytes(pyarrow.Codec("zstd").compress(data, asbytes=True))
+
+
+@pytest.mark.parametrize(
+    "compress", [gzip.compress, zstd, lambda data: gzip.compress(data[:99]) + gzip.compress(data[99:])]
+)
+@pytest.mark.parametrize("chunk", [50, 0x8_0000])
+def test_compressed_files(compress: Callable[[bytes], bytes], chunk: int) -> None:
+    file = compress(pcap(PACKETS))
+    assert is_capture(file[:4])
+    capture = Capture(io.BytesIO(file), chunk=chunk)
+    data = [batch.block[at : at + n] for batch in capture for at, n in zip(batch.start, batch.captured, strict=True)]
+    assert data == [one.data for one in PACKETS]
+    assert capture.problem is None
+
+
+class Pipe(io.RawIOBase):
+    """A pipe that delivers one byte at a time."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = io.BytesIO(data)
+
+    def read(self, size: int = -1) -> bytes:
+        return self._data.read(min(size, 1))
+
+
+def test_a_pipe_may_deliver_single_bytes() -> None:
+    capture = Capture(Pipe(gzip.compress(pcap(PACKETS))))
+    assert sum(map(len, capture)) == len(PACKETS)
+    assert capture.problem is None
+
+
+# -- what is wrong with a file -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [pcap, pcapng])
+def test_cut_at_every_byte(make: Callable[[list[Packet]], bytes]) -> None:
+    """Every whole packet is read; the rest is reported as truncated."""
+    packets = PACKETS[:3]
+    file = make(packets)
+    ends = [len(make(packets[:n])) for n in range(4)]
+    if make is pcapng:
+        ends = [len(file) - sum(len(enhanced(one)) for one in packets[n:]) for n in range(4)]
+    for size in range(len(file)):
+        whole = sum(size >= end for end in ends[1:])
+        try:
+            found, problem = rows(file[:size])
+        except CaptureError:
+            assert size < 24
+            continue
+        assert found == expected(packets)[:whole]
+        if size in ends or (make is pcapng and size == len(section())):
+            assert problem is None
+        else:
+            assert problem is not None and problem.word == "truncated" and problem.offset <= size
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"", b"\0" * 100, b"GET / HTTP/1.1\r\n\r\n" * 9, b"\x1f\x8b" + bytes(100), b"\x0a\x0d\x0d\x0a" + bytes(60)],
+)
+def test_another_file_is_refused(start: bytes) -> None:
+    with pytest.raises(CaptureError):
+        Capture(io.BytesIO(start))
+
+
+def test_an_unknown_version_is_refused() -> None:
+    with pytest.raises(CaptureError, match=r"pcap version 9\.4"):
+        Capture(io.BytesIO(pcap([])[:4] + b"\x09" + pcap([])[5:]))
+
+
+@pytest.mark.parametrize("captured", [2**32 - 1, 2**31, 300_000, 262_145])
+def test_a_length_above_the_limit_stops_and_nothing_is_allocated(captured: int) -> None:
+    head = pcap(PACKETS[:1])
+    file = head + struct.pack("<IIII", 0, 0, captured, 2**32 - 1) + bytes(1_000)
+    tracemalloc.start()
+    found, problem = rows(file)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == expected(PACKETS[:1])
+    assert problem is not None
+    assert (problem.word, problem.offset) == ("bad-record", len(head))
+    assert "capture_record_bytes=262144" in str(problem)
+    assert peak < 4_000_000
+
+
+@pytest.mark.parametrize(("size", "wrong"), [(99, False), (100, False), (101, True)])
+def test_capture_record_bytes(size: int, wrong: bool) -> None:
+    limits = TINY.replace(capture_record_bytes=100)
+    for file in (pcap([Packet(bytes(size))]), section() + interface() + enhanced(Packet(bytes(size)))):
+        found, problem = rows(file, limits)
+        assert (problem is not None, len(found)) == (wrong, not wrong)
+
+
+def test_lengths_that_contradict_each_other() -> None:
+    """More captured than the packet had, or than the snap length allows."""
+    longer = pcap(PACKETS[:1]) + struct.pack("<IIII", 0, 0, 50, 49) + bytes(50)
+    above = pcap([Packet(bytes(60)), Packet(bytes(61))], snaplen=60)
+    for file in (longer, above):
+        found, problem = rows(file)
+        assert len(found) == 1 and problem is not None and problem.word == "bad-record"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        struct.pack("<III", 6, 10, 10),
+        struct.pack("<III", 6, 0, 0),
+        struct.pack("<II", 6, 2**32 - 4) + bytes(400),
+        struct.pack("<II", 1, 12) + struct.pack("<I", 12),
+        enhanced(PACKETS[0], 1),
+        enhanced(PACKETS[0])[:-4] + bytes(4),
+        struct.pack("<IIIIIII", 6, 36, 0, 0, 0, 40, 40) + bytes(4) + struct.pack("<I", 36),
+        struct.pack("<III", 0x0A0D0D0A, 28, 0x12345678) + bytes(16),
+    ],
+    ids=["short", "zero", "huge", "small interface", "no interface", "other end", "past the end", "byte order"],
+)
+def test_a_wrong_block_stops(wrong: bytes) -> None:
+    good = section() + interface() + enhanced(PACKETS[0])
+    found, problem = rows(good + wrong + enhanced(PACKETS[1]))
+    assert found == expected(PACKETS[:1])
+    assert problem is not None and (problem.word, problem.offset) == ("bad-record", len(good))
+
+
+@pytest.mark.parametrize(("count", "wrong"), [(1_023, False), (1_024, False), (1_025, True)])
+def test_capture_interfaces(count: int, wrong: bool) -> None:
+    found, problem = rows(section() + interface() * count + enhanced(PACKETS[0], count - 1))
+    assert (problem is not None, len(found)) == (wrong, not wrong)
+    if problem is not None:
+        assert "too-many-interfaces: capture_interfaces=1024" in str(problem)
+
+
+def test_a_bomb_stops() -> None:
+    packets = [Packet(bytes(200_000), n) for n in range(200)]
+    for compress in (gzip.compress, zstd):
+        bomb = compress(pcap(packets))
+        found, problem = rows(bomb)
+        assert 0 < len(found) < 200 and problem is not None and problem.word == "bomb"
+        assert len(rows(bomb, Limits.trusted())[0]) == 200
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstd])
+def test_compressed_data_that_is_cut_off(compress: Callable[[bytes], bytes]) -> None:
+    noise = random.Random(1)
+    whole = compress(pcap([Packet(noise.randbytes(1_000), n) for n in range(1_000)]))
+    found, problem = rows(whole[: len(whole) * 2 // 3])
+    assert problem is not None and problem.word in ("truncated", "bad-record")
+    assert 500 < len(found) < 700
+
+
+def test_a_file_that_grows() -> None:
+    """What is there is read; a later reader reads on."""
+    file = pcap(PACKETS)
+    for size in (len(file) // 3, len(file) // 2, len(file)):
+        found, problem = rows(file[:size])
+        assert found == expected(PACKETS)[: len(found)]
+        assert (problem is None) == (size == len(file))
+
+
+def test_memory_does_not_grow_with_the_file() -> None:
+    one = pcap([Packet(bytes(1_400))])[24:]
+
+    class Endless(io.RawIOBase):
+        left = 40_000
+
+        def read(self, size: int = -1) -> bytes:
+            count = min(self.left, size // len(one))
+            self.left -= count
+            return one * count
+
+    tracemalloc.start()
+    source = Endless()
+    head = io.BytesIO(pcap([], link=1))
+
+    class Both(io.RawIOBase):
+        def read(self, size: int = -1) -> bytes:
+            return head.read(size) or source.read(size)
+
+    capture = Capture(Both())
+    assert sum(map(len, capture)) == 40_000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6_000_000
+
+
+@given(st.binary(max_size=300), st.sampled_from([pcap(PACKETS[:2]), pcapng(PACKETS[:2])]), st.integers(24, 120))
+def test_garbage_never_raises(noise: bytes, file: bytes, at: int) -> None:
+    found, problem = rows(file[:at] + noise)
+    assert all(len(row.data) <= row.original for row in found)
+    assert problem is None or problem.offset <= at + len(noise)

@@ -1,0 +1,147 @@
+"""``afflux decode CAPTURE``: the frames on stdout, everything else on stderr, the exit code."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afflux.protocols.rsocket import frames as wire
+from tests.capture.writing import Packet, Talk, pcap, pcapng
+from tests.cli.running import afflux, here
+
+
+def prefixed(*frames: bytes) -> bytes:
+    return b"".join(len(frame).to_bytes(3, "big") + frame for frame in frames)
+
+
+CLIENT = prefixed(wire.Setup().encode(), wire.RequestStream(stream=1, initial_n=3, data=b"ticks").encode())
+SERVER = prefixed(*(wire.PayloadFrame(stream=1, next=True, data=b"tick %d" % n).encode() for n in range(3)))
+TYPES = ["SETUP", "REQUEST_STREAM", "PAYLOAD", "PAYLOAD", "PAYLOAD"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "capture.pcap"
+    made.write_bytes(pcap(Talk().whole(CLIENT, SERVER)))
+    return made
+
+
+def read(*words: str, code: int = 0) -> tuple[list[dict[str, Any]], str]:
+    ran = here("decode", *words)
+    assert (ran.code, "Traceback" in ran.errors) == (code, False), ran.errors
+    return [json.loads(line) for line in ran.out.splitlines()], ran.errors
+
+
+def test_frames_of_a_capture(path: Path) -> None:
+    found, errors = read(str(path))
+    assert [made["type"] for made in found] == TYPES
+    assert [made["dir"] for made in found] == [">", ">", "<", "<", "<"]
+    assert [made["offset"] for made in found] == [3, len(wire.Setup().encode()) + 6, 3, 3 + 15, 3 + 30]
+    assert [made["ts"] for made in found] == ["2026-09-21T14:13:20.127456Z"] * 2 + ["2026-09-21T14:13:20.129456Z"] * 3
+    (conn,) = {made["conn"] for made in found}
+    assert errors.splitlines() == [
+        f"afflux: {conn} 10.0.0.1:40000 > 10.0.0.2:7000 rsocket",
+        "afflux: packets: 9; connections: 1 rsocket",
+    ]
+
+
+@pytest.mark.parametrize("make", [pcapng, lambda packets: gzip.compress(pcap(packets))])
+def test_every_format_and_stdin(path: Path, make: Any) -> None:
+    found, _ = read(str(path))
+    path.write_bytes(make(Talk().whole(CLIENT, SERVER)))
+    assert read(str(path))[0] == found
+    assert read("--protocol", "rsocket", str(path))[0] == found
+
+
+def test_stdin(path: Path) -> None:
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "afflux", "decode", "-"]
+    with path.open("rb") as file:
+        ran = subprocess.run(command, stdin=file, capture_output=True, text=True, check=True)
+    assert [json.loads(line)["type"] for line in ran.stdout.splitlines()] == TYPES
+
+
+def test_payload_and_outputs(path: Path) -> None:
+    found, _ = read("--payload", "text", str(path))
+    assert [made["data"] for made in found[2:]] == ["tick 0", "tick 1", "tick 2"]
+    assert here("decode", "-o", "csv", str(path)).out.startswith("ts,conn,dir,")
+
+
+def test_a_terminal_shows_time_and_connection(path: Path) -> None:
+    ran = afflux(["decode", str(path)])
+    conn = json.loads(ran.stdout.splitlines()[0])["conn"]
+    assert ran.returncode == 0
+    from afflux.core.dissect import line
+
+    assert line(json.loads(ran.stdout.splitlines()[0])).startswith(f"2026-09-21T14:13:20.127456Z {conn} > rsocket")
+
+
+def test_a_truncated_file_is_decoded_and_the_exit_status_says_so(path: Path) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-75])
+    found, errors = read(str(path), code=1)
+    assert [made["type"] for made in found] == TYPES
+    assert "capture.pcap: truncated at byte " in errors
+    path.write_bytes(whole + bytes(8) + b"\xff" * 8)
+    assert "bad-record at byte " in read(str(path), code=1)[1]
+
+
+def test_strict_exits_with_5(path: Path) -> None:
+    path.write_bytes(pcap(Talk().whole(CLIENT + prefixed(b"\0\0\0\1\xfc\0"), SERVER)))
+    found, errors = read("--strict", str(path), code=5)
+    assert [made["error"] is None for made in found] == [True, True, False, True, True, True]
+    assert "malformed frames: 1" in errors
+    assert read(str(path))[0] == found
+
+
+def test_other_traffic_is_not_ours_and_no_error(path: Path) -> None:
+    web = Talk(("10.0.0.3", 5_000), ("10.0.0.2", 80))
+    mail = Talk(("10.0.0.3", 5_001), ("10.0.0.2", 25))
+    packets = web.whole(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n")
+    packets += [*mail.open(), *mail.send(False, b"220 mail ready\r\n" * 9)]
+    packets += [Packet(b"\xff" * 6 + bytes(6) + b"\x08\x06" + bytes(28))]
+    path.write_bytes(pcap(packets))
+    found, errors = read("--strict", str(path))
+    assert found == []
+    assert "1 not ours (HTTP)" in errors and "1 not ours" in errors
+    assert "packets skipped: 1 not IP" in errors
+
+
+def test_a_protocol_is_given_for_a_port_or_for_all(path: Path) -> None:
+    """The SETUP of RSocket's draft is that of RSocket 1.0, so its bytes never select it."""
+    for words in (("-d", "7000=rsocket-draft"), ("--decode-as", "7000=rsocket-draft", "-d", "1=jmux")):
+        assert {made["protocol"] for made in read(*words, str(path))[0]} == {"rsocket-draft"}
+    assert {made["protocol"] for made in read("--protocol", "rsocket-draft", str(path))[0]} == {"rsocket-draft"}
+    assert {made["protocol"] for made in read("-d", "7001=rsocket-draft", str(path))[0]} == {"rsocket"}
+    assert read("--protocol", "jmux", str(path))[0] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("-d", "7000"), "-d expects PORT=NAME"),
+        (("-d", "70000=rsocket"), "-d expects PORT=NAME"),
+        (("-d", "7000=rsockt"), 'did you mean "rsocket"'),
+        (("--protocol", "rsockt"), 'did you mean "rsocket"'),
+    ],
+)
+def test_a_mistake_is_reported(path: Path, words: tuple[str, ...], told: str) -> None:
+    assert told in read(*words, str(path), code=2)[1]
+
+
+def test_options_of_captures_are_refused_elsewhere() -> None:
+    assert "apply to captures" in read("--checksums", "--hex", "00", code=2)[1]
+
+
+def test_checksums_are_counted(path: Path) -> None:
+    talk = Talk()
+    path.write_bytes(pcap([*talk.open(), talk.packet(True, 0, CLIENT, right=False)]))
+    found, errors = read("--checksums", str(path))
+    assert len(found) == 2 and "wrong checksums: 1" in errors
+    assert "wrong checksums" not in read(str(path))[1]
