@@ -3,7 +3,8 @@
 ``python -m benchmarks.spark_batches`` starts a server with a journal on loopback, fills it once, and reads it in
 batches of 5,000 rows: by the source alone (``latestOffset``, ``partitions`` and ``read``, called as Spark calls them),
 and by a query that discards the rows, with Spark's log of each batch and without it (asynchronous progress tracking).
-The same query with Spark's own ``rate-micro-batch`` is the floor of any source. Medians of the batches count.
+The same query with Spark's own ``rate-micro-batch`` is the floor of any source. Medians of the batches count. ``--out``
+writes the figures as JSON.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_batches")
     parser.add_argument("--batches", type=int, default=60, help="batches of each way (60)")
     parser.add_argument("--alone", action="store_true", help="measure the source alone, without Spark")
+    parser.add_argument("--out", type=Path, help="write the figures here, as JSON")
     asked = parser.parse_args(arguments)
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="afflux-bench-") as directory, _server(Path(directory)) as uri:
@@ -44,6 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             figures |= _in_spark(given, Path(directory), asked.batches)
     for way, seconds in figures.items():
         print(f"{way:<32} {seconds * 1e3:7.1f} ms a batch {ROWS / seconds / 1e3:7.0f} k rows/s")
+    if asked.out:
+        about = {"rows": ROWS, "size": SIZE, "batches": asked.batches}
+        told = {way: {"seconds": each, "rows_per_s": round(ROWS / each)} for way, each in figures.items()}
+        asked.out.write_text(json.dumps({"about": about, "figures": told}, indent=1) + "\n")
     return 0 if ROWS / figures["source alone"] >= BAR else 1
 
 
@@ -105,7 +111,7 @@ def _in_spark(given: dict[str, str], directory: Path, batches: int) -> dict[str,
 
 
 def _query(frame: Any, checkpoint: Path, batches: int, options: dict[str, str]) -> float:
-    """Return the median seconds of a query's batches, without the first ten."""
+    """Return the median seconds of a query's batches, without the first ten (a quarter of few)."""
     writer = frame.writeStream.format("noop").options(**options).option("checkpointLocation", str(checkpoint))
     query = writer.start()
     try:
@@ -114,7 +120,8 @@ def _query(frame: Any, checkpoint: Path, batches: int, options: dict[str, str]) 
                 raise SystemExit(str(error))
             full = [one for one in query.recentProgress if one["numInputRows"] == ROWS]
             if len(full) >= batches - 5:
-                return statistics.median(one["durationMs"]["triggerExecution"] / 1e3 for one in full[10:])
+                warm = full[min(10, batches // 4) :]
+                return statistics.median(one["durationMs"]["triggerExecution"] / 1e3 for one in warm)
             time.sleep(0.1)
     finally:
         query.stop()

@@ -3,7 +3,8 @@ without Spark.
 
 ``python -m benchmarks.spark_source`` starts a server process with a journal on loopback, fills it once, and reads it
 several times each way, alternating; medians count. Spark counts the rows (the offsets are summed once, to check that
-all rows arrived). ``--out`` writes the figures as JSON.
+all rows arrived). ``--references`` measures other sources of Spark in the same session (spark_references.py). ``--out``
+writes the figures as JSON.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=4_000_000, help="items in the stream (4,000,000)")
     parser.add_argument("--runs", type=int, default=5, help="alternating runs of each way (5)")
     parser.add_argument("--partitions", type=int, default=2, help="ranges that a read is cut into (2)")
+    parser.add_argument("--references", action="store_true", help="measure other sources, too")
     parser.add_argument("--out", type=Path, help="write the figures here, as JSON")
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="afflux-bench-") as directory, _server(Path(directory)) as uri:
-        figures = _measure(uri, Path(directory), asked.rows, asked.runs, asked.partitions)
+        figures = _measure(uri, Path(directory), asked)
     for way, figure in figures.items():
         bar = f"   bar {BARS[way] / 1e6:.1f} M" if way in BARS else ""
         print(f"{way:<22} {figure['rows_per_s'] / 1e6:6.2f} M rows/s {figure['mb_per_s']:8.0f} MB/s{bar}")
@@ -62,10 +64,11 @@ def _server(directory: Path) -> Iterator[str]:
             process.terminate()
 
 
-def _measure(uri: str, directory: Path, rows: int, runs: int, partitions: int) -> dict[str, dict[str, Any]]:
+def _measure(uri: str, directory: Path, asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
     from afflux.spark.session import active, build
 
-    given = {"uri": uri, "requestData": json.dumps({"count": rows, "size": SIZE}), "partitions": str(partitions)}
+    rows = asked.rows
+    given = {"uri": uri, "requestData": json.dumps({"count": rows, "size": SIZE}), "partitions": str(asked.partitions)}
     started = time.perf_counter()
     _settled(given, rows)
     print(f"filled in {time.perf_counter() - started:.1f} s", file=sys.stderr)
@@ -75,21 +78,25 @@ def _measure(uri: str, directory: Path, rows: int, runs: int, partitions: int) -
     sums = frame.selectExpr("count(*) n", "sum(offset) total").collect()[0]
     if (sums.n, sums.total) != (rows, rows * (rows - 1) // 2):
         raise SystemExit(f"{sums.n} rows came instead of {rows}")
-    ways: dict[str, Callable[[], object]] = {
-        "one process, no Spark": lambda: _pull(given, rows),
-        "noop": lambda: frame.write.format("noop").mode("overwrite").save(),
-        "noop, streaming": lambda: _stream(spark, given, directory),
-        "parquet": lambda: frame.write.mode("overwrite").parquet(str(directory / "table")),
+    ways: dict[str, tuple[int, Callable[[], object]]] = {
+        "one process, no Spark": (rows, lambda: _pull(given, rows)),
+        "noop": (rows, lambda: frame.write.format("noop").mode("overwrite").save()),
+        "noop, streaming": (rows, lambda: _stream(spark, given, directory)),
+        "parquet": (rows, lambda: frame.write.mode("overwrite").parquet(str(directory / "table"))),
     }
+    if asked.references:
+        from benchmarks.spark_references import references
+
+        ways |= references(spark, rows, directory)
     seconds: dict[str, list[float]] = {way: [] for way in ways}
-    for _ in range(runs):
-        for way, work in ways.items():
+    for _ in range(asked.runs):
+        for way, (_, work) in ways.items():
             begun = time.perf_counter()
             work()
             seconds[way].append(time.perf_counter() - begun)
     if fresh:
         spark.stop()
-    return {way: _figure(rows, taken) for way, taken in seconds.items()}
+    return {way: _figure(ways[way][0], taken) for way, taken in seconds.items()}
 
 
 def _settled(given: dict[str, str], rows: int) -> State:
