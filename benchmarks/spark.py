@@ -30,7 +30,7 @@ __all__ = ["RESULTS", "main", "measure"]
 
 RESULTS: Final = Path(__file__).resolve().parent / "spark.json"
 "The figures of the documentation."
-SMOKE: Final = Asked(rows=20_000, runs=1, seconds=3.0, delay_s=2.0, items=20_000, batches=12, decoded=500)
+SMOKE: Final = Asked(rows=20_000, runs=1, seconds=3.0, delay_s=2.0, items=20_000, batches=12, decoded=500, quick=True)
 "Just enough to see that everything runs and counts correctly."
 QUICK: Final = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 "The environment of a smoke test: a JVM that starts sooner, and runs slower."
@@ -93,7 +93,7 @@ def _run(part: Part, asked: Asked) -> dict[str, Any] | str:
     with tempfile.TemporaryDirectory(prefix="afflux-bench-") as directory:
         out = Path(directory) / "figures.json"
         command = [sys.executable, "-m", part.module, *map(str, part.words(asked)), "--out", str(out)]
-        environment = QUICK | os.environ if asked.runs == SMOKE.runs else None
+        environment = QUICK | os.environ if asked.quick else None
         ran = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=environment
         )

@@ -33,6 +33,8 @@ class Asked:
     "Micro-batches of each way."
     decoded: int = 50_000
     "Rows of a decoded batch."
+    quick: bool = False
+    "Whether JVMs start sooner and run slower."
 
 
 class Figure(NamedTuple):

@@ -29,6 +29,8 @@ __all__ = ["BARS", "main"]
 
 SIZE = 128
 "Bytes of data per item."
+JOURNAL_BYTES = "16GB"
+"The size of the journal, which must have room for all items."
 BARS = {"noop": 3_500_000, "noop, streaming": 3_000_000, "parquet": 2_000_000}
 "Rows per second that must be reached."
 
@@ -55,8 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _server(directory: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "afflux", "serve", "tcp://127.0.0.1:0", "--demo", "--journal"]
-    with subprocess.Popen([*command, str(directory / "journal")], stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "afflux", "serve", "tcp://127.0.0.1:0", "--demo", "--journal-bytes", JOURNAL_BYTES]
+    journal = ["--journal", str(directory / "journal")]
+    with subprocess.Popen([*command, *journal], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             yield process.stdout.readline().split()[1]
