@@ -20,9 +20,10 @@ from tests.cli.running import Server, afflux
 SETUP = len(Setup().encode()).to_bytes(3, "big") + Setup().encode()
 WRITTEN = "tcp://127.0.0.1:7000"
 LINES = [line for command in (*COMMANDS, "afflux") for line in EXAMPLES[command]]
-FINITE = sorted({line for line in LINES if line.split()[1] not in ("serve", "relay", "demo", "spark")})
+FINITE = sorted({line for line in LINES if line.split()[1] not in ("serve", "relay", "capture", "demo", "spark")})
 "Those of ``spark`` are tried by tests/spark/test_tail.py, in its session."
 SERVERS = sorted({line for line in LINES if line.split()[1] == "serve"})
+PROXIES = sorted({line for line in LINES if line.split()[1] == "capture"})
 RELAYS = sorted({line for line in LINES if line.split()[1] == "relay"})
 
 
@@ -91,3 +92,15 @@ def test_an_example_of_a_relay_stores_items(line: str) -> None:
         for shard in shards:
             (answer,) = peer.stream(cursor=Head(shard=shard, after=1, wait_ms=30_000))
             assert state_of(answer.metadata).head > 1
+
+
+@pytest.mark.parametrize("line", PROXIES)
+def test_an_example_of_a_proxy_records(line: str, uri: str, tmp_path: Path) -> None:
+    name, command, option, listen, to, remote, write, file = shlex.split(line)
+    assert (name, command, option, to, remote) == ("afflux", "capture", "--listen", "--to", WRITTEN)
+    free = f"unix://{tmp_path}/proxy.sock" if listen.startswith("unix") else listen.rpartition(":")[0] + ":0"
+    with Server("--to", uri, write, file, uri=free, command=("capture", "--listen")) as proxy:
+        with sync.connect(proxy.uri.removeprefix("auto+")) as peer:
+            assert peer.request(b"ping").data == b"ping"
+        proxy.stop()
+    assert Path(file).stat().st_size > 1_000

@@ -294,20 +294,18 @@ class Conversation:
     def _within(
         self, client: bool, sizes: Mapping[bool, int], deflates: Mapping[bool, tuple[bool, bool]], answer: Head
     ) -> ProtocolEntry | None:
-        """Return the protocol of a WebSocket: from its first message, else from the subprotocol or the port."""
+        """Return the protocol of a WebSocket: from its port, its subprotocol and its first message."""
         entries = self.settings.entries
         messages = Messages(self.settings.limits, sizes[client], deflates[client])
         first = messages.feed(self._starts[client][sizes[client] :])
         if not first and not messages.over:
             return None
         result = recognize(entries, first[0].data, client=True, message=True) if first else None
-        if result is not None and result.protocol is not None:
-            return result.protocol
-        name = answer.fields.get("sec-websocket-protocol", "")
         candidates = result.candidates if result is not None else ()
+        name = answer.fields.get("sec-websocket-protocol", "")
         named = [entry for entry in candidates if entry.subprotocol == name or len(entries) == 1]
         forced, _ = self._forced()
-        found = forced or (named[0] if len(named) == 1 else None)
+        found = forced or (named[0] if len(named) == 1 else result.protocol if result is not None else None)
         if found is None:
             texts = " or ".join(sorted(entry.name for entry in candidates))
             self._other(Content.AMBIGUOUS if candidates else Content.OTHER, texts or "WebSocket")

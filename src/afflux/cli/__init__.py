@@ -12,10 +12,10 @@ from importlib import import_module
 
 __all__ = ["COMMANDS", "PLANNED", "main"]
 
-COMMANDS = ("serve", "request", "relay", "bench", "decode", "check", "demo", "journal", "spark", "doctor")
+COMMANDS = ("serve", "request", "relay", "bench", "decode", "capture", "check", "demo", "journal", "spark", "doctor")
 "Available commands, in the order of the help."
 
-PLANNED = ("inspect", "capture", "bridge")
+PLANNED = ("inspect", "bridge")
 "Planned commands that this version does not have."
 
 USAGE = 2

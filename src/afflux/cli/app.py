@@ -8,6 +8,7 @@ import typer
 
 from afflux.cli import COMMANDS
 from afflux.cli.bench import bench
+from afflux.cli.capture import capture
 from afflux.cli.check import check
 from afflux.cli.decode import decode
 from afflux.cli.demo import demo
@@ -23,7 +24,7 @@ from afflux.cli.spark import spark
 __all__ = ["app", "run"]
 
 _FUNCTIONS: tuple[Callable[..., None] | typer.Typer, ...]
-_FUNCTIONS = (serve, request, relay, bench, decode, check, demo, journal, spark, doctor)
+_FUNCTIONS = (serve, request, relay, bench, decode, capture, check, demo, journal, spark, doctor)
 "The functions of the commands; ``spark`` has commands of its own."
 
 app = typer.Typer(

@@ -1,0 +1,202 @@
+"""Relay connections to a server and record what passes: the bytes inside TLS too, because the proxy ends it.
+
+The proxy reads no further than the slower side takes, so back-pressure passes through. It relays nothing that it cannot
+record: a full disk ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from afflux.capture.recording import LARGEST, Host, Line, Recording
+from afflux.core.errors import AddressError, BindFailed, ConnectFailed
+from afflux.core.limits import Limits
+from afflux.transports.address import Address, parse
+from afflux.transports.security import client_context, public, refusal, server_context, server_name
+
+__all__ = ["RecordingProxy"]
+
+_Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_LOCAL = "127.0.0.1"
+_LAST_PORT = 0xFFFF
+
+
+class RecordingProxy:
+    """Listen at one address, relay each connection to another, and record it::
+
+        async with RecordingProxy("tcp://127.0.0.1:0", "tls://broker:7000", recording) as proxy: ...
+
+    WebSocket addresses are relayed as bytes, with their handshake. TLS of each side is that of its address.
+
+    Args:
+        listen: the address to listen on.
+        to: the address of the server.
+        recording: takes the packets.
+        limits: see ``connections`` and ``handshake_s``.
+
+    Raises:
+        AddressError: an address is wrong, or its transport cannot be relayed.
+    """
+
+    def __init__(self, listen: str, to: str, recording: Recording, *, limits: Limits | None = None) -> None:
+        self._listen, self._to = (_relayable(parse(uri, serving=True)) for uri in (listen, to))
+        self._recording = recording
+        self._limits = Limits.server() if limits is None else limits
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener: asyncio.Server
+        self.connections = 0
+        "Connections so far."
+        self.uri = ""
+        "The address that clients connect to."
+        self.failed: asyncio.Future[None]
+        "Fails when the recording fails: the proxy is of no use any more."
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self.failed = loop.create_future()
+        address = self._listen
+        options: dict[str, Any] = {"limit": LARGEST}
+        if address.carrier.secure:
+            options |= {"ssl": server_context(None, address), "ssl_handshake_timeout": self._limits.handshake_s}
+        try:
+            if address.transport == "unix":
+                self._listener = await asyncio.start_unix_server(self._accept, address.path, **options)
+            else:
+                self._listener = await asyncio.start_server(self._accept, address.host, address.port, **options)
+                address = replace(address, port=self._listener.sockets[0].getsockname()[1])
+        except OSError as error:
+            raise BindFailed(f"cannot listen on {address}: {error.strerror or error}") from error
+        self.uri = str(public(address))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self.failed.done():
+            self.failed.exception()
+        else:
+            self.failed.cancel()
+        if self._listen.transport == "unix":
+            Path(self._listen.path).unlink(missing_ok=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._tasks) >= self._limits.connections or self.failed.done():
+            writer.transport.abort()
+            return
+        self.connections += 1
+        task = asyncio.get_running_loop().create_task(self._relay((reader, writer), self.connections))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self.failed.done():
+            self.failed.set_exception(error)
+
+    async def _relay(self, near: _Streams, number: int) -> None:
+        """Relay one connection. Raises only if the recording fails."""
+        far: _Streams | None = None
+        client = _end(near[1], "peername", 1_024 + number % (_LAST_PORT - 1_023))
+        try:
+            far = await self._connect()
+        except (OSError, ConnectFailed) as error:
+            text = error.message if isinstance(error, ConnectFailed) else error.strerror or str(error)
+            server = (_LOCAL, self._to.port or 1)
+            line = self._recording.connect(client, server, time.time_ns(), comment=f"cannot connect to {self._to}")
+            line.reset(False, time.time_ns(), comment=text)
+            near[1].transport.abort()
+            return
+        try:
+            server = _end(far[1], "peername", 1)
+            name = self._to.host if self._to.host != server[0] else ""
+            line = self._recording.connect(client, server, time.time_ns(), name=name, comment=self._comment())
+            await self._both(near, far, line)
+        finally:
+            for _, writer in (near, far):
+                writer.close()
+
+    async def _both(self, near: _Streams, far: _Streams, line: Line) -> None:
+        """Relay both directions until both have ended or one has failed."""
+        create = asyncio.get_running_loop().create_task
+        ways = [create(self._one(True, near[0], far[1], line)), create(self._one(False, far[0], near[1], line))]
+        try:
+            for way in asyncio.as_completed(ways):
+                if not await way:
+                    break
+        finally:
+            for _, writer in (near, far):
+                if any(not way.done() for way in ways):
+                    writer.transport.abort()
+            for task in ways:
+                task.cancel()
+            await asyncio.wait(ways)
+
+    async def _one(self, client: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: Line) -> bool:
+        """Relay one direction; return whether it has ended in order."""
+        while True:
+            try:
+                data = await reader.read(LARGEST)
+            except OSError:
+                line.reset(client, time.time_ns())
+                return False
+            if not data:
+                line.end(client, time.time_ns())
+                with suppress(OSError):
+                    if writer.can_write_eof():
+                        writer.write_eof()
+                    else:
+                        writer.close()
+                return True
+            line.data(client, data, time.time_ns())
+            try:
+                writer.write(data)
+                await writer.drain()
+            except OSError:
+                line.reset(not client, time.time_ns())
+                return False
+
+    async def _connect(self) -> _Streams:
+        address, options = self._to, dict[str, Any](limit=LARGEST)
+        name = ""
+        if address.carrier.secure:
+            name = server_name(None, address)
+            options |= {"ssl": client_context(None, address), "server_hostname": name}
+        try:
+            async with asyncio.timeout(self._limits.handshake_s):
+                if address.transport == "unix":
+                    return await asyncio.open_unix_connection(address.path, **options)
+                return await asyncio.open_connection(address.host, address.port, **options)
+        except TimeoutError as error:
+            raise ConnectFailed(f"no connection to {address} within {self._limits.handshake_s} s") from error
+        except OSError as error:
+            if type(error).__module__ == "ssl":
+                raise refusal(error, address, name) from error
+            raise
+
+    def _comment(self) -> str:
+        plain = [side for side, one in (("client", self._listen), ("server", self._to)) if one.carrier.secure]
+        removed = f"; TLS with the {' and the '.join(plain)} removed" if plain else ""
+        return f"recorded between {public(self._listen)} and {self._to}{removed}"
+
+
+def _relayable(address: Address) -> Address:
+    if address.transport == "mem":
+        raise AddressError("a proxy relays between processes: mem addresses are within one")
+    return address
+
+
+def _end(writer: asyncio.StreamWriter, what: str, port: int) -> Host:
+    """Return an end of a connection; a local one with ``port`` if it has no address, such as a Unix socket."""
+    name = writer.get_extra_info(what)
+    return (name[0], name[1]) if isinstance(name, tuple) and len(name) >= 2 else (_LOCAL, port)

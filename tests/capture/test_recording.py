@@ -1,0 +1,251 @@
+"""The recording proxy: what it writes is what both ends sent, and others read it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pcapng as python_pcapng
+import pytest
+
+import afflux
+from afflux.capture import Capture, Decoder
+from afflux.capture.proxy import RecordingProxy
+from afflux.capture.recording import LARGEST, Recording
+from afflux.core.errors import AddressError, BindFailed
+from afflux.core.limits import Limits
+from afflux.protocols.registry import named, recognizable
+from tests.capture.reading import followed, rows
+from tests.capture.test_oracles import followed_by_tshark, needs_tshark, tshark
+from tests.transports.certificates import Certificates
+
+NOW = 1_790_000_000_123_456_789
+CLIENT, SERVER = ("10.0.0.1", 40_000), ("10.0.0.2", 7_000)
+
+
+def decoded(file: bytes, protocol: str) -> list[dict[str, Any]]:
+    entries = [named(protocol)] if protocol == "rsocket-draft" else recognizable()
+    return list(Decoder(Capture(io.BytesIO(file)), entries, payload="text"))
+
+
+@pytest.mark.parametrize("ends", [(CLIENT, SERVER), (("::1", 5), ("::1", 6)), (("fe80::1%eth0", 5), ("10.0.0.2", 6))])
+def test_a_recording_is_read_as_it_was_written(ends: tuple[tuple[str, int], tuple[str, int]]) -> None:
+    written = io.BytesIO()
+    recording = Recording(written.write, "test")
+    line = recording.connect(*ends, NOW, name="server.example", comment="a comment")
+    sent = {True: bytes(range(256)) * 700, False: b"answer"}
+    for client, data in sent.items():
+        line.data(client, data, NOW + 5)
+        line.end(client, NOW + 7)
+    file = written.getvalue()
+    found = followed(file, checksums=True)
+    (one,) = found.connections
+    assert (one.joined(), one.joined(False)) == ([sent[True]], [sent[False]])
+    assert one.connection.closed and found.network.wrong_checksums == 0
+    times = [row.time for row in rows(file)[0]]
+    assert times[0] == NOW and times[-1] == NOW + 7
+    assert max(row.original for row in rows(file)[0]) <= LARGEST + 74
+
+
+def test_a_reset_is_recorded() -> None:
+    written = io.BytesIO()
+    line = Recording(written.write, "test").connect(CLIENT, SERVER, NOW)
+    line.data(True, b"abc", NOW)
+    line.reset(False, NOW, comment="gone")
+    (one,) = followed(written.getvalue()).connections
+    assert one.connection.closed and one.joined() == [b"abc"]
+
+
+@pytest.mark.filterwarnings("ignore:Field type should not be:DeprecationWarning")
+def test_python_pcapng_reads_names_and_comments() -> None:
+    written = io.BytesIO()
+    recording = Recording(written.write, "test")
+    for _ in range(2):
+        recording.connect(CLIENT, SERVER, NOW, name="server.example", comment="a comment")
+    blocks = list(python_pcapng.FileScanner(io.BytesIO(written.getvalue())))
+    assert [type(block).__name__ for block in blocks] == [
+        "SectionHeader",
+        "InterfaceDescription",
+        "NameResolution",
+        *["EnhancedPacket"] * 6,
+    ]
+    assert blocks[3].options["opt_comment"] == "a comment"
+
+
+@needs_tshark
+def test_wireshark_opens_it(tmp_path: Path) -> None:
+    """Checksums, sequence numbers and lengths are right in its view, and the name and the comment are shown."""
+    path = tmp_path / "recording.pcapng"
+    with path.open("wb") as file:
+        recording = Recording(file.write, "test")
+        line = recording.connect(CLIENT, SERVER, NOW, name="server.example", comment="a comment")
+        for n in range(50):
+            line.data(n % 2 == 0, bytes([n]) * 9_000, NOW + n)
+        line.end(True, NOW + 60)
+        line.end(False, NOW + 60)
+    words = (
+        "-o",
+        "tcp.check_checksum:TRUE",
+        "-o",
+        "ip.check_checksum:TRUE",
+        "-T",
+        "fields",
+        "-e",
+        "tcp.checksum.status",
+    )
+    shown = tshark(path, *words, "-e", "ip.checksum.status", "-e", "tcp.analysis.flags", "-e", "frame.comment")
+    lines = [line.split("\t") for line in shown.splitlines()]
+    assert {tuple(row[:3]) for row in lines} == {("1", "1", "")}
+    assert lines[0][3] == "a comment"
+    assert followed_by_tshark(path, 0)[2:] == tuple(
+        b"".join(bytes([n]) * 9_000 for n in range(first, 50, 2)) for first in (0, 1)
+    )
+    named = subprocess.run(
+        [shutil.which("tshark") or "", "-Nn", "-r", str(path), "-T", "fields", "-e", "ip.dst_host", "-c", "1"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert named.stdout.strip() == "server.example"
+
+
+# -- the proxy -------------------------------------------------------------------------------------------------------
+
+
+class Echo:
+    async def request(self, payload: afflux.Payload) -> bytes:
+        return b"echo " + payload.data
+
+    async def stream(self, payload: afflux.Payload) -> Any:
+        for number in range(int(payload.data)):
+            yield b"item %d" % number
+
+
+async def talked(to: str, listen: str, **options: Any) -> list[dict[str, Any]]:
+    """The frames of a conversation through a recording proxy, after both ends have closed."""
+    written = io.BytesIO()
+    async with (
+        afflux.serve(to, Echo()) as server,
+        RecordingProxy(listen, server.uri + options.pop("far", ""), Recording(written.write, "test")) as proxy,
+    ):
+        async with afflux.connect(proxy.uri + options.pop("near", "")) as peer:
+            assert (await peer.request(b"hello")).data == b"echo hello"
+            items = [item.data async for item in peer.stream(b"300", credit=16)]
+            assert len(items) == 300
+        while proxy._tasks:
+            await asyncio.wait(proxy._tasks)
+    return decoded(written.getvalue(), server.uri.partition("+")[0])
+
+
+def checked(found: list[dict[str, Any]], protocol: str) -> None:
+    """The records are those of the conversation."""
+    assert {made["protocol"] for made in found} == {protocol} and not any(made["error"] for made in found)
+    data = [made.get("data") for made in found]
+    assert data.count("hello") == 1 and data.count("echo hello") == 1
+    assert [text for text in data if text and text.startswith("item")] == [f"item {n}" for n in range(300)]
+    assert [made["ts"] for made in found] == sorted(made["ts"] for made in found)
+    assert {made["dir"] for made in found if made["type"] == "REQUEST_N"} <= {">"}
+
+
+@pytest.mark.parametrize("protocol", ["rsocket", "rsocket-draft", "reactivesocket"])
+@pytest.mark.parametrize("transport", ["tcp", "ws"])
+async def test_a_conversation_of_our_own_engines(protocol: str, transport: str) -> None:
+    """Frame for frame what the application saw, on TCP and in a WebSocket."""
+    if transport == "ws":
+        pytest.importorskip("websockets", reason="WebSocket needs the extra ws")
+    path = "/" if transport == "ws" else ""
+    uri = f"{protocol}+{transport}://127.0.0.1:0{path}"
+    found = await talked(uri, uri)
+    checked(found, protocol)
+
+
+async def test_tls_is_recorded_as_plaintext(tmp_path: Path) -> None:
+    files = Certificates(tmp_path)
+    uri, trust = f"tls://127.0.0.1:0?cert={files.server}", f"?ca={files.ca}"
+    checked(await talked(uri, uri, far=trust, near=trust), "rsocket")
+
+
+async def test_unix_sockets(tmp_path: Path) -> None:
+    found = await talked(f"unix://{tmp_path}/server.sock", f"unix://{tmp_path}/proxy.sock")
+    checked(found, "rsocket")
+    assert not (tmp_path / "proxy.sock").exists()
+
+
+async def test_a_server_that_is_away_is_recorded() -> None:
+    written = io.BytesIO()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    async with RecordingProxy(
+        "tcp://127.0.0.1:0", f"tcp://127.0.0.1:{port}", Recording(written.write, "test")
+    ) as proxy:
+        reader, writer = await asyncio.open_connection(*proxy.uri.removeprefix("tcp://").split(":"))
+        with pytest.raises(OSError):
+            assert await reader.read(1) == b""
+            raise ConnectionResetError
+        writer.close()
+    (one,) = followed(written.getvalue()).connections
+    assert one.connection.closed
+    assert b"cannot connect to tcp://127.0.0.1" in written.getvalue()
+
+
+async def test_a_recording_that_fails_ends_the_proxy() -> None:
+    """What is not recorded is not relayed."""
+    room = 700
+
+    def write(data: bytes) -> None:
+        nonlocal room
+        room -= len(data)
+        if room < 0:
+            raise OSError(28, "No space left on device")
+
+    got = bytearray()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(100):
+            got.extend(data)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with (
+        server,
+        RecordingProxy("tcp://127.0.0.1:0", f"tcp://127.0.0.1:{port}", Recording(write, "test")) as proxy,
+    ):
+        _, writer = await asyncio.open_connection(*proxy.uri.removeprefix("tcp://").split(":"))
+        writer.write(bytes(1_000))
+        with pytest.raises(OSError, match="No space left"):
+            await proxy.failed
+        writer.close()
+    assert got == b""
+
+
+async def test_a_connection_above_the_limit_is_closed() -> None:
+    limits = Limits.tiny(connections=2)
+    async with (
+        afflux.serve("tcp://127.0.0.1:0", Echo()) as server,
+        RecordingProxy("tcp://127.0.0.1:0", server.uri, Recording(lambda data: None, ""), limits=limits) as proxy,
+    ):
+        host, port = proxy.uri.removeprefix("tcp://").split(":")
+        links = [await asyncio.open_connection(host, port) for _ in range(3)]
+        with pytest.raises(OSError):
+            assert await links[2][0].read(1) == b""
+            raise ConnectionResetError
+        for _, writer in links:
+            writer.close()
+        assert proxy.connections == 2
+
+
+async def test_addresses_that_cannot_be_relayed() -> None:
+    with pytest.raises(AddressError, match="mem addresses"):
+        RecordingProxy("mem://a", "tcp://127.0.0.1:1", Recording(lambda data: None, ""))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        proxy = RecordingProxy(
+            f"tcp://127.0.0.1:{taken.getsockname()[1]}", "tcp://h:1", Recording(lambda data: None, "")
+        )
+        with pytest.raises(BindFailed):
+            await proxy.__aenter__()
