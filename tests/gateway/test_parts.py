@@ -94,3 +94,23 @@ def test_the_window_is_the_smallest_of_its_bounds() -> None:
     tiny.arrived(10, 0)
     assert tiny.grant(10, 640) == 0
     assert tiny.grant(0, 640) == 10
+
+
+def test_the_window_counts_blocks_by_their_bytes_and_items() -> None:
+    limits = Limits.server()
+    budget, huge = limits.connection_bytes // 4, 1 << 60
+    window = Window(limits)
+    window.begin(blocks=True)
+    assert window.grant(0, huge) == budget // (0x40000 + 64)  # before the first one, blocks are expected
+    window.begin(blocks=True)
+    for _ in range(400):
+        window.arrived(1, 0x20000)
+        window.contained(1, 1000)
+    window.begin()
+    for _ in range(400):
+        window.contained(1, 1000)
+    most = budget // (0x20000 + 64)
+    assert window.grant(0, huge) == most
+    window.arrived(most, most * 0x20000)
+    assert window.grant(1000 * (most - 1), huge) == 0  # as many items as blocks are not durable
+    assert window.grant(0, huge) == most

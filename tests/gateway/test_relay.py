@@ -15,7 +15,8 @@ import afflux
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.gateway import Origin
-from afflux.journal import Journal, JournalDamaged, JournalError, JournalLocked
+from afflux.journal import Journal, JournalDamaged, JournalError, Journalled, JournalLocked
+from afflux.protocols.rsocket.cursor import Read, split_request
 from afflux.protocols.rsocket.gap import Gap, Place
 from tests.gateway.remotes import (
     HERE,
@@ -88,6 +89,63 @@ def test_a_remote_with_a_cursor_is_continued_exactly(tmp_path: Path) -> None:
                     inner.put(*numbers(150, 200), None)
                     assert await read_from(relay, 300) == numbers(0, 200)
                     assert relay.status()[0].gaps == 0
+
+    asyncio.run(main())
+
+
+class Asked:
+    """A remote with a cursor that records whether each READ permits blocks, and may not know that flag."""
+
+    def __init__(self, inner: Journalled, *, knows: bool) -> None:
+        self.inner = inner
+        self.knows = knows
+        self.permitted: list[bool] = []
+
+    async def stream(self, payload: Payload) -> AsyncIterator[Any]:
+        cursor, _ = split_request(payload.metadata)
+        if isinstance(cursor, Read):
+            self.permitted.append(cursor.blocks)
+            if cursor.blocks and not self.knows:
+                raise afflux.Invalid("reserved flags")
+        async for items in self.inner.stream(payload):
+            yield items
+
+
+@pytest.mark.parametrize(("knows", "permitted"), [(True, [True]), (False, [True, False])])
+def test_blocks_of_a_remote_are_stored_as_its_items(tmp_path: Path, knows: bool, permitted: list[bool]) -> None:
+    values = [Payload(b"%d" % n, (None, b"", b"m%d" % n)[n % 3]) for n in range(5000)]
+    values[10:20] = [Payload(b"x" * 40_000)] * 10
+    bare = [b"y" * (n % 300) for n in range(20_000)]
+    gap = Gap(cause="a test", lost=3).item()
+
+    async def main() -> None:
+        inner = Stored()
+        async with inner.served(tmp_path / "remote") as handler:
+            remote = Asked(handler, knows=knows)
+            async with afflux.serve(HERE, remote) as server, relaying(server.uri, tmp_path / "relay") as relay:
+                inner.put(values, bare, [gap], values, None)
+                async with afflux.connect(relay.uri) as peer:
+                    found = [item async for item in peer.stream()]
+                (shard,) = relay.status()
+                assert (shard.sealed, shard.gaps) == (True, 0)
+            assert found == [*values, *map(Payload, bare), gap, *values]
+            assert remote.permitted == permitted
+
+    asyncio.run(main())
+
+
+def test_small_limits_permit_no_blocks(tmp_path: Path) -> None:
+    async def main() -> None:
+        inner = Stored()
+        async with inner.served(tmp_path / "remote") as handler:
+            remote = Asked(handler, knows=True)
+            async with (
+                afflux.serve(HERE, remote) as server,
+                relaying(server.uri, tmp_path / "relay", limits=Limits.tiny()) as relay,
+            ):
+                inner.put(numbers(0, 1000), None)
+                assert await read_from(relay, 2000) == numbers(0, 1000)
+            assert remote.permitted == [False]
 
     asyncio.run(main())
 

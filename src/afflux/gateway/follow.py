@@ -2,8 +2,8 @@
 
 1. Credit: an item is granted only if the journals have room for it, and again only after it is durable. So the items
    in flight, in memory and appended are together at most the window, which is bounded by bytes and by the room.
-2. A remote with a cursor is read on from the position after the last durable item. The answer to the first READ shows
-   whether there is a cursor: an item with a position has one.
+2. A remote with a cursor is read on from the position after the last durable item, in blocks if it sends them. The
+   answer to the first READ shows whether there is a cursor: an item with a position has one.
 3. Where a stream cannot be continued, an item that records the gap comes before its next item (protocols/rsocket/gap).
 """
 
@@ -21,6 +21,7 @@ from afflux.core.errors import (
     ConnectFailed,
     ConnectionClosed,
     Error,
+    Invalid,
     LeaseExpired,
     LocalProtocolError,
     RemoteProtocolError,
@@ -36,6 +37,7 @@ from afflux.gateway.lane import Lane
 from afflux.gateway.ledger import Ledger
 from afflux.gateway.origin import Items, Origin, connected, subscribed
 from afflux.gateway.window import Window
+from afflux.journal.wire import MOST_WIRE_BYTES
 from afflux.protocols.rsocket.cursor import (
     EPOCH_CHANGED,
     OFFSET_AHEAD,
@@ -97,6 +99,8 @@ class Follower:
         self._attached = False
         "Whether the remote has accepted a subscription since the start."
         self._window = Window(limits)
+        self._blocks = limits.payload_bytes >= 2 * MOST_WIRE_BYTES
+        "Whether to permit blocks: until a server refuses the flag, because it does not know it."
         self._items: Items | None = None
         self._large: Place | None = None
         "The position of an item that was too large to receive."
@@ -166,19 +170,24 @@ class Follower:
         read = None
         if self.origin.may_have_cursor:
             wanted = Place(0, 0) if start is None or intake.plain else start.place
-            read = Read(epoch=wanted.epoch, first=wanted.offset)
+            read = Read(epoch=wanted.epoch, first=wanted.offset, blocks=self._blocks)
         try:
             async with subscribed(self.origin, peer, read) as items:
                 self._items = items
-                self._window.begin()
+                self._window.begin(blocks=read is not None and read.blocks)
                 self._grant()
                 while (chunk := await items.next_chunk()) is not None:
                     self._window.arrived(len(chunk), size_of(chunk))
-                    await intake.arrived(chunk)
+                    self._window.contained(len(chunk), await intake.arrived(chunk))
                     if not self.connected:
                         self._attached = self.connected = True
                         self._waits = self._backoff.waits(Random())
                     self._grant()
+        except Invalid:
+            if read is None or not read.blocks:
+                raise
+            self._blocks = False
+            return False
         except ApplicationError as error:
             if error.code not in _LOST or read is None:
                 raise

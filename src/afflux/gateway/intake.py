@@ -13,7 +13,9 @@ from afflux.gateway.keys import ShardOf
 from afflux.gateway.lane import Item, Lane
 from afflux.gateway.ledger import Ledger, Start
 from afflux.gateway.origin import Origin
+from afflux.journal.blocks import Block
 from afflux.journal.errors import JournalNoSpace
+from afflux.journal.wire import unpack
 from afflux.protocols.rsocket.cursor import State, split_position
 from afflux.protocols.rsocket.gap import Gap, Place
 
@@ -91,26 +93,30 @@ class Intake:
 
     # -- items ----------------------------------------------------------------------------------------------------
 
-    async def arrived(self, chunk: Payloads) -> None:
-        """Store items.
+    async def arrived(self, chunk: Payloads) -> int:
+        """Store payloads; return the number of their items.
 
         Raises:
             Error: the remote sent an impossible position, or the feed has failed.
+            Violation: a block is damaged.
         """
         if self.cursor is None:
             await self._first(chunk[0])
+        items = len(chunk)
         if isinstance(chunk, Run):
             self._store(list(chunk.parts()))
         elif not self.cursor:
             self._store([item if item.metadata is not None else item.data for item in chunk])
         else:
-            await self._positioned(chunk)
+            items = await self._positioned(chunk)
         if self._checkpoint is not None:
             await self._save_checkpoint(*self._checkpoint)
+        return items
 
-    async def _positioned(self, chunk: Sequence[Payload]) -> None:
-        """Store items of which some have a position."""
+    async def _positioned(self, chunk: Sequence[Payload]) -> int:
+        """Store payloads of which some have a position, and may be blocks; return the number of their items."""
         run: list[Item] = []
+        count = len(chunk)
         for payload in chunk:
             if payload.metadata is None:
                 run.append(payload.data)
@@ -120,8 +126,14 @@ class Intake:
                 self._store(run)
                 run = []
                 await self._move(Place(position.epoch, position.offset))
+                if position.block:
+                    block = unpack(payload.data, position.offset, position.time_us)
+                    self._store(_items(block))
+                    count += len(block) - 1
+                    continue
             run.append(payload.data if own is None else Payload(payload.data, own))
         self._store(run)
+        return count
 
     async def _first(self, item: Payload) -> None:
         """Decide from the first item of a subscription whether there is a cursor, and whether items are missing."""
@@ -284,3 +296,9 @@ class Intake:
     async def _durable(self) -> None:
         for lane in self.lanes:
             await lane.durable()
+
+
+def _items(block: Block) -> list[Item]:
+    if block.metadata_bytes is None:
+        return [*block.data()]
+    return [item if item.metadata is not None else item.data for item in block.payloads()]
