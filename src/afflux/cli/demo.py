@@ -28,7 +28,7 @@ FLIGHTS = 336_776
 BATCH = 50_000
 LIVE_BATCHES = 10
 "The least batches of a live run."
-LIVE_S = 30
+LIVE_S = 60
 "Seconds in which the live server sends all flights, by default."
 BAR = 16
 
@@ -43,7 +43,7 @@ def demo(
     ] = False,
     rate: Annotated[
         int | None,
-        typer.Option("--rate", metavar="N", min=1, help="With --live: flights per second; by default all in 30 s."),
+        typer.Option("--rate", metavar="N", min=1, help="With --live: flights per second; by default all in 60 s."),
     ] = None,
 ) -> None:
     """Stream a year of flights into Parquet, with a crash halfway. With --live, a server without a cursor sends them at
