@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import afflux
-from afflux.core.errors import Rejected
-from afflux.journal import Journal, JournalError
+from afflux.core.errors import Rejected, SetupRefused
+from afflux.journal import Journal, JournalError, Journalled
 from afflux.spark import embedding
 from afflux.spark.declaring import OptionError
 from afflux.spark.offsets import Span
@@ -156,10 +156,16 @@ class Published:
 
     subscribe = stream
 
+    async def channel(self, payloads: AsyncIterator[afflux.Payload]) -> AsyncIterator[bytes]:
+        async for payload in payloads:
+            for number in range(int(payload.text), 300):
+                yield b"%d" % number
+        await asyncio.Event().wait()
+
 
 @asynccontextmanager
-async def publishing() -> AsyncIterator[str]:
-    async with afflux.serve("rsio+tcp://127.0.0.1:0", Published()) as server:
+async def publishing(wire: str = "rsio", **given: Any) -> AsyncIterator[str]:
+    async with afflux.serve(f"{wire}+tcp://127.0.0.1:0", Published(), **given) as server:
         yield server.uri
 
 
@@ -170,6 +176,46 @@ def test_another_protocol(start: Start) -> None:
         end, items = plan(reader, 300)
         reader.stop()
     assert items == [b"%d" % number for number in range(300)] and end["0"]["pos"] == 300
+
+
+@pytest.mark.parametrize(
+    ("wire", "verb", "data", "first"),
+    [("rsocket", "channel", "7", 7), ("reactivesocket", "subscribe", "", 0), ("rsocket", "stream", "", 0)],
+)
+def test_other_verbs(start: Start, wire: str, verb: str, data: str, first: int) -> None:
+    with beside(publishing(wire)) as remote:
+        reader = start(uri=remote, verb=verb, requestData=data)
+        assert plan(reader, 300 - first)[1] == [b"%d" % number for number in range(first, 300)]
+        reader.stop()
+
+
+@pytest.mark.parametrize("relayed", [True, False])
+def test_credentials_are_those_of_a_file(start: Start, tmp_path: Path, relayed: bool) -> None:
+    file = tmp_path / "auth"
+    file.touch(0o600)
+    file.write_text("simple me hunter2\n")
+    check = afflux.auth.verify_password({"me": afflux.auth.hash_password("hunter2")})
+    if relayed:
+        serving = publishing("rsocket", on_setup=afflux.auth.at_setup(check))
+    else:
+        serving = journalled(tmp_path / "remote", on_setup=afflux.auth.at_setup(check))
+    with beside(serving) as remote:
+        refused = start(uri=remote)
+        with pytest.raises(SetupRefused):
+            refused.latestOffset(refused.initialOffset())
+        reader = start(uri=remote, authFile=str(file))
+        assert plan(reader, 300)[1] == [b"%d" % number for number in range(300)]
+        reader.stop()
+    assert (tmp_path / "journal").exists() == relayed
+
+
+@asynccontextmanager
+async def journalled(directory: Path, **given: Any) -> AsyncIterator[str]:
+    async with (
+        Journalled(Published(), directory, linger_s=0) as handler,
+        afflux.serve("tcp://127.0.0.1:0", handler, **given) as server,
+    ):
+        yield server.uri
 
 
 def test_a_stream_that_sends_nothing_yet(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +246,8 @@ def test_a_directory_of_something_else(start: Start, tmp_path: Path) -> None:
         ({"replays": "true"}, "option replays requires journalDir"),
         ({"journalBytes": "7"}, "option journalBytes requires journalDir"),
         ({"framing": "lines"}, "option framing requires journalDir"),
+        ({"verb": "channel"}, "option verb requires journalDir"),
+        ({"uri": "nats://h/s", "authFile": "f"}, "option authFile is not for JetStream streams"),
         ({"journalListen": "tcp://h:0"}, "option journalListen requires journalDir"),
         ({"journalDir": " "}, "option journalDir is empty"),
         ({"journalDir": "j", "framing": "words"}, "option framing must be"),

@@ -38,9 +38,10 @@ from afflux.spark.options import Options
 from afflux.transports.address import parse
 
 if TYPE_CHECKING:
+    from afflux.calls import SetupLike
     from afflux.sync import Peer
 
-__all__ = ["LIFETIME_S", "LIMITS", "Away", "Connection", "Outage", "mendable"]
+__all__ = ["LIFETIME_S", "LIMITS", "Away", "Connection", "Outage", "mendable", "setup_of"]
 
 KEEPALIVE_S = 10.0
 "Seconds between keepalives, unless the address has the option."
@@ -87,6 +88,19 @@ class Outage:
     def __str__(self) -> str:
         name = type(self.error).__name__
         return f"{self.attempts} attempts in {monotonic() - self.since:.1f} s; the last: {name}: {self.error}"
+
+
+def setup_of(options: Options) -> SetupLike | None:
+    """Return the credentials of ``authFile`` for the server, as the file has them now.
+
+    Raises:
+        AuthFileError: the file is missing, accessible to other users, or has other content.
+    """
+    if options.auth_file is None:
+        return None
+    from afflux.auth import read_file  # on use: few queries need it
+
+    return [read_file(options.auth_file)]
 
 
 def mendable(error: Exception) -> bool:
@@ -156,7 +170,9 @@ class Connection:
 
             return cast("Peer", StreamPeer(self.uri))  # has what the source uses of a peer
         keepalive, lifetime = self._terms
-        return sync.connect(self.uri, keepalive=keepalive, lifetime=lifetime, limits=LIMITS)
+        remote = self.uri == self.options.uri  # not a relay of the query's own
+        setup = setup_of(self.options) if remote else None
+        return sync.connect(self.uri, setup=setup, keepalive=keepalive, lifetime=lifetime, limits=LIMITS)
 
     def call(self, work: Callable[[Peer], _T], *, patient: bool = True) -> _T:
         """Return ``work(peer)``, called again after each failure that a retry can mend.

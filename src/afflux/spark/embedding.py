@@ -19,18 +19,19 @@ from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from afflux.core.errors import RemoteProtocolError
 from afflux.core.limits import Limits
 from afflux.journal.address import is_stream_address
 from afflux.protocols.rsocket.cursor import Head, state_of
-from afflux.spark.connection import Connection
+from afflux.spark.connection import Connection, setup_of
 from afflux.spark.options import Options
 from afflux.transports.address import parse
 
 if TYPE_CHECKING:
     from afflux.gateway import Relay
+    from afflux.gateway.origin import OriginVerb
     from afflux.sync import Peer
 
 __all__ = ["READER_NAME", "Embedded", "has_cursor", "is_relayed"]
@@ -49,7 +50,8 @@ _log = logging.getLogger("afflux.spark")
 
 
 def is_relayed(options: Options, connection: Connection) -> bool:
-    """Return whether the stream is read through a relay of this process: there is ``journalDir``, and no cursor.
+    """Return whether the stream is read through a relay of this process: there is ``journalDir``, and no cursor, which
+    only a stream can have.
 
     Args:
         options: those of one stream.
@@ -60,7 +62,9 @@ def is_relayed(options: Options, connection: Connection) -> bool:
     """
     if options.journal_dir is None or is_stream_address(options.uri):
         return False
-    if parse(options.uri).protocol != "rsocket" or list(directory_of(options).glob("*.journal")):
+    if options.verb not in (None, "stream") or parse(options.uri).protocol != "rsocket":
+        return True
+    if list(directory_of(options).glob("*.journal")):
         return True
     return not has_cursor(connection)
 
@@ -184,8 +188,10 @@ class Embedded:
         options = self._options
         origin = Origin(
             options.uri,
+            verb=cast("OriginVerb | None", options.verb),
             route=options.route,
             data=options.request_data,
+            setup=setup_of(options),
             framing=options.framing,
             replays=options.replays,
         )

@@ -262,6 +262,12 @@ class Options:
         "`spark.sql.session.timeZone`, else the system's.",
         None,
     )
+    auth_file: str | None = option(
+        parse_text,
+        "A file with credentials for the server: `bearer TOKEN` or `simple USER PASSWORD`, and readable by its owner "
+        "only. It must exist on each machine with tasks; with `journalDir`, on the driver's.",
+        None,
+    )
     acknowledge_as: str | None = option(
         _reader_name,
         "The name under which this query acknowledges what it has finished, so that the server may trim it: one query "
@@ -281,6 +287,13 @@ class Options:
         parse_address,
         "With `journalDir`: the relay's address, where all tasks can reach it, such as `tcp://driver-host:0`. By "
         "default a socket in the directory, for tasks on the same machine.",
+        None,
+    )
+    verb: str | None = option(
+        one_of("stream", "channel", "subscribe"),
+        "With `journalDir`: how the stream is requested. `channel` sends `requestData` and stores what it returns, "
+        "`subscribe` is a REQUEST_SUB of ReactiveSocket or a publisher of reactive-streams-io. By default what the "
+        "protocol has.",
         None,
     )
     framing: str | None = option(
@@ -348,12 +361,14 @@ class Options:
 
     def _check_journal(self) -> None:
         if self.journal_dir is None:
-            for name in ("journal_bytes", "journal_listen", "framing", "replays"):
+            for name in ("journal_bytes", "journal_listen", "verb", "framing", "replays"):
                 if getattr(self, name):
                     raise OptionError(f"option {camel(name)} requires journalDir")
             for own in self.each().values():
                 if not is_stream_address(own.uri):
                     parse_address("uri", own.uri)
+        if self.auth_file is not None and any(is_stream_address(own.uri) for own in self.each().values()):
+            raise OptionError("option authFile is not for JetStream streams: their address has the option creds")
 
     def _check_streams(self) -> None:
         starts = self.starting_offsets
