@@ -11,6 +11,7 @@ import pytest
 from afflux.journal.blocks import Block
 from afflux.journal.contract import Backend
 from afflux.journal.database import SqliteBackend
+from afflux.journal.errors import JournalDamaged
 from tests.journal.contract import Contract, Storage, filled
 
 
@@ -50,3 +51,16 @@ class TestSqlite(Contract):
     @pytest.fixture
     def storage(self, tmp_path: Path) -> Storage:
         return Sqlite(tmp_path)
+
+    def test_a_reader_who_checks_gets_small_whole_blocks_unchecked(self, storage: Storage) -> None:
+        with closing(storage.open()) as backend:
+            filled(backend, 40, 40, 40)
+            with closing(backend.read_blocks(40, 41)) as blocks:
+                [damaged] = blocks
+        storage.flip(backend, damaged)
+        with closing(storage.open()) as backend:
+            with closing(backend.read_blocks(0, 120, damaged.size)) as blocks:
+                assert [each.is_intact() for each in blocks] == [True, False, True]
+            for start, stop, unchecked in ((41, 120, damaged.size), (0, 79, damaged.size), (0, 120, damaged.size - 1)):
+                with pytest.raises(JournalDamaged), closing(backend.read_blocks(start, stop, unchecked)) as blocks:
+                    list(blocks)

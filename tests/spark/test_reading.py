@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from afflux.core.errors import ApplicationError, ConnectFailed, Invalid, RemoteProtocolError
-from afflux.protocols.rsocket.cursor import OFFSET_AHEAD, UNKNOWN_SHARD, Acknowledge
+from afflux.journal.database import SqliteBackend
+from afflux.protocols.rsocket.cursor import JOURNAL_FAILED, OFFSET_AHEAD, UNKNOWN_SHARD, Acknowledge
 from afflux.spark.arrow import data_column
 from afflux.spark.offsets import Mark, Span
 from afflux.spark.options import Options
 from afflux.spark.reading import DataLost, Driver, SpanReader
-from tests.spark.conftest import asked
+from tests.spark.conftest import asked, running
 from tests.spark.serving import LIE_EPOCH, item
 
 ITEMS = asked(count=1000, size=16)
@@ -73,6 +75,27 @@ def expected(route: str | None, numbers: range, size: int = 16) -> list[tuple[in
 def lying(uri: str, route: str, **more: str) -> tuple[Options, Span]:
     options = Options.parse({"uri": uri, "route": f"lie-{route}"} | more)
     return options, Span(shard=0, epoch=LIE_EPOCH, first=20, end=60)
+
+
+def test_a_damaged_block_is_reported_after_the_items_before_it(tmp_path: Path, caplog: Any) -> None:
+    many = asked(count=4000, size=512)
+    with running(tmp_path) as uri:
+        options = Options.parse({"uri": uri, "requestData": many, "pollTimeoutMs": "30000"})
+        span = whole(options)
+    data = item(None, 1700, 512)
+    assert isinstance(data, bytes)
+    (path,) = tmp_path.glob("*.journal")
+    SqliteBackend(path, key=None).close()
+    content = path.read_bytes()
+    at = content.index(data) + 3
+    path.write_bytes(content[:at] + bytes((content[at] ^ 1,)) + content[at + 1 :])
+    found: list[int] = []
+    with running(tmp_path) as uri, pytest.raises(ApplicationError, match=r"journal-damaged .* is wrong") as caught:
+        for chunk in SpanReader(Options.parse({"uri": uri, "requestData": many}), span):
+            found.append(len(chunk))
+    assert caught.value.code == JOURNAL_FAILED
+    assert 1 < sum(found) <= 1700
+    assert "its items are requested instead" in caplog.text
 
 
 @pytest.mark.parametrize("route", [None, "varied", "tagged", "older"])

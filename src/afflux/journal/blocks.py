@@ -21,7 +21,18 @@ from itertools import accumulate, pairwise
 
 from afflux.core.payload import Payload, PayloadLike, payload_of
 
-__all__ = ["BLOCK_OVERHEAD", "ITEM_OVERHEAD", "Block", "Pending", "charge_of", "checksum", "columns", "sizes"]
+__all__ = [
+    "BLOCK_OVERHEAD",
+    "ITEM_OVERHEAD",
+    "Block",
+    "Pending",
+    "block_header",
+    "charge_of",
+    "checksum",
+    "columns",
+    "needs_check",
+    "sizes",
+]
 
 ITEM_OVERHEAD = 8
 "Bytes charged for an item in addition to its own: its two lengths."
@@ -36,8 +47,12 @@ _SWAP = sys.byteorder == "big"
 
 def checksum(first: int, count: int, time_us: int, metadata_bytes: int | None, body: bytes) -> int:
     """Return the CRC-32 of a block."""
-    size = _NO_METADATA if metadata_bytes is None else metadata_bytes
-    return zlib.crc32(body, zlib.crc32(_HEADER.pack(first, count, time_us, size)))
+    return zlib.crc32(body, zlib.crc32(block_header(first, count, time_us, metadata_bytes)))
+
+
+def block_header(first: int, count: int, time_us: int, metadata_bytes: int | None) -> bytes:
+    """Return what the checksum of a block contains before its body. Raises struct.error for a number out of range."""
+    return _HEADER.pack(first, count, time_us, _NO_METADATA if metadata_bytes is None else metadata_bytes)
 
 
 def charge_of(count: int, body_bytes: int, metadata_bytes: int | None) -> int:
@@ -101,9 +116,15 @@ class Block:
     def crc(self) -> int:
         """The checksum of the whole stored block."""
         if self._crc is None:
-            whole_first = self.first - self._low
-            self._crc = checksum(whole_first, self.stored, self.time_us, self.metadata_bytes, self.body)
+            self._crc = self._checksum()
         return self._crc
+
+    def is_intact(self) -> bool:
+        """Return whether the checksum that was stored with the block is that of its bytes."""
+        return self.crc == self._checksum()
+
+    def _checksum(self) -> int:
+        return checksum(self.first - self._low, self.stored, self.time_us, self.metadata_bytes, self.body)
 
     @property
     def end(self) -> int:
@@ -210,6 +231,11 @@ def sizes(data: Sequence[bytes], metadata: Sequence[bytes | None] | None) -> lis
     if metadata is None:
         return [len(value) + ITEM_OVERHEAD for value in data]
     return [len(value) + len(own or b"") + ITEM_OVERHEAD for value, own in zip(data, metadata, strict=True)]
+
+
+def needs_check(block: Block, start: int, stop: int, unchecked: int) -> bool:
+    """Return whether a backend has to check a block that it reads; ``Backend.read_blocks`` has the arguments."""
+    return block.size > unchecked or block.first < start or block.end > stop
 
 
 def _u32s(body: bytes, start: int, count: int) -> array[int]:

@@ -109,8 +109,14 @@ class Backend(Protocol):
         """
         ...
 
-    def read_blocks(self, start: int, stop: int) -> Generator[Block, None, None]:
+    def read_blocks(self, start: int, stop: int, unchecked: int = 0) -> Generator[Block, None, None]:
         """Yield the whole blocks that contain the offsets from ``start`` to before ``stop``, which are stored.
+
+        Args:
+            start: the first offset.
+            stop: the offset after the last one.
+            unchecked: the most bytes of a block whose checksum need not be compared, because its reader does; a block
+                that is not wholly in the range is always checked.
 
         Raises:
             JournalDamaged: a block is missing or its checksum is wrong.

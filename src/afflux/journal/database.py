@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from afflux.files import DISK_FULL
 from afflux.journal import files
-from afflux.journal.blocks import Block, checksum
+from afflux.journal.blocks import Block, block_header, needs_check
 from afflux.journal.contract import BlockInfo, Heads, Reader
 from afflux.journal.errors import JournalDamaged, JournalError, JournalNoSpace
 
@@ -326,8 +326,8 @@ class SqliteBackend:
             raise self._missing(heads.head - 1)
         return heads
 
-    def read_blocks(self, start: int, stop: int) -> Generator[Block, None, None]:
-        """Yield blocks, each after its check. Other readers wait until the generator is exhausted or closed."""
+    def read_blocks(self, start: int, stop: int, unchecked: int = 0) -> Generator[Block, None, None]:
+        """Yield blocks. Other readers wait until the generator is exhausted or closed."""
         query = (
             f"SELECT {_COLUMNS} FROM block WHERE first >= "
             "coalesce((SELECT max(first) FROM block WHERE first <= ?), 0) AND first < ? ORDER BY first"
@@ -336,7 +336,9 @@ class SqliteBackend:
         with self._reading, files.KIND.errors(self.path), closing(self._reader.execute(query, (start, stop))) as rows:
             while expected < stop:
                 row = rows.fetchone()
-                block = None if row is None else self._checked(row)
+                block = None if row is None else self._block(row)
+                if block is not None and needs_check(block, start, stop, unchecked) and not block.is_intact():
+                    raise self._damaged(block.first)
                 if block is None or not block.first <= expected < block.end:
                     raise self._missing(expected)
                 yield block
@@ -349,12 +351,16 @@ class SqliteBackend:
             for row in rows:
                 yield BlockInfo(*row)
 
-    def _checked(self, row: tuple[int, int, int, int, int, int | None, bytes]) -> Block:
+    def _block(self, row: tuple[int, int, int, int, int, int | None, bytes]) -> Block:
         first, count, time_us, _, crc, metadata_bytes, body = row
         with suppress(TypeError, struct.error):  # SQLite stores any type in any column
-            if crc == checksum(first, count, time_us, metadata_bytes, body):
+            block_header(first, count, time_us, metadata_bytes)
+            if type(body) is bytes and type(crc) is int and 0 <= crc <= 0xFFFFFFFF:
                 return Block(first, count, time_us, metadata_bytes, body, crc)
-        raise JournalDamaged(self.path, f"the checksum of the block at offset {first} is wrong; {files.RESTORE}")
+        raise self._damaged(first)
+
+    def _damaged(self, offset: int) -> JournalDamaged:
+        return JournalDamaged(self.path, f"the checksum of the block at offset {offset} is wrong; {files.RESTORE}")
 
     def _missing(self, offset: int) -> JournalDamaged:
         return JournalDamaged(self.path, f"the block with offset {offset} is missing; {files.RESTORE}")

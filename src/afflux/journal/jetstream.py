@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from afflux.journal.address import StreamAddress
-from afflux.journal.blocks import Block
+from afflux.journal.blocks import Block, needs_check
 from afflux.journal.contract import BlockInfo, Heads, Reader
 from afflux.journal.errors import JournalDamaged, JournalMissing, JournalNoSpace, JournalTaken
 from afflux.journal.link import Link, Lost, Refused
-from afflux.journal.messages import MOST_NOTE_BYTES, Entry, Malformed
+from afflux.journal.messages import MOST_NOTE_BYTES, Entry
 from afflux.journal.stream import Ends, Stream
 
 __all__ = ["JetStreamBackend"]
@@ -308,17 +308,15 @@ class JetStreamBackend:
 
     # Reading: from any thread.
 
-    def read_blocks(self, start: int, stop: int) -> Generator[Block, None, None]:
-        """Yield blocks, each after its check. More are requested ahead while the generator is used."""
+    def read_blocks(self, start: int, stop: int, unchecked: int = 0) -> Generator[Block, None, None]:
+        """Yield blocks. More are requested ahead while the generator is used."""
         with closing(self._stream.read(start, stop)) as entries:
             for entry in entries:
-                yield self._checked(entry)
-
-    def _checked(self, entry: Entry) -> Block:
-        try:
-            return entry.block()
-        except Malformed as error:
-            raise JournalDamaged(self.path, f"{error} (message {entry.sequence})") from None
+                block = entry.block()
+                if needs_check(block, start, stop, unchecked) and not block.is_intact():
+                    text = f"the checksum of the block at offset {block.first} is wrong (message {entry.sequence})"
+                    raise JournalDamaged(self.path, text)
+                yield block
 
     def index(self) -> Generator[BlockInfo, None, None]:
         """Yield the blocks without their items."""

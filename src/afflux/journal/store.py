@@ -316,10 +316,13 @@ class Journal(Stored):
                 raise
             self.sealed = True  # set last, because it implies that the head is final
 
-    def read(self, offset: int, limit_items: int = 0x10000, limit_bytes: int = BLOCK_BYTES) -> list[Block]:
+    def read(
+        self, offset: int, limit_items: int = 0x10000, limit_bytes: int = BLOCK_BYTES, *, unchecked: int = 0
+    ) -> list[Block]:
         """Return blocks, cut to the items from ``offset`` on; none if ``offset`` is the head or above.
 
-        They contain at most ``limit_items``, and no further block after ``limit_bytes``.
+        They contain at most ``limit_items``, and no further block after ``limit_bytes``. The checksum of a whole block
+        of at most ``unchecked`` bytes is not compared.
 
         Raises:
             JournalGone: ``offset`` was trimmed.
@@ -327,13 +330,15 @@ class Journal(Stored):
             JournalError: the journal is closed.
         """
         stop = min(offset + limit_items, self.head)
-        return [block.cut(offset, stop) for block in self.read_blocks(offset, stop, limit_bytes)]
+        found = self.read_blocks(offset, stop, limit_bytes, unchecked=unchecked)
+        return [block.cut(offset, stop) for block in found]
 
-    def read_blocks(self, start: int, stop: int, limit_bytes: int = BLOCK_BYTES) -> list[Block]:
+    def read_blocks(self, start: int, stop: int, limit_bytes: int = BLOCK_BYTES, *, unchecked: int = 0) -> list[Block]:
         """Return the whole stored blocks that contain the offsets from ``start`` to before ``stop`` and the head.
 
         The first block may begin before ``start``, and the last one end after ``stop``. No further block follows after
-        ``limit_bytes``. ``body``, ``stored``, ``metadata_bytes``, ``time_us`` and ``crc`` of a block are as stored.
+        ``limit_bytes``. The checksum of a block of at most ``unchecked`` bytes within the range is not compared.
+        ``body``, ``stored``, ``metadata_bytes``, ``time_us`` and ``crc`` of a block are as stored.
 
         Raises:
             JournalGone: ``start`` was trimmed.
@@ -347,7 +352,7 @@ class Journal(Stored):
         size = 0
         try:
             if self.first <= start < stop:
-                with closing(self._backend.read_blocks(start, stop)) as blocks:
+                with closing(self._backend.read_blocks(start, stop, unchecked)) as blocks:
                     for block in blocks:
                         found.append(block)
                         size += block.size

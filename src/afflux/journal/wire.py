@@ -1,4 +1,8 @@
-"""Write blocks as single items of an answer to READ, and read them; the layout is in protocols/rsocket/cursor.py."""
+"""Write blocks as single items of an answer to READ, and read them; the layout is in protocols/rsocket/cursor.py.
+
+The reader compares the checksum that was stored with a block, so the server does not do it for whole blocks. A reader
+that finds another one requests the items instead: the server checks those, and reports a damaged journal.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from afflux.core.errors import Violation
 from afflux.journal.blocks import Block, Pending, sizes
 from afflux.protocols.rsocket.codes import Code
 
-__all__ = ["MOST_WIRE_BYTES", "pack", "unpack"]
+__all__ = ["MOST_WIRE_BYTES", "Damaged", "pack", "unpack"]
 
 MOST_WIRE_BYTES = 0x100000
 "A larger block is sent as items: readers need not have room for a payload of many items."
@@ -16,6 +20,10 @@ MOST_WIRE_BYTES = 0x100000
 _HEADER = struct.Struct("<III")
 _NO_METADATA = 0xFFFFFFFF
 _U32 = 4
+
+
+class Damaged(Violation):
+    """A block has not the checksum that was stored with it."""
 
 
 def pack(block: Block) -> bytes:
@@ -38,7 +46,8 @@ def unpack(data: bytes, first: int, time_us: int) -> Block:
         time_us: the time of its position.
 
     Raises:
-        Violation: the lengths or the checksum are wrong, or it has no items (C-9).
+        Damaged: the checksum is wrong (C-9).
+        Violation: the lengths are wrong, or it has no items (C-9).
     """
     if len(data) < _HEADER.size:
         raise _violation(f"a block has a header of {_HEADER.size} bytes, not {len(data)}")
@@ -50,7 +59,8 @@ def unpack(data: bytes, first: int, time_us: int) -> Block:
         raise _violation(f"a block of {len(body)} bytes cannot have {count} items")
     block = Block(first, count, time_us, metadata_bytes, body)
     if block.crc != crc:
-        raise _violation(f"the checksum of the block at offset {first} is {block.crc:08x}, not {crc:08x}")
+        text = f"the checksum of the block at offset {first} is {block.crc:08x}, not {crc:08x}"
+        raise Damaged(text, rule="C-9", code=Code.INVALID)
     if lengths + (metadata_bytes or 0) + sum(block.lengths()) != len(body):
         raise _violation(f"the lengths of the block at offset {first} do not add up to its {len(body)} bytes")
     return block

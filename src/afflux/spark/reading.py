@@ -23,7 +23,7 @@ from afflux.core.events import Block, Items
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, Payloads
 from afflux.journal.blocks import Block as Stored
-from afflux.journal.wire import unpack
+from afflux.journal.wire import Damaged, unpack
 from afflux.protocols.rsocket.cursor import (
     EPOCH_CHANGED,
     OFFSET_AHEAD,
@@ -368,6 +368,11 @@ class SpanReader:
                     if not self._blocks:
                         connection.failed(error)
                     self._blocks = False  # a server that does not know the flag (C-3)
+                except Damaged as damage:
+                    text = "%s of %s: %s; its items are requested instead"
+                    _log.warning(text, self.span, self.options.stream_name, damage.reason)
+                    connection.close()
+                    self._blocks = False
                 except Violation as violation:
                     raise connection.unsupported(violation) from None
                 except (Error, TimeoutError) as error:
