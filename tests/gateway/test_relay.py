@@ -94,11 +94,13 @@ def test_a_remote_with_a_cursor_is_continued_exactly(tmp_path: Path) -> None:
 
 
 class Asked:
-    """A remote with a cursor that records whether each READ permits blocks, and may not know that flag."""
+    """A remote with a cursor that records whether each READ permits blocks. It may not know that flag, or damage the
+    blocks."""
 
-    def __init__(self, inner: Journalled, *, knows: bool) -> None:
+    def __init__(self, inner: Journalled, *, knows: bool, damages: bool = False) -> None:
         self.inner = inner
         self.knows = knows
+        self.damages = damages
         self.permitted: list[bool] = []
 
     async def stream(self, payload: Payload) -> AsyncIterator[Any]:
@@ -108,11 +110,21 @@ class Asked:
             if cursor.blocks and not self.knows:
                 raise afflux.Invalid("reserved flags")
         async for items in self.inner.stream(payload):
-            yield items
+            yield [damaged(item) for item in items] if self.permitted == [True] and self.damages else items
 
 
-@pytest.mark.parametrize(("knows", "permitted"), [(True, [True]), (False, [True, False])])
-def test_blocks_of_a_remote_are_stored_as_its_items(tmp_path: Path, knows: bool, permitted: list[bool]) -> None:
+def damaged(block: Payload) -> Payload:
+    """The block with one other bit."""
+    return Payload(block.data[:-1] + bytes([block.data[-1] ^ 1]), block.metadata)
+
+
+@pytest.mark.parametrize(
+    ("knows", "damages", "permitted"),
+    [(True, False, [True]), (False, False, [True, False]), (True, True, [True, False])],
+)
+def test_blocks_of_a_remote_are_stored_as_its_items(
+    tmp_path: Path, knows: bool, damages: bool, permitted: list[bool]
+) -> None:
     values = [Payload(b"%d" % n, (None, b"", b"m%d" % n)[n % 3]) for n in range(5000)]
     values[10:20] = [Payload(b"x" * 40_000)] * 10
     bare = [b"y" * (n % 300) for n in range(20_000)]
@@ -121,7 +133,7 @@ def test_blocks_of_a_remote_are_stored_as_its_items(tmp_path: Path, knows: bool,
     async def main() -> None:
         inner = Stored()
         async with inner.served(tmp_path / "remote") as handler:
-            remote = Asked(handler, knows=knows)
+            remote = Asked(handler, knows=knows, damages=damages)
             async with afflux.serve(HERE, remote) as server, relaying(server.uri, tmp_path / "relay") as relay:
                 inner.put(values, bare, [gap], values, None)
                 async with afflux.connect(relay.uri) as peer:

@@ -37,7 +37,7 @@ from afflux.gateway.lane import Lane
 from afflux.gateway.ledger import Ledger
 from afflux.gateway.origin import Items, Origin, connected, subscribed
 from afflux.gateway.window import Window
-from afflux.journal.wire import MOST_WIRE_BYTES
+from afflux.journal.wire import MOST_WIRE_BYTES, Damaged
 from afflux.protocols.rsocket.cursor import (
     EPOCH_CHANGED,
     OFFSET_AHEAD,
@@ -100,7 +100,7 @@ class Follower:
         "Whether the remote has accepted a subscription since the start."
         self._window = Window(limits)
         self._blocks = limits.payload_bytes >= 2 * MOST_WIRE_BYTES
-        "Whether to permit blocks: until a server refuses the flag, because it does not know it."
+        "Whether to permit blocks: until a server refuses the flag, because it does not know it, or one is damaged."
         self._items: Items | None = None
         self._large: Place | None = None
         "The position of an item that was too large to receive."
@@ -183,6 +183,10 @@ class Follower:
                         self._attached = self.connected = True
                         self._waits = self._backoff.waits(Random())
                     self._grant()
+        except Damaged as damage:
+            _log.warning("%s: %s; its items are requested instead", self._name, damage.reason)
+            self._blocks = False
+            return False
         except Invalid:
             if read is None or not read.blocks:
                 raise
