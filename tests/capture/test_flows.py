@@ -224,11 +224,15 @@ def test_many_connections_at_once() -> None:
 
 
 @pytest.mark.parametrize(("count", "dropped"), [(255, 0), (256, 0), (257, 1), (1_000, 744)])
-def test_capture_flows(count: int, dropped: int) -> None:
-    syns = [Talk(("10.0.0.1", 1_000 + n)).packet(True, -1, flags=SYN) for n in range(count)]
-    found = followed(pcap(syns), limits=Limits.tiny())
+@pytest.mark.parametrize("data", [False, True])
+def test_capture_flows(count: int, dropped: int, data: bool) -> None:
+    """The least recently used connection ends, with or without data; the others are still known at the end."""
+    talks = [Talk(("10.0.0.1", 1_000 + n)) for n in range(count)]
+    packets = [packet for talk in talks for packet in (talk.open()[:1] + (talk.send(True, b"x")[:1] if data else []))]
+    found = followed(pcap(packets), limits=Limits.tiny())
     assert (found.flows.connections, found.flows.dropped) == (count, dropped)
-    assert sum(len(one.ended) == 2 for one in found.connections) == count
+    assert len(found.connections) == (count if data else 0)
+    assert all(one.ended == {True, False} and one.joined() == [b"x"] for one in found.connections)
 
 
 def waiting(sizes: list[int], limits: Limits, step: int = 0) -> Followed:

@@ -22,6 +22,7 @@ from afflux.core.limits import Limits
 from afflux.protocols.registry import named, recognizable
 from tests.capture.reading import followed, rows
 from tests.capture.test_oracles import followed_by_tshark, needs_tshark, tshark
+from tests.capture.writing import ACK, RST
 from tests.transports.certificates import Certificates
 
 NOW = 1_790_000_000_123_456_789
@@ -188,8 +189,9 @@ async def test_a_server_that_is_away_is_recorded() -> None:
             assert await reader.read(1) == b""
             raise ConnectionResetError
         writer.close()
-    (one,) = followed(written.getvalue()).connections
-    assert one.connection.closed
+    found = followed(written.getvalue())
+    assert (found.flows.connections, found.connections) == (1, [])
+    assert rows(written.getvalue())[0][-1].data[47] == RST | ACK
     assert b"cannot connect to tcp://127.0.0.1" in written.getvalue()
 
 

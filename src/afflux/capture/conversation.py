@@ -80,8 +80,8 @@ class Conversation:
     """The decoder of one connection; see ``flows.Consumer``."""
 
     __slots__ = (
-        "_first", "_heads", "_sides", "_size", "_starts", "client", "connection", "content", "detail", "frames", "idle",
-        "protocol", "settings", "settled",
+        "_first", "_heads", "_probe", "_probed", "_sides", "_size", "_starts", "client", "connection", "content",
+        "detail", "frames", "idle", "protocol", "settings", "settled",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
@@ -100,6 +100,8 @@ class Conversation:
         self._first: list[tuple[bool, bytes, int]] = []
         self._starts: dict[bool, bytes] = {}
         self._heads: dict[bool, Head] = {}
+        self._probe: Messages | None = None
+        self._probed = 0
         self._size = 0
         self._sides: dict[bool, Side] = {}
 
@@ -238,7 +240,7 @@ class Conversation:
     def _other(self, content: Content, detail: str) -> None:
         self.content, self.detail = content, detail
         self.settled = self.idle = True
-        self._first, self._starts = [], {}
+        self._first, self._starts, self._probe = [], {}, None
         self.settings.count(self)
 
     def _settle(self, protocol: ProtocolEntry, client: bool) -> None:
@@ -256,7 +258,7 @@ class Conversation:
     def _replay(self, skip: dict[bool, int]) -> None:
         """Hand the bytes collected so far to the sides, without the first ``skip``."""
         self.settled = True
-        first, self._first, self._starts = self._first, [], {}
+        first, self._first, self._starts, self._probe = self._first, [], {}, None
         for rising, data, packet in first:
             passed = min(skip[rising], len(data))
             skip[rising] -= passed
@@ -270,15 +272,21 @@ class Conversation:
 
     def _upgrade(self, client: bool) -> bool:
         """Read the upgrade of a WebSocket; return whether more bytes are needed."""
-        ask, answer = (head_of(self._starts.get(rising, b"")) for rising in (client, not client))
-        if ask is None or answer is None:
+        for rising in (client, not client):
+            if rising not in self._heads and (head := head_of(self._starts.get(rising, b""))) is not None:
+                self._heads[rising] = head
+        if len(self._heads) < 2:
             return True
+        ask, answer = self._heads[client], self._heads[not client]
         if not ask.upgrades or not answer.accepts:
             self._other(Content.OTHER, "HTTP")
             return False
         sizes = {client: ask.size, not client: answer.size}
         deflates = {rising: answer.deflates(rising is client) for rising in sizes}
-        protocol = self._within(client, sizes, deflates, answer)
+        if self._probe is None:
+            self._probe = Messages(self.settings.limits, ask.size, deflates[client])
+            self._probed = ask.size
+        protocol = self._within(self._probe, self._starts[client], answer)
         if protocol is None or protocol.dissector is None:
             return not self.settled
         self.content, self.protocol, self.client = Content.WEBSOCKET, protocol, client
@@ -291,14 +299,12 @@ class Conversation:
         self._replay(sizes)
         return False
 
-    def _within(
-        self, client: bool, sizes: Mapping[bool, int], deflates: Mapping[bool, tuple[bool, bool]], answer: Head
-    ) -> ProtocolEntry | None:
+    def _within(self, probe: Messages, start: bytes, answer: Head) -> ProtocolEntry | None:
         """Return the protocol of a WebSocket: from its port, its subprotocol and its first message."""
         entries = self.settings.entries
-        messages = Messages(self.settings.limits, sizes[client], deflates[client])
-        first = messages.feed(self._starts[client][sizes[client] :])
-        if not first and not messages.over:
+        first = probe.feed(start[self._probed :])
+        self._probed = len(start)
+        if not first and not probe.over:
             return None
         result = recognize(entries, first[0].data, client=True, message=True) if first else None
         candidates = result.candidates if result is not None else ()

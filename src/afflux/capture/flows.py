@@ -9,7 +9,7 @@ of the capture, because it does not yet know what they carry.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Protocol
@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from afflux.capture.network import V4
 from afflux.capture.packets import Ints, Packets
 from afflux.capture.reassembly import Delivery, Half
 from afflux.capture.segments import ACK, FIN, RST, SYN, End, Segments
@@ -30,7 +31,8 @@ _RECENT = 0x4000
 Flags = npt.NDArray[np.bool_]
 _Row = tuple[int, int, int, bool, int]
 "The segments of one direction in a batch: direction, first, last, whether to look at each, first sequence number."
-Key = tuple[int, int, int, int, int, int]
+Key = tuple[int, ...]
+"Both ends: two numbers with address and port for IPv4, otherwise six."
 
 
 class Consumer(Protocol):
@@ -64,11 +66,11 @@ class Connection:
     "When its first packet was captured, in nanoseconds."
     halves: dict[bool, Half]
     "Its directions, by ``rising``."
-    consumer: Consumer = field(init=False)
     opener: bool | None = None
     "The direction of the side that opened it; None if the capture does not show it."
     closed: bool = False
     "A RST was seen, or both FINs."
+    consumer: Consumer = field(init=False)
     _id: str = ""
 
     @property
@@ -83,6 +85,24 @@ class Connection:
         return "C" + self._id
 
 
+class _Opening:
+    """A connection without data so far, or one that has ended in order."""
+
+    __slots__ = ("closed", "ended", "initial", "opener", "time")
+
+    def __init__(self, time: int, opener: bool) -> None:
+        self.time = time
+        self.opener = opener
+        self.closed = False
+        "A RST was seen, or both FINs."
+        self.ended = False
+        "Both FINs were seen: whatever follows is a copy, unless it is a SYN."
+        self.initial = [-1, -1]  # the numbers of the SYNs, by ``rising``
+
+
+_Entry = Connection | _Opening
+
+
 class Flows:
     """The connections of one capture.
 
@@ -94,7 +114,7 @@ class Flows:
     def __init__(self, limits: Limits, consumer: Callable[[Connection], Consumer]) -> None:
         self._limits = limits
         self._consumer = consumer
-        self._table: OrderedDict[Key, Connection] = OrderedDict()
+        self._table: OrderedDict[Key, _Entry] = OrderedDict()
         self._recent: OrderedDict[Half, bytes] = OrderedDict()
         self._recent_bytes = 0
         self._waiting_bytes = 0
@@ -123,7 +143,8 @@ class Flows:
     def end(self) -> None:
         """Deliver what waits, and end all connections."""
         for connection in self._table.values():
-            self.finish(connection)
+            if isinstance(connection, Connection):
+                self.finish(connection)
         self._table.clear()
 
     def finish(self, connection: Connection, packet: int = -1) -> None:
@@ -134,26 +155,54 @@ class Flows:
             self._forget(half)
             connection.consumer.end(rising, packet)
 
-    def find(self, key: Key) -> Connection | None:
+    def find(self, key: Key) -> _Entry | None:
         """Return the current connection between two ends."""
         connection = self._table.get(key)
         if connection is not None:
             self._table.move_to_end(key)
         return connection
 
-    def open(self, key: Key, time: int) -> Connection:
-        """Begin a connection; the least recently used one is dropped if there are too many."""
+    def opening(self, key: Key, opening: _Opening | None, rising: bool, seq: int, answer: bool, time: int) -> _Opening:
+        """Note a SYN. A connection costs little until it has data: captures may contain millions of SYNs."""
+        if opening is None or opening.closed or opening.initial[rising] not in (-1, seq):
+            opening = _Opening(time, rising is not answer)
+            self.connections += 1
+            self._insert(key, opening)
+        opening.initial[rising] = seq
+        return opening
+
+    def open(self, key: Key, opening: _Opening | None, time: int) -> Connection:
+        """Begin a connection, whose SYNs were noted in ``opening`` if the capture has them."""
         halves = {rising: Half(self._limits) for rising in (False, True)}
-        made = Connection(key[:3], key[3:], time, halves)
+        if opening is None:
+            self.connections += 1
+            made = Connection(*_ends(key), time, halves)
+        else:
+            made = Connection(*_ends(key), opening.time, halves, opening.opener, opening.closed)
+            for rising, half in halves.items():
+                if opening.initial[rising] >= 0:
+                    half.begin(opening.initial[rising], synced=True)
         made.consumer = self._consumer(made)
-        self.connections += 1
-        self._table[key] = made
+        self._insert(key, made)
+        return made
+
+    def retire(self, key: Key, connection: Connection, packet: int) -> _Opening:
+        """Free a connection that has ended in order, and remember only that it has."""
+        self.finish(connection, packet)
+        left = _Opening(connection.time, bool(connection.opener))
+        left.closed = left.ended = True
+        self._table[key] = left
+        return left
+
+    def _insert(self, key: Key, entry: _Entry) -> None:
+        """Insert a connection; the least recently used one is dropped if there are too many."""
+        self._table[key] = entry
         self._table.move_to_end(key)
         if len(self._table) > self._limits.capture_flows:
             self.dropped += 1
             _, oldest = self._table.popitem(last=False)
-            self.finish(oldest)
-        return made
+            if isinstance(oldest, Connection):
+                self.finish(oldest)
 
     def hand_over(self, connection: Connection, rising: bool, found: list[Delivery], packet: int) -> None:
         """Give bytes and gaps to the consumer."""
@@ -170,6 +219,8 @@ class Flows:
     def remember(self, half: Half, data: bytes) -> None:
         """Remember the last delivered bytes of a direction, within ``capture_bytes``."""
         self._forget(half)
+        if not data:
+            return
         self._recent[half] = data = data[-_RECENT:]
         self._recent_bytes += len(data)
         while self._recent_bytes > self._limits.capture_bytes // 4:
@@ -190,7 +241,7 @@ class Flows:
 
     def _waits(self, key: Key) -> bool:
         connection = self._table.get(key)
-        return connection is not None and any(half.waiting for half in connection.halves.values())
+        return isinstance(connection, Connection) and any(half.waiting for half in connection.halves.values())
 
 
 class _Batch:
@@ -237,12 +288,13 @@ class _Batch:
         key = self._keys[rows[0][0] >> 1]
         connection = self._flows.find(key)
         start, stop = rows[0][1], rows[-1][2]
-        if connection is not None and connection.consumer.idle and not special[start:stop].any():
-            return
-        if connection is not None and connection.consumer.settled and self._plain(connection, rows):
-            for half, first, last, _, _ in rows:
-                self._bulk(connection, bool(half & 1), order[first:last])
-            return
+        if isinstance(connection, Connection):
+            if connection.consumer.idle and not special[start:stop].any():
+                return
+            if connection.consumer.settled and self._plain(connection, rows):
+                for half, first, last, _, _ in rows:
+                    self._bulk(connection, bool(half & 1), order[first:last])
+                return
         for number in self._segments(rows[0][0] >> 1).tolist():
             connection = self._segment(key, connection, number)
 
@@ -279,7 +331,7 @@ class _Batch:
         self._flows.remember(half, data)
         consumer.data(rising, data, ends.tolist(), found.index[order].tolist())
 
-    def _segment(self, key: Key, connection: Connection | None, number: int) -> Connection | None:
+    def _segment(self, key: Key, connection: _Entry | None, number: int) -> _Entry | None:
         """Deliver one segment; return the connection that it belongs to, None before a connection begins."""
         found = self._found
         if not self._columns:
@@ -287,17 +339,21 @@ class _Batch:
             self._columns = [self._time[found.index].tolist(), *(column.tolist() for column in columns)]
         time, packet, seq, ack, flags, at, size, cut, rising = (column[number] for column in self._columns)
         rising = bool(rising)
-        if connection is not None and connection.consumer.idle and not flags & SYN:
+        if isinstance(connection, Connection) and connection.consumer.idle and not flags & SYN:
             return connection
         flows = self._flows
-        if not (size or cut or flags & (SYN | FIN | RST)):
-            if connection is not None:
-                other = connection.halves[not rising]
-                before = other.size
-                flows.hand_over(connection, not rising, other.acknowledged(ack, time), packet)
-                flows.too_much(other.size - before)
+        if flags & SYN:
+            connection = self._opened(key, connection, rising, seq, flags, time, packet)
+        if not (size or cut or flags & FIN) or (isinstance(connection, _Opening) and connection.ended):
+            if isinstance(connection, Connection):
+                self._acknowledged(connection, rising, flags, ack, time, packet)
+            elif connection is not None:
+                connection.closed |= bool(flags & RST)
             return connection
-        connection = self._opened(key, connection, rising, seq, flags, time, packet)
+        if not isinstance(connection, Connection):
+            connection = flows.open(key, connection, time)
+        if connection.halves[rising].expected < 0:
+            connection.halves[rising].begin(seq, synced=False)
         half, other = connection.halves[rising], connection.halves[not rising]
         seq = (seq + bool(flags & SYN)) & 0xFFFF_FFFF
         before = half.size + other.size
@@ -306,34 +362,37 @@ class _Batch:
             flows.hand_over(connection, rising, half.feed(seq, data, cut, time, flows.recent(half)), packet)
         if flags & FIN:
             half.finish((seq + size + cut) & 0xFFFF_FFFF)
-        if flags & ACK:
-            flows.hand_over(connection, not rising, other.acknowledged(ack, time), packet)
         if flows.too_much(half.size + other.size - before):
             before = half.size
             flows.hand_over(connection, rising, half.skip_all(), packet)
             flows.too_much(-before)
+        self._acknowledged(connection, rising, flags, ack, time, packet)
+        ended = all(half.ended for half in connection.halves.values())
+        return flows.retire(key, connection, packet) if ended else connection
+
+    def _acknowledged(self, connection: Connection, rising: bool, flags: int, ack: int, time: int, packet: int) -> None:
+        """Apply the flags of a segment whose data was delivered."""
+        other = connection.halves[not rising]
+        if flags & ACK and other.waiting:
+            before = other.size
+            self._flows.hand_over(connection, not rising, other.acknowledged(ack, time), packet)
+            self._flows.too_much(other.size - before)
         self._closed(connection, flags, packet)
-        return connection
 
     def _opened(
-        self, key: Key, connection: Connection | None, rising: bool, seq: int, flags: int, time: int, packet: int
-    ) -> Connection:
-        """Return the connection that a segment belongs to: a SYN with another number than before begins a new one."""
-        syn = bool(flags & SYN)
-        if connection is not None and syn:
+        self, key: Key, connection: _Entry | None, rising: bool, seq: int, flags: int, time: int, packet: int
+    ) -> _Entry:
+        """Return the connection of a SYN: one with another number than before begins a new connection."""
+        if isinstance(connection, Connection):
             half = connection.halves[rising]
             if half.initial == seq:
                 return connection
-            if half.expected >= 0 or connection.closed:
-                self._flows.finish(connection, packet)
-                connection = None
-        connection = connection or self._flows.open(key, time)
-        half = connection.halves[rising]
-        if half.expected < 0:
-            half.begin(seq, synced=syn)
-        if syn and connection.opener is None:
-            connection.opener = rising is not bool(flags & ACK)
-        return connection
+            if half.expected < 0 and not connection.closed:
+                half.begin(seq, synced=True)
+                return connection
+            self._flows.finish(connection, packet)
+            connection = None
+        return self._flows.opening(key, connection, rising, seq, bool(flags & ACK), time)
 
     def _closed(self, connection: Connection, flags: int, packet: int) -> None:
         """Report directions that have ended."""
@@ -355,7 +414,27 @@ def _keys(found: Segments) -> tuple[Ints, list[Key]]:
     for column in columns:
         changes |= column[1:] != column[:-1]
     starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    a0, a1, ap, b0, b1, bp = (column[starts] for column in columns)
     numbers: dict[Key, int] = {}
-    rows = zip(*(column[starts].tolist() for column in columns), strict=True)
+    if (a0 == V4).all() and (b0 == V4).all():
+        short = (a1 << np.uint64(16) | ap.astype(np.uint64), b1 << np.uint64(16) | bp.astype(np.uint64))
+        rows: Iterable[Key] = zip(*(column.tolist() for column in short), strict=True)
+    else:
+        rows = map(_key, zip(*(column.tolist() for column in (a0, a1, ap, b0, b1, bp)), strict=True))
     runs = [numbers.setdefault(row, len(numbers)) for row in rows]
     return np.repeat(np.array(runs, np.int64), np.diff(np.append(starts, len(found)))), list(numbers)
+
+
+def _key(row: tuple[int, ...]) -> Key:
+    """Return the key of a pair of ends: two numbers for IPv4, which are most and take less memory."""
+    a0, a1, ap, b0, b1, bp = row
+    return (a1 << 16 | ap, b1 << 16 | bp) if a0 == V4 == b0 else row
+
+
+def _ends(key: Key) -> tuple[End, End]:
+    """Return the two ends that a key stands for."""
+    if len(key) == 2:
+        low, high = ((V4, number >> 16, number & 0xFFFF) for number in key)
+        return low, high
+    a0, a1, ap, b0, b1, bp = key
+    return (a0, a1, ap), (b0, b1, bp)

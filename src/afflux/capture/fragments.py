@@ -5,6 +5,7 @@ Overlapping fragments are an attack or an error, so their datagram is dropped (R
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Hashable
 
@@ -18,23 +19,30 @@ _LARGEST = 0xFFFF
 class _Datagram:
     """The fragments of one datagram received so far."""
 
-    __slots__ = ("pieces", "received", "size")
+    __slots__ = ("_starts", "pieces", "received", "size")
 
     def __init__(self) -> None:
         self.pieces: dict[int, bytes] = {}
+        self._starts: list[int] = []
         self.received = 0
         self.size = -1
 
     def add(self, offset: int, data: bytes, more: bool) -> bool:
         """Add a fragment. Returns False if it contradicts the others."""
         end = offset + len(data)
-        if offset in self.pieces and self.pieces[offset] == data:
+        if self.pieces.get(offset) == data:
             return True
-        if any(offset < start + len(piece) and start < end for start, piece in self.pieces.items()):
+        starts = self._starts
+        place = bisect_left(starts, offset)
+        before = starts[place - 1] if place else 0
+        if place and before + len(self.pieces[before]) > offset:
+            return False
+        if place < len(starts) and starts[place] < end:
             return False
         if end > _LARGEST or (not more and self.size not in (-1, end)) or (self.size >= 0 and end > self.size):
             return False
         self.size = self.size if more else end
+        starts.insert(place, offset)
         self.pieces[offset] = data
         self.received += len(data)
         return True
@@ -44,7 +52,7 @@ class _Datagram:
         return self.received == self.size
 
     def joined(self) -> bytes:
-        return b"".join(self.pieces[offset] for offset in sorted(self.pieces))
+        return b"".join(self.pieces[offset] for offset in self._starts)
 
 
 class Fragments:
