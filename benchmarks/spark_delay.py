@@ -4,8 +4,8 @@
 with the time at which it was made. A query discards them in batches as small as they come. The delay of an item ends
 when Spark has ended its batch, log included. The floor is the time of a batch of a trivial query in the same session:
 Spark's own ``rate-micro-batch``, as many rows, discarded. An item that comes during a batch waits for its end and for
-the next one, so 1.5 times the floor is what a perfect source could reach. A short stream before both warms the session
-up. ``--out`` writes the figures as JSON.
+the next one, so 1.5 times the floor is what a perfect source could reach. Both take turns, after a short round that
+warms the session up. ``--out`` writes the figures as JSON, with the phases of a batch.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ BAR: Final = 2.0
 "The most floors that the median delay may have."
 _WARM: Final = 0.25
 "The share of the batches at the start that does not count."
+_ROUNDS: Final = 2
+"How often both are measured in turn."
 _WARM_S: Final = 5.0
-"The most seconds of the stream before."
+"The most seconds of the round before."
 _LOOK_S: Final = 0.1
 _LIMIT_S: Final = 60.0
 "Seconds beyond the planned ones after which a query has failed."
@@ -68,80 +70,101 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"floor: a batch of rate-micro-batch {figures['floor'] * 1e3:8.0f} ms, median of {figures['floor_batches']}")
     print(f"delay p50 {figures['p50'] * 1e3:8.0f} ms   {over:.2f} floors   bar {BAR:g}")
     print(f"delay p99 {figures['p99'] * 1e3:8.0f} ms   {figures['p99'] / figures['floor']:.2f} floors")
+    for way, phases in figures["phases_ms"].items():
+        print(f"{way}: " + ", ".join(f"{name} {each:.0f} ms" for name, each in phases.items()))
     if asked.out:
         about = {"seconds": asked.seconds, "rate": asked.rate}
         asked.out.write_text(json.dumps({"about": about, "figures": figures}, indent=1) + "\n")
     return 0 if over <= BAR else 1
 
 
-def _measure(directory: Path, seconds: float, rate: int) -> dict[str, float]:
+def _measure(directory: Path, seconds: float, rate: int) -> dict[str, Any]:
     from afflux.spark.session import active, build
 
     fresh = not active()
     spark = build("afflux-bench", "local[2]", **{"spark.sql.streaming.numRecentProgressUpdates": "100000"})
+    delays: list[float] = []
+    live: list[Any] = []
+    floor: list[Any] = []
     try:
         words = ("--handler", "benchmarks.spark_delay:Stamps", "--journal", str(directory / "journal"))
         with _process("serve", "tcp://127.0.0.1:0", *words) as (uri, _):
-            _live(spark, uri, directory, max(1, int(min(_WARM_S, seconds) * rate)), rate)
-            batches, stamps = _live(spark, uri, directory, max(1, int(seconds * rate)) + 1, rate)
-        delays = sorted(ended - stamp for first, end, ended in _warm(batches) for stamp in stamps[first:end])
-        rows = max(1, round(statistics.median(end - first for first, end, _ in _warm(batches))))
-        floor = _floor(spark, directory, rows, seconds)
+            for number in range(1 + _ROUNDS):
+                of = min(_WARM_S, seconds) if not number else seconds / _ROUNDS
+                count = max(1, int(of * rate)) + number  # another stream than before
+                batches, stamps = _live(spark, uri, directory / f"live-{number}", count, rate)
+                rows = max(1, round(statistics.median(each["numInputRows"] for each in batches)))
+                trivial = _floor(spark, directory / f"floor-{number}", rows, of)
+                if number:
+                    live += batches
+                    floor += trivial
+                    delays += _delays(batches, stamps)
     finally:
         if fresh:
             spark.stop()
+    delays.sort()
+    phases = {"afflux": _phases(live), "rate-micro-batch": _phases(floor)}
     return {
         "p50": delays[len(delays) // 2],
         "p99": delays[len(delays) * 99 // 100],
-        "floor": statistics.median(floor),
+        "floor": phases["rate-micro-batch"]["triggerExecution"] / 1e3,
         "items": len(delays),
-        "batches": len(batches),
+        "batches": len(live),
         "floor_batches": len(floor),
         "rows_per_batch": rows,
+        "phases_ms": phases,
     }
 
 
-def _warm(values: list[Any]) -> list[Any]:
-    return values[int(len(values) * _WARM) :]
+def _delays(batches: list[Any], stamps: list[float]) -> list[float]:
+    """Return the seconds from each item's production to the end of its batch."""
+    found = []
+    for progress in batches:
+        first, end = (_position(progress["sources"][0][name]) for name in ("startOffset", "endOffset"))
+        found += [_ended(progress) - stamp for stamp in stamps[first:end]]
+    return found
 
 
-def _live(
-    spark: Any, uri: str, directory: Path, count: int, rate: int
-) -> tuple[list[tuple[int, int, float]], list[float]]:
-    """Return each batch with rows, as its first item, its end and the time at which it ended; and the times at which
-    the items were made, in seconds since 1970."""
+def _phases(batches: list[Any]) -> dict[str, float]:
+    """Return the median milliseconds of each phase of a batch, as Spark names them."""
+    names = {name for progress in batches for name in progress["durationMs"]}
+    return {name: statistics.median(one["durationMs"].get(name, 0) for one in batches) for name in sorted(names)}
+
+
+def _live(spark: Any, uri: str, checkpoint: Path, count: int, rate: int) -> tuple[list[Any], list[float]]:
+    """Return the progress of the batches with rows, without the first ones; and the times at which the items were made,
+    in seconds since 1970."""
     data = json.dumps({"count": count, "rate": rate})
     frame = spark.readStream.format("afflux").options(uri=uri, requestData=data).load()
-    query = frame.writeStream.format("noop").option("checkpointLocation", str(directory / f"live-{count}")).start()
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
     try:
         _wait(query, lambda done: done >= count, _LIMIT_S + count / rate)
-        found = []
-        for progress in query.recentProgress:
-            if progress["numInputRows"]:
-                source = progress["sources"][0]
-                first, end = (_position(source[name]) for name in ("startOffset", "endOffset"))
-                found.append((first, end, _ended(progress)))
+        found = [progress for progress in query.recentProgress if progress["numInputRows"]]
     finally:
         query.stop()
     with sync.connect(uri) as peer:
         (answer,) = peer.stream(data, cursor=Head())
         limit = state_of(answer.metadata).head
         stamps = [int(item.data) / 1e9 for item in peer.stream(data, cursor=Read(first=0, limit=limit), credit=10_000)]
-    if len(stamps) != count or found[-1][1] != count:
-        raise SystemExit(f"{len(stamps)} items are stored and {found[-1][1]} were read instead of {count}")
-    return found, stamps
+    if len(stamps) != count or sum(progress["numInputRows"] for progress in found) != count:
+        raise SystemExit(f"{len(stamps)} items are stored instead of {count}, or others were read")
+    return _warm(found), stamps
 
 
-def _floor(spark: Any, directory: Path, rows: int, seconds: float) -> list[float]:
-    """Return the seconds of the batches of the trivial query."""
+def _floor(spark: Any, checkpoint: Path, rows: int, seconds: float) -> list[Any]:
+    """Return the progress of the batches of the trivial query, without the first ones."""
     frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).load()
-    query = frame.writeStream.format("noop").option("checkpointLocation", str(directory / "floor")).start()
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
     try:
         _wait(query, lambda done: done > 0, _LIMIT_S)
         query.awaitTermination(seconds)
-        return _warm([one["durationMs"]["triggerExecution"] / 1e3 for one in query.recentProgress])
+        return _warm([progress for progress in query.recentProgress if progress["numInputRows"]])
     finally:
         query.stop()
+
+
+def _warm(values: list[Any]) -> list[Any]:
+    return values[int(len(values) * _WARM) :]
 
 
 def _wait(query: Any, enough: Any, limit_s: float) -> None:
