@@ -22,10 +22,10 @@ RINGS = [re.findall(r"`(\w+)`", row[1]) for row in _ROW.finditer((ROOT / "CONTRI
 "The rings of CONTRIBUTING.md, from the inside out. A package imports only from packages before it."
 _MODULE = re.compile(r"afflux(\.\w+)+")
 COMPUTED = {
-    "afflux/__init__.py": "the modules of the public names, which the file lists",
     "afflux/cli/__init__.py": "typer and rich",
     "afflux/cli/serve.py": "the module of --handler",
     "afflux/codecs/__init__.py": "the libraries of codecs",
+    "afflux/core/exports.py": "the modules of a package's exports, which the package also imports for types",
     "afflux/core/frame.py": "codecs that were generated in advance, beside the frames",
     "afflux/transports/registry.py": "the modules of the transports, which the file lists",
 }

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from afflux.core.errors import (
     AddressError,
@@ -32,6 +32,7 @@ from afflux.core.errors import (
     SetupRefused,
     Unsupported,
 )
+from afflux.core.exports import exports_of
 from afflux.core.payload import Payload
 
 if TYPE_CHECKING:
@@ -137,67 +138,55 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_LATER = {
-    "Backoff": "afflux.retry.backoff",
-    "FixedLease": "afflux.protocols.rsocket.lease",
-    "Lease": "afflux.protocols.rsocket.lease",
-    "RateLease": "afflux.protocols.rsocket.lease",
-    "Accept": "afflux.protocols.rsocket.metadata",
-    "Bearer": "afflux.protocols.rsocket.metadata",
-    "Broker": "afflux.broker",
-    "Call": "afflux.middleware",
-    "Credentials": "afflux.protocols.rsocket.metadata",
-    "Entries": "afflux.protocols.rsocket.metadata",
-    "ItemStream": "afflux.aio.flow",
-    "Limits": "afflux.core.limits",
-    "Origin": "afflux.gateway",
-    "Relay": "afflux.gateway",
-    "relay": "afflux.gateway",
-    "Middleware": "afflux.middleware",
-    "MimeType": "afflux.protocols.rsocket.metadata",
-    "Peer": "afflux.aio.peer",
-    "Pool": "afflux.aio.pool",
-    "Processor": "afflux.reactive.contracts",
-    "Publisher": "afflux.reactive.contracts",
-    "Route": "afflux.protocols.rsocket.metadata",
-    "Router": "afflux.router",
-    "Server": "afflux.aio.server",
-    "Session": "afflux.aio.session",
-    "Simple": "afflux.protocols.rsocket.metadata",
-    "StreamStatus": "afflux.core.credit",
-    "Subscriber": "afflux.reactive.contracts",
-    "Subscription": "afflux.reactive.contracts",
-    "Tls": "afflux.transports.security",
-    "TraceContext": "afflux.protocols.rsocket.metadata",
-    "Zipkin": "afflux.protocols.rsocket.metadata",
-    "asgi": "afflux",
-    "auth": "afflux",
-    "codecs": "afflux",
-    "compose": "afflux.calls",
-    "connect": "afflux.aio.client",
-    "current_peer": "afflux.aio.peer",
-    "entries": "afflux.calls",
-    "reactive": "afflux",
-    "middleware": "afflux",
-    "reply": "afflux.calls",
-    "route_of": "afflux.aio.current",
-    "serve": "afflux.aio.server",
-    "sync": "afflux",
-    "testing": "afflux",
-    "wrap": "afflux.middleware",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'afflux' has no attribute {name!r}")
-    from importlib import import_module
-
-    home = _LATER[name]
-    found = import_module(f"afflux.{name}") if home == "afflux" else getattr(import_module(home), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+__getattr__, __dir__ = exports_of(
+    __name__,
+    {
+        "Backoff": "afflux.retry.backoff",
+        "FixedLease": "afflux.protocols.rsocket.lease",
+        "Lease": "afflux.protocols.rsocket.lease",
+        "RateLease": "afflux.protocols.rsocket.lease",
+        "Accept": "afflux.protocols.rsocket.metadata",
+        "Bearer": "afflux.protocols.rsocket.metadata",
+        "Broker": "afflux.broker",
+        "Call": "afflux.middleware",
+        "Credentials": "afflux.protocols.rsocket.metadata",
+        "Entries": "afflux.protocols.rsocket.metadata",
+        "ItemStream": "afflux.aio.flow",
+        "Limits": "afflux.core.limits",
+        "Origin": "afflux.gateway",
+        "Relay": "afflux.gateway",
+        "relay": "afflux.gateway",
+        "Middleware": "afflux.middleware",
+        "MimeType": "afflux.protocols.rsocket.metadata",
+        "Peer": "afflux.aio.peer",
+        "Pool": "afflux.aio.pool",
+        "Processor": "afflux.reactive.contracts",
+        "Publisher": "afflux.reactive.contracts",
+        "Route": "afflux.protocols.rsocket.metadata",
+        "Router": "afflux.router",
+        "Server": "afflux.aio.server",
+        "Session": "afflux.aio.session",
+        "Simple": "afflux.protocols.rsocket.metadata",
+        "StreamStatus": "afflux.core.credit",
+        "Subscriber": "afflux.reactive.contracts",
+        "Subscription": "afflux.reactive.contracts",
+        "Tls": "afflux.transports.security",
+        "TraceContext": "afflux.protocols.rsocket.metadata",
+        "Zipkin": "afflux.protocols.rsocket.metadata",
+        "asgi": "afflux",
+        "auth": "afflux",
+        "codecs": "afflux",
+        "compose": "afflux.calls",
+        "connect": "afflux.aio.client",
+        "current_peer": "afflux.aio.peer",
+        "entries": "afflux.calls",
+        "reactive": "afflux",
+        "middleware": "afflux",
+        "reply": "afflux.calls",
+        "route_of": "afflux.aio.current",
+        "serve": "afflux.aio.server",
+        "sync": "afflux",
+        "testing": "afflux",
+        "wrap": "afflux.middleware",
+    },
+)

@@ -336,9 +336,9 @@ class SqliteBackend:
         with self._reading, files.KIND.errors(self.path), closing(self._reader.execute(query, (start, stop))) as rows:
             while expected < stop:
                 row = rows.fetchone()
-                block = None if row is None else self._block(row)
+                block = None if row is None else _block_of(row, self.path)
                 if block is not None and needs_check(block, start, stop, unchecked) and not block.is_intact():
-                    raise self._damaged(block.first)
+                    raise _damaged(self.path, block.first)
                 if block is None or not block.first <= expected < block.end:
                     raise self._missing(expected)
                 yield block
@@ -351,19 +351,22 @@ class SqliteBackend:
             for row in rows:
                 yield BlockInfo(*row)
 
-    def _block(self, row: tuple[int, int, int, int, int, int | None, bytes]) -> Block:
-        first, count, time_us, _, crc, metadata_bytes, body = row
-        with suppress(TypeError, struct.error):  # SQLite stores any type in any column
-            block_header(first, count, time_us, metadata_bytes)
-            if type(body) is bytes and type(crc) is int and 0 <= crc <= 0xFFFFFFFF:
-                return Block(first, count, time_us, metadata_bytes, body, crc)
-        raise self._damaged(first)
-
-    def _damaged(self, offset: int) -> JournalDamaged:
-        return JournalDamaged(self.path, f"the checksum of the block at offset {offset} is wrong; {files.RESTORE}")
-
     def _missing(self, offset: int) -> JournalDamaged:
         return JournalDamaged(self.path, f"the block with offset {offset} is missing; {files.RESTORE}")
+
+
+def _block_of(row: tuple[int, int, int, int, int, int | None, bytes], path: Path) -> Block:
+    """Return the block in a row; its checksum is not compared."""
+    first, count, time_us, _, crc, metadata_bytes, body = row
+    with suppress(TypeError, struct.error):  # SQLite stores any type in any column
+        block_header(first, count, time_us, metadata_bytes)
+        if type(body) is bytes and type(crc) is int and 0 <= crc <= 0xFFFFFFFF:
+            return Block(first, count, time_us, metadata_bytes, body, crc)
+    raise _damaged(path, first)
+
+
+def _damaged(path: Path, offset: int) -> JournalDamaged:
+    return JournalDamaged(path, f"the checksum of the block at offset {offset} is wrong; {files.RESTORE}")
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:

@@ -9,7 +9,22 @@ interfaces, and ``session`` finds Java.
 
 from __future__ import annotations
 
-from afflux.spark.queries import TableError, TableLocked
-from afflux.spark.receiving import Receiver, receive
+from typing import TYPE_CHECKING
+
+from afflux.core.exports import exports_of
+
+if TYPE_CHECKING:
+    from afflux.spark.queries import TableError, TableLocked
+    from afflux.spark.receiving import Receiver, receive
 
 __all__ = ["Receiver", "TableError", "TableLocked", "receive"]
+
+__getattr__, __dir__ = exports_of(
+    __name__,
+    {
+        "Receiver": "afflux.spark.receiving",
+        "TableError": "afflux.spark.queries",
+        "TableLocked": "afflux.spark.queries",
+        "receive": "afflux.spark.receiving",
+    },
+)
