@@ -72,13 +72,14 @@ def items(size: int) -> Iterator[bytes]:
 
 @pytest.mark.slow
 def test_unused_connections_take_little_memory() -> None:
-    """Above 65,536 the oldest are dropped: 120,000 take hardly more than 70,000."""
+    """Above 65,536 the oldest are dropped: 120,000 take hardly more than 70,000 (PC-10)."""
     few, many = (peak_of(syns(count))[0] for count in (70_000, 120_000))
     assert many < 1.3 * few < 64 * MEGABYTE
 
 
 @pytest.mark.slow
 def test_memory_does_not_follow_the_size_of_the_file() -> None:
+    """PC-23."""
     small, size, _ = peak_of(items(2 * MEGABYTE))
     large, larger, decoder = peak_of(items(20 * MEGABYTE))
     assert larger > 9 * size

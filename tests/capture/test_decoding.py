@@ -121,6 +121,7 @@ def test_the_id_of_a_connection_is_the_same_each_time() -> None:
 
 
 def test_one_direction_only() -> None:
+    """PC-12."""
     for client, host in ((True, b"\x0a\0\0\x01"), (False, b"\x0a\0\0\x02")):
         packets = [packet for packet in Talk().whole(CLIENT, SERVER) if packet.data[26:30] == host]
         found = Decoded(packets, ports={7_000: named("rsocket")})
@@ -128,6 +129,7 @@ def test_one_direction_only() -> None:
 
 
 def test_a_start_in_mid_stream_is_decoded_only_with_its_handshake() -> None:
+    """PC-11."""
     packets = Talk().whole(CLIENT, SERVER, 100)
     assert Decoded(packets[3:]).types[0] == "SETUP"  # the SYNs are missing
     for options in ({}, {"ports": {7_000: named("rsocket")}}):
@@ -136,6 +138,7 @@ def test_a_start_in_mid_stream_is_decoded_only_with_its_handshake() -> None:
 
 
 def test_missing_bytes_within_a_frame_lose_that_frame_only() -> None:
+    """PC-06."""
     large = prefixed(SETUP, wire.RequestFnf(stream=1, data=b"a" * 5_000).encode(), *REQUESTS[1:])
     packets = Talk().whole(large, b"", 500)
     del packets[6:8]
@@ -147,6 +150,7 @@ def test_missing_bytes_within_a_frame_lose_that_frame_only() -> None:
 
 
 def test_missing_bytes_across_a_boundary_stop_the_direction_and_not_the_other() -> None:
+    """PC-06."""
     packets = Talk().whole(CLIENT, SERVER, 100)
     del packets[6]
     found = Decoded(packets)
@@ -157,7 +161,7 @@ def test_missing_bytes_across_a_boundary_stop_the_direction_and_not_the_other() 
 
 def test_packets_cut_by_the_snap_length() -> None:
     """Headers only: where payloads are cut, frames whose boundary is known are counted as lost, and what follows is
-    decoded."""
+    decoded (PC-06)."""
     frames = prefixed(SETUP, *(wire.RequestFnf(stream=2 * n + 1, data=b"z" * 900).encode() for n in range(9)))
     talk = Talk()
     packets = talk.open()
@@ -185,6 +189,7 @@ def hello() -> bytes:
 
 @pytest.mark.parametrize("size", [1, 100, 1_448])
 def test_tls_is_encrypted_and_shows_its_names(size: int) -> None:
+    """PC-19."""
     found = Decoded(Talk().whole(hello(), b"\x16\x03\x03\0\x05abcde", size))
     assert found.tally == {"encrypted (TLS; server name broker.example; ALPN h2, http/1.1)": 1}
     assert found == []
@@ -289,6 +294,7 @@ def test_compressed_messages(anew: bool) -> None:
 
 
 def test_a_compressed_message_is_bounded() -> None:
+    """PC-18."""
     limits = Limits.server(payload_bytes=4_096, frame_bytes=70_000, first_frame_bytes=65_536)
     packer = zlib.compressobj(wbits=-15)
     for size, right in ((70_000, True), (70_001, False), (50_000_000, False)):
@@ -370,6 +376,7 @@ def test_incomplete_frames_of_all_connections_are_bounded() -> None:
 @given(st.sampled_from(sorted(BOTH)), st.integers(0, 2**32), st.integers(1, 300))
 @settings(deadline=None)
 def test_garbage_in_sound_tcp_is_a_row_never_an_exception(protocol: str, seed: int, size: int) -> None:
+    """PC-22."""
     noise = random.Random(seed)
     client, server = (bytearray(b"".join(side) + noise.randbytes(200)) for side in BOTH[protocol][:2])
     for data in (client, server):

@@ -32,6 +32,7 @@ def expected(packets: list[Packet], unit: int = 1_000) -> list[Row]:
 @pytest.mark.parametrize("nano", [False, True])
 @pytest.mark.parametrize("chunk", [1, 100, 0x8_0000])
 def test_pcap_of_both_byte_orders_and_units(order: str, nano: bool, chunk: int) -> None:
+    """PC-01."""
     packets = [Packet(one.data, one.time + 7, len(one.data) + 5) for one in PACKETS]
     file = pcap(packets, order=order, nano=nano)
     assert is_capture(file[:4])
@@ -145,7 +146,7 @@ def test_a_pipe_may_deliver_single_bytes() -> None:
 
 @pytest.mark.parametrize("make", [pcap, pcapng])
 def test_cut_at_every_byte(make: Callable[[list[Packet]], bytes]) -> None:
-    """Every whole packet is read; the rest is reported as truncated."""
+    """Every whole packet is read; the rest is reported as truncated (PC-02)."""
     packets = PACKETS[:3]
     file = make(packets)
     ends = [len(make(packets[:n])) for n in range(4)]
@@ -170,6 +171,7 @@ def test_cut_at_every_byte(make: Callable[[list[Packet]], bytes]) -> None:
     [b"", b"\0" * 100, b"GET / HTTP/1.1\r\n\r\n" * 9, b"\x1f\x8b" + bytes(100), b"\x0a\x0d\x0d\x0a" + bytes(60)],
 )
 def test_another_file_is_refused(start: bytes) -> None:
+    """PC-01."""
     with pytest.raises(CaptureError):
         Capture(io.BytesIO(start))
 
@@ -181,6 +183,7 @@ def test_an_unknown_version_is_refused() -> None:
 
 @pytest.mark.parametrize("captured", [2**32 - 1, 2**31, 300_000, 262_145])
 def test_a_length_above_the_limit_stops_and_nothing_is_allocated(captured: int) -> None:
+    """PC-03."""
     head = pcap(PACKETS[:1])
     file = head + struct.pack("<IIII", 0, 0, captured, 2**32 - 1) + bytes(1_000)
     tracemalloc.start()
@@ -203,7 +206,7 @@ def test_capture_record_bytes(size: int, wrong: bool) -> None:
 
 
 def test_lengths_that_contradict_each_other() -> None:
-    """More captured than the packet had, or than the snap length allows."""
+    """More captured than the packet had, or than the snap length allows (PC-03)."""
     longer = pcap(PACKETS[:1]) + struct.pack("<IIII", 0, 0, 50, 49) + bytes(50)
     above = pcap([Packet(bytes(60)), Packet(bytes(61))], snaplen=60)
     for file in (longer, above):
@@ -226,6 +229,7 @@ def test_lengths_that_contradict_each_other() -> None:
     ids=["short", "zero", "huge", "small interface", "no interface", "other end", "past the end", "byte order"],
 )
 def test_a_wrong_block_stops(wrong: bytes) -> None:
+    """PC-01, PC-03."""
     good = section() + interface() + enhanced(PACKETS[0])
     found, problem = rows(good + wrong + enhanced(PACKETS[1]))
     assert found == expected(PACKETS[:1])
@@ -234,6 +238,7 @@ def test_a_wrong_block_stops(wrong: bytes) -> None:
 
 @pytest.mark.parametrize(("count", "wrong"), [(1_023, False), (1_024, False), (1_025, True)])
 def test_capture_interfaces(count: int, wrong: bool) -> None:
+    """PC-05."""
     found, problem = rows(section() + interface() * count + enhanced(PACKETS[0], count - 1))
     assert (problem is not None, len(found)) == (wrong, not wrong)
     if problem is not None:
@@ -241,6 +246,7 @@ def test_capture_interfaces(count: int, wrong: bool) -> None:
 
 
 def test_a_bomb_stops() -> None:
+    """PC-17."""
     packets = [Packet(bytes(200_000), n) for n in range(200)]
     for compress in (gzip.compress, zstd):
         bomb = compress(pcap(packets))

@@ -35,6 +35,7 @@ def test_a_connection_whose_numbers_may_wrap(settled: bool, chunk: int, initial:
 
 @BOTH
 def test_out_of_order_and_retransmitted(settled: bool) -> None:
+    """PC-07."""
     talk = Talk()
     packets = [*talk.open(), *talk.send(True, DATA, 1_000)]
     data = packets[3:-1]
@@ -49,6 +50,7 @@ def test_out_of_order_and_retransmitted(settled: bool) -> None:
 
 @BOTH
 def test_the_first_copy_wins_and_another_one_is_a_conflict(settled: bool) -> None:
+    """PC-07."""
     talk = Talk()
     start = talk.open()
     late = [
@@ -114,6 +116,7 @@ def followed_before_the_end(packets: list[Packet], settled: bool) -> list[bytes 
 
 @BOTH
 def test_packets_cut_by_the_snap_length(settled: bool) -> None:
+    """PC-06."""
     packets = [packet.cut(54 + 100) for packet in Talk().whole(DATA[:3_000], b"ok", 1_000)]
     assert one(packets, settled).joined() == [DATA[:100], 900, DATA[1_000:1_100], 900, DATA[2_000:2_100], 900]
     swapped = [*packets[:3], packets[4], packets[3], *packets[5:]]
@@ -122,6 +125,7 @@ def test_packets_cut_by_the_snap_length(settled: bool) -> None:
 
 @BOTH
 def test_a_start_in_mid_stream_and_one_direction_only(settled: bool) -> None:
+    """PC-11, PC-12."""
     packets = Talk().whole(DATA, b"answer", 1_000)
     middle = one(packets[6:], settled)
     assert middle.connection.opener is None
@@ -226,7 +230,7 @@ def test_many_connections_at_once() -> None:
 @pytest.mark.parametrize(("count", "dropped"), [(255, 0), (256, 0), (257, 1), (1_000, 744)])
 @pytest.mark.parametrize("data", [False, True])
 def test_capture_flows(count: int, dropped: int, data: bool) -> None:
-    """The least recently used connection ends, with or without data; the others are still known at the end."""
+    """The least recently used connection ends, with or without data; the others are still known at the end (PC-10)."""
     talks = [Talk(("10.0.0.1", 1_000 + n)) for n in range(count)]
     packets = [packet for talk in talks for packet in (talk.open()[:1] + (talk.send(True, b"x")[:1] if data else []))]
     found = followed(pcap(packets), limits=Limits.tiny())

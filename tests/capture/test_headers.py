@@ -45,6 +45,7 @@ def data_of(packets: list[bytes], linktype: int = 1) -> tuple[list[bytes | int],
 @pytest.mark.parametrize("linktype", TYPES)
 @pytest.mark.parametrize("six", [False, True])
 def test_every_link_layer(linktype: int, six: bool) -> None:
+    """PC-13."""
     talk = Talk(CLIENT6, SERVER6, linktype=linktype) if six else Talk(linktype=linktype)
     found = followed(pcap(talk.whole(b"question" * 300, b"answer" * 500)))
     (one,) = found.connections
@@ -61,6 +62,7 @@ def test_loopback_in_the_other_byte_order() -> None:
 
 
 def test_link_types_may_be_mixed_in_a_file() -> None:
+    """PC-13."""
     talks = [Talk(("10.0.0.1", 4_000 + kind), linktype=kind) for kind in TYPES]
     sets = [talk.whole(b"%d" % talk.linktype, b"ok") for talk in talks]
     mixed = [packet for row in zip(*sets, strict=True) for packet in row]
@@ -72,6 +74,7 @@ def test_link_types_may_be_mixed_in_a_file() -> None:
 
 @pytest.mark.parametrize(("tags", "read"), [(0, True), (1, True), (2, True), (4, True), (5, False), (100, False)])
 def test_capture_depth(tags: int, read: bool) -> None:
+    """PC-16."""
     kinds = [(0x88A8, 1), (0x8100, 2), (0x9100, 3)]
     frame = ethernet(tcp(CLIENT, SERVER, 1, b"data"), [kinds[n % 3] for n in range(tags)])
     assert data_of([frame]) == (([b"data"], {}) if read else ([], {"too many tags": 1}))
@@ -103,7 +106,7 @@ def test_an_ip_length_of_0_is_segmentation_offload() -> None:
 
 @pytest.mark.parametrize(("count", "read"), [(0, True), (1, True), (8, True), (9, False)])
 def test_capture_ipv6_headers(count: int, read: bool) -> None:
-    """Hop-by-hop, routing, destination options and authentication."""
+    """Hop-by-hop, routing, destination options and authentication (PC-16)."""
     kinds = [(0, b"\0" + bytes(6)), (43, b"\1" + bytes(14)), (60, b"\0" + bytes(6)), (51, b"\4" + bytes(22))]
     segment = tcp(CLIENT6, SERVER6, 1, b"data")[40:]
     packet = ipv6(CLIENT6[0], SERVER6[0], segment, extensions=[kinds[n % 4] for n in range(count)])
@@ -165,10 +168,12 @@ GOOD = tcp(CLIENT, SERVER, 1, b"data")
     ],
 )
 def test_a_skipped_packet_has_a_reason(frame: bytes, reason: str) -> None:
+    """PC-15."""
     assert data_of([frame, ethernet(GOOD)]) == ([b"data"], {reason: 1})
 
 
 def test_checksums_are_counted_on_request_and_nothing_is_dropped() -> None:
+    """PC-15."""
     talk = Talk()
     packets = [*talk.open(), talk.packet(True, 0, b"odd", right=False), talk.packet(True, 3, b"even")]
     packets.append(talk.packet(True, 7, b"cut off").cut(60))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from afflux.core.dissect import line
 from afflux.protocols.rsocket import frames as wire
 from tests.capture.writing import Packet, Talk, pcap, pcapng
 from tests.cli.running import afflux, here
@@ -77,8 +78,6 @@ def test_a_terminal_shows_time_and_connection(path: Path) -> None:
     ran = afflux(["decode", str(path)])
     conn = json.loads(ran.stdout.splitlines()[0])["conn"]
     assert ran.returncode == 0
-    from afflux.core.dissect import line
-
     assert line(json.loads(ran.stdout.splitlines()[0])).startswith(f"2026-09-21T14:13:20.127456Z {conn} > rsocket")
 
 
@@ -145,3 +144,22 @@ def test_checksums_are_counted(path: Path) -> None:
     found, errors = read("--checksums", str(path))
     assert len(found) == 2 and "wrong checksums: 1" in errors
     assert "wrong checksums" not in read(str(path))[1]
+
+
+def test_control_characters_are_escaped(path: Path) -> None:
+    """In JSON, on a terminal, and in what stderr says about TLS (PC-24)."""
+    evil = "\x1b[2J\u202e=cmd|'<script>\n"
+    setup = prefixed(wire.Setup(metadata_mime="a/\x1b[31m").encode())
+    frames = setup + prefixed(wire.RequestFnf(stream=1, data=evil.encode()).encode())
+    path.write_bytes(pcap(Talk().whole(frames, b"")))
+    ran = here("decode", "--payload", "text", str(path))
+    assert "\x1b" not in ran.out and "\\u001b" in ran.out
+    assert len(ran.out.splitlines()) == 2
+    for made in map(json.loads, ran.out.splitlines()):
+        assert line(made).isprintable()
+    name = b"\0\0\0\x0d\0\x0b\0\0\x08\x1b[2J.com"
+    body = b"\x03\x03" + bytes(32) + b"\0\0\x02\x13\x01\x01\0" + len(name).to_bytes(2, "big") + name
+    handshake = b"\x01" + len(body).to_bytes(3, "big") + body
+    path.write_bytes(pcap(Talk().whole(b"\x16\x03\x01" + len(handshake).to_bytes(2, "big") + handshake, b"")))
+    ran = here("decode", str(path))
+    assert "server name ?[2J.com" in ran.errors and "\x1b" not in ran.errors
