@@ -7,6 +7,7 @@ import random
 import struct
 import time
 import tracemalloc
+import zlib
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -85,6 +86,20 @@ def test_memory_does_not_follow_the_size_of_the_file() -> None:
     assert larger > 9 * size
     assert large < 1.2 * small < 32 * MEGABYTE
     assert decoder.tally == {"rsocket": 1}
+
+
+def test_compressed_messages_are_inflated_one_at_a_time() -> None:
+    """PC-18."""
+    item = wire.PayloadFrame(stream=1, next=True, data=bytes(4_000_000)).encode()
+    packer = zlib.compressobj(wbits=-15)
+    packed = packer.compress(item) + packer.flush(zlib.Z_FULL_FLUSH)
+    talk = Talk()
+    extra = b"Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover\r\n"
+    packets = talk.open() + talk.send(True, ASK % extra) + talk.send(False, ANSWER % extra)
+    packets += talk.send(True, message(SETUP, masked=True)) + talk.send(False, message(packed[:-4], first=0xC2) * 50)
+    peak, size, decoder = peak_of(iter([pcap(packets)]))
+    assert decoder.tally == {"rsocket in WebSocket": 1}
+    assert size < MEGABYTE and peak < 30 * MEGABYTE
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -302,11 +302,11 @@ class Conversation:
     def _within(self, probe: Messages, start: bytes, answer: Head) -> ProtocolEntry | None:
         """Return the protocol of a WebSocket: from its port, its subprotocol and its first message."""
         entries = self.settings.entries
-        first = probe.feed(start[self._probed :])
+        first = next(probe.feed(start[self._probed :]), None)
         self._probed = len(start)
-        if not first and not probe.over:
+        if first is None and not probe.over:
             return None
-        result = recognize(entries, first[0].data, client=True, message=True) if first else None
+        result = recognize(entries, first.data, client=True, message=True) if first is not None else None
         candidates = result.candidates if result is not None else ()
         name = answer.fields.get("sec-websocket-protocol", "")
         named = [entry for entry in candidates if entry.subprotocol == name or len(entries) == 1]

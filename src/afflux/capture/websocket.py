@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,20 +109,22 @@ class Messages:
         """Bytes of incomplete messages."""
         return len(self._held) + self._size
 
-    def feed(self, data: bytes) -> list[Message]:
-        """Add bytes of the direction; return the messages that are complete."""
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """Add bytes of the direction; yield the messages that are complete. Only one exists at a time, because a
+        compressed one may be a thousand times as large as its bytes."""
         if self.over:
-            return []
+            return
         held = self._held
         held += data
         found: list[Message] = []
         at = 0
         while size := self._frame(held, at, found):
             at += size
+            while found:
+                yield found.pop()
         del held[:at]
         self._position += at
         self._clear()
-        return found
 
     def _clear(self) -> None:
         """Free the buffer when no more messages can be read."""

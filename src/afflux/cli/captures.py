@@ -22,6 +22,8 @@ MAGIC = tuple(
 )
 "First bytes of pcap and pcapng files, and of files compressed with gzip or zstd."
 
+_CHUNK = 0x4_0000
+"Bytes of the file that are decoded at once: a record takes a hundred times as much memory as the smallest frame."
 _SHOWN = 20
 "Connections that are named on stderr; the others are only counted."
 
@@ -53,7 +55,7 @@ def decoder_of(
     from afflux.capture import Capture, Decoder
 
     entries = recognizable() if protocol == AUTO else (named(protocol),)
-    return Decoder(Capture(file), entries, ports=ports, payload=payload, checksums=checksums)
+    return Decoder(Capture(file, chunk=_CHUNK), entries, ports=ports, payload=payload, checksums=checksums)
 
 
 def frames(decoder: Decoder) -> Iterator[dict[str, Any]]:
