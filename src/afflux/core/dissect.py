@@ -39,6 +39,8 @@ RECORD_KEYS = (
     "fields",
 )
 "The keys of every record, in order; ``metadata`` and ``data`` follow when they are requested."
+_EMPTY: dict[str, Any] = dict.fromkeys(RECORD_KEYS)
+_WHERE = frozenset(("ts", "conn", "dir", "offset", "length"))
 
 
 def record(frame: Frame, *, flags: int | None = None, payload: PayloadForm = "none", **where: Any) -> dict[str, Any]:
@@ -60,7 +62,8 @@ def record(frame: Frame, *, flags: int | None = None, payload: PayloadForm = "no
         column = field.kind.column
         if column in ("metadata", "data"):
             row[f"{column}_len"] = None if value is None else len(value)
-            shown[column] = None if value is None else _text(value, payload)
+            if payload != "none":
+                shown[column] = None if value is None else _text(value, payload)
         elif (column or field.name) in row:
             row[column or field.name] = value
         else:
@@ -114,11 +117,15 @@ def broken(
 
 
 def _row(where: dict[str, Any], **known: Any) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(RECORD_KEYS) | {"flags": [], "fields": {}} | known
-    unknown = where.keys() - {"ts", "conn", "dir", "offset", "length"}
-    if unknown:
+    if unknown := where.keys() - _WHERE:
         raise TypeError(f"a frame record has no {', '.join(sorted(unknown))}")
-    return row | {key: value for key, value in where.items() if value is not None}
+    row = _EMPTY.copy()
+    row["flags"], row["fields"] = [], {}
+    row.update(known)
+    for key, value in where.items():
+        if value is not None:
+            row[key] = value
+    return row
 
 
 def _text(value: bytes, payload: PayloadForm) -> str:
