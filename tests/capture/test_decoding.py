@@ -203,6 +203,18 @@ def test_a_damaged_hello_is_tls_all_the_same(at: int, noise: bytes) -> None:
     assert found == [] and sum(found.tally.values()) == 1
 
 
+def test_the_client_decides_where_its_first_bytes_are_there() -> None:
+    """A server's answer alone is recognized only if the capture lacks the client's side."""
+    talk = Talk()
+    packets = [*talk.open(), *talk.send(False, SERVER), *talk.send(True, b"SSH-2.0-client\r\n" * 9), *talk.close()]
+    assert Decoded(packets).tally == {"not ours": 1}
+    answers = [packet for packet in packets if packet.data[26:30] == b"\x0a\0\0\x02"]
+    assert len(Decoded(answers)) == 40
+    late = Talk()
+    both = [*late.open(), *late.send(False, SERVER), *late.send(True, CLIENT), *late.close()]
+    assert len(Decoded(both)) == 81
+
+
 @pytest.mark.parametrize(
     ("client", "server", "kind"),
     [

@@ -206,17 +206,20 @@ class Conversation:
         entries, opener = self.settings.entries, self.connection.opener
         forced, server = self._forced()
         more, candidates, likely = False, dict[str, ProtocolEntry](), False
-        for rising, start in self._starts.items():
-            for client in (True, False) if opener is None else (rising is opener,):
-                result = recognize(entries, start, client=client)
-                if result.protocol is not None:
-                    self._settle(forced or result.protocol, rising if client else not rising)
-                    return
-                more |= result.more
-                if result.candidates:
-                    candidates |= {entry.name: entry for entry in result.candidates}
-                    likely = rising if client else not rising
-        if forced is not None and (final or not more):
+        for rising, client in self._roles():
+            result = recognize(entries, self._starts[rising], client=client)
+            if result.protocol is not None and (client or final or opener is None or opener in self._starts):
+                self._settle(forced or result.protocol, rising if client else not rising)
+                return
+            more |= result.more or result.protocol is not None
+            if client and opener is not None and not (more or result.candidates):
+                break  # whatever the server's bytes look like
+            if result.candidates:
+                candidates |= {entry.name: entry for entry in result.candidates}
+                likely = rising if client else not rising
+        if more and not final:
+            return
+        if forced is not None:
             if all(half.synced or half.expected < 0 for half in self.connection.halves.values()):
                 self._settle(forced, not server)
             else:
@@ -225,9 +228,16 @@ class Conversation:
             self._settle(entries[0], likely)
         elif candidates:
             self._other(Content.AMBIGUOUS, " or ".join(sorted(candidates)))
-        elif final or not more:
+        else:
             synced = all(self.connection.halves[rising].synced for rising in self._starts)
             self._other(Content.OTHER if synced else Content.MID_STREAM, "")
+
+    def _roles(self) -> list[tuple[bool, bool]]:
+        """Return each direction with bytes, and whether it may be the client's. The client's come first."""
+        opener = self.connection.opener
+        if opener is None:
+            return [(rising, client) for client in (True, False) for rising in self._starts]
+        return [(rising, rising is opener) for rising in (opener, not opener) if rising in self._starts]
 
     def _forced(self) -> tuple[ProtocolEntry | None, bool]:
         """Return the protocol given for a port of the connection, and the direction of the server."""
