@@ -20,7 +20,16 @@ AT_ONCE = 3
 "Parts that start processes mostly wait: with one more than there are cores, none is idle."
 
 FOLDERS = {
-    "spark": ["tests/spark", "tests/demo"],
+    "spark": ["tests/spark"],
+    "kills": [
+        "tests/demo",
+        "tests/spark/test_benchmark.py",
+        "tests/spark/test_benchmark_all.py",
+        "tests/spark/test_chaos.py",
+        "tests/spark/test_driver_killed.py",
+        "tests/spark/test_embedded.py",
+        "tests/spark/test_tail.py",
+    ],
     "rest": [],
     "honest": ["tests/honest"],
     "commands": ["tests/cli", "tests/bench"],
@@ -32,7 +41,8 @@ FOLDERS = {
     "tables": ["tests/reactive", "tests/journal", "tests/resume"],
     "hostile": ["tests/hostile", "tests/conformance"],
 }
-"What the parts with tests name. The longest are first, so that no core is idle at the end."
+"""What the parts with tests name; a file that one part names is not in the folders of another. The longest are first, so
+that no core is idle at the end. ``kills`` starts a JVM for each of its tests, ``spark`` has one for all."""
 
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
 MARKED = {
@@ -65,6 +75,13 @@ def rest():
     return sorted(str(path.relative_to(ROOT)) for path in tests if not named & {path, *path.parents})
 
 
+def elsewhere(name):
+    """Return the options that exclude what other parts name within the folders of a part."""
+    own = [ROOT / folder for folder in FOLDERS.get(name, [])]
+    others = [path for part, paths in FOLDERS.items() if part != name for path in paths]
+    return [f"--ignore={path}" for path in others if any(folder in (ROOT / path).parents for folder in own)]
+
+
 def commands(name):
     """The commands of a part, which run one after the other until one fails."""
     for command in (PARTS | ROUNDS)[name]:
@@ -72,7 +89,7 @@ def commands(name):
             yield command
         else:
             more = rest() if name == "rest" else MARKED.get(name, [])
-            yield [*command, *more, "-o", f"cache_dir=.pytest_cache/{name}"]
+            yield [*command, *more, *elsewhere(name), "-o", f"cache_dir=.pytest_cache/{name}"]
 
 
 def run(name):
