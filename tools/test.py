@@ -41,8 +41,11 @@ FOLDERS = {
     "tables": ["tests/reactive", "tests/journal", "tests/resume"],
     "hostile": ["tests/hostile", "tests/conformance"],
 }
-"""What the parts with tests name; a file that one part names is not in the folders of another. The longest are first, so
-that no core is idle at the end. ``kills`` starts a JVM for each of its tests, ``spark`` has one for all."""
+"""What the parts with tests name; a file that one part names is not in the folders of another.
+
+The longest are first, so that no core is idle at the end. ``kills`` starts a JVM for each of its tests, ``spark`` has
+one for all.
+"""
 
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
 MARKED = {
