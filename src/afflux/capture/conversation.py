@@ -1,4 +1,4 @@
-"""Find out what a TCP connection carries, and decode it: frames, frames in a WebSocket, TLS, or something else.
+"""Recognize the content of a TCP connection, and decode it: frames, frames in a WebSocket, TLS, or something else.
 
 The first bytes of both sides decide (core.recognition). A connection that begins before the capture is decoded only if
 it is recognized all the same; the position of a frame is never guessed.
@@ -31,7 +31,7 @@ __all__ = ["Content", "Conversation", "Found", "Settings"]
 
 
 class Content(StrEnum):
-    """What a connection carries."""
+    """The content of a connection."""
 
     FRAMES = "frames"
     WEBSOCKET = "frames in WebSocket"

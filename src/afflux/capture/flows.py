@@ -1,9 +1,9 @@
 """Follow the TCP connections of a capture, and deliver the bytes of each direction in order.
 
-Theory of operation. A batch is sorted by connection and direction. Where all segments of a direction continue each
-other, which is the rule, their data is delivered in one piece, without a look at the single segments. Other directions
-are handled segment by segment (reassembly.py), and so are connections whose consumer needs both directions in the order
-of the capture, because it does not yet know what they carry.
+Theory of operation. A batch is sorted by connection and direction. If all segments of a direction continue each other,
+which is the common case, their data is delivered in one piece, without a look at the single segments. The segments of
+other directions are handled one by one (reassembly.py). So are those of a connection whose consumer has not settled: it
+needs both directions in the order of the capture to recognize the protocol.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Find the IP header of each packet behind its link layer: Ethernet, Linux cooked captures, BSD loopback and raw
+"""Find the IP header of each packet after its link layer: Ethernet, Linux cooked captures, BSD loopback and raw
 IP, with VLAN tags, MPLS labels and PPPoE.
 
-Works on all packets of a batch at once. A packet without an IP header is skipped, and its reason is counted.
+Processes all packets of a batch together. A packet without an IP header is skipped, and its reason is counted.
 """
 
 from __future__ import annotations

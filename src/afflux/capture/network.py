@@ -1,7 +1,7 @@
-"""Find the TCP header of each packet behind IPv4 and IPv6: options, extension headers and fragments.
+"""Find the TCP header of each packet after its IPv4 or IPv6 header: options, extension headers and fragments.
 
-Works on all packets of a batch at once; only fragments are handled one by one. A packet that is not TCP is skipped, and
-its reason is counted.
+Processes all packets of a batch together; only fragments are handled one by one. A packet that is not TCP is skipped,
+and its reason is counted.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Network:
 
     def datagrams(self, packets: Packets) -> tuple[Datagrams, bytes]:
         """Return the TCP payloads in a batch, and the block that they are in: that of ``packets``, or one with
-        reassembled datagrams behind it."""
+        reassembled datagrams after it."""
         fields = Fields(packets.block)
         index, kind, at = find_network(packets, fields, self._limits, self.skipped)
         four = kind == IPV4

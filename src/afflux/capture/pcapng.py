@@ -29,7 +29,7 @@ _LARGEST_DATE: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What a section says about one interface."""
+    """One interface, as its section describes it."""
 
     linktype: int
     "The LINKTYPE of its packets."

@@ -17,7 +17,7 @@ from afflux.core.limits import Limits
 __all__ = ["WAIT", "Counts", "Delivery", "Half"]
 
 WAIT = 1_000_000_000
-"Nanoseconds after which acknowledged bytes that are missing are given up: captures reorder packets by less."
+"Nanoseconds after which acknowledged bytes that are missing count as lost: captures reorder packets by less."
 _FARTHEST = 1 << 30
 "A segment this far from the expected one, in bytes, is outside any window (RFC 7323)."
 
@@ -27,7 +27,7 @@ Delivery = bytes | int
 
 @dataclass(slots=True)
 class Counts:
-    """What was seen in one direction."""
+    """Counters of one direction."""
 
     data: int = 0
     "Bytes delivered."
@@ -99,7 +99,7 @@ class Half:
         Args:
             seq: its sequence number.
             data: its captured data.
-            cut: bytes behind them that were not captured.
+            cut: bytes after them that were not captured.
             time: when it was captured, in nanoseconds.
             recent: the last bytes that were delivered, as far as they are known, to compare copies with.
         """
@@ -124,7 +124,7 @@ class Half:
         return [*self._delivered(data, cut), *self._released()]
 
     def finish(self, seq: int) -> None:
-        """Note a FIN behind the byte before ``seq``."""
+        """Note a FIN after the byte before ``seq``."""
         ahead = ((seq - self.expected + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
         if self._end is None and 0 <= ahead <= _FARTHEST:
             self._end = self.position + ahead

@@ -33,7 +33,7 @@ class Recording:
     """A pcapng file with one section and one interface.
 
     Args:
-        write: takes the bytes of the file, in order. What it raises is passed on.
+        write: takes the bytes of the file, in order. Its exceptions are passed on.
         application: the program that writes the file.
     """
 

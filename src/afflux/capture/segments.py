@@ -1,7 +1,7 @@
 """Read the TCP headers of a batch: connection, sequence number, flags, where the data is.
 
-Works on all packets of a batch at once. A checksum is verified only on request, because offloading leaves wrong ones in
-the captures of a sender's own packets.
+Processes all packets of a batch together. A checksum is verified only on request, because offloading leaves wrong ones
+in the captures of a sender's own packets.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Segments:
     size: Ints
     "Bytes of data that were captured."
     cut: Ints
-    "Bytes of data behind them that were not captured."
+    "Bytes of data after them that were not captured."
 
     def __len__(self) -> int:
         return len(self.index)

@@ -1,6 +1,6 @@
 """Convert the bytes of one direction of a connection to frame records: directly, or out of WebSocket messages.
 
-Each record comes with the position behind its frame, from which the caller finds the packet that completed it.
+Each record comes with the position after its frame, from which the caller finds the packet that completed it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from afflux.core.limits import Limits, reached
 __all__ = ["Placed", "PlainSide", "Side", "WebSocketSide"]
 
 Placed = tuple[int, Record]
-"The position behind a frame in its direction, and its record."
+"The position after a frame in its direction, and its record."
 
 
 class Side(Protocol):

@@ -17,7 +17,7 @@ from afflux.core.limits import Limits, reached
 __all__ = ["CHUNK", "Source", "Reader"]
 
 CHUNK = 0x8_0000
-"Bytes that are read at once."
+"Bytes of one read."
 GZIP = b"\x1f\x8b"
 ZSTD = b"\x28\xb5\x2f\xfd"
 _SLACK = 0x10_0000

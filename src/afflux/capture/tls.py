@@ -17,10 +17,10 @@ _SERVER_NAME, _ALPN = 0, 16
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a ClientHello shows."""
+    """The readable part of a ClientHello."""
 
     name: str
-    "The server's name (SNI); empty if there is none."
+    "The server's name (SNI); empty if it is missing."
     protocols: tuple[str, ...]
     "The protocols offered (ALPN)."
 

@@ -46,7 +46,7 @@ class Head:
         return self.upgrades and re.match(r"HTTP/1\.1 101\b", self.line) is not None
 
     def deflates(self, client: bool) -> tuple[bool, bool]:
-        """Return whether one side may compress, by this answer, and whether it starts anew for each message."""
+        """Return whether this answer permits one side to compress, and whether each message is separate."""
         for offer in self.fields.get("sec-websocket-extensions", "").split(","):
             name, *parameters = (part.strip().lower() for part in offer.split(";"))
             if name == "permessage-deflate":
@@ -78,7 +78,7 @@ class Message:
     start: int
     "The position of the payload in the direction; of the first fragment's."
     end: int
-    "The position behind the message."
+    "The position after the message."
 
 
 class Messages:
@@ -87,7 +87,7 @@ class Messages:
     Args:
         limits: see ``frame_bytes`` and ``ws_fragments``.
         position: where the first frame begins in the direction.
-        deflate: whether messages may be compressed, and whether each starts anew.
+        deflate: whether messages may be compressed, and whether each is compressed separately.
     """
 
     def __init__(self, limits: Limits, position: int, deflate: tuple[bool, bool] = (False, False)) -> None:

@@ -23,7 +23,7 @@ MAGIC = tuple(
 "First bytes of pcap and pcapng files, and of files compressed with gzip or zstd."
 
 _CHUNK = 0x4_0000
-"Bytes of the file that are decoded at once: a record takes a hundred times as much memory as the smallest frame."
+"Bytes of the file in one batch: a record takes a hundred times as much memory as the smallest frame."
 _SHOWN = 20
 "Connections that are named on stderr; the others are only counted."
 

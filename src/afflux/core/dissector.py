@@ -115,7 +115,7 @@ class Dissector:
 
     def lose(self, size: int) -> list[Record]:
         """Report that the next ``size`` bytes are missing. If they are a part of one frame whose size is known, return
-        its record, and continue behind it. Otherwise the next frame cannot be found: this sets ``over``."""
+        its record, and continue after it. Otherwise the next frame cannot be found: this sets ``over``."""
         if self.over:
             return []
         if size <= self._skip:
