@@ -101,7 +101,7 @@ def test_the_window_counts_blocks_by_their_bytes_and_items() -> None:
     budget, huge = limits.connection_bytes // 4, 1 << 60
     window = Window(limits)
     window.begin(blocks=True)
-    assert window.grant(0, huge) == budget // (0x40000 + 64)  # before the first one, blocks are expected
+    assert window.grant(0, huge) == budget // (0x80000 + 64)  # before the first one, blocks are expected
     window.begin(blocks=True)
     for _ in range(400):
         window.arrived(1, 0x20000)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 
 from afflux.core.limits import Limits
+from afflux.journal.store import BLOCK_BYTES
 
 __all__ = ["Window"]
 
@@ -14,8 +15,6 @@ _MOST_ITEMS = 0x1_0000
 "The largest window in payloads."
 _FIRST_BYTES = 0x1000
 "The assumed bytes of a payload before the first one."
-_BLOCK_BYTES = 0x40000
-"The same, if it may be a block."
 
 
 class Window:
@@ -33,7 +32,7 @@ class Window:
         self._in_flight = 0
         self._items = 1.0
         if blocks:
-            self._average = max(self._average, _BLOCK_BYTES)
+            self._average = max(self._average, BLOCK_BYTES)
 
     def arrived(self, count: int, size: int) -> None:
         """Record payloads that have arrived, and their bytes."""

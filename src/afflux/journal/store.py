@@ -45,7 +45,7 @@ from afflux.journal.stored import Stored
 
 __all__ = ["BLOCK_BYTES", "Journal", "conflict"]
 
-BLOCK_BYTES = 0x40000
+BLOCK_BYTES = 0x80000
 "Bytes of a full block."
 
 _RELEASE = "if that reader is gone, stop the server and run: afflux journal"

@@ -1,5 +1,5 @@
 """Carry the bytes of a nats-py client. Its own transport reads 32 KiB at a time through asyncio's streams, which copy
-each byte twice; a block of a journal has up to 256 KiB, so here chunks are passed on as the socket returns them."""
+each byte twice; a block of a journal has up to 512 KiB, so here chunks are passed on as the socket returns them."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ class Options:
     partitions: int = option(
         _partitions,
         "The minimum number of ranges into which a batch is split, up to the limit `partitions`. "
-        "By default a batch is split by size alone, into ranges of 64 MiB.",
+        "By default a batch is split by size alone, into ranges of 256 MiB.",
         1,
     )
     max_rows_per_batch: int | None = option(whole_number(1, _MAX_COUNT), "The maximum number of rows of a batch.", None)

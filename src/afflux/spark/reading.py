@@ -54,7 +54,7 @@ __all__ = ["CREDIT", "Chunk", "DataLost", "Driver", "SpanReader", "ask", "has_ne
 CREDIT = 100_000
 "The most items of a task in flight: two Arrow batches. TCP bounds their bytes."
 BLOCK_CREDIT = 8
-"The most blocks of a task in flight: 2 MiB, because a stored block has 256 KiB or one item."
+"The most blocks of a task in flight: 4 MiB, because a stored block has 512 KiB or one item."
 SAMPLE = 32
 "Items sampled at each place to estimate sizes."
 _PLACES = 3

@@ -105,7 +105,7 @@ else:
 
 __all__ = ["AffluxSource", "BatchReader", "SpanPartition", "StreamReader"]
 
-RANGE_BYTES = 64 << 20
+RANGE_BYTES = 256 << 20
 "The approximate bytes of data of a task."
 SMALL = 1_000
 "Rows up to which sizes are not sampled: such a batch is one range, if the options permit."
