@@ -85,7 +85,8 @@ _MODULES: Final = {"relay": "benchmarks.relay", "jetstream": "benchmarks.jetstre
 
 _SOURCE: Final = {
     "noop": "journal, discarded by a batch",
-    "noop, streaming": "journal, discarded by a query",
+    "noop, streaming": "journal, discarded by the batches of a query",
+    "noop, streaming, with its start": "the same, with the start of the query",
     "parquet": "journal into Parquet",
     "one process, no Spark": "journal read by one process, without Spark",
     "Arrow batches": "reference: ready-made Arrow batches",
