@@ -30,7 +30,9 @@ from afflux.spark.options import Options
 from afflux.spark.reading import DataLost, Driver, SpanReader
 from tests.spark.conftest import Link, asked, running
 
-ITEMS = asked(count=20_000, size=100)
+COUNT = 60_000
+"Items of the stream: more than a task has in flight."
+ITEMS = asked(count=COUNT, size=100)
 SHORT = "?keepalive=0.2&lifetime=0.6"
 "Options of an address: a silent side is lost after 0.6 s."
 
@@ -90,7 +92,7 @@ def test_what_a_retry_can_mend(error: Exception, wanted: bool) -> None:
 def test_a_task_goes_on_where_it_was_cut_off(link: Link, reset: bool, caplog: Any) -> None:
     asked_for = options(link.uri)
     span = whole(asked_for)
-    left = [15_000, 10_000, 5_000]
+    left = [45_000, 30_000, 5_000]
 
     def cut(place: int) -> None:
         if left and place >= left[-1]:
@@ -99,7 +101,7 @@ def test_a_task_goes_on_where_it_was_cut_off(link: Link, reset: bool, caplog: An
 
     before = link.proxy.connections
     with caplog.at_level(logging.WARNING, "afflux.spark"):
-        assert list(offsets(SpanReader(asked_for, span), cut)) == list(range(20_000))
+        assert list(offsets(SpanReader(asked_for, span), cut)) == list(range(COUNT))
     assert link.proxy.connections > before + 1
     assert "the task of shard 0" in caplog.text and "has lost the server, and tries again" in caplog.text
     assert "is connected again after 1 attempts" in caplog.text
@@ -122,7 +124,7 @@ def test_a_task_of_which_nothing_is_heard_goes_on(link: Link) -> None:
     reader = SpanReader(asked_for, span)
     failed = reader._connection.failed
     reader._connection.failed = release  # type: ignore[method-assign] # the link is released when it counts as lost
-    assert list(offsets(reader, hold)) == list(range(20_000))
+    assert list(offsets(reader, hold)) == list(range(COUNT))
     assert held
 
 
@@ -138,7 +140,7 @@ def test_spark_may_hold_a_task_for_longer_than_a_connection_lives(link: Link, ca
 
     before = link.proxy.connections
     with caplog.at_level(logging.WARNING, "afflux.spark"):
-        assert list(offsets(SpanReader(asked_for, span), hold)) == list(range(20_000))
+        assert list(offsets(SpanReader(asked_for, span), hold)) == list(range(COUNT))
     assert link.proxy.connections == before + 3
     assert not caplog.text
 
@@ -147,7 +149,7 @@ def test_a_short_hold_keeps_the_connection(link: Link) -> None:
     asked_for = options(link.uri)
     span = whole(asked_for)
     before = link.proxy.connections
-    assert list(offsets(SpanReader(asked_for, span), lambda place: None)) == list(range(20_000))
+    assert list(offsets(SpanReader(asked_for, span), lambda place: None)) == list(range(COUNT))
     assert link.proxy.connections == before + 1
 
 
@@ -213,7 +215,7 @@ def test_who_does_not_want_to_wait_is_told(tmp_path: Path) -> None:
                 driver.states({0: Mark(epoch, 5)}, patient=False)
             assert driver.connection.outage is not None and driver.connection.outage.attempts == attempt
         with running(tmp_path / "j", at=at):
-            assert driver.states({0: Mark(epoch, 5)})[0].head == 20_000
+            assert driver.states({0: Mark(epoch, 5)})[0].head == COUNT
     assert driver.connection.outage is None and driver.connection.reconnects == 1
 
 
