@@ -57,7 +57,7 @@ def test_references_are_measured_in_the_session_of_the_source(spark: Any, tmp_pa
     assert set(spark_source.BARS) < told["figures"].keys()
     (part,) = (part for part in PARTS if part.name == "source")
     by = {figure.what: figure for figure in part.figures(told)}
-    assert len(by) == len(told["figures"]) + 1 == 8
+    assert len(by) == len(told["figures"]) + 1 == 9
     assert by["batch, over the socket source"].value == pytest.approx(
         by["journal, discarded by a batch"].value / by["reference: Spark's socket source"].value
     )
