@@ -23,10 +23,11 @@ from urllib.parse import urlsplit
 from afflux.core.errors import Error, Invalid
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["CHECKPOINT", "Batch", "Stall", "Summary", "TableRefused", "Tail", "TailFailed", "follow"]
+__all__ = ["CHECKPOINT", "DELTA", "Batch", "Stall", "Summary", "TableRefused", "Tail", "TailFailed", "follow"]
 
 CHECKPOINT: Final = "_checkpoint"
 "The directory of the checkpoint in the table. Readers of Parquet skip names that begin with an underscore."
@@ -34,8 +35,13 @@ _CHECK_S = 1
 "Seconds between checks of the progress."
 _STALL_S = 5.0
 "Seconds without a batch after which the reason is reported."
-_OWN = (CHECKPOINT, "_spark_metadata", "_delta_log")
+DELTA: Final = "delta"
+_FILES_LOG = "_spark_metadata"
+_DELTA_LOG = "_delta_log"
+_OWN = (CHECKPOINT, _FILES_LOG, _DELTA_LOG)
 "What a directory has that an earlier call wrote."
+_CREATED = f"{0:020}.json"
+"The first entry in the log of a Delta table, which creates it without rows."
 _UNKNOWN_FORMAT = "DATA_SOURCE_NOT_FOUND"
 
 
@@ -77,8 +83,27 @@ class Tail:
         directory = Path(parts.path)
         if directory.exists() and not directory.is_dir():
             raise TableRefused(f"{self.out} is a file: the table needs a directory")
-        if directory.is_dir() and any(directory.iterdir()) and not any((directory / name).exists() for name in _OWN):
+        if directory.is_dir():
+            self._check_files(directory)
+
+    def _check_files(self, directory: Path) -> None:
+        names = {path.name for path in directory.iterdir()}
+        if names and not names.intersection(_OWN):
             raise TableRefused(f"{self.out} has files that are no table of this command: choose a new directory")
+        other = _FILES_LOG if self.format == DELTA else _DELTA_LOG
+        if _has_batches(directory / other):
+            written = "other files of Spark, such as Parquet" if self.format == DELTA else "a Delta table"
+            raise TableRefused(f"{self.out} has {written}, not --format {self.format}: choose a new directory")
+        if CHECKPOINT not in names and any(_has_batches(directory / log) for log in (_FILES_LOG, _DELTA_LOG)):
+            text = (
+                f"{self.out} has a table, but not its checkpoint {CHECKPOINT}, which says how far the stream is in it"
+            )
+            raise TableRefused(f"{text}: choose a new directory")
+
+
+def _has_batches(log: Path) -> bool:
+    """Return whether a table's log has more than the table's creation."""
+    return log.is_dir() and any(not path.name.startswith(".") and path.name != _CREATED for path in log.iterdir())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,14 +200,43 @@ def reason_of(text: str) -> str:
 def _start(spark: SparkSession, tail: Tail) -> StreamingQuery:
     reader = spark.readStream.format("afflux").options(**tail.options)
     frame = (reader if tail.schema is None else reader.schema(tail.schema)).load()
-    writer = frame.writeStream.format(tail.format).option("checkpointLocation", f"{tail.out.rstrip('/')}/{CHECKPOINT}")
-    if tail.partition_by:
-        writer = writer.partitionBy(*tail.partition_by)
+    writer = frame.writeStream.option("checkpointLocation", f"{tail.out.rstrip('/')}/{CHECKPOINT}")
     if tail.available_now:
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{tail.every_s:g} seconds")
-    return writer.start(tail.out)
+    if tail.format == DELTA and not _knows_delta(spark):
+        return _start_delta(spark, frame, writer, tail)
+    if tail.partition_by:
+        writer = writer.partitionBy(*tail.partition_by)
+    return writer.format(tail.format).start(tail.out)
+
+
+def _knows_delta(spark: SparkSession) -> bool:
+    """Return whether Spark has its own package for Delta, which then writes the table."""
+    from py4j.protocol import Py4JJavaError
+
+    sources: Any = spark.sparkContext._jvm
+    for name in ("org", "apache", "spark", "sql", "execution", "datasources", "DataSource"):
+        sources = getattr(sources, name)
+    try:
+        sources.lookupDataSource(DELTA, spark._jsparkSession.sessionState().conf())
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def _start_delta(spark: SparkSession, frame: DataFrame, writer: DataStreamWriter, tail: Tail) -> StreamingQuery:
+    """Start a query whose Delta table is written by the package deltalake (delta.py)."""
+    from afflux.spark import delta
+
+    try:
+        delta.prepare(tail.out, frame.schema, tail.partition_by)
+    except delta.DeltaRefused as error:
+        raise TableRefused(str(error)) from None
+    spark.dataSource.register(delta.DeltaSink)
+    options = {"path": delta.located(tail.out), "partitionBy": json.dumps(list(tail.partition_by))}
+    return writer.format(delta.FORMAT).options(**options).start()
 
 
 def _until_stopped(query: StreamingQuery, watched: _Watch, stops: Callable[[], int]) -> None:
