@@ -84,8 +84,8 @@ def test_a_stopped_call_is_continued_by_the_next(uri: str, spark: Any, tmp_path:
 def test_errors_of_spark_are_one_line(uri: str, spark: Any, tmp_path: Path) -> None:
     for code, words, text in (
         (1, ("-r", "refused"), 'no route "refused"'),
-        (2, ("--format", "delta"), "Failed to find the data source: delta"),
-        (2, ("--format", "delta"), "spark.jars.packages"),
+        (2, ("--format", "hudi"), "Failed to find the data source: hudi"),
+        (2, ("--format", "hudi"), "spark.jars.packages"),
         (2, ("-O", "format=json", "--schema", "carrier STRNG"), "STRNG"),
         (2, ("--partition-by", "carrier"), "carrier"),
     ):
@@ -109,6 +109,9 @@ def test_errors_of_spark_are_one_line(uri: str, spark: Any, tmp_path: Path) -> N
         (("--every", "soon"), "invalid duration 'soon'"),
         (("--out", "README.md"), "README.md is a file: the table needs a directory"),
         (("--out", "full"), "full has files that are no table of this command: choose a new directory"),
+        (("--out", "delta"), "delta has a Delta table, not --format parquet: choose a new directory"),
+        (("--out", "parquet", "--format", "delta"), "parquet has other files of Spark, such as Parquet, not --format"),
+        (("--out", "lost"), "lost has a table, but not its checkpoint _checkpoint"),
     ],
 )
 def test_usage_errors_come_before_spark_starts(
@@ -118,6 +121,16 @@ def test_usage_errors_come_before_spark_starts(
     (tmp_path / "README.md").write_text("# A file")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "other.csv").touch()
+    logs = {
+        "delta": "_delta_log/00000000000000000001.json",
+        "parquet": "_spark_metadata/0",
+        "lost": "_spark_metadata/0",
+    }
+    for table, log in logs.items():
+        (tmp_path / table / log).parent.mkdir(parents=True)
+        (tmp_path / table / log).touch()
+        if table != "lost":
+            (tmp_path / table / "_checkpoint").mkdir()
     ran = tail("tcp://127.0.0.1:1", tmp_path / "table", *words)
     assert (ran.code, ran.out) == (2, "")
     assert text in ran.errors

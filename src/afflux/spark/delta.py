@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 else:
     DataSourceStreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", object)
 
-__all__ = ["FORMAT", "DeltaRefused", "DeltaSink", "DeltaWriter", "located", "prepare"]
+__all__ = ["FORMAT", "DeltaRefused", "DeltaSink", "DeltaWriter", "File", "Files", "Written", "located", "prepare"]
 
 FORMAT: Final = "afflux-delta"
 "The name under which a session knows the sink."
@@ -186,7 +186,7 @@ class DeltaWriter(DataSourceStreamArrowWriter):
         query = context.getLocalProperty(_QUERY) if context is not None else None
         if query is None:
             raise Invalid(f"Spark did not pass {_QUERY} to the task", rule="batch")
-        files = _Files(self._out, self._columns, self._partition_by)
+        files = Files(self._out, self._columns, self._partition_by)
         rows: list[pa.RecordBatch] = []
         collected = 0
         for batch in iterator:
@@ -258,13 +258,26 @@ class _Open:
         return File(self._path, size, self._rows, self._values)
 
 
-class _Files:
-    """The files of a task."""
+class Files:
+    """The files that a task writes.
+
+    Args:
+        out: the address of the table.
+        columns: its columns.
+        partition_by: the names of its partition columns.
+
+    Raises:
+        MissingExtra: deltalake is not installed in this Python, which may be an executor's.
+    """
 
     def __init__(self, out: str, columns: pa.Schema, partition_by: list[str]) -> None:
         import pyarrow as pa
-        from deltalake.fs import DeltaStorageHandler
         from pyarrow.fs import PyFileSystem
+
+        try:
+            from deltalake.fs import DeltaStorageHandler
+        except ImportError:
+            raise MissingExtra("a task that writes a Delta table", "delta") from None
 
         self._system = PyFileSystem(DeltaStorageHandler(out))
         self._columns = columns

@@ -215,13 +215,14 @@ def _start(spark: SparkSession, tail: Tail) -> StreamingQuery:
 def _knows_delta(spark: SparkSession) -> bool:
     """Return whether Spark has its own package for Delta, which then writes the table."""
     from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
 
     sources: Any = spark.sparkContext._jvm
     for name in ("org", "apache", "spark", "sql", "execution", "datasources", "DataSource"):
         sources = getattr(sources, name)
     try:
         sources.lookupDataSource(DELTA, spark._jsparkSession.sessionState().conf())
-    except Py4JJavaError:
+    except (Py4JJavaError, PySparkException):
         return False
     return True
 
