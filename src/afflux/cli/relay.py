@@ -16,10 +16,12 @@ import typer
 from afflux.cli.exits import INTERRUPTED, usage
 from afflux.cli.inputs import one
 from afflux.cli.serve import GRACE, fast_loop, listen_for_signals, storage_of
+from afflux.cli.steps import session_type
 from afflux.cli.streams import on_report_signal, report
 
 if TYPE_CHECKING:
     from afflux.gateway import Relay, ShardStatus
+    from afflux.sessions import Machine
 
 __all__ = ["relay"]
 
@@ -64,6 +66,15 @@ def relay(
         str | None,
         typer.Option("--framing", metavar="NAME", help="Cut sessions of bytes into items: lines, u8, u16, u24 or u32."),
     ] = None,
+    session: Annotated[
+        Path | None,
+        typer.Option(
+            "--session",
+            metavar="FILE.lstr",
+            help="Session types: store the values that channel -r receives in a loop. Each line of -d is a step of "
+            'this side: a value as JSON, or "choose N".',
+        ),
+    ] = None,
     route: Annotated[
         list[str] | None,
         typer.Option("-r", "--route", metavar="ROUTE", help="Route to call; one for all --from, or one for each."),
@@ -97,8 +108,8 @@ def relay(
     """Store remote streams durably and serve them by cursor, so that any number of readers can replay them. Prints
     `ready URI` when it listens. It connects again when a remote is lost, continues where the remote can, and records a
     gap where it cannot. SIGINT and SIGTERM stop it; SIGUSR1 prints its readers to stderr."""
-    if sum((channel, subscribe, framing is not None)) > 1:
-        usage("--channel, --subscribe and --framing exclude each other")
+    if sum((channel or session is not None, subscribe, framing is not None)) > 1:
+        usage("--channel (or --session), --subscribe and --framing exclude each other")
     if listen.startswith("auto+"):
         usage("--listen requires one protocol: readers with a cursor need tcp://… (RSocket)")
     verb = "channel" if channel else "subscribe" if subscribe else "session" if framing else None
@@ -108,6 +119,7 @@ def relay(
             "data": some_data,
             "verb": verb,
             "framing": framing,
+            "session": None if session is None else _type_of(session, a_route),
             "replays": replays,
             "resume": resume,
         }
@@ -120,6 +132,12 @@ def relay(
         stopped_by = runner.run(_relay(remotes, calls, metadata, auth_file, given))
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
+
+
+def _type_of(file: Path, route: str | None) -> Machine:
+    if not route:
+        usage("--session requires -r CHANNEL")
+    return session_type(file, route)
 
 
 def _each(values: Sequence[str] | None, remotes: Sequence[str], option: str) -> Sequence[str | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,9 @@ from afflux.cli.exits import usage
 from afflux.cli.output import Printer
 from afflux.core.payload import Payload
 from afflux.sessions import Kind, Machine, SessionSyntaxError, load
+from afflux.sessions.script import Step, step_of, take
 
-__all__ = ["run"]
-
-_CHOICE = re.compile(r"choose\s+(\d{1,2})")
+__all__ = ["run", "session_type"]
 
 
 def session_type(file: Path, channel: str) -> Machine:
@@ -35,7 +33,7 @@ async def run(peer: Any, type: Machine, items: AsyncIterator[bytes], show: Print
     """Open a session, send the items where the type expects steps of this side, and print the values of the peer as
     JSON. A value where the type expects a choice chooses the first branch."""
     async with peer.open(type) as chan:
-        item = ""
+        step: Step | None = None
         while chan.kind is not Kind.END:
             if chan.kind is Kind.RECV:
                 value, chan = await chan.recv()
@@ -44,29 +42,23 @@ async def run(peer: Any, type: Machine, items: AsyncIterator[bytes], show: Print
             if chan.kind is Kind.OFFER:
                 _, chan = await chan.offer()
                 continue
-            item = item or await _next(items, chan.expected)
-            choice = _CHOICE.fullmatch(item)
-            if chan.kind is Kind.CHOOSE:
-                chan = await chan.choose(1 if choice is None else int(choice[1]))
-                item = "" if choice is not None else item
-            else:
-                chan = await chan.send(_value(item))
-                item = ""
+            step = step or await _next(items, chan.expected)
+            try:
+                chan, used = await take(chan, step)
+            except ValueError as error:
+                usage(str(error))
+            step = None if used else step
         await chan.end()
-    item = item or (await anext(items, b"")).decode("utf-8", "replace").strip()
-    if item:
-        usage(f"the session is over: {item[:64]!r} was not sent, and nothing after it")
+    rest = step.text if step is not None else (await anext(items, b"")).decode("utf-8", "replace").strip()
+    if rest:
+        usage(f"the session is over: {rest[:64]!r} was not sent, and nothing after it")
 
 
-async def _next(items: AsyncIterator[bytes], expected: str) -> str:
+async def _next(items: AsyncIterator[bytes], expected: str) -> Step:
     item = await anext(items, None)
     if item is None:
         usage(f"the session is not over: the type expects {expected}")
-    return item.decode("utf-8", "replace").strip()
-
-
-def _value(item: str) -> Any:
     try:
-        return json.loads(item)
-    except (ValueError, RecursionError):
-        usage(f"{item[:64]!r} is neither JSON nor a choice, such as: choose 2")
+        return step_of(item.decode("utf-8", "replace"))
+    except ValueError as error:
+        usage(str(error))

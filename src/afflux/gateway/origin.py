@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from afflux.aio.client import connect
 from afflux.aio.peer import Peer
@@ -16,9 +16,12 @@ from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Unsupported
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, Payloads
+from afflux.gateway import typed
 from afflux.gateway.framing import FRAMINGS, Cutter
 from afflux.protocols.rsocket.cursor import Read
 from afflux.retry.backoff import Backoff
+from afflux.sessions.chan import SessionType, type_of
+from afflux.sessions.machine import Machine
 from afflux.transports.address import parse
 from afflux.transports.security import Tls
 
@@ -39,7 +42,7 @@ class Origin:
     Raises:
         AddressError: the address is invalid.
         Unsupported: the protocol does not have the verb.
-        ValueError: the verb and the framing do not fit.
+        ValueError: the verb, the framing, the session and the data do not fit.
     """
 
     uri: str
@@ -59,6 +62,9 @@ class Origin:
     "The setup of the connection, for example credentials."
     framing: str | None = None
     "How bytes become items: a name of ``FRAMINGS``."
+    session: SessionType[Any, Any] | Machine | None = None
+    """The type of the session that the channel has. Its items are the values that it receives in a loop, as JSON; the
+    lines of ``data`` are the steps of this side, as JSON or ``choose N`` (gateway/typed.py)."""
     replays: bool = False
     "The stream always begins with its first item, so that after a lost connection the stored items are skipped."
     resume: bool = False
@@ -68,7 +74,7 @@ class Origin:
 
     def __post_init__(self) -> None:
         entry = parse(self.uri).entry
-        verb = self.verb or _usual_verb(entry, self.framing)
+        verb = self.verb or ("channel" if self.session is not None else _usual_verb(entry, self.framing))
         if verb is None:
             entry.require("session")
             raise ValueError(f"{self.uri} is a stream of bytes: choose its framing, one of {', '.join(FRAMINGS)}")
@@ -80,9 +86,24 @@ class Origin:
             raise ValueError(f"a framing is for sessions of bytes: {self.uri} is read by {verb}")
         if self.framing is not None and self.framing not in FRAMINGS:
             raise ValueError(f"unknown framing {self.framing!r}; known: {', '.join(FRAMINGS)}")
+        if self.session is not None:
+            self._check_session(verb)
         if self.resume:
             entry.require("resume")
         object.__setattr__(self, "verb", verb)
+
+    def _check_session(self, verb: OriginVerb) -> None:
+        if verb != "channel":
+            raise ValueError(f"a session type is for channels: {self.uri} is read by {verb}")
+        typed.received_in_loop(self.client)
+        typed.steps_of(_bytes(self.data))
+
+    @property
+    def client(self) -> Machine:
+        """This side's machine of ``session``; its structs are tuples."""
+        if self.session is None:
+            raise ValueError(f"{self.uri} has no session type")
+        return type_of(self.session).client.with_classes({})
 
     @property
     def may_have_cursor(self) -> bool:
@@ -123,6 +144,9 @@ async def subscribed(origin: Origin, peer: Peer, cursor: Read | None) -> AsyncIt
         case "session":
             async with await peer.session(_bytes(data), finish=True) as session:
                 yield _Cut(session, Cutter(origin.framing or "", peer.limits.payload_bytes))
+        case "channel" if origin.session is not None:
+            async with typed.opened(peer, origin.client, route, typed.steps_of(_bytes(data))) as items:
+                yield items
         case "channel":
             async with peer.channel(_once(data), route=route, metadata=metadata, credit=0) as items:
                 yield items
