@@ -125,6 +125,9 @@ def test_failures_have_exit_codes(tmp_path: Path) -> None:
         (("--from", "tcp:/a"), 2, "tcp:/a"),
         (("--from", "jmux+tcp://a:1"), 2, "choose its framing"),
         (("--from", "tcp://a:1", "--channel", "--subscribe"), 2, "exclude each other"),
+        (("--from", "tcp://a:1", "--session", "x.lstr", "--subscribe"), 2, "exclude each other"),
+        (("--from", "tcp://a:1", "--session", "x.lstr"), 2, "--session requires -r CHANNEL"),
+        (("--from", "tcp://a:1", "--session", "no.lstr", "-r", "a"), 2, "--session: cannot read no.lstr"),
         (("--from", "tcp://a:1", "--key", "/a"), 2, "a key needs the number of shards"),
         (
             ("--from", "tcp://a:1", "--from", "tcp://b:1", *("-r", "a") * 3),
@@ -143,6 +146,39 @@ def test_failures_have_exit_codes(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = run(["relay", "--from", "tcp://a:1", "--journal", str(tmp_path / "file"), "--listen", HERE])
     assert (done.returncode, done.stderr) == (1, f"afflux: {tmp_path / 'file'}: File exists\n")
+
+
+def test_a_session_of_a_session_type(tmp_path: Path) -> None:
+    sessions = pytest.importorskip("afflux.sessions")
+    pytest.importorskip("lark", reason='the language of session types needs the extra "sessions"')
+    file, router = tmp_path / "words.lstr", afflux.Router()
+    file.write_text("""
+        channel words = recv string -> choose | more | end
+        channel more = send string -> choose | more | end
+        channel sum = recv int -> offer | sum | end
+    """)
+
+    @router.session(sessions.load(file)["words"])
+    async def words(chan: Any) -> None:
+        text, chan = await chan.recv()
+        await chan.loop().send_each(text.split())
+        chan = await chan.choose(2)
+        await chan.end()
+
+    async def main() -> list[list[bytes | Gap]]:
+        async with (
+            afflux.serve("limit+tcp://127.0.0.1:0", router) as remote,
+            Relay(
+                remote.uri, tmp_path / "journal", "--session", str(file), "-r", "words", "-d", '"one two three"'
+            ) as relay,
+        ):
+            return await everything(relay.uri, 1)
+
+    assert asyncio.run(main()) == [[b'"one"', b'"two"', b'"three"']]
+    command = ("relay", "--from", "limit+tcp://a:1", "--journal", str(tmp_path / "other"), "--listen", HERE)
+    ran = here(*command, "--session", str(file), "-r", "sum")
+    assert ran.code == 2
+    assert ran.errors == "afflux: a session of sum cannot be relayed: it receives no items in a loop\n"
 
 
 def test_many_remotes_with_a_route_each(tmp_path: Path) -> None:

@@ -247,6 +247,7 @@ def test_a_directory_of_something_else(start: Start, tmp_path: Path) -> None:
         ({"journalBytes": "7"}, "option journalBytes requires journalDir"),
         ({"framing": "lines"}, "option framing requires journalDir"),
         ({"verb": "channel"}, "option verb requires journalDir"),
+        ({"session": "f"}, "option session requires journalDir"),
         ({"uri": "nats://h/s", "authFile": "f"}, "option authFile is not for JetStream streams"),
         ({"journalListen": "tcp://h:0"}, "option journalListen requires journalDir"),
         ({"journalDir": " "}, "option journalDir is empty"),
@@ -257,6 +258,35 @@ def test_a_directory_of_something_else(start: Start, tmp_path: Path) -> None:
 def test_what_is_refused(given: dict[str, str], why: str) -> None:
     with pytest.raises(OptionError, match=why):
         Options.parse({"uri": "tcp://h:1"} | given)
+
+
+def test_a_session_is_read_through_the_relay(start: Start, tmp_path: Path) -> None:
+    sessions = pytest.importorskip("afflux.sessions")
+    pytest.importorskip("lark", reason='the language of session types needs the extra "sessions"')
+    file, router = tmp_path / "squares.lstr", afflux.Router()
+    file.write_text("""
+        channel squares = recv uint -> choose | more | end
+        channel more = send uint -> choose | more | end
+    """)
+
+    @router.session(sessions.load(file)["squares"])
+    async def squares(chan: Any) -> None:
+        count, chan = await chan.recv()
+        await chan.loop().send_each(number * number for number in range(count))
+        chan = await chan.choose(2)
+        await chan.end()
+
+    @asynccontextmanager
+    async def serving() -> AsyncIterator[str]:
+        async with afflux.serve("limit+tcp://127.0.0.1:0", router) as server:
+            yield server.uri
+
+    with beside(serving()) as uri:
+        given = {"uri": uri, "requestData": "100", "session": str(file)}
+        with pytest.raises(OptionError, match=r"option route must be a channel of .*: squares, more"):
+            start(**given).latestOffset({})
+        _, items = plan(start(**given, route="squares"), 100)
+    assert items == [b"%d" % (number * number) for number in range(100)]
 
 
 def test_bytes_need_a_framing(start: Start) -> None:

@@ -26,12 +26,14 @@ from afflux.core.limits import Limits
 from afflux.journal.address import is_stream_address
 from afflux.protocols.rsocket.cursor import Head, state_of
 from afflux.spark.connection import Connection, setup_of
+from afflux.spark.declaring import OptionError
 from afflux.spark.options import Options
 from afflux.transports.address import parse
 
 if TYPE_CHECKING:
     from afflux.gateway import Relay
     from afflux.gateway.origin import OriginVerb
+    from afflux.sessions import Machine
     from afflux.sync import Peer
 
 __all__ = ["READER_NAME", "Embedded", "has_cursor", "is_relayed"]
@@ -62,7 +64,9 @@ def is_relayed(options: Options, connection: Connection) -> bool:
     """
     if options.journal_dir is None or is_stream_address(options.uri):
         return False
-    if options.verb not in (None, "stream") or parse(options.uri).protocol != "rsocket":
+    if options.session is not None or options.verb not in (None, "stream"):
+        return True
+    if parse(options.uri).protocol != "rsocket":
         return True
     if list(directory_of(options).glob("*.journal")):
         return True
@@ -100,6 +104,25 @@ def directory_of(options: Options) -> Path:
     """Return the directory of a stream's journal: one in ``journalDir`` for each of several streams."""
     directory = Path(options.journal_dir or "")
     return directory / options.streams[0].name if options.streams else directory
+
+
+def _session(options: Options) -> Machine | None:
+    """Return the session type of the channel.
+
+    Raises:
+        OptionError: the file cannot be read, or does not have the channel.
+    """
+    if options.session is None:
+        return None
+    from afflux.sessions import SessionSyntaxError, load
+
+    try:
+        types = load(options.session)
+    except (OSError, SessionSyntaxError) as error:
+        raise OptionError(f"option session: {error}") from None
+    if options.route is None or options.route not in types:
+        raise OptionError(f"option route must be a channel of {options.session}: {', '.join(types)}")
+    return types[options.route]
 
 
 class Embedded:
@@ -193,6 +216,7 @@ class Embedded:
             data=options.request_data,
             setup=setup_of(options),
             framing=options.framing,
+            session=_session(options),
             replays=options.replays,
         )
         limits = Limits.server()

@@ -302,6 +302,12 @@ class Options:
         "each, such as `u16`.",
         None,
     )
+    session: str | None = option(
+        parse_text,
+        "With `journalDir`: a file of the driver with session types. `route` is the channel, whose session receives "
+        "the items in a loop, and each line of `requestData` is a step of this side.",
+        None,
+    )
     replays: bool = option(
         boolean,
         "With `journalDir`: `true` if the stream always begins with its first item, so that a restarted query "
@@ -361,7 +367,7 @@ class Options:
 
     def _check_journal(self) -> None:
         if self.journal_dir is None:
-            for name in ("journal_bytes", "journal_listen", "verb", "framing", "replays"):
+            for name in ("journal_bytes", "journal_listen", "verb", "framing", "session", "replays"):
                 if getattr(self, name):
                     raise OptionError(f"option {camel(name)} requires journalDir")
             for own in self.each().values():
