@@ -284,7 +284,7 @@ def test_a_session_is_read_through_the_relay(start: Start, tmp_path: Path) -> No
     with beside(serving()) as uri:
         given = {"uri": uri, "requestData": "100", "session": str(file)}
         with pytest.raises(OptionError, match=r"option route must be a channel of .*: squares, more"):
-            start(**given).latestOffset({})
+            plan(start(**given), 1)
         _, items = plan(start(**given, route="squares"), 100)
     assert items == [b"%d" % (number * number) for number in range(100)]
 
