@@ -7,7 +7,7 @@ ROWS ?=
 OUT ?= build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-live test tests lint types rounds optimized compiled docs bench bench-smoke bench-many bench-scale bench-credit bench-spark bench-floods chaos interop interop-smoke lock clean
+.PHONY: help setup demo demo-live test tests lint types rounds optimized compiled docs bench bench-smoke bench-many bench-scale bench-credit bench-spark bench-floods chaos spark-versions interop interop-smoke lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -71,6 +71,9 @@ bench-spark: setup ## measure reading, relaying, writing, delays, memory and exe
 
 bench-floods: setup ## measure what a flood costs a server and its other clients, into benchmarks/floods.json (2 minutes)
 	@$(BIN)/python -m benchmarks.floods
+
+spark-versions: setup ## test the Spark source with Spark 4.0, 4.1 and 4.2, each in an environment of its own in build/ (10 minutes)
+	@$(BIN)/python -m tools.spark_versions
 
 chaos: setup ## kill, pause and cut parts of the Spark pipelines, and count every row, into docs/chaos.md (an hour)
 	@$(BIN)/python -m chaos

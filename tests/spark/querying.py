@@ -2,7 +2,8 @@
 
 ``python -m tests.spark.querying INPUT DIRECTORY STAGING COMMITTED READ DATA``: the first two write the lines of INPUT
 to the receivers STAGING and COMMITTED. The third reads the stream READ with asynchronous progress tracking, which
-supports few sinks: noop is one. It reports when it has read all items.
+supports few sinks: noop is one. It reports when it has read all items. Workers are not used again (SP-21); those of the
+driver that continues are.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def reading(spark: Any, checkpoint: str, uri: str, data: str) -> Any:
 
 
 def main(lines: str, directory: str, staging: str, committed: str, read: str, data: str) -> None:
-    spark = session("killed", "local[8,4]")
+    spark = session("killed", "local[8,4]", **{"spark.python.worker.reuse": "false"})
     for name, receiver in (("staging", staging), ("committed", committed)):
         query(spark, lines, str(Path(directory, name)), receiver)
     third = reading(spark, str(Path(directory, "read")), read, data)

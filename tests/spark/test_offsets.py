@@ -55,6 +55,8 @@ def test_route_and_data_make_the_fingerprint() -> None:
         {"0": {"epoch": 1, "pos": -1, "source": SOURCE}},
         {"0": {"epoch": 1, "pos": True, "source": SOURCE}},
         {"0": {"epoch": 1 << 63, "pos": 1, "source": SOURCE}},
+        {"0": {"epoch": 1, "pos": 1, "source": SOURCE, "skipped": 3}},  # of a newer version
+        {"0": {"epoch": 1, "pos": 1, "source": SOURCE}, "version": 2},
     ],
 )
 def test_a_damaged_checkpoint_is_refused(logged: object) -> None:

@@ -208,11 +208,13 @@ def test_a_read_that_fails_is_done_again(batch: Load) -> None:
     assert [(row.offset, bytes(row.data)) for row in rows] == [(n, b"%d" % n) for n in range(100)]
 
 
-def test_killed_workers_are_replaced(batch: Load, tmp_path: Path) -> None:
+@pytest.mark.parametrize("daemon", [False, True])
+def test_killed_workers_are_replaced(batch: Load, tmp_path: Path, daemon: bool) -> None:
+    """SP-01, SP-21."""
     mark = str(tmp_path / "killed")
 
     def kill_once(rows: Any) -> Any:
-        """Kill all Python workers, this one and those that read, after the first row."""
+        """Kill all Python workers after the first row: those that read, their daemon, this one."""
         import os
         import signal
 
@@ -220,10 +222,13 @@ def test_killed_workers_are_replaced(batch: Load, tmp_path: Path) -> None:
             yield row.offset
             if not os.path.exists(mark):
                 open(mark, "x").close()
+                victims = [os.getppid()] if daemon else []
                 for name in filter(str.isdigit, os.listdir("/proc")):
                     with open(f"/proc/{name}/stat") as stat:
                         if int(stat.read().rpartition(") ")[2].split()[1]) == os.getppid():
-                            os.kill(int(name), signal.SIGKILL)
+                            victims.insert(0, int(name))
+                for victim in sorted(victims, key=lambda each: each == os.getpid()):
+                    os.kill(victim, signal.SIGKILL)
 
     frame = batch(requestData=asked(count=200_000, size=16), partitions=2)
     offsets = frame.select("offset").rdd.mapPartitions(kill_once).collect()

@@ -62,6 +62,8 @@ AWAY = "away"
 FULL = "full"
 "The key that an offset has, next to the shards, while a journal is full (source.py)."
 _BESIDE = (READER, AWAY, FULL)
+_MARK = {"epoch", "from", "pos", "source"}
+"What a shard has in an offset."
 _TOP = 1 << 63
 _UNRESOLVED = "unresolved"
 _SHARD_DIGITS = 5
@@ -201,7 +203,7 @@ def offsets_of(logged: Any, source: Sources) -> Offsets:
         if text in _BESIDE:
             continue
         key = _key(text)
-        if key is None or not isinstance(mark, Mapping):
+        if key is None or not isinstance(mark, Mapping) or not mark.keys() <= _MARK:
             raise _damaged(logged)
         epoch, position = mark.get("epoch"), mark.get("pos")
         if not (is_count(epoch) and is_count(position) and epoch):
@@ -271,7 +273,7 @@ def is_count(value: Any) -> TypeGuard[int]:
 
 def _damaged(logged: Any) -> Invalid:
     return Invalid(
-        f"the checkpoint contains {str(logged)[:200]!r}, which is not an offset of this source: it is damaged or "
-        "belongs to another source; restore it, or start again with another checkpointLocation",
+        f"the checkpoint contains {str(logged)[:200]!r}, which is not an offset of this source: it is damaged, "
+        "belongs to another source or was written by a newer afflux; restore it, or start again with another checkpointLocation",
         rule="checkpoint",
     )

@@ -358,7 +358,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def _first_without_start(self) -> dict[str, Any]:
         """Return the heads: Spark before 4.2 does not say where the query continues."""
-        states = self._drivers.heads()
+        states = self._first_states()
         begins = self._drivers.start_of(states) if self.options.streams else None  # any of them may be new
         return to_json({key: Mark(state.epoch, state.head) for key, state in states.items()}, self._source, begins)
 
