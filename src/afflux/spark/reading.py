@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -55,6 +55,9 @@ CREDIT = 100_000
 "The most items of a task in flight: two Arrow batches. TCP bounds their bytes."
 BLOCK_CREDIT = 8
 "The most blocks of a task in flight: 4 MiB, because a stored block has 512 KiB or one item."
+FEW = 1_000
+"""Items of a range whose blocks are all requested at once: the blocks of a live stream are small, and a few at a time
+would take many round trips."""
 SAMPLE = 32
 "Items sampled at each place to estimate sizes."
 _PLACES = 3
@@ -337,14 +340,22 @@ def has_news(state: State, mark: Mark) -> bool:
 
 
 class SpanReader:
-    """Reads one span: iterate over its chunks. A connection is open until the iterator is exhausted or closed."""
+    """Reads one span: iterate over its chunks. A connection is open until the iterator is exhausted or closed.
 
-    def __init__(self, options: Options, span: Span) -> None:
+    Args:
+        options: those of the stream.
+        span: what to read.
+        connection: the connection to read it over. It stays open, and its failures are raised. By default the reader
+            has one of its own, and connects again after failures.
+    """
+
+    def __init__(self, options: Options, span: Span, connection: Connection | None = None) -> None:
         self.options = options
         self.span = span
         self.place = span.first
         "The offset expected next."
-        self._connection = Connection(options, f"the task of {span}", uri=span.uri)
+        self._borrowed = connection is not None
+        self._connection = connection or Connection(options, f"the task of {span}", uri=span.uri)
         self._time_us: int | None = None
         self._blocks = True
         "Whether to ask for stored blocks."
@@ -357,27 +368,34 @@ class SpanReader:
             RemoteProtocolError: the answer is impossible for a journal.
             afflux.Error: the request failed, or the server was away for longer than ``reconnectTimeoutMs``.
         """
-        with closing(self._connection) as connection:
+        with nullcontext() if self._borrowed else closing(self._connection):
             while self.place < self.span.end:
                 try:
-                    if (yield from self._answer(connection.peer())):
+                    if (yield from self._answer(self._connection.peer())):
                         self._end(self.span.end, "the answer ended before them")
                 except ApplicationError as error:
                     self._refused(error)
                 except Invalid as error:
                     if not self._blocks:
-                        connection.failed(error)
+                        self._failed(error)
                     self._blocks = False  # a server that does not know the flag (C-3)
                 except Damaged as damage:
                     text = "%s of %s: %s; its items are requested instead"
                     _log.warning(text, self.span, self.options.stream_name, damage.reason)
-                    connection.close()
+                    self._connection.close()
                     self._blocks = False
                 except Violation as violation:
-                    raise connection.unsupported(violation) from None
+                    raise self._connection.unsupported(violation) from None
                 except (Error, TimeoutError) as error:
                     if self.place < self.span.end or not mendable(error):
-                        connection.failed(error)
+                        self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """Wait until the next attempt, or raise the error."""
+        if self._borrowed:
+            self._connection.close()
+            raise error
+        self._connection.failed(error)
 
     def _answer(self, peer: Peer) -> Generator[Chunk, None, bool]:
         """Yield the chunks of one answer. Returns False if Spark has held one of them for long: the server ends a
@@ -385,7 +403,8 @@ class SpanReader:
         left = self.span.end - self.place
         cursor = Read(shard=self.span.shard, epoch=self.span.epoch, first=self.place, limit=left, blocks=self._blocks)
         self._time_us = None
-        stream = _stream(self.options, peer, cursor, BLOCK_CREDIT if self._blocks else min(left, CREDIT))
+        credit = BLOCK_CREDIT if self._blocks and left > FEW else min(left, CREDIT)
+        stream = _stream(self.options, peer, cursor, credit)
         for event in stream.blocks():
             self._connection.answered()
             for chunk in self._chunks(event):

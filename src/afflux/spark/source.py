@@ -5,7 +5,8 @@ Processes:
 - The driver's Python process creates :class:`AffluxSource` and checks the options.
 - A process for each query has a :class:`StreamReader` and requests offsets and partitions from it. It may die at any
   time, because its state is not needed again.
-- Tasks call ``read`` in a worker, possibly more than once for a partition.
+- Tasks call ``read`` in a worker, possibly more than once for a partition. A small batch needs none: its rows travel
+  with its plan (prefetching.py).
 
 Rules:
 
@@ -70,6 +71,7 @@ from afflux.spark.offsets import (
     unresolved,
 )
 from afflux.spark.options import LATEST, Options
+from afflux.spark.prefetching import Prefetching
 from afflux.spark.progress import Progress
 from afflux.spark.reading import SpanReader, lose
 from afflux.spark.streams import Drivers
@@ -189,12 +191,15 @@ class _Reading:
         if span is None:
             return
         _settle_worker()
-        options = self.options.of(span.stream)
+        yield from self.batches(SpanReader(self.options.of(span.stream), span))
+
+    def batches(self, reader: SpanReader) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a span."""
+        span, options = reader.span, reader.options
         schema = arrow_schema(self._schema)
         rows = self._rows(schema, options) if options.format != "raw" else None
         more: dict[str, Any] = {"stream": span.stream, "include_metadata": options.include_metadata, "rows": rows}
-        batches = Batches(schema, span.shard, **more)
-        yield from batches.of(SpanReader(options, span))
+        yield from Batches(schema, span.shard, **more).of(reader)
 
     def _rows(self, schema: pa.Schema, options: Options) -> Decoder:
         from afflux.spark.decoding import decoder_of
@@ -220,7 +225,7 @@ class BatchReader(_Reading, DataSourceReader):
         return partitions or [SpanPartition(None)]
 
 
-class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Prefetching, _Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads micro-batches."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -433,7 +438,14 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             if span.end < span.first:
                 text = f"the checkpoint decreases from offset {span.first} to {span.end}: it is damaged"
                 raise Invalid(text, rule="checkpoint")
+        if self.options.partitions == 1:
+            self.prefetch(spans, self._prefetched)
         return self.cut(spans, self._drivers)
+
+    def _prefetched(self, span: Span) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a span, over the connection of this process."""
+        driver = self._drivers.each[span.stream]
+        return self.batches(SpanReader(driver.options, span, driver.connection))
 
     def _begin(self, end: dict[str, Any], ends: Offsets) -> Offsets:
         """Return where the first batch of a query begins."""

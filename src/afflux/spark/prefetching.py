@@ -1,0 +1,80 @@
+"""Hand the rows of a small batch to Spark together with its plan.
+
+A task with a Python worker and a connection of its own takes longer than everything else in a small batch. Spark needs
+neither for its simple readers: the process that plans a batch returns the rows too, Spark stores them as a block, and
+the task reads the block. Spark asks those readers for rows that are instances of ``_SimpleStreamReaderWrapper``, after
+each call of ``partitions``. A :class:`Prefetching` reader claims to be one if it has prefetched the rows of that batch,
+and only until Spark has asked. A Spark without that class reads every batch with tasks.
+
+The rows are those that the tasks would return, since both read the same spans. A failure is not an error here: the
+tasks read the spans instead, try again, and report it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from afflux.spark.offsets import Span
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+try:
+    from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
+except ImportError:  # pragma: no cover -- every Spark from 4.0 to 4.3 has it
+    _SimpleStreamReaderWrapper = None  # type: ignore[assignment, misc] # the class of another Spark
+
+__all__ = ["BYTES", "ROWS", "Prefetching"]
+
+ROWS = 20_000
+"The most rows of a batch that is prefetched."
+BYTES = 4 << 20
+"The most bytes of Arrow data of such a batch. One item more is received before it is known to be too large."
+_PAUSE = 100
+"How many batches are left to tasks after one that was too large."
+
+_log = logging.getLogger("afflux.spark")
+
+
+class Prefetching:
+    """Base class of a stream reader whose plans may have rows."""
+
+    _plan_rows: list[pa.RecordBatch] | None = None
+    "The rows that Spark is about to ask for."
+    _pause = 0
+
+    @property
+    def __class__(self) -> type[Any]:  # type: ignore[misc] # nobody sets it
+        """The class that ``isinstance`` sees."""
+        return type(self) if self._plan_rows is None else _SimpleStreamReaderWrapper
+
+    def prefetch(self, spans: Sequence[Span], read: Callable[[Span], Iterable[pa.RecordBatch]]) -> None:
+        """Read the rows of a batch, if it is small."""
+        self._plan_rows = None
+        if _SimpleStreamReaderWrapper is None or not 0 < sum(map(len, spans)) <= ROWS:
+            return
+        if self._pause:
+            self._pause -= 1
+            return
+        found: list[pa.RecordBatch] = []
+        size = 0
+        try:
+            for batch in (batch for span in spans for batch in read(span)):
+                size += batch.nbytes
+                if size > BYTES:
+                    self._pause = _PAUSE
+                    return
+                found.append(batch)
+        except Exception as error:  # whatever it is, the task meets it too
+            _log.info(
+                "tasks read this batch, because its rows were not prefetched: %s: %s", type(error).__name__, error
+            )
+            return
+        self._plan_rows = found or None
+
+    def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:  # noqa: N802 -- Spark's
+        """Return the rows of the batch that was planned last. Spark asks once."""
+        rows, self._plan_rows = self._plan_rows, None
+        return iter(rows or ())
