@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -79,6 +80,29 @@ def test_only_the_columns_wanted() -> None:
     assert batch.to_pylist() == [{"offset": 9, "data": b"a"}]
 
 
+def test_the_first_row_of_a_batch_has_the_times_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def passes(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def received() -> Iterator[Chunk]:
+        for first in range(0, 3 * BATCH_ROWS, BATCH_ROWS):
+            passes(0.5)
+            yield chunk(first, [b"x"] * BATCH_ROWS)
+        passes(2)  # the end of the answer
+
+    monkeypatch.setattr("afflux.spark.arrow.monotonic", lambda: now)
+    schema = pa.schema([("receive_us", pa.int64()), ("held_us", pa.int64())])
+    rows = []
+    for batch in Batches(schema, 0).of(received()):
+        rows.append(batch.slice(0, 1).to_pylist()[0])
+        assert batch.column("receive_us").null_count == batch.column("held_us").null_count == BATCH_ROWS - 1
+        passes(3)
+    assert [(row["receive_us"], row["held_us"]) for row in rows] == [(500_000, 0)] + [(500_000, 3_000_000)] * 2
+
+
 def test_no_chunks_no_batches() -> None:
     assert list(Batches(SCHEMA, 0).of([])) == []
 
@@ -93,7 +117,7 @@ def test_a_batch_goes_out_when_it_is_full(size: int, rows: int) -> None:
 
 
 def test_a_schema_that_is_a_selection_of_the_columns() -> None:
-    check_columns([("timestamp", "timestamp"), ("data", "binary")])
+    check_columns([("timestamp", "timestamp"), ("data", "binary"), ("held_us", "bigint")])
 
 
 @pytest.mark.parametrize("column", [("data", "string"), ("Data", "binary"), ("carrier", "string")])

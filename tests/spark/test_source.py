@@ -12,12 +12,15 @@ import pytest
 from tests.spark.conftest import asked, running
 from tests.spark.serving import TIME_US, item
 
-pytest.importorskip("pyspark")
+pyspark = pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
 
 from afflux.core.errors import Error  # noqa: E402
 from afflux.spark.format import AffluxFormat  # noqa: E402
 
+limited = pytest.mark.skipif(
+    tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2), reason="Spark before 4.2 passes no limits to sources"
+)
 Load = Callable[..., Any]
 Run = Callable[..., Any]
 
@@ -167,6 +170,7 @@ def test_a_server_without_a_cursor(batch: Load) -> None:
 # -- streaming ---------------------------------------------------------------------------------------------------
 
 
+@limited
 def test_available_now_in_batches(spark: Any, run: Run, tmp_path: Path) -> None:
     query = run(requestData=asked(count=1050), maxRowsPerBatch=300, partitions=2)
     batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
@@ -179,6 +183,7 @@ def test_available_now_in_batches(spark: Any, run: Run, tmp_path: Path) -> None:
     assert len(table(spark, tmp_path)) == 1050
 
 
+@limited
 def test_shards_share_a_batch_fairly(spark: Any, run: Run, tmp_path: Path) -> None:
     query = run(route="lie-exact", startingOffsets='{"0": 90, "2": 20, "10": 50}', maxRowsPerBatch=60)
     ends = [json.loads(each["sources"][0]["endOffset"]) for each in query.recentProgress if each["numInputRows"]]
@@ -194,6 +199,7 @@ def test_shards_share_a_batch_fairly(spark: Any, run: Run, tmp_path: Path) -> No
     ]
 
 
+@limited
 def test_batches_by_bytes(run: Run) -> None:
     query = run(requestData=asked(count=1000, size=100), maxBytesPerBatch=40_000)
     assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from inspect import signature
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import Invalid
@@ -27,6 +28,7 @@ __all__ = [
     "COLUMNS",
     "DEFAULT_SCHEMA",
     "STREAMS_SCHEMA",
+    "TIMES",
     "Batches",
     "arrow_schema",
     "check_columns",
@@ -44,7 +46,12 @@ DEFAULT_SCHEMA = "data BINARY, metadata BINARY, partition INT, offset BIGINT, ti
 STREAMS_SCHEMA = f"{DEFAULT_SCHEMA}, stream STRING"
 "The columns of a query with the option ``streams``."
 
-COLUMNS = dict(column.split(" ") for column in STREAMS_SCHEMA.lower().split(", "))
+TIMES = ("receive_us", "held_us")
+"Columns with the times of a task, BIGINT. They are not default columns."
+
+_TIMES_SCHEMA = ", ".join(f"{name} BIGINT" for name in TIMES)
+
+COLUMNS = dict(column.split(" ") for column in STREAMS_SCHEMA.lower().split(", ")) | dict.fromkeys(TIMES, "bigint")
 "All columns with their Spark types."
 
 
@@ -60,8 +67,8 @@ def check_columns(columns: Iterable[tuple[str, str]]) -> None:
     for name, spark_type in columns:
         if COLUMNS.get(name) != spark_type:
             raise Invalid(
-                f"column {name} {spark_type.upper()} is not one of {STREAMS_SCHEMA}; use format=json for a schema of "
-                "the data",
+                f"column {name} {spark_type.upper()} is not one of {STREAMS_SCHEMA}, {_TIMES_SCHEMA}; use format=json "
+                "for a schema of the data",
                 rule="schema",
             )
 
@@ -113,7 +120,7 @@ class Batches:
     """Converts chunks of one shard to record batches.
 
     Args:
-        schema: the Arrow schema that Spark expects; without ``rows``, a selection of STREAMS_SCHEMA.
+        schema: the Arrow schema that Spark expects; without ``rows``, a selection of ``COLUMNS``.
         shard: the value of the column ``partition``.
         stream: the value of the column ``stream``; null if it is empty.
         include_metadata: whether the column ``metadata`` is filled.
@@ -133,6 +140,8 @@ class Batches:
         self._shard = shard
         self._stream = stream or None
         self._rows = rows
+        self._spent = dict.fromkeys(TIMES, 0.0)
+        "The seconds that the task has received, and was held by Spark, since the last batch."
         if rows is None:
             self._with_metadata = include_metadata and "metadata" in schema.names
         else:
@@ -147,14 +156,34 @@ class Batches:
 
     def of(self, chunks: Iterable[Chunk]) -> Iterator[pa.RecordBatch]:
         """Yield the batches of all chunks, then log how many items were malformed."""
-        for chunk in chunks:
+        for chunk in self._received(chunks):
             self._add(chunk)
             if self._count >= BATCH_ROWS or self._size >= BATCH_BYTES:
-                yield from self._flush()
+                yield from self._given()
         if self._count:
-            yield from self._flush()
+            yield from self._given()
         if self._rows is not None:
             self._rows.modes.report()
+
+    def _received(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """Yield the chunks, and count the time until each."""
+        source = iter(chunks)
+        while True:
+            since = monotonic()
+            chunk = next(source, None)
+            self._spent["receive_us"] += monotonic() - since
+            if chunk is None:
+                return
+            yield chunk
+
+    def _given(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of what was added, and count the time for which Spark holds each."""
+        held = 0.0
+        for batch in self._flush():
+            since = monotonic()
+            yield batch
+            held += monotonic() - since
+        self._spent["held_us"] += held
 
     def _add(self, chunk: Chunk) -> None:
         data = data_column(chunk)
@@ -176,6 +205,7 @@ class Batches:
         else:
             columns = [self._column(name, data) for name in self._schema.names]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        self._spent = dict.fromkeys(TIMES, 0.0)
         self._clear()
 
     def _column(self, name: str, data: pa.Array) -> pa.Array:
@@ -190,6 +220,8 @@ class Batches:
             return pa.array(np.full(len(data), self._shard, np.int32))
         if name == "offset":
             return pa.array(self._offsets())
+        if name in TIMES:
+            return pa.concat_arrays([pa.array([round(self._spent[name] * 1e6)]), pa.nulls(len(data) - 1, pa.int64())])
         if name == "stream":
             return pa.repeat(pa.scalar(self._stream, pa.string()), len(data))
         _, counts, times = np.array(self._runs, np.int64).T

@@ -274,6 +274,7 @@ def is_count(value: Any) -> TypeGuard[int]:
 def _damaged(logged: Any) -> Invalid:
     return Invalid(
         f"the checkpoint contains {str(logged)[:200]!r}, which is not an offset of this source: it is damaged, "
-        "belongs to another source or was written by a newer afflux; restore it, or start again with another checkpointLocation",
+        "belongs to another source or was written by a newer afflux; restore it, or start again with another "
+        "checkpointLocation",
         rule="checkpoint",
     )

@@ -13,6 +13,7 @@ from afflux.core.errors import LocalProtocolError
 from afflux.core.limits import Limits
 from afflux.journal.address import StreamAddress, is_stream_address
 from afflux.protocols.rsocket.cursor import Acknowledge
+from afflux.spark.arrow import TIMES
 from afflux.spark.declaring import (
     OptionError,
     boolean,
@@ -35,7 +36,7 @@ EARLIEST: Literal["earliest"] = "earliest"
 "Start with the first stored item."
 LATEST: Literal["latest"] = "latest"
 "Start with the next item to be written."
-METADATA_COLUMNS = ("stream", "partition", "offset", "timestamp", "metadata")
+METADATA_COLUMNS = ("stream", "partition", "offset", "timestamp", "metadata", *TIMES)
 "What the option ``metadataColumns`` may name."
 MAX_SHARD = 0xFFFF
 "The largest shard number, 16 bits on the wire."
@@ -241,7 +242,8 @@ class Options:
     metadata_columns: tuple[tuple[str, str], ...] = option(
         _columns,
         "Columns of your schema that describe the item, unless the format is raw: `offset, timestamp AS stored_at`. "
-        "They are `stream`, `partition`, `offset`, `timestamp` and `metadata`, with the types of the default columns.",
+        "They are `stream`, `partition`, `offset`, `timestamp` and `metadata`, with the types of the default columns, "
+        "and `receive_us` and `held_us`, the times of tasks.",
         (),
     )
     mode: str = option(
@@ -333,6 +335,10 @@ class Options:
             raise OptionError("startingTimestamp and startingOffsets exclude each other")
         if options.metadata_columns and options.format == "raw":
             raise OptionError("metadataColumns requires another format; format=raw has these columns by default")
+        if options.format == "arrow" and any(kind in TIMES for _, kind in options.metadata_columns):
+            raise OptionError(
+                f"{' and '.join(TIMES)} are not possible with format=arrow, whose items have several rows"
+            )
         options._check_streams()
         options._check_journal()
         return options

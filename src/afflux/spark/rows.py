@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import Invalid
+from afflux.spark.arrow import TIMES
 from afflux.spark.columns import struct_of
 from afflux.spark.times import Zone
 from afflux.spark.values import Fits, Misfit, Number, check_type
@@ -324,6 +325,7 @@ def _check_beside(schema: pa.Schema, name: str, kind: str) -> None:
         "offset": ("BIGINT", pa.int64()),
         "timestamp": ("TIMESTAMP", pa.timestamp("us", "UTC")),
         "metadata": ("BINARY", pa.binary()),
+        **dict.fromkeys(TIMES, ("BIGINT", pa.int64())),
     }
     spelled, wanted = types[kind]
     if name not in schema.names:
