@@ -38,6 +38,8 @@ SIZE: Final = 128
 "Bytes of data per item."
 BARS: Final = {"relay, live": 500_000, "relay, cursor": 500_000, "Spark": 3_000_000}
 "Items per second that a way must reach."
+_READERS: Final = ("journal out", "Spark")
+"The ways that read a stream which exists. A relay's journal has room for 1 GiB, that stream has any size."
 _BATCH = 256
 _COMMIT_BYTES = 0x100000
 
@@ -46,11 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; return 1 if a way misses its bar."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.jetstream")
     parser.add_argument("--items", type=int, default=2_000_000, help="items of a stream (2,000,000)")
+    parser.add_argument("--read", type=int, help="items of the stream that is only read (by default as --items)")
     parser.add_argument("--runs", type=int, default=5, help="alternating runs of each way (5)")
     parser.add_argument("--partitions", type=int, default=2, help="ranges that Spark cuts a read into (2)")
     parser.add_argument("--only", action="append", help="a way to measure; may be repeated")
     parser.add_argument("--out", type=Path, help="write the figures here, as JSON")
     asked = parser.parse_args(arguments)
+    asked.read = asked.read or asked.items
     if shutil.which("nats-server") is None:
         raise SystemExit("nats-server is not installed (Debian, Ubuntu: apt-get install nats-server)")
     with tempfile.TemporaryDirectory(prefix="afflux-bench-") as directory, _nats(Path(directory)) as nats:
@@ -62,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = "" if bar is None else f"  bar {bar:,}: {'missed' if rate < bar else 'reached'}"
         print(f"{way:<16} {rate:12,.0f} items/s {rate * SIZE / 1e6:6.0f} MB/s{told}")
     if asked.out:
-        about = {"items": asked.items, "size": SIZE, "runs": asked.runs, "cpus": os.cpu_count()}
+        about = {"items": asked.items, "read": asked.read, "size": SIZE, "runs": asked.runs, "cpus": os.cpu_count()}
         asked.out.write_text(json.dumps({"about": about, "items_per_s": figures}, indent=1) + "\n")
     return 1 if missed else 0
 
@@ -83,33 +87,34 @@ def _nats(directory: Path) -> Iterator[str]:
 
 
 def _measure(directory: Path, nats: str, asked: argparse.Namespace) -> dict[str, float]:
-    items = asked.items
+    items, read = asked.items, asked.read
     data = json.dumps({"count": items, "size": SIZE})
     filled = f"{nats}/filled"
-    _fill(filled, items)
+    _fill(filled, read)
     with (
         _process("serve", "tcp://127.0.0.1:0", "--demo") as (live, _),
         _process("serve", "tcp://127.0.0.1:0", "--demo", "--journal", str(directory / "remote")) as (stored, _),
     ):
         ways: dict[str, Callable[[str], float]] = {
             "journal in": lambda name: _fill(name, items),
-            "journal out": lambda _: _pull(filled, items),
+            "journal out": lambda _: _pull(filled, read),
             "relay, live": lambda name: _relayed(live, name, data, items),
             "relay, cursor": lambda name: _relayed(stored, name, data, items),
-            "Spark": _spark(filled, items, asked.partitions),
+            "Spark": _spark(filled, read, asked.partitions),
         }
         if asked.only:
             ways = {way: ways[way] for way in asked.only}
         if "relay, cursor" in ways:
             _until_sealed(stored, items, data)
+        counts = {way: read if way in _READERS else items for way in ways}
         taken: dict[str, list[float]] = {way: [] for way in ways}
         for run in range(asked.runs):
             for number, (way, measure) in enumerate(ways.items()):
                 name = f"{nats}/run-{run}-{number}"
                 taken[way].append(measure(name))
-                print(f"run {run + 1}, {way}: {items / taken[way][-1]:,.0f} items/s", file=sys.stderr)
+                print(f"run {run + 1}, {way}: {counts[way] / taken[way][-1]:,.0f} items/s", file=sys.stderr)
                 _remove(name)
-    return {way: round(items / statistics.median(seconds)) for way, seconds in taken.items()}
+    return {way: round(counts[way] / statistics.median(seconds)) for way, seconds in taken.items()}
 
 
 def _fill(uri: str, items: int) -> float:

@@ -181,7 +181,7 @@ PARTS: Final = (
     Part(
         name="jetstream",
         title="Relay on JetStream, and Spark directly from it",
-        words=lambda asked: ["--items", 3 * asked.items, "--runs", asked.runs],
+        words=lambda asked: ["--items", 3 * asked.items, "--read", asked.rows, "--runs", asked.runs],
         figures=_jetstream,
         needs="nats-server",
     ),

@@ -82,7 +82,7 @@ def test_the_rows_of_an_arrow_item_have_its_offset() -> None:
     ("columns", "why"),
     [
         ("", "'' is not one of stream, partition"),
-        ("offsets", "'offsets' is not one of stream, partition, offset, timestamp, metadata; write offset AS _offset"),
+        ("offsets", "'offsets' is not one of stream, partition, offset, .* held_us; write offset AS _offset"),
         ("offset, offset", "the column 'offset' is named twice"),
         ("offset AS o, partition AS o", "the column 'o' is named twice"),
     ],
@@ -95,6 +95,8 @@ def test_what_is_refused_as_an_option(columns: str, why: str) -> None:
 def test_what_is_refused_with_the_schema() -> None:
     with pytest.raises(OptionError, match="metadataColumns requires another format"):
         options(format="raw")
+    with pytest.raises(OptionError, match="receive_us and held_us are not possible with format=arrow"):
+        options("held_us", format="arrow")
     with pytest.raises(Invalid, match="but the schema has no column stored_at: add stored_at TIMESTAMP"):
         decoder_of(options("timestamp AS stored_at"), SCHEMA)
     with pytest.raises(Invalid, match="column id gets the item's offset and must be BIGINT"):
