@@ -429,6 +429,8 @@ def test_arguments_that_contradict_each_other_are_refused(tmp_path: Path) -> Non
     for origins, given, text in cases:
         with pytest.raises(ValueError, match=re.escape(text)):
             relaying(origins, tmp_path, **given)
+    with pytest.raises(ValueError, match="a relay is read by cursor, which jmux does not have"):
+        afflux.relay("tcp://a:1", journal=tmp_path, listen="jmux+tcp://127.0.0.1:0")
     origins = [
         ({"uri": "jmux+tcp://a:1"}, ValueError, "choose its framing, one of lines, u8, u16, u24, u32"),
         ({"uri": "jmux+tcp://a:1", "framing": "u99"}, ValueError, "unknown framing 'u99'; known: lines"),

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from afflux.cli.examples import EXAMPLES
+from afflux.spark.tail import java_reason_of
 from tests.cli.running import Ran, here
+from tests.cli.running import afflux as run
 from tests.spark.conftest import QUICK, asked, quick_start
 
 WRITTEN = "tcp://127.0.0.1:7100"
@@ -97,6 +99,30 @@ def test_errors_of_spark_are_one_line(uri: str, spark: Any, tmp_path: Path) -> N
         assert "Traceback" not in ran.errors
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_master_that_spark_refuses_is_one_line(tmp_path: Path) -> None:
+    words = ["spark", "tail", "tcp://127.0.0.1:1", "--out", str(tmp_path / "table"), "--master", "nonsense"]
+    ran = run(words, env=quick_start())
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.splitlines()[-1].startswith("afflux: Spark does not start with master nonsense: ")
+    assert not re.search(r'File "[^"]*/src/afflux/', ran.stderr)
+
+
+class Thrown:
+    """An exception of Java."""
+
+    def __init__(self, text: str, cause: Thrown | None = None) -> None:
+        self.getMessage = lambda: text
+        self.getCause = lambda: cause
+
+
+def test_a_text_that_only_introduces_the_reason_is_completed() -> None:
+    cause = Thrown("partitions should be int\n\tat org.apache")
+    assert java_reason_of(Thrown("Error while instantiating:", Thrown("x", cause))).endswith("should be int")
+    assert java_reason_of(Thrown("no such column\nmore", cause)) == "no such column"
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -107,6 +133,7 @@ def test_errors_of_spark_are_one_line(uri: str, spark: Any, tmp_path: Path) -> N
         (("--schema", "data BINARY"), "--schema and -O format=json (or msgpack, cbor, arrow) need each other"),
         (("--schema", "@missing.ddl"), "file 'missing.ddl' not found"),
         (("--every", "soon"), "invalid duration 'soon'"),
+        (("--out", ""), "the table needs a directory, and its name is empty"),
         (("--out", "README.md"), "README.md is a file: the table needs a directory"),
         (("--out", "full"), "full has files that are no table of this command: choose a new directory"),
         (("--out", "delta"), "delta has a Delta table, not --format parquet: choose a new directory"),

@@ -25,12 +25,12 @@ from afflux.sessions.machine import Machine
 from afflux.transports.address import parse
 from afflux.transports.security import Tls
 
-__all__ = ["Items", "Origin", "OriginVerb", "subscribed"]
+__all__ = ["CURSORS", "Items", "Origin", "OriginVerb", "subscribed"]
 
 OriginVerb = Literal["stream", "channel", "subscribe", "session"]
 "How a stream is requested."
 
-_CURSORS = frozenset(("rsocket", "rsocket-draft", "reactivesocket"))
+CURSORS = frozenset(("rsocket", "rsocket-draft", "reactivesocket"))
 "The protocols whose requests have composite metadata, and so may have a cursor."
 _READ_BYTES = 0x1_0000
 
@@ -108,7 +108,7 @@ class Origin:
     @property
     def may_have_cursor(self) -> bool:
         """Whether a request of this kind may have a cursor."""
-        return self.verb == "stream" and parse(self.uri).entry.name in _CURSORS
+        return self.verb == "stream" and parse(self.uri).entry.name in CURSORS
 
 
 def _usual_verb(entry: ProtocolEntry, framing: str | None) -> OriginVerb | None:

@@ -22,7 +22,7 @@ from afflux.gateway.follow import Follower
 from afflux.gateway.keys import ShardOf, shard_by
 from afflux.gateway.lane import Lane
 from afflux.gateway.ledger import Ledger
-from afflux.gateway.origin import Origin
+from afflux.gateway.origin import CURSORS, Origin
 from afflux.journal.answers import Answers
 from afflux.journal.errors import JournalError
 from afflux.journal.feed import Feed
@@ -33,7 +33,7 @@ from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.cursor import UNKNOWN_SHARD, split_request
 from afflux.protocols.rsocket.metadata import COMPOSITE_MIME, route_of
 from afflux.retry.backoff import Backoff
-from afflux.transports.address import Address
+from afflux.transports.address import Address, parse
 from afflux.transports.security import Tls
 
 __all__ = ["Relay", "Relaying", "ShardStatus", "relay"]
@@ -365,6 +365,9 @@ def relay(
     given = [origins] if isinstance(origins, (str, Origin)) else list(origins)
     found = [origin if isinstance(origin, Origin) else Origin(origin) for origin in given]
     limits = limits or Limits.server()
+    served = (parse(listen) if isinstance(listen, str) else listen).entry.name
+    if served not in CURSORS:
+        raise ValueError(f"a relay is read by cursor, which {served} does not have: listen on tcp://… (RSocket)")
     if not found:
         raise ValueError("a relay needs at least one remote stream")
     if key is None:

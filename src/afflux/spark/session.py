@@ -16,12 +16,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from afflux.core.errors import MissingExtra, Unsupported
+from afflux.core.errors import Error, MissingExtra, Unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["OLDEST_JAVA", "Java", "active", "build", "check", "java_home"]
+__all__ = ["OLDEST_JAVA", "Java", "SparkNotStarted", "active", "build", "check", "java_home"]
 
 OLDEST_JAVA = 17
 "The oldest Java that Spark 4 supports."
@@ -38,6 +38,10 @@ _LOCAL = {"spark.driver.host": "127.0.0.1"}
 "Executors on other machines must reach the driver."
 _JVM = "spark.driver.extraJavaOptions"
 _UNKNOWN_MODULE = "--add-modules=jdk.incubator.vector"
+
+
+class SparkNotStarted(Error):
+    """Spark does not start; its log has the reason."""
 
 
 class Java(NamedTuple):
@@ -89,8 +93,11 @@ def build(app: str, master: str = "local[2]", **conf: str) -> SparkSession:
     Raises:
         MissingExtra: pyspark, pyarrow, numpy or Java is not installed.
         Unsupported: every installed Java is too old or does not run.
+        SparkNotStarted: Spark refuses the master or a setting, or cannot reach the master.
     """
     _check_packages()
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     if SparkSession.getActiveSession() is None:
@@ -101,7 +108,11 @@ def build(app: str, master: str = "local[2]", **conf: str) -> SparkSession:
     settings[_JVM] = f"{_quiet()} {conf.get(_JVM, '')}"
     for name, value in settings.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise SparkNotStarted(f"Spark does not start with master {master}: {reason} (its log is above)") from None
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

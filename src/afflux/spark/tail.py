@@ -27,7 +27,19 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["CHECKPOINT", "DELTA", "Batch", "Stall", "Summary", "TableRefused", "Tail", "TailFailed", "follow"]
+__all__ = [
+    "CHECKPOINT",
+    "DELTA",
+    "Batch",
+    "Stall",
+    "Summary",
+    "TableRefused",
+    "Tail",
+    "TailFailed",
+    "follow",
+    "java_reason_of",
+    "reason_of",
+]
 
 CHECKPOINT: Final = "_checkpoint"
 "The directory of the checkpoint in the table. Readers of Parquet skip names that begin with an underscore."
@@ -77,6 +89,8 @@ class Tail:
     "End after the items that exist."
 
     def __post_init__(self) -> None:
+        if not self.out.strip():
+            raise TableRefused("the table needs a directory, and its name is empty")
         parts = urlsplit(self.out)
         if parts.scheme not in ("", "file"):
             return  # not a file system of this process
@@ -172,7 +186,7 @@ def follow(
     except PySparkException as error:
         raise TableRefused(reason_of(str(error))) from None
     except Py4JJavaError as error:
-        reason = reason_of(str(error.java_exception.getMessage()))
+        reason = java_reason_of(error.java_exception)
         hint = '; pass its package to Spark, such as --conf "spark.jars.packages=GROUP:ARTIFACT:VERSION"'
         raise TableRefused(reason + (hint if _UNKNOWN_FORMAT in reason else "")) from None
     try:
@@ -185,6 +199,15 @@ def follow(
         raise TailFailed(reason_of(str(error))) from None
     finally:
         query.stop()
+
+
+def java_reason_of(error: Any) -> str:
+    """Return the reason in an exception of Java; with that of its first cause, if the text only introduces it."""
+    reason = reason_of(str(error.getMessage()))
+    cause = error
+    while (further := cause.getCause()) is not None:
+        cause = further
+    return f"{reason} {reason_of(str(cause.getMessage()))}" if reason.endswith(":") else reason
 
 
 def reason_of(text: str) -> str:
@@ -306,6 +329,8 @@ class _Watch:
     def _cause(self) -> str:
         if outage := self._latest.get("reconnecting"):
             return f"the server is away: {outage}"
+        if not self._latest and self.last < 0:
+            return "the query is starting, or waits for the first answer of the server (see the log above)"
         if _busy(self._query):
             return "one is running; Spark or the table is slow, or a task waits for the server (see the log above)"
         return "the stream has no new items"
