@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from afflux.cli.examples import EXAMPLES
-from afflux.spark.tail import java_reason_of
+from afflux.spark.tail import Tail, TailFailed, follow, java_reason_of, reason_of
 from tests.cli.running import Ran, here
 from tests.cli.running import afflux as run
 from tests.spark.conftest import QUICK, asked, quick_start
@@ -109,12 +109,44 @@ def test_a_master_that_spark_refuses_is_one_line(tmp_path: Path) -> None:
     assert not re.search(r'File "[^"]*/src/afflux/', ran.stderr)
 
 
+def test_a_reason_has_the_last_cause() -> None:
+    trace = "\tat org.apache.spark.Job\nCaused by: org.apache.spark.SparkException: Task failed"
+    text = (
+        f"Task failed while writing rows\n\nJVM stacktrace:\n{trace}\nCaused by: java.io.IOException: No space left\n"
+    )
+    assert reason_of(text) == "Task failed while writing rows (No space left)"
+    assert reason_of(f"{text}\nafflux.core.errors.DataLost: offsets 5 to 7\n") == "offsets 5 to 7"
+    assert reason_of("no such column") == "no such column"
+
+
 class Thrown:
     """An exception of Java."""
 
     def __init__(self, text: str, cause: Thrown | None = None) -> None:
         self.getMessage = lambda: text
         self.getCause = lambda: cause
+
+
+class Gone:
+    """A session, and all that it returns; its JVM ends while the query runs."""
+
+    def __getattr__(self, name: str) -> Gone:
+        return self
+
+    def __call__(self, *_: object, **__: object) -> Gone:
+        return self
+
+    def awaitTermination(self, seconds: float) -> bool:  # noqa: N802 -- Spark's name
+        raise ConnectionRefusedError
+
+    def stop(self) -> None:
+        raise ConnectionRefusedError
+
+
+def test_a_jvm_that_has_ended_is_named(tmp_path: Path) -> None:
+    what = Tail(options={"uri": "tcp://127.0.0.1:1"}, out=str(tmp_path / "table"))
+    with pytest.raises(TailFailed, match="Spark's JVM has ended, .*; the same command continues"):
+        follow(Gone(), what, print, int)  # type: ignore[arg-type] # a double
 
 
 def test_a_text_that_only_introduces_the_reason_is_completed() -> None:

@@ -6,7 +6,7 @@ import json
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +21,9 @@ __all__ = ["spark"]
 
 _MASTER = "local[*,4]"
 "All cores of this machine; a task may fail three times."
+
+_CAUSES = "spark.sql.pyspark.jvmStacktrace.enabled"
+"The setting with which an error of Spark contains its causes."
 
 spark = typer.Typer(name="spark", no_args_is_help=True, rich_markup_mode=None)
 
@@ -77,7 +80,7 @@ def tail(
     for name, value in (("route", route), ("requestData", data), ("maxRowsPerBatch", max_rows)):
         if value is not None:
             given[name] = str(value)
-    settings = _pairs(conf, "--conf")
+    settings = {_CAUSES: "true"} | _pairs(conf, "--conf")
     columns = _text(schema)
     every_s = duration(every)
     from afflux.spark.options import Options
@@ -105,7 +108,8 @@ def tail(
             summary = follow(session, what, lambda event: view.say(str(event)), lambda: len(received))
     finally:
         if fresh:
-            session.stop()
+            with suppress(Exception):  # the result is known, whatever is left of Spark
+                session.stop()
     if not summary.batches:
         view.say("no new items were stored")
     typer.echo(json.dumps(asdict(summary) | {"seconds": round(time.monotonic() - begun, 1)}))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -54,6 +55,9 @@ _OWN = (CHECKPOINT, _FILES_LOG, _DELTA_LOG)
 "What a directory has that an earlier call wrote."
 _CREATED = f"{0:020}.json"
 "The first entry in the log of a Delta table, which creates it without rows."
+_JVM_ENDED = (
+    "Spark's JVM has ended, for example by a signal to all processes of the command; the same command continues"
+)
 _UNKNOWN_FORMAT = "DATA_SOURCE_NOT_FOUND"
 
 
@@ -178,7 +182,7 @@ def follow(
         TableRefused: Spark does not know the format or the columns.
         TailFailed: the query ended with an error.
     """
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
@@ -197,8 +201,11 @@ def follow(
         return watched.summary
     except PySparkException as error:
         raise TailFailed(reason_of(str(error))) from None
+    except (Py4JError, ConnectionError):
+        raise TailFailed(_JVM_ENDED) from None
     finally:
-        query.stop()
+        with suppress(PySparkException, Py4JError, ConnectionError):
+            query.stop()
 
 
 def java_reason_of(error: Any) -> str:
@@ -211,13 +218,18 @@ def java_reason_of(error: Any) -> str:
 
 
 def reason_of(text: str) -> str:
-    """Return the reason in an error of Spark: the end of Python's traceback if it has one, else its first line."""
+    """Return the reason in an error of Spark: the end of Python's traceback if it has one, else its first line with the
+    last cause in Java's, such as a full disk."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if line.startswith(("afflux.", "pyspark.errors."))]
     if raised:
         name, _, text = raised[-1].partition(": ")
         return text or name
-    return lines[0] if lines else "an error of Spark without a text"
+    if not lines:
+        return "an error of Spark without a text"
+    chain = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    causes = [line.partition(": ")[2] or line for line in chain]
+    return f"{lines[0]} ({causes[-1]})" if causes and causes[-1] not in lines[0] else lines[0]
 
 
 def _start(spark: SparkSession, tail: Tail) -> StreamingQuery:
