@@ -136,7 +136,7 @@ class Gone:
     def __call__(self, *_: object, **__: object) -> Gone:
         return self
 
-    def awaitTermination(self, seconds: float) -> bool:  # noqa: N802 -- Spark's name
+    def awaitTermination(self, seconds: float) -> bool:
         raise ConnectionRefusedError
 
     def stop(self) -> None:
@@ -145,7 +145,7 @@ class Gone:
 
 def test_a_jvm_that_has_ended_is_named(tmp_path: Path) -> None:
     what = Tail(options={"uri": "tcp://127.0.0.1:1"}, out=str(tmp_path / "table"))
-    with pytest.raises(TailFailed, match="Spark's JVM has ended, .*; the same command continues"):
+    with pytest.raises(TailFailed, match=r"Spark.s JVM has ended, .*; the same command continues"):
         follow(Gone(), what, print, int)  # type: ignore[arg-type] # a double
 
 
