@@ -438,9 +438,10 @@ class StreamReader(Prefetching, _Reading, DataSourceStreamReader, SupportsTrigge
             if span.end < span.first:
                 text = f"the checkpoint decreases from offset {span.first} to {span.end}: it is damaged"
                 raise Invalid(text, rule="checkpoint")
-        if self.options.partitions == 1:
+        partitions = self.cut(spans, self._drivers)
+        if self.options.partitions == 1 and len(partitions) == 1:  # Spark takes the rows of one partition only
             self.prefetch(spans, self._prefetched)
-        return self.cut(spans, self._drivers)
+        return partitions
 
     def _prefetched(self, span: Span) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a span, over the connection of this process."""
