@@ -50,6 +50,7 @@ def test_the_programs_of_a_page_run(page: str, spark: Any, servers: dict[str, st
         for query in spark.streams.active:
             query.stop()
         spark.conf.set("spark.sql.session.timeZone", zone)
+        spark.conf.unset("spark.sql.streaming.checkpointFileManagerClass")
         spark.sql("DROP TABLE IF EXISTS flights")
 
 
