@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.journal.disks import small_disk
 from tests.spark.conftest import HERE, asked, quick_start
 from tests.spark.test_tail import CONF, tail
 
@@ -219,3 +220,24 @@ def test_without_deltalake_the_extra_is_named(spark: Any, tmp_path: Path, monkey
         follow(
             spark, Tail(options={"uri": "tcp://127.0.0.1:1"}, out=str(tmp_path / "table"), format="delta"), print, int
         )
+
+
+def test_a_full_disk_doubles_nothing(tmp_path: Path) -> None:
+    """Writing and committing fail when there is no room; with room again, the same batch is added once."""
+    noise = [{"day": None, "text": os.urandom(50_000).hex(), "number": number} for number in range(4)]
+    rows = pa.RecordBatch.from_pylist(noise, COLUMNS)
+    with small_disk(tmp_path / "disk", 2 << 20) as disk:
+        table = disk / "table"
+        batch = 0
+        with pytest.raises(OSError, match="No space left on device"):
+            while True:
+                writer, message = written(table, rows)
+                writer.commit([message], batch)
+                batch += 1
+        assert batch > 2
+        subprocess.run(["mount", "-o", f"remount,size={16 << 20}", str(disk)], check=True)
+        for number in range(batch - 1, batch + 2):  # the last one again
+            writer, message = written(table, rows)
+            writer.commit([message], number)
+        assert batches(table) == list(range(batch + 2))
+        assert [row["number"] for row in stored(table)] == [0, 1, 2, 3] * (batch + 2)

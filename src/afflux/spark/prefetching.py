@@ -45,8 +45,8 @@ class Prefetching:
     "The rows that Spark is about to ask for."
     _pause = 0
 
-    @property
-    def __class__(self) -> type[Any]:  # type: ignore[misc] # nobody sets it
+    @property  # type: ignore[misc] # nobody sets it
+    def __class__(self) -> type[Any]:
         """The class that ``isinstance`` sees."""
         return type(self) if self._plan_rows is None else _SimpleStreamReaderWrapper
 
