@@ -1,6 +1,6 @@
 """Declare the tables that captures become: the name, the type and the meaning of every column.
 
-The tables are joined by ``conn`` and ``stream``. Directions are ``>`` for what the client sends, the side that opened the
+The tables are joined by ``conn`` and ``stream``. ``>`` is the direction from the client, the side that opened the
 connection, and ``<`` for what the server sends. Does not need pyarrow until a schema is asked for.
 """
 
