@@ -101,7 +101,7 @@ class Summary:
         if name in self.tables:
             rows = pa.concat_tables([self.tables[name], rows])
         if order and len(rows) > 1:
-            rows = rows.take(pc.sort_indices(rows, sort_keys=order, null_placement="at_end"))
+            rows = rows.take(pc.sort_indices(rows, sort_keys=order))
         self.tables[name] = rows.slice(0, self.top).combine_chunks()
 
 
