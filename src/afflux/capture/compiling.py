@@ -14,12 +14,14 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bytes", "Column", "Table", "build", "compiled"]
+__all__ = ["Bytes", "Column", "Columns", "Table", "build", "compiled"]
 
 Column: TypeAlias = npt.NDArray[np.int64]
 "Numbers."
 Table: TypeAlias = npt.NDArray[np.int64]
 "Rows of numbers."
+Columns: TypeAlias = npt.NDArray[np.int64]
+"Rows of numbers, one column after the other in memory."
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 "Rows of bytes."
 
@@ -28,6 +30,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _TYPES: Final = {
     "Column": "int64[::1]",
     "Table": "int64[:, ::1]",
+    "Columns": "int64[::1, :]",
     "Bytes": "uint8[:, ::1]",
     "int": "int64",
     "bool": "boolean",

@@ -7,7 +7,6 @@ Frames are handed over batch by batch, as columns (frames.py). What they mean is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -102,8 +101,8 @@ class Ledger:
         "The ids of the connections, by number."
         self.translator = Translator(limits.capture_streams)
 
-    def take(self, frames: Frames, held: Ints | None = None) -> Iterator[Findings]:
-        """Apply the frames of a batch; yield what they bring. A part of it is lost if the next part is not asked for.
+    def take(self, frames: Frames, held: Ints | None = None) -> Findings:
+        """Apply the frames of a batch; return what they bring.
 
         Args:
             frames: the frames; those of a connection that has ended are not followed by others.
@@ -112,6 +111,8 @@ class Ledger:
         """
         followers = [self._follow(conversation) for conversation in frames.conversations]
         table = self.translator.table(frames, followers, held)
+        parts: list[tuple[Any, ...]] = []
+        cases: list[Wrong] = []
         for start in range(0, len(frames), _ROUND):
             stop = min(start + _ROUND, len(frames))
             size = stop - start
@@ -123,8 +124,12 @@ class Ledger:
             apply = kernels.apply if self._applied < FEW else build(kernels.apply)
             apply(*self._state, self._conns, table, start, stop, *results, self._stall)
             e, c, s, w = counts.tolist()
-            cases = [Wrong(row[0], Broken(row[1]), row[2], row[3], row[4]) for row in wrong[:w].tolist()]
-            yield Findings(ended[:e], letters[:e], credit[:c], stalls[:s], cases, table)
+            cases += [Wrong(row[0], Broken(row[1]), row[2], row[3], row[4]) for row in wrong[:w].tolist()]
+            parts.append((ended[:e].copy(), letters[:e].copy(), credit[:c].copy(), stalls[:s].copy()))
+        if not parts:
+            return _nothing()
+        whole = parts[0] if len(parts) == 1 else tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+        return Findings(*whole, cases, table)
 
     def close(
         self, conversation: Conversation, time: int, held: tuple[int, int], *, whole: bool
@@ -140,9 +145,7 @@ class Ledger:
         nothing = _room(0, names.CREDIT_WIDTH)
         follower = self._followers.pop(conversation, None)
         if follower is None:
-            empty = _room(0, slots.WIDTH)
-            letters = np.zeros((0, slots.HISTORY), np.uint8)
-            return Findings(empty, letters, nothing, _room(0, names.STALL_WIDTH), [], nothing), None
+            return _nothing(), None
         number = follower.number
         state = self._conns[number]
         size = int(state[slots.COUNT])
@@ -214,3 +217,9 @@ def _traits(meanings: Meanings) -> int:
 
 def _room(rows: int, width: int) -> Ints:
     return np.empty((rows, width), np.int64)
+
+
+def _nothing() -> Findings:
+    letters: npt.NDArray[np.uint8] = np.zeros((0, slots.HISTORY), np.uint8)
+    credit, stalls = _room(0, names.CREDIT_WIDTH), _room(0, names.STALL_WIDTH)
+    return Findings(_room(0, slots.WIDTH), letters, credit, stalls, [], credit)

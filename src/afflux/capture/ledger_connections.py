@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from afflux.capture.compiling import Column, Table, compiled
+from afflux.capture.compiling import Column, Columns, Table, compiled
 from afflux.capture.ledger_columns import (
     A_CLIENT,
     A_CONNECTION,
@@ -69,7 +69,7 @@ def breaks(
 
 
 @compiled
-def _lease(conns: Table, frames: Table, frame: int) -> None:
+def _lease(conns: Table, frames: Columns, frame: int) -> None:
     """The sender permits requests of the other side."""
     conn, other, time = frames[frame, CONNS], 1 - frames[frame, SIDE], frames[frame, TIME]
     if conns[conn, WITHOUT + other] < 0 and conns[conn, UNTIL + other] < time:
@@ -86,7 +86,7 @@ def _lease(conns: Table, frames: Table, frame: int) -> None:
 
 @compiled
 def uses_lease(
-    conns: Table, stalls: Table, wrong: Table, counts: Column, frames: Table, frame: int, kind: int, least: int
+    conns: Table, stalls: Table, wrong: Table, counts: Column, frames: Columns, frame: int, kind: int, least: int
 ) -> int:
     """A request uses its lease. Returns how long it had waited for the lease, in ns; 0 if it had not."""
     conn, side, time = frames[frame, CONNS], frames[frame, SIDE], frames[frame, TIME]
@@ -122,7 +122,7 @@ def uses_lease(
 
 
 @compiled
-def concerns(conns: Table, wrong: Table, counts: Column, frames: Table, frame: int) -> None:
+def concerns(conns: Table, wrong: Table, counts: Column, frames: Columns, frame: int) -> None:
     """Apply what a frame means for its connection, and check its sender."""
     conn, side, acts = frames[frame, CONNS], frames[frame, SIDE], frames[frame, ACTS]
     if not conns[conn, BEGUN + side]:
@@ -155,7 +155,7 @@ def concerns(conns: Table, wrong: Table, counts: Column, frames: Table, frame: i
 
 
 @compiled
-def never_began(conns: Table, order: Column, frames: Table, frame: int) -> bool:
+def never_began(conns: Table, order: Column, frames: Columns, frame: int) -> bool:
     """Whether it is certain that a stream without a row never began."""
     conn, stream = frames[frame, CONNS], frames[frame, STREAM_ID]
     if conns[conn, GAPS]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from afflux.capture.compiling import Column, Table, compiled
+from afflux.capture.compiling import Column, Columns, Table, compiled
 from afflux.capture.ledger_columns import (
     A_COMPLETE,
     A_FOLLOWS,
@@ -128,7 +128,7 @@ def flows(
 
 
 @compiled
-def starts(rows: Table, conns: Table, frames: Table, frame: int, row: int, way: int) -> None:
+def starts(rows: Table, conns: Table, frames: Columns, frame: int, row: int, way: int) -> None:
     """What is waited for in one direction is waited for since this frame."""
     sender = rows[row, ASKER] if way else 1 - rows[row, ASKER]
     rows[row, SINCE + way] = frames[frame, TIME]
@@ -151,7 +151,7 @@ def stops(rows: Table, credit: Table, counts: Column, row: int, way: int, how: i
 def _uses_credit(
     rows: Table,
     conns: Table,
-    frames: Table,
+    frames: Columns,
     frame: int,
     row: int,
     way: int,
@@ -173,7 +173,7 @@ def _uses_credit(
 
 @compiled
 def carries(
-    rows: Table, conns: Table, frames: Table, frame: int, row: int, way: int, opens: bool,
+    rows: Table, conns: Table, frames: Columns, frame: int, row: int, way: int, opens: bool,
     credit: Table, stalls: Table, wrong: Table, counts: Column, least: int,
 ) -> None:  # fmt: skip
     """A frame carries an item, a part of one, or a request."""
@@ -208,7 +208,7 @@ def carries(
 
 @compiled
 def grants(
-    rows: Table, conns: Table, frames: Table, frame: int, row: int, way: int, opens: bool,
+    rows: Table, conns: Table, frames: Columns, frame: int, row: int, way: int, opens: bool,
     credit: Table, stalls: Table, wrong: Table, counts: Column, least: int,
 ) -> None:  # fmt: skip
     """A frame grants credit for items in a direction."""

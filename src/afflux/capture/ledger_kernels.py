@@ -6,7 +6,7 @@ findings are written into arrays of results, which the caller makes large enough
 
 from __future__ import annotations
 
-from afflux.capture.compiling import Bytes, Column, Table, compiled
+from afflux.capture.compiling import Bytes, Column, Columns, Table, compiled
 from afflux.capture.ledger_columns import (
     A_ABORT,
     A_ACCEPT,
@@ -166,7 +166,7 @@ def _make_room(
 
 
 @compiled
-def _letter(rows: Table, letters: Bytes, frames: Table, frame: int, row: int) -> None:
+def _letter(rows: Table, letters: Bytes, frames: Columns, frame: int, row: int) -> None:
     count = rows[row, LETTERS]
     if count < HISTORY:
         upper = frames[frame, SIDE] == rows[row, ASKER]
@@ -177,7 +177,7 @@ def _letter(rows: Table, letters: Bytes, frames: Table, frame: int, row: int) ->
 
 @compiled
 def _opens(
-    rows: Table, hashes: Column, order: Column, letters: Bytes, conns: Table, frames: Table, frame: int, found: int,
+    rows: Table, hashes: Column, order: Column, letters: Bytes, conns: Table, frames: Columns, frame: int, found: int,
     ended: Table, histories: Bytes, stalls: Table, wrong: Table, counts: Column, owner: int, kind: int, asker: int,
     least: int,
 ) -> int:  # fmt: skip
@@ -218,7 +218,7 @@ def _opens(
 
 @compiled
 def _acts(  # long: what a frame does to its stream, in the order in which it matters
-    rows: Table, hashes: Column, order: Column, letters: Bytes, conns: Table, frames: Table, frame: int, row: int,
+    rows: Table, hashes: Column, order: Column, letters: Bytes, conns: Table, frames: Columns, frame: int, row: int,
     opens: bool, ended: Table, histories: Bytes, credit: Table, stalls: Table, wrong: Table, counts: Column, least: int,
 ) -> None:  # fmt: skip
     """Apply a frame to its live stream."""
@@ -283,7 +283,7 @@ def _acts(  # long: what a frame does to its stream, in the order in which it ma
 
 
 @compiled
-def _push(ended: Table, histories: Bytes, counts: Column, conns: Table, frames: Table, frame: int) -> None:
+def _push(ended: Table, histories: Bytes, counts: Column, conns: Table, frames: Columns, frame: int) -> None:
     """Write the row of a message that is a stream of its own."""
     at, time = counts[0], frames[frame, TIME]
     for column in range(WIDTH):
@@ -299,7 +299,7 @@ def _push(ended: Table, histories: Bytes, counts: Column, conns: Table, frames: 
 
 
 @compiled
-def _strays(rows: Table, conns: Table, frames: Table, frame: int, row: int, wrong: Table, counts: Column) -> bool:
+def _strays(rows: Table, conns: Table, frames: Columns, frame: int, row: int, wrong: Table, counts: Column) -> bool:
     """Judge a frame without a live stream that opens none; ``row`` is the remainder of one, or -1. Returns whether the
     stream is one that began before the capture."""
     conn, side, acts = frames[frame, CONNS], frames[frame, SIDE], frames[frame, ACTS]
@@ -314,7 +314,7 @@ def _strays(rows: Table, conns: Table, frames: Table, frame: int, row: int, wron
 
 
 @compiled
-def _simple(rows: Table, conns: Table, frames: Table, frame: int, row: int, least: int) -> bool:
+def _simple(rows: Table, conns: Table, frames: Columns, frame: int, row: int, least: int) -> bool:
     """Whether a frame is an item that changes nothing but counters: most frames of most captures are."""
     way = 1 if frames[frame, SIDE] == rows[row, ASKER] else 0
     kind, granted = rows[row, KIND], rows[row, GRANTED + way]
@@ -332,7 +332,7 @@ def _simple(rows: Table, conns: Table, frames: Table, frame: int, row: int, leas
 
 
 @compiled
-def _item(rows: Table, letters: Bytes, conns: Table, frames: Table, frame: int, row: int) -> None:
+def _item(rows: Table, letters: Bytes, conns: Table, frames: Columns, frame: int, row: int) -> None:
     """Apply such an item."""
     way = 1 if frames[frame, SIDE] == rows[row, ASKER] else 0
     conn = rows[row, CONN]
@@ -346,7 +346,7 @@ def _item(rows: Table, letters: Bytes, conns: Table, frames: Table, frame: int, 
 
 @compiled
 def apply(  # long: the passage of one frame, case by case
-    rows: Table, hashes: Column, order: Column, letters: Bytes, conns: Table, frames: Table, start: int, stop: int,
+    rows: Table, hashes: Column, order: Column, letters: Bytes, conns: Table, frames: Columns, start: int, stop: int,
     ended: Table, histories: Bytes, credit: Table, stalls: Table, wrong: Table, counts: Column, least: int,
 ) -> None:  # fmt: skip
     """Apply the frames from ``start`` to ``stop``.

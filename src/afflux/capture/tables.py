@@ -140,8 +140,8 @@ class Analysis:
         numbers = (
             np.where(frames.packet < 0, 0, frames.packet + first + 1) if first >= 0 else np.zeros_like(frames.packet)
         )
-        for findings in self.ledger.take(frames, None if held is None else _by_side(frames, held)):
-            self._found(found, findings, frames, numbers)
+        findings = self.ledger.take(frames, None if held is None else _by_side(frames, held))
+        self._found(found, findings, frames, numbers)
         self._malformed(found, frames, numbers)
         ended, self._ended[:] = list(self._ended), []
         for conversation in ended:

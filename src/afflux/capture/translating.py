@@ -50,7 +50,7 @@ class Translator:
         if self._kinds.kinds is not frames.kinds or self._kinds.size != len(frames.kinds):
             self._kinds = _KindColumns(self, frames.kinds)
         known, kind = self._kinds, frames.kind
-        table = np.empty((len(frames), names.FRAME_WIDTH), np.int64)
+        table = np.empty((len(frames), names.FRAME_WIDTH), np.int64, order="F")
         size = np.maximum(frames.data_len, 0) + np.maximum(frames.metadata_len, 0)
         acts = known.acts[kind]
         for number in range(_FLAGS):
@@ -109,7 +109,9 @@ class Translator:
 
     def _routes(self, frames: Frames, followers: Sequence[Follower], table: Ints) -> None:
         """Find the routes of the frames that open streams."""
-        opening = np.flatnonzero((table[:, names.ACTS] > 0) & (table[:, names.ACTS] & int(Act.OPEN) != 0))
+        acts, named = table[:, names.ACTS], frames.metadata_len > 0
+        named[np.fromiter(frames.fields, np.int64, len(frames.fields))] = True
+        opening = np.flatnonzero((acts > 0) & (acts & int(Act.OPEN) != 0) & named)
         if not len(opening):
             return
         payloads = frames.payloads
