@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bytes", "Column", "Columns", "Table", "build", "compiled"]
+__all__ = ["Bytes", "Column", "Columns", "Table", "build", "compiled", "is_built"]
 
 Column: TypeAlias = npt.NDArray[np.int64]
 "Numbers."
@@ -63,6 +63,11 @@ def build(function: _Function) -> _Function:
             if marked not in _MADE:
                 _compile(marked, njit)
     return cast("_Function", _MADE[plain])
+
+
+def is_built(function: Callable[..., Any]) -> bool:
+    """Return whether a marked function has been compiled."""
+    return function in _MADE
 
 
 def _compile(plain: FunctionType, njit: Any) -> None:

@@ -107,7 +107,7 @@ class Ledger:
         Args:
             frames: the frames; those of a connection that has ended are not followed by others.
             held: for each frame, how long the server and the client of its connection could not send until then, in
-                nanoseconds.
+                nanoseconds, and whether bytes of the connection are missing.
         """
         followers = [self._follow(conversation) for conversation in frames.conversations]
         table = self.translator.table(frames, followers, held)

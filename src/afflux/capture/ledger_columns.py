@@ -149,4 +149,6 @@ NEW_ROUTE: Final = 13
 MILLIS: Final = 14
 HELD: Final = 15
 "How long the direction from the server, and in the next column that from the client, could not send; see window.py."
-FRAME_WIDTH: Final = 17
+MISSED: Final = 17
+"Bytes of the connection are missing: the receiver has acknowledged more than the capture has."
+FRAME_WIDTH: Final = 18

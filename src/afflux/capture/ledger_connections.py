@@ -33,6 +33,7 @@ from afflux.capture.ledger_columns import (
     LEASES,
     LEFT,
     MILLIS,
+    MISSED,
     NEW_ROUTE,
     NUMBER,
     ODD,
@@ -112,7 +113,7 @@ def uses_lease(
         conns[conn, LEFT + side] -= 1
     elif conns[conn, GRACE + side] > 0 and not late:
         conns[conn, GRACE + side] -= 1
-    elif not conns[conn, GAPS]:
+    elif not (conns[conn, GAPS] or frames[frame, MISSED]):
         breaks(conns, wrong, counts, conn, frame, B_LEASE, kind, int(late), 0)
     if conns[conn, LEFT + side] == 0 and conns[conn, WITHOUT + side] < 0:
         conns[conn, WITHOUT + side] = time
@@ -158,7 +159,7 @@ def concerns(conns: Table, wrong: Table, counts: Column, frames: Columns, frame:
 def never_began(conns: Table, order: Column, frames: Columns, frame: int) -> bool:
     """Whether it is certain that a stream without a row never began."""
     conn, stream = frames[frame, CONNS], frames[frame, STREAM_ID]
-    if conns[conn, GAPS]:
+    if conns[conn, GAPS] or frames[frame, MISSED]:
         return False
     if order[GIVEN_UP] == 0:
         return True

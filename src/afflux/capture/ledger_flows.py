@@ -26,6 +26,7 @@ from afflux.capture.ledger_columns import (
     K_SESSION,
     K_UNKNOWN,
     LOCAL,
+    MISSED,
     NUMBER,
     OCTETS,
     PEER,
@@ -165,7 +166,7 @@ def _uses_credit(
     granted, used = rows[row, GRANTED + way], rows[row, USED + way]
     if granted < 0 or amount == 0:
         return
-    if used > granted and not conns[conn, GAPS]:
+    if used > granted and not (conns[conn, GAPS] or frames[frame, MISSED]):
         breaks(conns, wrong, counts, conn, frame, B_CREDIT, rows[row, KIND], granted, used)
     if used >= granted and used - amount < granted:
         note_credit(rows, credit, counts, row, way, EMPTY, 0, frame)

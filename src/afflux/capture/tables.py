@@ -354,11 +354,13 @@ def _sides(conversation: Conversation, pair: tuple[int, int]) -> tuple[int, int]
 
 
 def _by_side(frames: Frames, held: Ints) -> Ints:
-    """Return for each frame how long the server and the client of its connection had been held back."""
-    found = held[frames.packet] if len(held) else np.zeros((len(frames), 2), np.int64)
+    """Return for each frame how long the server and the client of its connection had been held back, and whether bytes
+    are missing."""
+    found = held[frames.packet] if len(held) else np.zeros((len(frames), 3), np.int64)
     found[frames.packet < 0] = 0
-    rising = np.array([_rising(conversation) for conversation in frames.conversations], np.bool_)[frames.conn]
-    return np.where(rising[:, None], found, found[:, ::-1])
+    falling = ~np.array([_rising(conversation) for conversation in frames.conversations], np.bool_)[frames.conn]
+    found[falling, :2] = found[falling, 1::-1]
+    return found
 
 
 def _violation(conn: str | None, time: int, **more: Any) -> dict[str, Any]:
