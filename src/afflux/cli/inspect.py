@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,9 +57,7 @@ def inspect(
     chosen = chosen or (None if sys.stdout.isatty() else Format.ndjson)
     rows = _Rows(files, ports or [], protocol, _least(stall), conn, stream)
     if html is not None:
-        from afflux.capture import report
-
-        report.write(rows.of, html)
+        import_module("afflux.capture.report").write(rows.of, html)
     elif chosen is None:
         summary = Summary(files, top)
         for name, batch in rows.of(_SHOWN):
