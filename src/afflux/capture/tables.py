@@ -48,10 +48,12 @@ Tables = dict[str, "pa.RecordBatch"]
 class _Watched(Conversation):
     """A conversation that tells when it has ended."""
 
-    __slots__ = ("_ended", "_log")
+    __slots__ = ("_ended", "_log", "file")
 
-    def __init__(self, connection: Connection, settings: Settings, log: list[Conversation]) -> None:
+    def __init__(self, connection: Connection, settings: Settings, log: list[_Watched], file: str) -> None:
         super().__init__(connection, settings)
+        self.file = file
+        "The file in which it begins."
         self._ended: set[bool] = set()
         self._log = log
 
@@ -99,13 +101,13 @@ class Analysis:
         for table in self.tables:
             schema(table)
         self.limits = Limits.server() if limits is None else limits
-        self._ended: list[Conversation] = []
+        self._ended: list[_Watched] = []
         self.batches = FrameBatches(
             recognizable() if entries is None else entries,
             self.limits,
             ports=ports,
             payload=True,
-            make=lambda connection, settings: _Watched(connection, settings, self._ended),
+            make=lambda connection, settings: _Watched(connection, settings, self._ended, self.file),
         )
         self.ledger = Ledger(self.limits, round(stall_s * 1e9))
         self._windows = Windows(self.limits)
@@ -207,20 +209,20 @@ class Analysis:
         }
 
     def _connection(
-        self, found: dict[str, list[Any]], conversation: Conversation, ending: Ending | None, seen: Seen | None,
+        self, found: dict[str, list[Any]], conversation: _Watched, ending: Ending | None, seen: Seen | None,
         final: bool,
     ) -> None:  # fmt: skip
         """Add the row of a connection that has ended."""
         connection = conversation.connection
         if conversation.content in (Content.MID_STREAM, Content.AMBIGUOUS) and "violations" in self.tables:
             made = _violation(connection.id, connection.time, kind="undecoded", rule="undecoded",
-                              reason=conversation.text, file=self.file)  # fmt: skip
+                              reason=conversation.text, file=conversation.file)  # fmt: skip
             found.setdefault("violations", []).extend(self._rows("violations", [made]).values())
         if "connections" not in self.tables:
             return
         made = _connection_row(conversation, ending, seen, final)
         made["closed"] = _micros(seen.last if seen is not None else self.last)
-        made["file"] = self.file
+        made["file"] = conversation.file
         found.setdefault("connections", []).extend(self._rows("connections", [made]).values())
 
     def _rows(self, table: str, made: list[dict[str, Any]]) -> Tables:
