@@ -76,8 +76,8 @@ or the transport. A rule that is only a number, such as 3.1, is a section of the
 """
 
 _ABOUT_TABLES = """\
-`afflux inspect` and `afflux.capture.analyze` make these tables of captures; types are those of Spark SQL. The tables are
-joined by `conn` and `stream`. `>` is what the client sends, the side that opened the connection, and `<` what the server
+`afflux inspect` and `afflux.capture.analyze` make these tables of captures; types are those of Spark SQL. `conn` and
+`stream` join the tables. `>` is what the client sends, the side that opened the connection, and `<` what the server
 sends. [How to find who stopped a stream](../how-to/inspect.md) explains causes and rules. For Jmux, credit is in bytes
 (its ration); for the others, in items.
 """

@@ -97,8 +97,8 @@ STREAMS: Final = (
     Column(
         "ended",
         "string",
-        "`complete`, `error`, `cancel`, `connection` (it ended first) or `open` (at the end of the capture, or when there "
-        "were more live streams than `capture_streams`).",
+        "`complete`, `error`, `cancel`, `connection` (it ended first) or `open` (at the end of the capture, or "
+        "when there were more live streams than `capture_streams`).",
     ),
     Column("code", "bigint", "The error code; null for none."),
     Column("stalls", "bigint", "Rows of the table `stalls`."),
