@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address
 
 from afflux.capture.conversation import Content, Conversation, Settings
 from afflux.capture.flows import Flows
-from afflux.capture.network import V4, Network
+from afflux.capture.network import Network
 from afflux.capture.packets import NO_TIME
 from afflux.capture.reading import Capture
-from afflux.capture.segments import End, segments
+from afflux.capture.segments import segments
 from afflux.core.dissect import PayloadForm
 from afflux.core.dissector import Record
 from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Unsupported
 
-__all__ = ["Decoder", "end_text"]
+__all__ = ["Decoder"]
 
 
 class Decoder:
@@ -50,7 +49,7 @@ class Decoder:
                 raise Unsupported(f"{entry.name} has no dissector")
         self.capture = capture
         self._checksums = checksums
-        self._settings = Settings(entries, ports or {}, payload, capture.limits)
+        self._settings = Settings(entries, ports or {}, payload, capture.limits, capture.secrets)
         self.network = Network(capture.limits)
         self.flows = Flows(capture.limits, lambda connection: Conversation(connection, self._settings))
 
@@ -84,12 +83,6 @@ class Decoder:
             made["ts"] = timestamp(time[packet]) if time else None
             made["conn"] = conversation.connection.id
             yield made
-
-
-def end_text(end: End) -> str:
-    """Return an end as ``address:port``."""
-    high, low, port = end
-    return f"{IPv4Address(low)}:{port}" if high == V4 else f"[{IPv6Address(high << 64 | low)}]:{port}"
 
 
 def timestamp(time: int) -> str | None:
