@@ -222,8 +222,12 @@ class Conversation:
     def _decide(self, final: bool) -> None:
         """Look at the first bytes; ``final`` if there will be no more."""
         opener = self._opener
-        clients = (opener,) if opener is not None and (opener in self._starts or not final) else tuple(self._starts)
+        clients = (opener,) if opener is not None else tuple(self._starts)
         waiting = False
+        if opener is not None and tls.begins(self._starts.get(not opener, b"")) and opener not in self._starts:
+            if final:
+                self._other(Content.ENCRYPTED, "TLS; the client's hello is missing")
+            return
         for client in clients:
             start = self._starts.get(client, b"")
             waiting |= bool(start) and any(head.startswith(start) for head in _HEADS)

@@ -188,7 +188,7 @@ class Decryption:
             if way.client and self._answer is None and not self._skips_early:
                 way.waits = True
             elif not (way.client and self._skips_early):
-                self._stop(way, "TLS data before the handshake")
+                self._stop(way, "the handshake is not complete")
             return b""
         return self._content(way, kind, body)
 
