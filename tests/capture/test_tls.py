@@ -22,7 +22,7 @@ from afflux.core.errors import MissingExtra
 from afflux.core.limits import Limits
 from afflux.protocols.registry import named, recognizable
 from tests.capture.test_decoding import ANSWER, ASK, CLIENT, ITEMS, REQUESTS, SERVER, SETUP, Decoded, message, without
-from tests.capture.test_oracles import needs_tshark, tshark
+from tests.capture.test_oracles import followed_by_tshark, needs_tshark
 from tests.capture.tlspeers import TlsTalk
 from tests.capture.writing import Packet, Talk, block, enhanced, interface, pcap, section
 from tests.cli.test_decode import BOTH
@@ -230,10 +230,9 @@ def test_tshark_decrypts_the_same_bytes(peers: Peers, version: ssl.TLSVersion, t
     path = tmp_path / "capture"
     path.write_bytes(pcap(talk.packets))
     words = ("-d", "tcp.port==7000,tls", "-o", f"tls.keylog_file:{peers.keys}")
-    shown = tshark(path, *words, "-q", "-z", "follow,tls,raw,0")
-    lines = re.findall(r"^\t?[0-9a-f]+$", shown.split("Node 1:", 1)[1], re.MULTILINE)
-    sides = [b"".join(bytes.fromhex(line) for line in lines if line.startswith("\t") is back) for back in (False, True)]
-    assert sides == [CLIENT, SERVER] == [bytes(talk.sent[side]) for side in (True, False)]
+    first, _, forth, back = followed_by_tshark(path, 0, *words, layer="tls")
+    assert {first: forth}.get("10.0.0.1:40000", back) == CLIENT == talk.sent[True]
+    assert {first: forth}.get("10.0.0.2:7000", back) == SERVER == talk.sent[False]
 
 
 # -- what is not -----------------------------------------------------------------------------------------------------
