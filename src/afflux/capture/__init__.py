@@ -17,7 +17,7 @@ except ImportError:
 
 from afflux.capture.decoding import Decoder
 from afflux.capture.errors import CaptureError, Problem
-from afflux.capture.flows import Connection, Consumer, Flows
+from afflux.capture.flows import Conflict, Connection, Consumer, Flows
 from afflux.capture.names import Names, end_text
 from afflux.capture.network import Network
 from afflux.capture.packets import Packets
@@ -28,6 +28,7 @@ from afflux.capture.segments import Segments, segments
 __all__ = [
     "Capture",
     "CaptureError",
+    "Conflict",
     "Connection",
     "Consumer",
     "Decoder",

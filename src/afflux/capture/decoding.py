@@ -11,6 +11,7 @@ from afflux.capture.flows import Flows
 from afflux.capture.network import Network
 from afflux.capture.packets import NO_TIME
 from afflux.capture.reading import Capture
+from afflux.capture.reassembly import Overlap
 from afflux.capture.segments import segments
 from afflux.core.dissect import PayloadForm
 from afflux.core.dissector import Record
@@ -30,6 +31,7 @@ class Decoder:
         ports: the protocol of a server's port, used where the first bytes decide nothing.
         payload: how metadata and data are shown.
         checksums: count wrong TCP checksums.
+        overlap: which copy of bytes counts; see ``Flows``.
 
     Raises:
         Unsupported: a protocol in ``ports`` has no dissector.
@@ -43,6 +45,7 @@ class Decoder:
         ports: Mapping[int, ProtocolEntry] | None = None,
         payload: PayloadForm = "none",
         checksums: bool = False,
+        overlap: Overlap = "first",
     ) -> None:
         for entry in (ports or {}).values():
             if entry.dissector is None:
@@ -51,7 +54,7 @@ class Decoder:
         self._checksums = checksums
         self._settings = Settings(entries, ports or {}, payload, capture.limits, capture.secrets)
         self.network = Network(capture.limits)
-        self.flows = Flows(capture.limits, lambda connection: Conversation(connection, self._settings))
+        self.flows = Flows(capture.limits, lambda connection: Conversation(connection, self._settings), overlap=overlap)
 
     @property
     def tally(self) -> dict[str, int]:

@@ -19,15 +19,17 @@ import numpy.typing as npt
 
 from afflux.capture.network import V4
 from afflux.capture.packets import Ints, Packets
-from afflux.capture.reassembly import Delivery, Half
+from afflux.capture.reassembly import Delivery, Half, Overlap
 from afflux.capture.segments import ACK, FIN, RST, SYN, End, Segments
 from afflux.core.limits import Limits
 
-__all__ = ["Connection", "Consumer", "Flows"]
+__all__ = ["Conflict", "Connection", "Consumer", "Flows"]
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RECENT = 0x4000
 "Delivered bytes of a direction that are remembered, to compare retransmissions with."
+_MOST_CONFLICTS = 1_024
+"Conflicts that are listed between two calls of ``Flows.disputes``; the others are only counted."
 Flags = npt.NDArray[np.bool_]
 _Row = tuple[int, int, int, bool, int]
 "The segments of one direction in a batch: direction, first, last, whether to look at each, first sequence number."
@@ -85,6 +87,21 @@ class Connection:
         return "C" + self._id
 
 
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A segment with other bytes than an earlier copy."""
+
+    connection: Connection
+    rising: bool
+    "The direction."
+    position: int
+    "The position of the first byte that differs."
+    size: int
+    "How many bytes differ."
+    packet: int
+    "The packet, as an index in its batch."
+
+
 class _Opening:
     """A connection without data so far, or one that has ended in order."""
 
@@ -109,11 +126,17 @@ class Flows:
     Args:
         limits: see ``capture_flows``, ``capture_flow_bytes`` and ``capture_bytes``.
         consumer: makes the consumer of a new connection.
+        overlap: which copy counts if a segment repeats bytes that wait for earlier ones, with another content. Bytes
+            that were delivered are never replaced.
     """
 
-    def __init__(self, limits: Limits, consumer: Callable[[Connection], Consumer]) -> None:
+    def __init__(
+        self, limits: Limits, consumer: Callable[[Connection], Consumer], *, overlap: Overlap = "first"
+    ) -> None:
         self._limits = limits
         self._consumer = consumer
+        self._overlap = overlap
+        self._conflicts: list[Conflict] = []
         self._table: OrderedDict[Key, _Entry] = OrderedDict()
         self._recent: OrderedDict[Half, bytes] = OrderedDict()
         self._recent_bytes = 0
@@ -122,6 +145,8 @@ class Flows:
         "Connections seen."
         self.dropped = 0
         "Connections that were dropped because there were more than ``capture_flows``."
+        self.conflicts = 0
+        "Segments with other bytes than an earlier copy."
 
     def __len__(self) -> int:
         return len(self._table)
@@ -139,6 +164,18 @@ class Flows:
         half = (flow * 2 + found.rising)[carrying]
         sort = np.argsort(half.astype(np.uint16) if len(keys) < 0x8000 else half, kind="stable")
         _Batch(self, packets, found, keys, flow).deliver(carrying[sort], half[sort], special[carrying[sort]])
+
+    def disputes(self) -> list[Conflict]:
+        """Return the conflicts since the last call, 1,024 at most."""
+        found, self._conflicts = self._conflicts, []
+        return found
+
+    def dispute(self, connection: Connection, rising: bool, packet: int) -> None:
+        """Note the conflicts of a segment that was just fed."""
+        self.conflicts += 1
+        for position, size in connection.halves[rising].disputed:
+            if len(self._conflicts) < _MOST_CONFLICTS:
+                self._conflicts.append(Conflict(connection, rising, position, size, packet))
 
     def end(self) -> None:
         """Deliver what waits, and end all connections."""
@@ -173,7 +210,7 @@ class Flows:
 
     def open(self, key: Key, opening: _Opening | None, time: int) -> Connection:
         """Begin a connection, whose SYNs were noted in ``opening`` if the capture has them."""
-        halves = {rising: Half(self._limits) for rising in (False, True)}
+        halves = {rising: Half(self._limits, self._overlap) for rising in (False, True)}
         if opening is None:
             self.connections += 1
             made = Connection(*_ends(key), time, halves)
@@ -360,6 +397,8 @@ class _Batch:
         if size or cut:
             data = found.block[at : at + size]
             flows.hand_over(connection, rising, half.feed(seq, data, cut, time, flows.recent(half)), packet)
+            if half.disputed:
+                flows.dispute(connection, rising, packet)
         if flags & FIN:
             half.finish((seq + size + cut) & 0xFFFF_FFFF)
         if flows.too_much(half.size + other.size - before):

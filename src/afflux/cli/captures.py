@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -14,9 +15,10 @@ from afflux.protocols.registry import AUTO, named, recognizable
 
 if TYPE_CHECKING:
     from afflux.capture import Decoder, Secrets
+    from afflux.capture.reassembly import Overlap
     from afflux.core.entry import ProtocolEntry
 
-__all__ = ["MAGIC", "KeyLog", "check_whole", "decode_as", "decoder_of", "frames", "secrets_of"]
+__all__ = ["MAGIC", "Copy", "KeyLog", "OverlapOption", "check_whole", "decode_as", "decoder_of", "frames", "secrets_of"]
 
 KeyLog = Annotated[
     str | None,
@@ -28,6 +30,23 @@ KeyLog = Annotated[
 ]
 "The option of a key log."
 
+
+class Copy(StrEnum):
+    """The copy of bytes that counts."""
+
+    first = "first"
+    last = "last"
+
+
+OverlapOption = Annotated[
+    Copy,
+    typer.Option(
+        "--overlap",
+        help="In captures: the copy that counts if bytes that wait for earlier ones are repeated with another content.",
+    ),
+]
+"The option of the overlap policy."
+
 MAGIC = tuple(
     bytes.fromhex(start) for start in ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a", "1f8b08", "28b52ffd")
 )
@@ -36,7 +55,7 @@ MAGIC = tuple(
 _CHUNK = 0x4_0000
 "Bytes of the file in one batch: a record takes a hundred times as much memory as the smallest frame."
 _SHOWN = 20
-"Connections that are named on stderr; the others are only counted."
+"Connections, and conflicts, that are named on stderr; the others are only counted."
 
 
 def decode_as(texts: list[str]) -> dict[int, ProtocolEntry]:
@@ -89,6 +108,7 @@ def decoder_of(
     payload: PayloadForm,
     checksums: bool,
     secrets: Secrets | None = None,
+    overlap: Overlap = "first",
 ) -> Decoder:
     """Return the decoder of a capture, which ``frames`` reads.
 
@@ -100,16 +120,18 @@ def decoder_of(
 
     entries = recognizable() if protocol == AUTO else (named(protocol),)
     capture = Capture(file, chunk=_CHUNK, secrets=secrets)
-    return Decoder(capture, entries, ports=ports, payload=payload, checksums=checksums)
+    return Decoder(capture, entries, ports=ports, payload=payload, checksums=checksums, overlap=overlap)
 
 
 def frames(decoder: Decoder) -> Iterator[dict[str, Any]]:
     """Yield the frame records of a capture. Names the connections on stderr, and reports at the end."""
-    shown = 0
+    shown = disputed = 0
     for record in decoder:
         shown = _opened(decoder, shown)
+        disputed = _disputed(decoder, disputed)
         yield record
     _opened(decoder, shown)
+    _disputed(decoder, disputed)
     _summary(decoder)
 
 
@@ -133,6 +155,18 @@ def _opened(decoder: Decoder, shown: int) -> int:
     return shown
 
 
+def _disputed(decoder: Decoder, shown: int) -> int:
+    """Name the segments that contradict earlier ones; return how many were named so far."""
+    for one in decoder.flows.disputes():
+        if shown < _SHOWN:
+            low, high = map(decoder.capture.names.text, (one.connection.low, one.connection.high))
+            way = f"{low} > {high}" if one.rising else f"{high} > {low}"
+            text = f"{one.connection.id} {way} repeated with another content: {one.size} bytes from byte {one.position}"
+            typer.echo(f"afflux: {text}", err=True)
+        shown += 1
+    return shown
+
+
 def _summary(decoder: Decoder) -> None:
     """Report what the connections carry, and why packets were skipped."""
     tally = sorted(decoder.tally.items(), key=lambda item: -item[1])
@@ -142,6 +176,8 @@ def _summary(decoder: Decoder) -> None:
     parts += [f"packets skipped: {', '.join(skipped)}"] if skipped else []
     if decoder.network.wrong_checksums:
         parts.append(f"wrong checksums: {decoder.network.wrong_checksums}")
+    if decoder.flows.conflicts:
+        parts.append(f"segments that contradict earlier ones: {decoder.flows.conflicts}")
     if decoder.flows.dropped:
         parts.append(f"connections dropped to bound memory: {decoder.flows.dropped}")
     for part in parts:
