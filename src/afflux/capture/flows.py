@@ -249,15 +249,15 @@ class Flows:
                 consumer.gap(rising, delivery, packet)
             elif not consumer.idle:
                 consumer.data(rising, delivery, (len(delivery),), (packet,))
-        if found:
-            last = found[-1]
-            self.remember(connection.halves[rising], last if isinstance(last, bytes) else b"")
+            self.remember(connection.halves[rising], delivery)
 
-    def remember(self, half: Half, data: bytes) -> None:
-        """Remember the last delivered bytes of a direction, within ``capture_bytes``."""
+    def remember(self, half: Half, delivered: Delivery) -> None:
+        """Remember the last delivered bytes of a direction, within ``capture_bytes``; none from before a gap."""
+        before = self.recent(half)
         self._forget(half)
-        if not data:
+        if isinstance(delivered, int):
             return
+        data = delivered if len(delivered) >= _RECENT else before + delivered
         self._recent[half] = data = data[-_RECENT:]
         self._recent_bytes += len(data)
         while self._recent_bytes > self._limits.capture_bytes // 4:
