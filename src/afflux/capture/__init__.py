@@ -24,8 +24,10 @@ from afflux.capture.packets import Packets
 from afflux.capture.reading import Capture, is_capture
 from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
+from afflux.capture.tables import Analysis, analyze
 
 __all__ = [
+    "Analysis",
     "Capture",
     "CaptureError",
     "Conflict",
@@ -39,6 +41,7 @@ __all__ = [
     "Problem",
     "Secrets",
     "Segments",
+    "analyze",
     "end_text",
     "is_capture",
     "segments",
