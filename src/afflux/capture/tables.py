@@ -17,7 +17,7 @@ import numpy as np
 from afflux.capture import rows
 from afflux.capture.batches import FrameBatches
 from afflux.capture.conversation import Content, Conversation, Settings
-from afflux.capture.decoding import end_text
+from afflux.capture.names import end_text
 from afflux.capture.flows import Connection
 from afflux.capture.frames import Frames
 from afflux.capture.ledger import Ending, Findings, Ledger, Wrong
