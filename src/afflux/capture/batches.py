@@ -80,10 +80,14 @@ class FrameBatches:
         found, self._settings.opened = self._settings.opened, []
         return found
 
-    def of(self, capture: Capture) -> Iterator[Frames]:
-        """Yield the frames of each batch of a capture, and those that its end completes."""
+    def use(self, capture: Capture) -> None:
+        """Decrypt TLS with the secrets in a capture, if no others were given."""
         if self._settings.secrets is None:
             self._settings.secrets = capture.secrets
+
+    def of(self, capture: Capture) -> Iterator[Frames]:
+        """Yield the frames of each batch of a capture, and those that its end completes."""
+        self.use(capture)
         for packets in capture:
             yield self.take(packets)
         yield self.end()

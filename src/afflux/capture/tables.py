@@ -17,13 +17,14 @@ import numpy as np
 from afflux.capture import rows
 from afflux.capture.batches import FrameBatches
 from afflux.capture.conversation import Content, Conversation, Settings
-from afflux.capture.names import end_text
 from afflux.capture.flows import Connection
 from afflux.capture.frames import Frames
 from afflux.capture.ledger import Ending, Findings, Ledger, Wrong
+from afflux.capture.names import end_text
 from afflux.capture.packets import NO_TIME, Ints, Packets
 from afflux.capture.reading import Capture
 from afflux.capture.schemas import TABLES, schema
+from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
 from afflux.capture.window import Seen, Windows
 from afflux.capture.wording import explained
@@ -73,9 +74,10 @@ class Analysis:
         limits: the bounds of a capture; ``Limits.server()`` by default.
         entries: the protocols that are recognized; all by default.
         ports: the protocol of a server's port, used where the first bytes decide nothing.
-        tables: the tables that are wanted; all of ``TABLES`` by default.
+        tables: the tables that are wanted; all of ``TABLES`` but ``frames`` by default.
         payload: the table ``frames`` has metadata and data.
         stall_s: seconds without an item that are a stall.
+        secrets: decrypt TLS; None for those in the captures.
 
     Raises:
         ValueError: there is no table of such a name, or ``stall_s`` is not above 0.
@@ -92,14 +94,16 @@ class Analysis:
         tables: Iterable[str] | None = None,
         payload: bool = False,
         stall_s: float = STALL,
+        secrets: Secrets | None = None,
     ) -> None:
-        self.tables = frozenset(TABLES if tables is None else tables)
+        self.tables = frozenset(TABLES.keys() - {"frames"} if tables is None else tables)
         if unknown := self.tables - TABLES.keys():
             raise ValueError(f"there is no table {', '.join(sorted(unknown))}; there are {', '.join(TABLES)}")
         if not stall_s > 0:
             raise ValueError(f"a stall takes more than 0 seconds, not {stall_s}")
         for table in self.tables:
             schema(table)
+        self._payload = payload
         self.limits = Limits.server() if limits is None else limits
         self._ended: list[_Watched] = []
         self.batches = FrameBatches(
@@ -107,6 +111,7 @@ class Analysis:
             self.limits,
             ports=ports,
             payload=True,
+            secrets=secrets,
             make=lambda connection, settings: _Watched(connection, settings, self._ended, self.file),
         )
         self.ledger = Ledger(self.limits, round(stall_s * 1e9))
@@ -145,6 +150,8 @@ class Analysis:
         findings = self.ledger.take(frames, None if held is None else _by_side(frames, held))
         self._found(found, findings, frames, numbers)
         self._malformed(found, frames, numbers)
+        if "frames" in self.tables and len(frames):
+            found["frames"] = [frames.arrow(file=self.file, numbers=numbers, payload=self._payload)]
         ended, self._ended[:] = list(self._ended), []
         for conversation in ended:
             connection = conversation.connection
@@ -240,6 +247,7 @@ def analyze(
     ports: Mapping[int, ProtocolEntry] | None = None,
     payload: bool = False,
     stall_s: float = STALL,
+    secrets: Secrets | None = None,
     chunk: int = CHUNK,
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the tables of captures: the name of a table, and some of its rows. All files are one capture; those with a
@@ -247,12 +255,13 @@ def analyze(
 
     Args:
         files: one or more names of files, or files open for reading bytes.
-        tables: the tables that are wanted, of ``afflux.capture.schemas.TABLES``; all by default.
+        tables: the tables that are wanted, of ``afflux.capture.schemas.TABLES``; all but ``frames`` by default.
         limits: the bounds of a capture; ``Limits.server()`` by default.
         entries: the protocols that are recognized; all by default.
         ports: the protocol of a server's port, used where the first bytes decide nothing.
         payload: the table ``frames`` has metadata and data.
         stall_s: seconds without an item that are a stall.
+        secrets: decrypt TLS; None for those in the captures.
         chunk: bytes of a file in a batch.
 
     Raises:
@@ -260,11 +269,12 @@ def analyze(
         OSError: a file cannot be read.
         ValueError, Unsupported, MissingExtra: see ``Analysis``.
     """
-    analysis = Analysis(limits, entries, ports=ports, tables=tables, payload=payload, stall_s=stall_s)
+    analysis = Analysis(limits, entries, ports=ports, tables=tables, payload=payload, stall_s=stall_s, secrets=secrets)
     with ExitStack() as stack:
         for name, file in _in_order(files, stack):
             analysis.file = name
             capture = Capture(file, limits=analysis.limits, chunk=chunk)
+            analysis.batches.use(capture)
             for packets in capture:
                 yield from analysis.take(packets).items()
             if capture.problem is not None:
