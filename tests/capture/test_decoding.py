@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afflux.capture import Capture, Decoder
+from afflux.capture.batches import FrameBatches
 from afflux.capture.websocket import unmasked
 from afflux.core.limits import Limits
 from afflux.protocols.registry import named, recognizable
+from afflux.protocols.rsio import frames as rsio
 from afflux.protocols.rsocket import frames as wire
 from tests.capture.writing import Packet, Talk, pcap
 from tests.cli.test_decode import BOTH
@@ -32,15 +34,25 @@ CLIENT, SERVER = prefixed(SETUP, *REQUESTS), prefixed(*ITEMS)
 
 
 class Decoded(list[dict[str, Any]]):
-    """The records of a capture; its decoder."""
+    """The records of a capture, from its decoder, and the same from its columns."""
 
     def __init__(
         self, packets: list[Packet], *, limits: Limits | None = None, names: tuple[str, ...] = (), **options: Any
     ) -> None:
-        capture = Capture(io.BytesIO(pcap(packets)), limits=limits, chunk=options.pop("chunk", 0x8_0000))
+        file, chunk = pcap(packets), options.pop("chunk", 0x8_0000)
+        capture = Capture(io.BytesIO(file), limits=limits, chunk=chunk)
         entries = [named(name) for name in names] or recognizable()
         self.decoder = Decoder(capture, entries, **options)
         super().__init__(self.decoder)
+        options.pop("payload", None)
+        columns = FrameBatches(entries, capture.limits, **options)
+        frames = [
+            made
+            for batch in columns.of(Capture(io.BytesIO(file), limits=limits, chunk=chunk))
+            for made in batch.records()
+        ]
+        assert frames == without(self, "metadata", "data")
+        assert columns.tally == self.tally
 
     @property
     def types(self) -> list[str]:
@@ -213,6 +225,8 @@ def test_the_client_decides_where_its_first_bytes_are_there() -> None:
     late = Talk()
     both = [*late.open(), *late.send(False, SERVER), *late.send(True, CLIENT), *late.close()]
     assert len(Decoded(both)) == 81
+    batches = Decoded(both, chunk=300)
+    assert len(batches) == 81 and [made["ts"] for made in batches] == sorted(made["ts"] for made in batches)
 
 
 @pytest.mark.parametrize(
@@ -359,6 +373,13 @@ def test_bytes_missing_in_a_websocket_stop_its_side() -> None:
     del packets[-4]
     found = Decoded(packets)
     assert "100 bytes are missing" in found.side(False)[-1]["error"]["reason"]
+
+
+def test_the_text_of_an_error_is_not_what_is_wrong_with_its_frame() -> None:
+    """onError of reactive-streams-io has a field of that name."""
+    ours, theirs = (b"".join(side) for side in BOTH["rsio"][:2])
+    found = Decoded(Talk().whole(ours, theirs + rsio.OnError(subscriber=1, error="full").encode()))
+    assert (found[-1]["type"], found[-1]["error"], found[-1]["fields"]) == ("onError", None, {"error": "full"})
 
 
 # -- bounds and garbage ----------------------------------------------------------------------------------------------

@@ -11,9 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from afflux.capture import tls
+from afflux.capture.decryption import Decryption
 from afflux.capture.flows import Connection
+from afflux.capture.secrets import Secrets
 from afflux.capture.sides import Placed, PlainSide, Side, WebSocketSide
 from afflux.capture.websocket import Head, Messages, head_of
 from afflux.core.dissect import PayloadForm
@@ -27,7 +30,7 @@ _HEADS = (b"\x16\x03\x01", b"GET ")
 _MOST_KINDS = 64
 "Kinds of connections that are counted apart: names in TLS come from outside."
 
-__all__ = ["Content", "Conversation", "Found", "Settings"]
+__all__ = ["Content", "Conversation", "Event", "Found", "Settings"]
 
 
 class Content(StrEnum):
@@ -54,14 +57,26 @@ class Settings:
     "How metadata and data are shown."
     limits: Limits
     "See ``first_frame_bytes``, ``frame_bytes`` and ``capture_bytes``."
+    secrets: Secrets | None = None
+    "The secrets that decrypt TLS; None or empty: nothing is decrypted."
     found: list[Found] = field(default_factory=list)
     "The frames of the current batch."
     buffered: int = 0
     "Bytes of incomplete frames, of all connections."
     tally: Counter[str] = field(default_factory=Counter)
     "How many connections have each content, in words."
+    batch: int = 0
+    "Batches whose frames were taken."
+    later: list[Event] | None = None
+    "The events that the caller handles at the end of the batch, in order; None if they are handled at once."
     opened: list[Conversation] = field(default_factory=list)
     "The conversations with frames that were recognized since the last batch."
+
+    def taken(self) -> list[Found]:
+        """Return the frames of the current batch; the next one begins."""
+        found, self.found = self.found, []
+        self.batch += 1
+        return found
 
     def count(self, conversation: Conversation) -> None:
         """Count a conversation whose content is known now."""
@@ -76,12 +91,33 @@ Found = tuple[int, "Conversation", Record]
 "The packet that completed a frame, the conversation, and the frame's record."
 
 
+class Event(NamedTuple):
+    """What a direction with frames brings."""
+
+    conversation: Conversation
+    rising: bool
+    side: Side
+    data: bytes | int | str | None
+    "The next bytes, the number of bytes that are missing, why the rest cannot be decrypted, or None for the end."
+    start: int
+    "The position of the bytes, for ``ends``."
+    ends: Sequence[int]
+    "See ``flows.Consumer``; one 0 for bytes of one packet."
+    packets: Sequence[int]
+    "See ``flows.Consumer``."
+
+    @property
+    def octets(self) -> bytes:
+        """The next bytes; none for another event."""
+        return self.data if isinstance(self.data, bytes) else b""
+
+
 class Conversation:
     """The decoder of one connection; see ``flows.Consumer``."""
 
     __slots__ = (
-        "_first", "_heads", "_probe", "_probed", "_sides", "_size", "_starts", "client", "connection", "content",
-        "detail", "frames", "idle", "protocol", "settings", "settled",
+        "_first", "_given_up", "_heads", "_packet", "_probe", "_probed", "_sides", "_size", "_starts", "client",
+        "connection", "content", "detail", "frames", "idle", "protocol", "security", "settings", "settled",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
@@ -97,20 +133,30 @@ class Conversation:
         "The direction of the client (see ``Connection.opener``); None until it is known."
         self.frames = 0
         "Frames decoded."
-        self._first: list[tuple[bool, bytes, int]] = []
+        self.security: Decryption | None = None
+        "TLS, if its secrets are known or were looked for. Its text has the version, the cipher and the names."
+        self._first: list[tuple[bool, bytes, int, int]] = []
+        self._packet = 0
         self._starts: dict[bool, bytes] = {}
         self._heads: dict[bool, Head] = {}
         self._probe: Messages | None = None
         self._probed = 0
         self._size = 0
         self._sides: dict[bool, Side] = {}
+        self._given_up: list[Side] = []
 
     @property
     def text(self) -> str:
         """The content in words."""
+        within = " in TLS" if self.security is not None and self.content is not Content.ENCRYPTED else ""
         if self.protocol is not None:
-            return self.protocol.name + (" in WebSocket" if self.content is Content.WEBSOCKET else "")
-        return f"{self.content.value} ({self.detail})" if self.detail else self.content.value
+            return self.protocol.name + (" in WebSocket" if self.content is Content.WEBSOCKET else "") + within
+        return (f"{self.content.value} ({self.detail})" if self.detail else self.content.value) + within
+
+    @property
+    def _opener(self) -> bool | None:
+        """The direction of the side that opened the connection, as far as TLS or TCP show it."""
+        return self.connection.opener if self.security is None else self.security.client
 
     # -- what a connection brings -------------------------------------------------------------------------------
 
@@ -118,37 +164,88 @@ class Conversation:
         """See Consumer."""
         if self.idle:
             return
+        if self.security is None:
+            self._bytes(rising, data, self.connection.halves[rising].position - len(data), ends, packets)
+            return
+        for plain in self.security.feed(rising, data, ends, packets):
+            if not self.idle:
+                self._bytes(plain.rising, plain.data, plain.start, plain.ends, plain.packets)
+        self._undecrypted(packets[-1])
+
+    def _bytes(self, rising: bool, data: bytes, start: int, ends: Sequence[int], packets: Sequence[int]) -> None:
+        """Take bytes that are not encrypted; ``start`` is their position."""
         if not self.settled:
             self._open(rising, data, packets[-1])
             return
         side = self._sides.get(rising)
         if side is not None:
-            before, start = side.buffered, self.connection.halves[rising].position - len(data)
-            self._emit(rising, side.feed(data), start, ends, packets)
-            self._budget(rising, side, side.buffered - before, packets[-1])
+            self._event(Event(self, rising, side, data, start, ends, packets))
 
     def gap(self, rising: bool, size: int, packet: int) -> None:
         """See Consumer."""
         if self.idle:
+            return
+        if self.security is not None:
+            self.security.lose(rising, size)
+            self._undecrypted(packet)
             return
         if not self.settled:
             self._other(Content.MID_STREAM, "bytes are missing before the protocol was recognized")
             return
         side = self._sides.get(rising)
         if side is not None:
-            before = side.buffered
-            self._emit(rising, side.lose(size), 0, (0,), (packet,))
-            self.settings.buffered += side.buffered - before
+            self._event(Event(self, rising, side, size, 0, (0,), (packet,)))
 
     def end(self, rising: bool, packet: int) -> None:
         """See Consumer."""
+        if self.security is not None and not self.idle:
+            self.security.end(rising)
+            self._undecrypted(packet)
         side = self._sides.pop(rising, None)
         if side is not None:
-            self.settings.buffered -= side.buffered
-            self._emit(rising, side.end(), 0, (0,), (packet,))
+            self._event(Event(self, rising, side, None, 0, (0,), (packet,)))
             self.idle = not self._sides
         elif not self.settled and self._starts:
+            self._packet = packet
             self._decide(final=True)
+
+    def _undecrypted(self, packet: int) -> None:
+        """End the directions that cannot be decrypted any further; all of the connection if nothing is known of it."""
+        if self.security is None or self.idle:
+            return
+        for rising in (False, True):
+            reason = self.security.problem(rising)
+            if reason and not self.settled:
+                self._other(Content.ENCRYPTED, f"{self.security}; {reason}")
+            elif reason and (side := self._sides.pop(rising, None)) is not None:
+                self._event(Event(self, rising, side, reason, 0, (0,), (packet,)))
+                self.idle = not self._sides
+
+    def _event(self, event: Event) -> None:
+        """Handle an event, now or at the end of the batch."""
+        if self.settings.later is not None:
+            self.settings.later.append(event)
+        else:
+            self.handle(event)
+
+    def handle(self, event: Event) -> None:
+        """Note the frames that an event completes."""
+        _, rising, side, data, start, ends, packets = event
+        if side in self._given_up:
+            return
+        before = side.buffered
+        if data is None:
+            self.settings.buffered -= before
+            self._emit(rising, side.end(), 0, ends, packets)
+        elif isinstance(data, str):
+            self.settings.buffered -= before
+            self._emit(rising, side.stop(data, "lost"), 0, ends, packets)
+        elif isinstance(data, int):
+            self._emit(rising, side.lose(data), 0, ends, packets)
+            self.settings.buffered += side.buffered - before
+        else:
+            self._emit(rising, side.feed(data), start, ends, packets)
+            self._budget(rising, side, side.buffered - before, packets[-1])
 
     def _emit(
         self, rising: bool, placed: Iterable[Placed], start: int, ends: Sequence[int], packets: Sequence[int]
@@ -165,28 +262,34 @@ class Conversation:
         self.settings.buffered += change
         if change > 0 and self.settings.buffered > self.settings.limits.capture_bytes:
             self.settings.buffered -= side.buffered
-            del self._sides[rising]
+            self._sides.pop(rising, None)
+            self._given_up.append(side)
             self._emit(rising, side.stop(reached(self.settings.limits, "capture_bytes")), 0, (0,), (packet,))
 
     # -- what it carries ----------------------------------------------------------------------------------------
 
     def _open(self, rising: bool, data: bytes, packet: int) -> None:
         """Collect the first bytes of both sides until they decide."""
-        self._first.append((rising, data, packet))
+        self._first.append((rising, data, packet, self.settings.batch))
+        self._packet = packet
         self._starts[rising] = self._starts.get(rising, b"") + data
         self._size += len(data)
         self._decide(final=self._size > self.settings.limits.first_frame_bytes)
 
     def _decide(self, final: bool) -> None:
         """Look at the first bytes; ``final`` if there will be no more."""
-        opener = self.connection.opener
+        opener = self._opener
         clients = (opener,) if opener is not None else tuple(self._starts)
         waiting = False
+        if opener is not None and tls.begins(self._starts.get(not opener, b"")) and opener not in self._starts:
+            if final:
+                self._other(Content.ENCRYPTED, "TLS; the client's hello is missing")
+            return
         for client in clients:
             start = self._starts.get(client, b"")
             waiting |= bool(start) and any(head.startswith(start) for head in _HEADS)
             if tls.begins(start):
-                self._encrypted(start, final)
+                self._encrypted(client, start, final)
                 return
             if start[:4] == b"GET ":
                 waiting |= self._upgrade(client)
@@ -196,14 +299,24 @@ class Conversation:
             return
         self._recognize(final)
 
-    def _encrypted(self, start: bytes, final: bool) -> None:
+    def _encrypted(self, client: bool, start: bytes, final: bool) -> None:
+        if self.security is not None:
+            self._other(Content.ENCRYPTED, "TLS in TLS")
+            return
+        if self.settings.secrets and not final:
+            self.security = Decryption(self.settings.secrets, client)
+            first, self._first, self._starts, self._size = self._first, [], {}, 0
+            for rising, data, number, batch in first:
+                packet = number if batch == self.settings.batch else self._packet
+                self.data(rising, data, (len(data),), (packet,))
+            return
         size = 5 + int.from_bytes(start[3:5], "big")
         if len(start) >= size or final:
             shown = str(tls.hello(start))
             self._other(Content.ENCRYPTED, f"TLS; {shown}" if shown else "TLS")
 
     def _recognize(self, final: bool) -> None:
-        entries, opener = self.settings.entries, self.connection.opener
+        entries, opener = self.settings.entries, self._opener
         forced, server = self._forced()
         more, candidates, likely = False, dict[str, ProtocolEntry](), False
         for rising, client in self._roles():
@@ -220,7 +333,7 @@ class Conversation:
         if more and not final:
             return
         if forced is not None:
-            if all(half.synced or half.expected < 0 for half in self.connection.halves.values()):
+            if all(self._synced(rising) or half.expected < 0 for rising, half in self.connection.halves.items()):
                 self._settle(forced, not server)
             else:
                 self._other(Content.MID_STREAM, "")
@@ -229,12 +342,16 @@ class Conversation:
         elif candidates:
             self._other(Content.AMBIGUOUS, " or ".join(sorted(candidates)))
         else:
-            synced = all(self.connection.halves[rising].synced for rising in self._starts)
+            synced = all(self._synced(rising) for rising in self._starts)
             self._other(Content.OTHER if synced else Content.MID_STREAM, "")
+
+    def _synced(self, rising: bool) -> bool:
+        """Whether the first bytes of a direction are known to be its first. TLS is decrypted only from there."""
+        return self.security is not None or self.connection.halves[rising].synced
 
     def _roles(self) -> list[tuple[bool, bool]]:
         """Return each direction with bytes, and whether it may be the client's. The client's come first."""
-        opener = self.connection.opener
+        opener = self._opener
         if opener is None:
             return [(rising, client) for client in (True, False) for rising in self._starts]
         return [(rising, rising is opener) for rising in (opener, not opener) if rising in self._starts]
@@ -243,7 +360,7 @@ class Conversation:
         """Return the protocol given for a port of the connection, and the direction of the server."""
         ports, connection = self.settings.ports, self.connection
         for server, end in ((True, connection.low), (False, connection.high)):
-            if end[2] in ports and connection.opener in (None, not server):
+            if end[2] in ports and self._opener in (None, not server):
                 return ports[end[2]], server
         return None, False
 
@@ -266,17 +383,17 @@ class Conversation:
         self._replay({False: 0, True: 0})
 
     def _replay(self, skip: dict[bool, int]) -> None:
-        """Hand the bytes collected so far to the sides, without the first ``skip``."""
+        """Hand the bytes collected so far to the sides, without the first ``skip``. Packets of batches before this one
+        are not known any more: the one that decided stands for them."""
         self.settled = True
         first, self._first, self._starts, self._probe = self._first, [], {}, None
-        for rising, data, packet in first:
+        for rising, data, number, batch in first:
+            packet = number if batch == self.settings.batch else self._packet
             passed = min(skip[rising], len(data))
             skip[rising] -= passed
             side = self._sides.get(rising)
             if side is not None and passed < len(data):
-                before = side.buffered
-                self._emit(rising, side.feed(data[passed:]), 0, (0,), (packet,))
-                self._budget(rising, side, side.buffered - before, packet)
+                self._event(Event(self, rising, side, data[passed:], 0, (0,), (packet,)))
 
     # -- WebSocket ----------------------------------------------------------------------------------------------
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address
 
 from afflux.capture.conversation import Content, Conversation, Settings
 from afflux.capture.flows import Flows
-from afflux.capture.network import V4, Network
-from afflux.capture.packets import NO_TIME
+from afflux.capture.network import Network
 from afflux.capture.reading import Capture
-from afflux.capture.segments import End, segments
+from afflux.capture.reassembly import Overlap
+from afflux.capture.segments import segments
+from afflux.capture.times import timestamp
 from afflux.core.dissect import PayloadForm
 from afflux.core.dissector import Record
 from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Unsupported
 
-__all__ = ["Decoder", "end_text"]
+__all__ = ["Decoder"]
 
 
 class Decoder:
@@ -31,6 +29,7 @@ class Decoder:
         ports: the protocol of a server's port, used where the first bytes decide nothing.
         payload: how metadata and data are shown.
         checksums: count wrong TCP checksums.
+        overlap: which copy of bytes counts; see ``Flows``.
 
     Raises:
         Unsupported: a protocol in ``ports`` has no dissector.
@@ -44,15 +43,16 @@ class Decoder:
         ports: Mapping[int, ProtocolEntry] | None = None,
         payload: PayloadForm = "none",
         checksums: bool = False,
+        overlap: Overlap = "first",
     ) -> None:
         for entry in (ports or {}).values():
             if entry.dissector is None:
                 raise Unsupported(f"{entry.name} has no dissector")
         self.capture = capture
         self._checksums = checksums
-        self._settings = Settings(entries, ports or {}, payload, capture.limits)
+        self._settings = Settings(entries, ports or {}, payload, capture.limits, capture.secrets)
         self.network = Network(capture.limits)
-        self.flows = Flows(capture.limits, lambda connection: Conversation(connection, self._settings))
+        self.flows = Flows(capture.limits, lambda connection: Conversation(connection, self._settings), overlap=overlap)
 
     @property
     def tally(self) -> dict[str, int]:
@@ -78,27 +78,9 @@ class Decoder:
 
     def _records(self, time: list[int]) -> Iterator[Record]:
         """Yield the frames found since the last call, in the order of the packets that completed them."""
-        found, self._settings.found = self._settings.found, []
+        found = self._settings.taken()
         found.sort(key=lambda one: len(time) if one[0] < 0 else one[0])
         for packet, conversation, made in found:
             made["ts"] = timestamp(time[packet]) if time else None
             made["conn"] = conversation.connection.id
             yield made
-
-
-def end_text(end: End) -> str:
-    """Return an end as ``address:port``."""
-    high, low, port = end
-    return f"{IPv4Address(low)}:{port}" if high == V4 else f"[{IPv6Address(high << 64 | low)}]:{port}"
-
-
-def timestamp(time: int) -> str | None:
-    """Return a time in nanoseconds as ISO 8601 with microseconds; None for ``NO_TIME``."""
-    if time == NO_TIME:
-        return None
-    return f"{_second(time // 1_000_000_000)}.{time // 1_000 % 1_000_000:06}Z"
-
-
-@lru_cache(maxsize=64)
-def _second(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -34,7 +34,7 @@ class Side(Protocol):
     def end(self) -> Iterable[Placed]:
         """The direction has ended."""
 
-    def stop(self, reason: str) -> Iterable[Placed]:
+    def stop(self, reason: str, rule: str = "limit") -> Iterable[Placed]:
         """Give up, for a reason that the last record contains."""
 
 
@@ -47,7 +47,8 @@ class PlainSide:
     """
 
     def __init__(self, dissector: Dissector, limits: Limits) -> None:
-        self._dissector = dissector
+        self.dissector = dissector
+        "Finds the frames."
         self._most = limits.frame_bytes
         self._limits = limits
         dissector.largest = min(dissector.largest, limits.frame_bytes)
@@ -55,26 +56,26 @@ class PlainSide:
     @property
     def buffered(self) -> int:
         """See Side."""
-        return self._dissector.buffered
+        return self.dissector.buffered
 
     def feed(self, data: bytes) -> Iterable[Placed]:
         """See Side."""
-        found = [_placed(made) for made in self._dissector.feed(data)]
-        if self._dissector.buffered > self._most + 64:
+        found = [_placed(made) for made in self.dissector.feed(data)]
+        if self.dissector.buffered > self._most + 64:
             found += self.stop(reached(self._limits, "frame_bytes"))
         return found
 
     def lose(self, size: int) -> Iterable[Placed]:
         """See Side."""
-        return [_placed(made) for made in self._dissector.lose(size)]
+        return [_placed(made) for made in self.dissector.lose(size)]
 
     def end(self) -> Iterable[Placed]:
         """See Side."""
-        return [_placed(made) for made in self._dissector.end()]
+        return [_placed(made) for made in self.dissector.end()]
 
-    def stop(self, reason: str) -> Iterable[Placed]:
+    def stop(self, reason: str, rule: str = "limit") -> Iterable[Placed]:
         """See Side."""
-        return _stopped(self._dissector, reason)
+        return _stopped(self.dissector, reason, rule)
 
 
 class WebSocketSide:
@@ -120,22 +121,22 @@ class WebSocketSide:
         """See Side."""
         if self._messages.over or self._dissector.over:
             return []
-        return self.stop(f"{size} bytes are missing, and the next message cannot be found")
+        return self.stop(f"{size} bytes are missing, and the next message cannot be found", "lost")
 
     def end(self) -> Iterable[Placed]:
         """See Side."""
         return []
 
-    def stop(self, reason: str) -> Iterable[Placed]:
+    def stop(self, reason: str, rule: str = "limit") -> Iterable[Placed]:
         """See Side."""
         self._messages.over = self._messages.over or reason
         self._dissector.offset = self._position
-        return _stopped(self._dissector, reason)
+        return _stopped(self._dissector, reason, rule)
 
 
 def _placed(made: Record) -> Placed:
     return (made["offset"] or 0) + (made["length"] or 0), made
 
 
-def _stopped(dissector: Dissector, reason: str) -> list[Placed]:
-    return [_placed(made) for made in dissector.stop(reason)]
+def _stopped(dissector: Dissector, reason: str, rule: str) -> list[Placed]:
+    return [_placed(made) for made in dissector.stop(reason, rule)]

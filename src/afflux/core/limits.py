@@ -184,12 +184,15 @@ class Limits:
     capture_flow_bytes: int = _row(
         "bytes waiting for missing ones, per direction", Mi, 16 * Mi, 64 * Ki, "too-much-pending"
     )
+    capture_streams: int = _row("streams of a capture at once; a connection has a quarter", 65_536, 262_144, 256)
     capture_bytes: int = _row("bytes, all connections of a capture", 64 * Mi, Gi, Mi, "too-much-pending")
     capture_holes: int = _row("pieces waiting for missing ones, per direction", 4_096, 65_536, 64, "too-much-pending")
     capture_record_bytes: int = _row("bytes of a captured packet", 256 * Ki, 16 * Mi, 64 * Ki, "bad-record")
     capture_depth: int = _row("tags and tunnels around a packet", 4, 4, 4)
     capture_ipv6_headers: int = _row("IPv6 extension headers", 8, 8, 8)
     capture_interfaces: int = _row("interfaces of a section", 1_024, 1_024, 1_024, "too-many-interfaces")
+    capture_secret_bytes: int = _row("bytes, all TLS secrets of a capture", 16 * Mi, 256 * Mi, 64 * Ki)
+    capture_names: int = _row("names of addresses of a capture", 2_048, 65_536, 64)
     capture_ratio: int | None = _row("bytes from a compressed byte", 200, None, 200, "bomb", off=True)
 
     _profile: Profile = field(default="server", init=False, repr=False, compare=False)

@@ -1,0 +1,387 @@
+"""Analyze captures: yield the tables of schemas.py as Arrow record batches, with bounded memory.
+
+``analyze`` is for files; ``Analysis`` takes packets from anywhere, batch by batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import numpy as np
+
+from afflux.capture import rows
+from afflux.capture.batches import FrameBatches
+from afflux.capture.conversation import Content, Conversation, Settings
+from afflux.capture.flows import Connection
+from afflux.capture.frames import Frames
+from afflux.capture.ledger import Ending, Findings, Ledger, Wrong
+from afflux.capture.names import end_text
+from afflux.capture.packets import NO_TIME, Ints, Packets
+from afflux.capture.reading import Capture
+from afflux.capture.schemas import TABLES, schema
+from afflux.capture.secrets import Secrets
+from afflux.capture.segments import Segments, segments
+from afflux.capture.window import Seen, Windows
+from afflux.capture.wording import explained
+from afflux.core.entry import ProtocolEntry
+from afflux.core.limits import Limits
+from afflux.protocols.registry import recognizable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["CHUNK", "STALL", "Analysis", "analyze"]
+
+CHUNK: Final = 0x40_0000
+"Bytes of a file in a batch."
+STALL: Final = 0.1
+"Seconds without an item that are a stall, by default."
+
+Tables = dict[str, "pa.RecordBatch"]
+"Rows of some tables, by name; tables without new rows are missing."
+
+
+class _Watched(Conversation):
+    """A conversation that tells when it has ended."""
+
+    __slots__ = ("_ended", "_log", "file")
+
+    def __init__(self, connection: Connection, settings: Settings, log: list[_Watched], file: str) -> None:
+        super().__init__(connection, settings)
+        self.file = file
+        "The file in which it begins."
+        self._ended: set[bool] = set()
+        self._log = log
+
+    def end(self, rising: bool, packet: int) -> None:
+        """See Consumer."""
+        super().end(rising, packet)
+        if rising not in self._ended:
+            self._ended.add(rising)
+            if len(self._ended) == 2:
+                self._log.append(self)
+
+
+class Analysis:
+    """The tables of one capture, which may have several files.
+
+    Args:
+        limits: the bounds of a capture; ``Limits.server()`` by default.
+        entries: the protocols that are recognized; all by default.
+        ports: the protocol of a server's port, used where the first bytes decide nothing.
+        tables: the tables that are wanted; all of ``TABLES`` but ``frames`` by default.
+        payload: the table ``frames`` has metadata and data.
+        stall_s: seconds without an item that are a stall.
+        secrets: decrypt TLS; None for those in the captures.
+
+    Raises:
+        ValueError: there is no table of such a name, or ``stall_s`` is not above 0.
+        Unsupported: a protocol in ``ports`` has no dissector.
+        MissingExtra: pyarrow is not installed.
+    """
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        entries: Sequence[ProtocolEntry] | None = None,
+        *,
+        ports: Mapping[int, ProtocolEntry] | None = None,
+        tables: Iterable[str] | None = None,
+        payload: bool = False,
+        stall_s: float = STALL,
+        secrets: Secrets | None = None,
+    ) -> None:
+        self.tables = frozenset(TABLES.keys() - {"frames"} if tables is None else tables)
+        if unknown := self.tables - TABLES.keys():
+            raise ValueError(f"there is no table {', '.join(sorted(unknown))}; there are {', '.join(TABLES)}")
+        if not stall_s > 0:
+            raise ValueError(f"a stall takes more than 0 seconds, not {stall_s}")
+        for table in self.tables:
+            schema(table)
+        self._payload = payload
+        self.limits = Limits.server() if limits is None else limits
+        self._ended: list[_Watched] = []
+        self.batches = FrameBatches(
+            recognizable() if entries is None else entries,
+            self.limits,
+            ports=ports,
+            payload=True,
+            secrets=secrets,
+            make=lambda connection, settings: _Watched(connection, settings, self._ended, self.file),
+        )
+        self.ledger = Ledger(self.limits, round(stall_s * 1e9))
+        self._windows = Windows(self.limits)
+        self.file = ""
+        "The name of the current file, for the tables."
+        self.last = NO_TIME
+        "The time of the last packet, in nanoseconds."
+
+    def take(self, packets: Packets, found: Segments | None = None) -> Tables:
+        """Return the rows that a batch of packets brings. ``found`` are its segments, if they are known."""
+        batches = self.batches
+        found = segments(packets, batches.network) if found is None else found
+        frames = batches.take(packets, found)
+        held = self._windows.take(packets, found, batches.flows.flow, batches.flows.keys)
+        if len(packets):
+            self.last = int(packets.time[-1])
+        return self._tables(frames, packets.number, held, final=False)
+
+    def end(self) -> Tables:
+        """End all connections; return the rows that this brings."""
+        return self._tables(self.batches.end(), -1, None, final=True)
+
+    def damaged(self, problem_offset: int, rule: str, reason: str) -> Tables:
+        """Return the row for a file that could not be read to its end."""
+        return self._rows("violations", [_violation(None, self.last, kind="damaged", rule=rule, reason=reason,
+                                                    file=self.file, file_offset=problem_offset)])  # fmt: skip
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _tables(self, frames: Frames, first: int, held: Ints | None, *, final: bool) -> Tables:
+        found: dict[str, list[pa.RecordBatch]] = {}
+        numbers = (
+            np.where(frames.packet < 0, 0, frames.packet + first + 1) if first >= 0 else np.zeros_like(frames.packet)
+        )
+        findings = self.ledger.take(frames, None if held is None else _by_side(frames, held))
+        self._found(found, findings, frames, numbers)
+        self._malformed(found, frames, numbers)
+        if "frames" in self.tables and len(frames):
+            found["frames"] = [frames.arrow(file=self.file, numbers=numbers, payload=self._payload)]
+        ended, self._ended[:] = list(self._ended), []
+        for conversation in ended:
+            connection = conversation.connection
+            seen = self._windows.seen(connection.key, connection.time, self.last, forget=True)
+            sides = (0, 0) if seen is None else _sides(conversation, seen.held)
+            end = self.last if final or seen is None else seen.last
+            findings, ending = self.ledger.close(conversation, end, sides, whole=not final)
+            self._found(found, findings, frames, numbers)
+            self._connection(found, conversation, ending, seen, final)
+        return {table: _joined(batches) for table, batches in found.items()}
+
+    def _found(self, found: dict[str, list[Any]], findings: Findings, frames: Frames, numbers: Ints) -> None:
+        """Convert findings to rows of the tables that are wanted."""
+        ledger, wanted = self.ledger, self.tables
+        if len(findings.ended) and "streams" in wanted:
+            found.setdefault("streams", []).append(rows.streams(findings, ledger))
+        if len(findings.ended) and "latencies" in wanted:
+            found.setdefault("latencies", []).append(rows.latencies(findings, ledger))
+        if len(findings.credit) and "credit" in wanted:
+            found.setdefault("credit", []).append(rows.credit(findings, ledger, numbers))
+        if len(findings.stalls) and "stalls" in wanted:
+            found.setdefault("stalls", []).append(rows.stalls(findings, ledger))
+        if findings.wrong and "violations" in wanted:
+            made = [self._wrong(frames, numbers, wrong) for wrong in findings.wrong]
+            found.setdefault("violations", []).extend(self._rows("violations", made).values())
+
+    def _wrong(self, frames: Frames, numbers: Ints, wrong: Wrong) -> dict[str, Any]:
+        """Return the row of a broken rule."""
+        row = wrong.frame
+        conversation = frames.conversations[frames.conn[row]]
+        protocol = conversation.protocol
+        name = frames.kinds[frames.kind[row]].name
+        rule, reason, expected = explained(protocol, name, wrong, stream=int(frames.stream[row]))
+        return self._place(frames, numbers, row) | {
+            "type": name, "rule": rule, "reason": reason, "expected": expected, "kind": "state",
+        }  # fmt: skip
+
+    def _malformed(self, found: dict[str, list[Any]], frames: Frames, numbers: Ints) -> None:
+        """Add the frames that could not be read."""
+        if "violations" not in self.tables or not frames.errors:
+            return
+        made = []
+        for row, (rule, reason) in frames.errors.items():
+            kind = "lost" if rule == "lost" or reason.startswith("cut off") else "malformed"
+            name = frames.kinds[frames.kind[row]].name
+            made.append(
+                self._place(frames, numbers, row) | {"type": name, "rule": rule, "reason": reason, "kind": kind}
+            )
+        found.setdefault("violations", []).extend(self._rows("violations", made).values())
+
+    def _place(self, frames: Frames, numbers: Ints, row: int) -> dict[str, Any]:
+        """Return the columns that say where a frame is."""
+        number = int(numbers[row])
+        return {
+            "conn": frames.conversations[frames.conn[row]].connection.id,
+            "ts": _micros(int(frames.time[row])),
+            "dir": ">" if frames.client[row] else "<",
+            "stream": int(frames.stream[row]),
+            "offset": _known(int(frames.offset[row])),
+            "file": self.file,
+            "packet": number or None,
+        }
+
+    def _connection(
+        self, found: dict[str, list[Any]], conversation: _Watched, ending: Ending | None, seen: Seen | None,
+        final: bool,
+    ) -> None:  # fmt: skip
+        """Add the row of a connection that has ended."""
+        connection = conversation.connection
+        if conversation.content in (Content.MID_STREAM, Content.AMBIGUOUS) and "violations" in self.tables:
+            made = _violation(connection.id, connection.time, kind="undecoded", rule="undecoded",
+                              reason=conversation.text, file=conversation.file)  # fmt: skip
+            found.setdefault("violations", []).extend(self._rows("violations", [made]).values())
+        if "connections" not in self.tables:
+            return
+        made = _connection_row(conversation, ending, seen, final)
+        made["closed"] = _micros(seen.last if seen is not None else self.last)
+        made["file"] = conversation.file
+        found.setdefault("connections", []).extend(self._rows("connections", [made]).values())
+
+    def _rows(self, table: str, made: list[dict[str, Any]]) -> Tables:
+        import pyarrow as pa
+
+        return {table: pa.RecordBatch.from_pylist(made, schema=schema(table))} if table in self.tables else {}
+
+
+def analyze(
+    files: Iterable[str | PathLike[str] | BinaryIO] | str | PathLike[str] | BinaryIO,
+    *,
+    tables: Iterable[str] | None = None,
+    limits: Limits | None = None,
+    entries: Sequence[ProtocolEntry] | None = None,
+    ports: Mapping[int, ProtocolEntry] | None = None,
+    payload: bool = False,
+    stall_s: float = STALL,
+    secrets: Secrets | None = None,
+    chunk: int = CHUNK,
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the tables of captures: the name of a table, and some of its rows. All files are one capture; those with a
+    name are read in the order of their first packets.
+
+    Args:
+        files: one or more names of files, or files open for reading bytes.
+        tables: the tables that are wanted, of ``afflux.capture.schemas.TABLES``; all but ``frames`` by default.
+        limits: the bounds of a capture; ``Limits.server()`` by default.
+        entries: the protocols that are recognized; all by default.
+        ports: the protocol of a server's port, used where the first bytes decide nothing.
+        payload: the table ``frames`` has metadata and data.
+        stall_s: seconds without an item that are a stall.
+        secrets: decrypt TLS; None for those in the captures.
+        chunk: bytes of a file in a batch.
+
+    Raises:
+        CaptureError: a file is not a capture.
+        OSError: a file cannot be read.
+        ValueError, Unsupported, MissingExtra: see ``Analysis``.
+    """
+    analysis = Analysis(limits, entries, ports=ports, tables=tables, payload=payload, stall_s=stall_s, secrets=secrets)
+    with ExitStack() as stack:
+        for name, file in _in_order(files, stack):
+            analysis.file = name
+            capture = Capture(file, limits=analysis.limits, chunk=chunk)
+            analysis.batches.use(capture)
+            for packets in capture:
+                yield from analysis.take(packets).items()
+            if capture.problem is not None:
+                problem = capture.problem
+                yield from analysis.damaged(problem.offset, problem.word, problem.text).items()
+        yield from analysis.end().items()
+
+
+def _in_order(files: Any, stack: ExitStack) -> Iterator[tuple[str, BinaryIO]]:
+    """Yield each file and its name, in the order of their first packets."""
+    if isinstance(files, str | PathLike) or hasattr(files, "read"):
+        files = [files]
+    named, others = [], []
+    for file in files:
+        if isinstance(file, str | PathLike):
+            named.append(Path(fspath(file)))
+        else:
+            others.append(file)
+    if len(named) > 1:
+        named.sort(key=_first_time)
+    for path in named:
+        with path.open("rb") as opened:
+            yield str(path), opened
+    for file in others:
+        yield str(getattr(file, "name", "")), file
+
+
+def _first_time(path: Path) -> tuple[int, str]:
+    """Return the time of the first packet of a file, and its name."""
+    with path.open("rb") as file:
+        for packets in Capture(file, chunk=0x1_0000):
+            return int(packets.time[0]), str(path)
+    return NO_TIME, str(path)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _connection_row(
+    conversation: Conversation, ending: Ending | None, seen: Seen | None, final: bool
+) -> dict[str, Any]:
+    connection, protocol = conversation.connection, conversation.protocol
+    rising = _rising(conversation)
+    ends = (connection.low, connection.high) if rising else (connection.high, connection.low)
+    both = [connection.halves[way].counts for way in (not rising, rising)]
+    octets = [one.data for one in both]
+    if seen is not None and protocol is None:
+        octets = list(_sides(conversation, seen.octets))
+    repeated = sum(one.retransmitted for one in both) if seen is None or protocol is not None else sum(seen.repeated)
+    closing = seen.closing if seen is not None else ""
+    fins = all(half.ended for half in connection.halves.values())
+    closing = closing or ("fin" if fins else "rst" if connection.closed else "open" if final else "dropped")
+    packets = (None, None) if seen is None else _sides(conversation, seen.segments)
+    return {
+        "conn": connection.id,
+        "protocol": protocol.name if protocol is not None else None,
+        "content": conversation.text,
+        "client": end_text(ends[0]),
+        "server": end_text(ends[1]),
+        "opened": _micros(connection.time),
+        "closing": closing,
+        "one_way": not all(octets),
+        "client_bytes": octets[1],
+        "server_bytes": octets[0],
+        "client_packets": packets[1],
+        "server_packets": packets[0],
+        "lost_bytes": sum(one.lost for one in both),
+        "repeated_bytes": repeated,
+        "conflicting_bytes": sum(one.conflicts for one in both),
+        "frames": ending.frames if ending else 0,
+        "streams": ending.streams if ending else 0,
+        "violations": ending.wrong if ending else 0,
+        "setup": json.dumps(ending.setup, ensure_ascii=False, default=str) if ending and ending.setup else None,
+    }
+
+
+def _rising(conversation: Conversation) -> bool:
+    """The direction of the client."""
+    client = conversation.client if conversation.client is not None else conversation.connection.opener
+    return True if client is None else client
+
+
+def _sides(conversation: Conversation, pair: tuple[int, int]) -> tuple[int, int]:
+    """Return two numbers by direction, the falling one first, as those of the server and of the client."""
+    return pair if _rising(conversation) else (pair[1], pair[0])
+
+
+def _by_side(frames: Frames, held: Ints) -> Ints:
+    """Return for each frame how long the server and the client of its connection had been held back, and whether bytes
+    are missing."""
+    found = held[frames.packet] if len(held) else np.zeros((len(frames), 3), np.int64)
+    found[frames.packet < 0] = 0
+    falling = ~np.array([_rising(conversation) for conversation in frames.conversations], np.bool_)[frames.conn]
+    found[falling, :2] = found[falling, 1::-1]
+    return found
+
+
+def _violation(conn: str | None, time: int, **more: Any) -> dict[str, Any]:
+    return {"conn": conn, "ts": _micros(time), **more}
+
+
+def _micros(time: int) -> int | None:
+    return None if time == NO_TIME else time // 1_000
+
+
+def _known(value: int) -> int | None:
+    return None if value < 0 else value
