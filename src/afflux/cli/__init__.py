@@ -12,7 +12,10 @@ from importlib import import_module
 
 __all__ = ["COMMANDS", "PLANNED", "main"]
 
-COMMANDS = ("serve", "request", "relay", "bench", "decode", "capture", "check", "demo", "journal", "spark", "doctor")
+COMMANDS = (
+    *("serve", "request", "relay", "bench", "decode", "capture", "wireshark", "check", "demo", "journal", "spark"),
+    "doctor",
+)
 "Available commands, in the order of the help."
 
 PLANNED = ("inspect", "bridge")

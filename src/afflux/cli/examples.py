@@ -43,6 +43,11 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
         "afflux capture --listen auto+tcp://127.0.0.1:0 --to tcp://127.0.0.1:7000 --write build.pcapng",
         "afflux capture --listen unix:///tmp/afflux.sock --to tcp://127.0.0.1:7000 -w sockets.pcapng",
     ),
+    "wireshark": (
+        "afflux wireshark -o afflux.lua",
+        "afflux wireshark --output build/afflux.lua",
+        "afflux wireshark -o -",
+    ),
     "check": (
         "afflux check sum.lstr",
         "afflux check sum.lstr --emit python",

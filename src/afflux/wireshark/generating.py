@@ -300,8 +300,7 @@ def _connection_header(client: bool) -> dict[str, Any]:
 def _rsio() -> dict[str, Any]:
     limits = Limits.trusted()
     frames = {
-        code: _frame(kind)
-        | {"sets": kind is rsio.Subscribed, "forgets": kind in (rsio.OnComplete, rsio.OnError)}
+        code: _frame(kind) | {"sets": kind is rsio.Subscribed, "forgets": kind in (rsio.OnComplete, rsio.OnError)}
         for code, kind in rsio.FRAMES.items()
     }
     return {
@@ -313,4 +312,3 @@ def _rsio() -> dict[str, Any]:
         "too_many": REASONS["extension_ids"],
         "rules": {"unknown": "R-17", "varint": "R-4", "length": "R-7", "elements": "R-39", "malformed": "R-7"},
     }
-

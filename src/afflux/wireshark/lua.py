@@ -10,7 +10,10 @@ __all__ = ["lua"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _RESERVED = frozenset(
-    "and break do else elseif end false for function goto if in local nil not or repeat return then true until while".split()
+    (
+        *("and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if", "in", "local"),
+        *("nil", "not", "or", "repeat", "return", "then", "true", "until", "while"),
+    )
 )
 _SHORT = 110
 

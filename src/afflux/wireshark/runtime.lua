@@ -405,6 +405,7 @@ local function jmux_message(c, pinfo, root)
   c.word = first
   c.f = c.p.frames[first]
   if not c.f then
+    c.name = string.format("0x%02X", first)
     fail(c.p.rules.unknown, string.format("no message begins with 0x%02X", first))
   end
   c.open = true
@@ -455,7 +456,10 @@ end
 local function rsio(c, pinfo, root)
   local code = varint(c)
   c.f = c.p.frames[code]
-  if not c.f then fail(c.p.rules.unknown, string.format("a message of the unknown type %d", code)) end
+  if not c.f then
+    c.name = string.format("0x%02X", code)
+    fail(c.p.rules.unknown, string.format("a message of the unknown type %d", code))
+  end
   local from = c.at
   fields(c) -- without showing: raises if bytes are missing or wrong
   local size = c.at - c.start
@@ -544,7 +548,7 @@ local function unprefixed(p, tvb, pinfo, root, client, shared, whole)
       return more(pinfo, at, c.f and c.f.sized and count or ONE_MORE)
     else
       if found.need then found = { rule = "truncated", reason = "the message is cut off" } end
-      return stop(p, tvb, at, pinfo, root, client, shared, found, c.f and c.f.name)
+      return stop(p, tvb, at, pinfo, root, client, shared, found, c.f and c.f.name or c.name)
     end
   end
 end
@@ -661,7 +665,6 @@ for name, p in pairs(PROTOCOLS) do
   p.proto.experts = { p.expert }
   p.proto.dissector = function(tvb, pinfo, root) return dissect(p, tvb, pinfo, root) end
   DissectorTable.get("tcp.port"):add_for_decode_as(p.proto)
-  DissectorTable.get("ws.port"):add_for_decode_as(p.proto)
   if p.subprotocol then DissectorTable.get("ws.protocol"):add(p.subprotocol, p.proto) end
 end
 
