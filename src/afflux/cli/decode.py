@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from afflux.core.dissector import MakeDissector
     from afflux.core.entry import ProtocolEntry
 
-__all__ = ["CHUNK", "Framing", "Shown", "Side", "decode", "dissector_of", "refuse_captures"]
+__all__ = ["CHUNK", "Framing", "Shown", "Side", "capture_of", "decode", "dissector_of", "refuse_captures"]
 
 CHUNK = 0x1_0000
 
@@ -120,7 +120,7 @@ def decode(
     make = None if protocol == AUTO else dissector_of(protocol)
     client = role is Side.client
     given = decode_as(ports or [])
-    if not as_hex and len(words) == 1 and (file := _capture(words[0])) is not None:
+    if not as_hex and len(words) == 1 and (file := capture_of(words[0])) is not None:
         with file:
             decoder = decoder_of(file, protocol=protocol, ports=given, payload=selection.form, checksums=checksums)
             _finish(_print(selection.of(frames(decoder)), chosen), strict)
@@ -281,7 +281,7 @@ def _from_file(name: str, framing: Framing, side: bool) -> Iterator[Piece]:
                 yield side, data
 
 
-def _capture(name: str) -> BinaryIO | None:
+def capture_of(name: str) -> BinaryIO | None:
     """Return the open file if it is a capture."""
     if name != "-" and not Path(name).is_file():
         return None

@@ -18,9 +18,10 @@ from afflux.protocols.jmux.states import inputs_from
 from afflux.protocols.registry import PROTOCOLS, frames_of
 from afflux.protocols.rsio import frames as rsio
 from afflux.protocols.rsio import kinds
+from afflux.protocols.rsocket.frames import FLAG_METADATA
 from afflux.protocols.rsocket.metadata.mime import mime_name
 from afflux.protocols.rsocket_draft import frames as draft
-from afflux.protocols.rsocket_draft.entries import MOST_ENTRIES, NAMES, OWN_SIZE, Ending
+from afflux.protocols.rsocket_draft.entries import MOST_ENTRIES, NAMES, OWN_SIZE, Ending, Entry, Point
 from afflux.protocols.rsocket_draft.fields import Chain, Mime
 from afflux.wireshark.lua import lua
 
@@ -155,7 +156,7 @@ def _prefixed(name: str) -> dict[str, Any]:
     stream = next(field.kind for field in declared[0].FIELDS if field.name == "stream")
     frames: dict[int, dict[str, Any]] = {}
     for frame in declared:
-        made = _frame(frame) | {"point": int(getattr(frame, "POINT", draft.Point.STREAM))}
+        made = _frame(frame) | {"point": int(getattr(frame, "POINT", Point.STREAM))}
         if frame is draft.ExtChain:
             made |= _chain_only()
             frames.setdefault(frame.TYPE, {})["variant"] = made
@@ -231,8 +232,8 @@ def _closed(frame: type[Frame], record: Record) -> dict[str, Any]:
 
 def _chain_only() -> dict[str, Any]:
     """Return what is particular to EXT with a chain: its flag, and what it must not have."""
-    whole = draft.ExtChain(extensions=(draft.Entry("a", ignorable=True),)).encode()
-    metadata = draft.FLAG_METADATA
+    whole = draft.ExtChain(extensions=(Entry("a", ignorable=True),)).encode()
+    metadata = FLAG_METADATA
     marked = whole[:4] + (int.from_bytes(whole[4:6], "big") | metadata).to_bytes(2, "big") + whole[6:]
     rest, wrong = draft.record(whole + b"\0")["error"], draft.record(marked)["error"]
     return {
