@@ -1,4 +1,4 @@
-"""Select frames by a filter, such as ``type == REQUEST_N and n < 4``. See docs/reference/filters.md.
+"""Select frames by a filter, such as ``type == REQUEST_N and n < 4``. See docs/filters.md.
 
 ``Filter.of`` reads the text (grammar.py, columns.py, patterns.py). The same filter is a predicate over frame records
 (records.py) and over Arrow tables (arrow.py), and a Spark column (spark.py); ``pushed`` translates what Spark pushes

@@ -1,4 +1,4 @@
-"""Apply a filter to an Arrow table of frames (docs/reference/filters.md). Needs pyarrow."""
+"""Apply a filter to an Arrow table of frames (docs/filters.md). Needs pyarrow."""
 
 from __future__ import annotations
 

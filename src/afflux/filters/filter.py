@@ -28,7 +28,7 @@ class Filter:
         """Parse a filter.
 
         Args:
-            text: the filter, as docs/reference/filters.md describes it.
+            text: the filter, as docs/filters.md describes it.
             table: accept the columns that only the table of frames has: ``file`` and ``packet``.
 
         Raises:
