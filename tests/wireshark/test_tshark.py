@@ -16,20 +16,17 @@ import pytest
 import afflux
 from afflux import sync
 from afflux.protocols.jmux import frames as jmux
-from afflux.protocols.registry import PROTOCOLS, frames_of, named
+from afflux.protocols.registry import PROTOCOLS, frames_of
 from afflux.protocols.rsio import frames as rsio
 from afflux.protocols.rsocket import frames as wire
 from afflux.wireshark import script
 from tests.capture.writing import Packet, Talk, pcap
 from tests.cli.running import Server, here
 from tests.cli.test_decode import BOTH, prefixed
+from tests.protocols.test_dissectors import side
 
 TSHARK = shutil.which("tshark")
 pytestmark = pytest.mark.skipif(TSHARK is None, reason="tshark is not installed: apt-get install tshark")
-VECTORS = {
-    "rsocket": "rsocket", "rsocket-draft": "rsocket-draft", "reactivesocket": "reactivesocket", "jmux": "jmux",
-    "limit": "limit-stream", "rsio": "reactive-streams-io",
-}  # fmt: skip
 HEURISTICS = ("-o", "tcp.try_heuristic_first:TRUE")
 "Wireshark gives port 7000 to another protocol."
 
@@ -120,23 +117,6 @@ def write(path: Path, packets: list[Packet]) -> Path:
     return path
 
 
-def vectors(protocol: str) -> tuple[bytes, bytes]:
-    """The golden vectors of a protocol that its decoder accepts, as both sides send them."""
-    sides: dict[bool, list[bytes]] = {True: [], False: []}
-    framing = named(protocol).framing
-    make = named(protocol).dissector
-    assert make is not None
-    for vector in json.loads((Path(__file__).parent.parent / "vectors" / f"{VECTORS[protocol]}.json").read_text()):
-        data = bytes.fromhex(vector["hex"])
-        client = vector["direction"] not in ("server-to-client", "publisher-to-subscriber")
-        if framing is None:
-            if make(client, "none").bare(data)["error"] is None and b"Jmux" not in data:
-                sides[client].append(data)
-        elif make(client, "none").bare(data)["type"] is not None:
-            sides[client].append(framing.join(data))
-    return b"".join(sides[True]), b"".join(sides[False])
-
-
 @pytest.mark.parametrize("protocol", BOTH)
 @pytest.mark.parametrize("size", [7, 1_448])
 def test_both_sides_of_every_protocol(protocol: str, size: int, lua: Path, tmp_path: Path) -> None:
@@ -147,15 +127,12 @@ def test_both_sides_of_every_protocol(protocol: str, size: int, lua: Path, tmp_p
     assert len(compare(lua, capture, "-d", f"tcp.port==7000,afflux.{protocol}", decode=given)) == len(BOTH[protocol][2])
 
 
-@pytest.mark.parametrize("protocol", sorted(VECTORS))
+@pytest.mark.parametrize("protocol", sorted(PROTOCOLS))
 def test_the_golden_vectors(protocol: str, lua: Path, tmp_path: Path) -> None:
-    ours, theirs = vectors(protocol)
-    if protocol == "jmux":
-        header = bytes.fromhex("4a6d757801008000")
-        ours, theirs = header + ours, header + theirs
+    (ours, names), (theirs, others) = side(protocol, True), side(protocol, False)
     capture = write(tmp_path / "capture", Talk().whole(ours, theirs, 100))
     given = ("-d", f"7000={protocol}")
-    assert len(compare(lua, capture, "-d", f"tcp.port==7000,afflux.{protocol}", decode=given)) > 8
+    assert len(compare(lua, capture, "-d", f"tcp.port==7000,afflux.{protocol}", decode=given)) == len(names + others)
 
 
 MALFORMED = [
