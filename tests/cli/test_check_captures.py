@@ -1,4 +1,4 @@
-"""``afflux check --against`` with captures: each connection is checked, and its first frame that breaks a type is named.
+"""``afflux check --against`` with captures: each connection is checked, and its first wrong frame is named.
 Rule numbers are Limit-Stream's."""
 
 from __future__ import annotations
