@@ -93,7 +93,7 @@ USAGE = [
     (["FILE", "--against", "FILE", "FILE", "FILE"], "one dump per side"),
     (["FILE", "--against", "FILE", "--protocol", "jmux"], "unsupported protocol 'jmux': limit, rsocket"),
     (["FILE", "--against", "FILE", "--protocol", "rsocket", "--channel", "x"], "unknown channel 'x': sum"),
-    (["FILE", "--against", "PCAP", "--protocol", "rsocket"], "a capture (pcap, pcapng) has both sides"),
+    (["FILE", "--against", "PCAP", "FILE", "--protocol", "rsocket"], "a capture (pcap, pcapng) has both sides"),
 ]
 
 

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from afflux.core import dissector as core
 from afflux.core.dissector import Dissector
 from afflux.protocols.jmux import frames as jmux
-from afflux.protocols.registry import PROTOCOLS
+from afflux.protocols.registry import PROTOCOLS, frames_of
 from afflux.protocols.rsio import frames as rsio
 
 FILES = {
@@ -389,3 +389,18 @@ def test_a_smaller_bound_skips_larger_frames() -> None:
     found = fed(dissector, [small, large, small])
     assert [record["error"] is None for record in found] == [True, False, True]
     assert "more than 50 are not shown" in found[1]["error"]["reason"]
+
+
+def test_the_declared_frames_of_every_protocol() -> None:
+    """In the modules ``frames``, connection headers included; another protocol may have none."""
+    found = {name: {frame.NAME for frame in frames_of(name)} for name in PROTOCOLS}
+    assert {"ClientConnectionHeader", "ServerConnectionHeader", "Data"} <= found["jmux"]
+    assert found["rsocket"] >= {"SETUP", "EXT"} and found["limit"] >= {"CHOOSE"} and found["rsio"] >= {"onError"}
+    assert [frame.PROTOCOL for frame in frames_of("rsocket-draft")].count("rsocket-draft") == 17
+    assert frames_of("no-such-protocol") == ()
+
+
+def test_the_text_of_an_error_is_a_field() -> None:
+    """It is not the error of the frame."""
+    found = made("rsio", False).bare(rsio.OnError(subscriber=1, error="failed").encode())
+    assert (found["error"], found["fields"]) == (None, {"error": "failed"})

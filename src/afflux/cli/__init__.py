@@ -13,16 +13,7 @@ from importlib import import_module
 __all__ = ["COMMANDS", "PLANNED", "main"]
 
 COMMANDS = (
-    "serve",
-    "request",
-    "relay",
-    "bench",
-    "decode",
-    "inspect",
-    "capture",
-    "check",
-    "demo",
-    "journal",
+    *("serve", "request", "relay", "bench", "decode", "inspect", "capture", "wireshark", "check", "demo", "journal"),
     "spark",
     "doctor",
 )

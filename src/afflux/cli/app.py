@@ -21,11 +21,15 @@ from afflux.cli.relay import relay
 from afflux.cli.request import request
 from afflux.cli.serve import serve
 from afflux.cli.spark import spark
+from afflux.cli.wireshark import wireshark
 
 __all__ = ["app", "run"]
 
 _FUNCTIONS: tuple[Callable[..., None] | typer.Typer, ...]
-_FUNCTIONS = (serve, request, relay, bench, decode, inspect, capture, check, demo, journal, spark, doctor)
+_FUNCTIONS = (
+    *(serve, request, relay, bench, decode, inspect, capture, wireshark, check, demo, journal, spark),
+    doctor,
+)
 "The functions of the commands; ``spark`` has commands of its own."
 
 app = typer.Typer(

@@ -1,4 +1,5 @@
-"""Implement ``afflux check``: parse, check, format, dualise and generate session types, and check dumps against them.
+"""Implement ``afflux check``: parse, check, format, dualise and generate session types, and check captures and dumps
+against them.
 
 The language and the checks are in ``afflux.sessions``.
 """
@@ -7,20 +8,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afflux.cli.decode import CHUNK, Side, dissector_of, refuse_captures
+from afflux.cli.checking import Recorded, connections
+from afflux.cli.decode import CHUNK, Side, capture_of, dissector_of, refuse_captures
 from afflux.cli.exits import FAILED, usage
+from afflux.core.dissect import escaped
 from afflux.core.limits import Limits
 
 if TYPE_CHECKING:
     from afflux.sessions import SessionSyntaxError, SessionTypes
-    from afflux.sessions.recorded import Report
+    from afflux.sessions.recorded import Break, Report
 
 __all__ = ["Emitted", "Shape", "check"]
 
@@ -49,14 +52,23 @@ def check(
     emit: Annotated[Emitted | None, typer.Option("--emit", help="Print a typed module for both sides: python.")] = None,
     against: Annotated[
         str | None,
-        typer.Option("--against", metavar="DUMP", help="Find the first frame of a dump that breaks a type."),
+        typer.Option(
+            "--against", metavar="FILE", help="Find the first frame of a capture, or of a dump, that breaks a type."
+        ),
     ] = None,
     channel: Annotated[
         str | None, typer.Option("--channel", metavar="NAME", help="With --against: the channel, if none is named.")
     ] = None,
     protocol: Annotated[
-        str, typer.Option("--protocol", metavar="NAME", help="With --against: limit, or rsocket.")
-    ] = "limit",
+        str | None,
+        typer.Option(
+            "--protocol", metavar="NAME", help="With --against: limit, or rsocket. [default: limit for dumps]"
+        ),
+    ] = None,
+    ports: Annotated[
+        list[str] | None,
+        typer.Option("-d", "--decode-as", metavar="PORT=NAME", help="In captures: protocol of a server's port."),
+    ] = None,
     role: Annotated[
         Side, typer.Option("--role", help="With --against: the side that sent the first dump.")
     ] = Side.client,
@@ -65,6 +77,8 @@ def check(
     ] = None,
 ) -> None:
     """Check session types, or frames against them."""
+    from afflux.sessions.recorded import PROTOCOLS
+
     if (formatted or dual) + (emit is not None) + (against is not None) > 1:
         usage("--format and --dual, --emit, and --against exclude each other")
     if dumps and against is None:
@@ -73,7 +87,18 @@ def check(
     quiet = formatted or dual or emit is not None
     types = _loaded(file, None if quiet else shape)
     if against is not None:
-        _against(types, [against, *(dumps or [])], channel, protocol, role is Side.client, shape)
+        if protocol not in (None, *PROTOCOLS):
+            usage(f"unsupported protocol {protocol!r}: {', '.join(PROTOCOLS)}")
+        if not dumps and (capture := capture_of(against)) is not None:
+            with capture:
+                found = connections(
+                    capture, against, types=types, channel=channel, protocol=protocol, ports=ports or []
+                )
+                _captured(types, found, channel, shape)
+        elif ports:
+            usage("-d applies to captures")
+        else:
+            _against(types, [against, *(dumps or [])], channel, protocol or "limit", role is Side.client, shape)
     elif formatted or dual:
         sys.stdout.write(_text(types, dual))
     elif emit is not None:
@@ -137,6 +162,8 @@ def _show(records: list[dict[str, Any]], shape: Shape) -> None:
     for record in records:
         if shape is Shape.ndjson:
             sys.stdout.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
+        elif record.get("error", "") is None:
+            sys.stdout.write(_followed(record) + "\n")
         elif "states" in record:
             sys.stdout.write(f"{record['channel']}: {record['states']} states\n")
 
@@ -144,41 +171,69 @@ def _show(records: list[dict[str, Any]], shape: Shape) -> None:
 def _against(
     types: SessionTypes, names: list[str], channel: str | None, protocol: str, client: bool, shape: Shape
 ) -> None:
-    from afflux.sessions.recorded import PROTOCOLS, check_records
-
     if len(names) > 2:
         usage("--against reads one dump per side")
-    if protocol not in PROTOCOLS:
-        usage(f"unsupported protocol {protocol!r}: {', '.join(PROTOCOLS)}")
     sides = {side: _records(name, protocol, side) for side, name in zip((client, not client), names, strict=False)}
+    report = _report(types, protocol, sides, channel)
+    if report.broken is not None:
+        _show([_break(report.broken)], shape)
+        raise typer.Exit(FAILED)
+    _show([_good(report)], shape)
+
+
+def _captured(types: SessionTypes, found: Iterator[Recorded], channel: str | None, shape: Shape) -> None:
+    """Check each connection of a capture; exit with 1 if a frame of any breaks a type."""
+    results: list[dict[str, Any]] = []
+    for one in found:
+        report = _report(types, one.protocol, one.sides, channel)
+        if report.broken is not None:
+            results.append(_break(report.broken))
+        else:
+            results.append({"conn": one.conn, "protocol": one.protocol} | _good(report))
+    if not results:
+        typer.echo("afflux: the capture has no frames of sessions", err=True)
+    _show(results, shape)
+    if any(result["error"] for result in results):
+        raise typer.Exit(FAILED)
+
+
+def _report(
+    types: SessionTypes, protocol: str, sides: Mapping[bool, Iterable[dict[str, Any]]], channel: str | None
+) -> Report:
+    from afflux.sessions.recorded import check_records
+
     try:
-        report = check_records(types, protocol, sides, channel)
+        return check_records(types, protocol, sides, channel)
     except ValueError as error:
         usage(str(error))
-    if report.broken is not None:
-        _break(report, shape)
-        raise typer.Exit(FAILED)
+
+
+def _good(report: Report) -> dict[str, Any]:
+    """Return the result for frames that follow the types."""
     result = {"frames": report.frames, "sessions": report.sessions, "open": report.open, "failed": report.failed}
-    if shape is Shape.text:
-        state = "failed" if report.failed else "open" if report.open else "complete"
-        last = f", the last is {state}" if report.sessions else ""
-        sys.stdout.write(f"{report.frames} frames follow the types; sessions: {report.sessions}{last}\n")
-    else:
-        _show([result | {"error": None}], shape)
+    return result | {"error": None}
 
 
-def _break(report: Report, shape: Shape) -> None:
-    broken = report.broken
-    if broken is None:
-        return
+def _followed(result: dict[str, Any]) -> str:
+    """Return the same in words."""
+    state = "failed" if result["failed"] else "open" if result["open"] else "complete"
+    last = f", the last is {state}" if result["sessions"] else ""
+    conn = f"{result['conn']}: " if "conn" in result else ""
+    return f"{conn}{result['frames']} frames follow the types; sessions: {result['sessions']}{last}"
+
+
+def _break(broken: Break) -> dict[str, Any]:
+    """Report a frame that breaks a type on stderr; return its record, with the reason under ``error``."""
     record = broken.record
     state = "" if broken.state is None else f" (state {broken.state})"
     reason = f"expected {broken.expected}{state}, not {broken.seen}"
     kind = f"frame {record['type']}" if record["type"] else "frame"
     where = f"{kind} {record['dir']} at offset {record['offset']}, stream {record['stream']}"
-    typer.echo(f"afflux: {where} breaks {broken.channel or 'the protocol'}: {reason}", err=True)
+    if record["conn"]:
+        where += f", connection {record['conn']}" + (f", {record['ts']}" if record["ts"] else "")
+    typer.echo(escaped(f"afflux: {where} breaks {broken.channel or 'the protocol'}: {reason}"), err=True)
     error = {"rule": "SI-25", "reason": reason, "channel": broken.channel, "state": broken.state}
-    _show([{**record, "error": error | {"expected": broken.expected, "seen": broken.seen}}], shape)
+    return {**record, "error": error | {"expected": broken.expected, "seen": broken.seen}}
 
 
 def _records(name: str, protocol: str, client: bool) -> Iterator[dict[str, Any]]:

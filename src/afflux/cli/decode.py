@@ -33,6 +33,8 @@ from afflux.cli.captures import (
 )
 from afflux.cli.exits import MALFORMED, usage
 from afflux.cli.output import Format, format_of, output_option, printer
+from afflux.cli.selecting import Selection
+from afflux.core.dissect import PayloadForm
 from afflux.core.errors import Unsupported
 from afflux.core.payload import Payload
 from afflux.core.recognition import Recognition, recognize, unknown
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from afflux.core.dissector import MakeDissector
     from afflux.core.entry import ProtocolEntry
 
-__all__ = ["CHUNK", "Framing", "Shown", "Side", "decode", "dissector_of", "refuse_captures"]
+__all__ = ["CHUNK", "Framing", "Shown", "Side", "capture_of", "decode", "dissector_of", "refuse_captures"]
 
 CHUNK = 0x1_0000
 
@@ -115,24 +117,26 @@ def decode(
     keylog: KeyLog = None,
     overlap: OverlapOption = Copy.first,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 5 if a frame is malformed.")] = False,
-    where: Annotated[str | None, typer.Option("--where", hidden=True)] = None,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", metavar="FILTER", help="Frames to print, such as 'type == REQUEST_N and n < 4'."),
+    ] = None,
     output: Annotated[
         str | None,
         output_option(*_OUTPUTS, default="text"),
     ] = None,
 ) -> None:
     """Decode frames and print one JSON object for each."""
-    if where is not None:
-        usage("--where is not supported yet")
     chosen = format_of(output, "decode", *_OUTPUTS)
+    selection = Selection(where, payload.value)
     make = None if protocol == AUTO else dissector_of(protocol)
     client = role is Side.client
     given = decode_as(ports or [])
-    if not as_hex and len(words) == 1 and (file := _capture(words[0])) is not None:
+    if not as_hex and len(words) == 1 and (file := capture_of(words[0])) is not None:
         with file:
-            options: dict[str, Any] = {"payload": payload.value, "checksums": checksums, "overlap": overlap.value}
+            options: dict[str, Any] = {"payload": selection.form, "checksums": checksums, "overlap": overlap.value}
             decoder = decoder_of(file, protocol=protocol, ports=given, secrets=secrets_of(keylog), **options)
-            _finish(_print(frames(decoder), chosen), strict)
+            _finish(_print(selection.of(frames(decoder)), chosen), strict)
             check_whole(decoder, words[0])
         return
     if given or checksums or keylog or overlap is not Copy.first:
@@ -145,7 +149,8 @@ def decode(
         sources = _from_files(words, framing, client)
     if make is None:
         sources, make = _recognized(sources, framing)
-    _finish(_print(_records(chain.from_iterable(sources), make, framing, payload), chosen), strict)
+    found = _records(chain.from_iterable(sources), make, framing, selection.form)
+    _finish(_print(selection.of(found), chosen), strict)
 
 
 def _finish(wrong: int, strict: bool) -> None:
@@ -208,9 +213,11 @@ def _report(data: bytes, client: bool, result: Recognition, entry: ProtocolEntry
     return f"{reason}; decoded as {entry.name}, choose with {others or '--protocol NAME'}"
 
 
-def _records(found: Iterable[Piece], make: MakeDissector, framing: Framing, payload: Shown) -> Iterator[dict[str, Any]]:
+def _records(
+    found: Iterable[Piece], make: MakeDissector, framing: Framing, payload: PayloadForm
+) -> Iterator[dict[str, Any]]:
     """Yield the frame records of both sides, in input order."""
-    sides = {client: make(client, payload.value) for client in (True, False)}
+    sides = {client: make(client, payload) for client in (True, False)}
     for client, data in found:
         if framing is Framing.none:
             yield sides[client].bare(data)
@@ -287,7 +294,7 @@ def _from_file(name: str, framing: Framing, side: bool) -> Iterator[Piece]:
                 yield side, data
 
 
-def _capture(name: str) -> BinaryIO | None:
+def capture_of(name: str) -> BinaryIO | None:
     """Return the open file if it is a capture."""
     if name != "-" and not Path(name).is_file():
         return None

@@ -36,7 +36,7 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
     "decode": (
         "afflux decode --framing none --hex 00000005200000000003",
         "afflux decode --payload text --hex '00 00 0e 00 00 00 01 11 00 00 00 00 70 69 6e 67'",
-        "afflux decode --strict capture.pcapng",
+        """afflux decode --strict --where "type == SETUP or error" capture.pcapng""",
     ),
     "inspect": (
         "afflux inspect capture.pcapng",
@@ -47,6 +47,11 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
         "afflux capture --listen tcp://127.0.0.1:7050 --to tcp://127.0.0.1:7000 -w capture.pcapng",
         "afflux capture --listen auto+tcp://127.0.0.1:0 --to tcp://127.0.0.1:7000 --write build.pcapng",
         "afflux capture --listen unix:///tmp/afflux.sock --to tcp://127.0.0.1:7000 -w sockets.pcapng",
+    ),
+    "wireshark": (
+        "afflux wireshark -o afflux.lua",
+        "afflux wireshark --output build/afflux.lua",
+        "afflux wireshark -o -",
     ),
     "check": (
         "afflux check sum.lstr",

@@ -151,7 +151,8 @@ def _rsocket(sides: Mapping[bool, Iterable[Record]]) -> Iterator[Queues]:
 
 
 def _items(records: Iterable[Record], client: bool) -> Iterator[Message]:
-    """Yield the messages of one direction of a channel. A request without data opens it and contains no item."""
+    """Yield the messages of one direction of a channel. A request without data opens it and contains no item; the
+    ``route`` of its record, if it has one, names the session type."""
     partial = b""
     for record in records:
         name, flags = record["type"], record["flags"]
@@ -161,7 +162,7 @@ def _items(records: Iterable[Record], client: bool) -> Iterator[Message]:
             yield Message(ERROR, client, record)
         elif name in ("REQUEST_CHANNEL", "PAYLOAD"):
             if name == "REQUEST_CHANNEL":
-                yield Message(OPEN, client, record)
+                yield Message(OPEN, client, record, str(record.get("route") or "").encode())
             partial += bytes.fromhex(record["data"] or "")
             if "F" in flags:
                 continue

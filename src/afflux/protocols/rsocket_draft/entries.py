@@ -21,7 +21,9 @@ __all__ = [
     "LEASE",
     "MOST_ENTRIES",
     "NAMES",
+    "OWN_SIZE",
     "RESUME",
+    "Ending",
     "Entry",
     "NotUnderstood",
     "Point",
@@ -184,57 +186,65 @@ def read_chain(frame: Any, buffer: bytes, at: int, start: int, end: int) -> tupl
     return tuple(entries), at
 
 
-_OPEN: Final = -1
-"No end of its own."
-_LIST: Final = -2
-_TOKEN: Final = -3
-_TOKEN_AND_LIST: Final = -4
-_COMPACT: Final = -5
+class Ending(IntEnum):
+    """How a payload without a length ends if its size varies; below 0, where no size is."""
 
-_OWN_SIZE: Final[dict[tuple[Point, CompactType], tuple[int, int]]] = {
+    OPEN = -1
+    "It has no end of its own."
+    LIST = -2
+    "After a list of positions."
+    TOKEN = -3
+    "After a token."
+    TOKEN_AND_LIST = -4
+    "After a token and a list of positions."
+    COMPACT = -5
+    "After a compact type."
+
+
+OWN_SIZE: Final[dict[tuple[Point, CompactType], tuple[int, int]]] = {
     (Point.SETUP, KEEPALIVE): (8, 8),
-    (Point.SETUP, RESUME): (_TOKEN, _TOKEN_AND_LIST),
-    (Point.SETUP, LEASE): (_OPEN, _OPEN),
-    (Point.SETUP, BROKER): (_OPEN, _OPEN),
+    (Point.SETUP, RESUME): (Ending.TOKEN, Ending.TOKEN_AND_LIST),
+    (Point.SETUP, LEASE): (Ending.OPEN, Ending.OPEN),
+    (Point.SETUP, BROKER): (Ending.OPEN, Ending.OPEN),
     (Point.SETUP_OK, KEEPALIVE): (0, 0),
-    (Point.SETUP_OK, RESUME): (0, _LIST),
-    (Point.SETUP_OK, LEASE): (_COMPACT, _COMPACT),
+    (Point.SETUP_OK, RESUME): (0, Ending.LIST),
+    (Point.SETUP_OK, LEASE): (Ending.COMPACT, Ending.COMPACT),
     (Point.SETUP_OK, BROKER): (0, 0),
-    (Point.EXT, KEEPALIVE): (_OPEN, _OPEN),
-    (Point.EXT, RESUME): (_LIST, _LIST),
+    (Point.EXT, KEEPALIVE): (Ending.OPEN, Ending.OPEN),
+    (Point.EXT, RESUME): (Ending.LIST, Ending.LIST),
     (Point.EXT, LEASE): (8, 8),
-    (Point.EXT, BROKER): (_OPEN, _OPEN),
+    (Point.EXT, BROKER): (Ending.OPEN, Ending.OPEN),
     (Point.STREAM, RESUME): (0, 0),
-    (Point.STREAM, BROKER): (_OPEN, _OPEN),
+    (Point.STREAM, BROKER): (Ending.OPEN, Ending.OPEN),
 }
-"How the payload of an extension ends at each point, without flag 0x08 and with it (2.5)."
+"How the payload of an extension ends at each point, or its size in bytes: without flag 0x08 and with it (2.5)."
 
 
 def used_at(number: CompactType, point: Point) -> bool:
     """Whether an extension is well known and has a payload at a point."""
-    return (point, number) in _OWN_SIZE
+    return (point, number) in OWN_SIZE
 
 
 def own_size(frame: Any, id: CompactType, flags: int, buffer: bytes, at: int, start: int, end: int) -> int:
     """Return the size of a payload without a length, from its content (R-13, R-14, D-6). It may exceed the frame."""
     number = _NUMBERS.get(id, id)
-    kinds = _OWN_SIZE.get((frame.POINT, number))
+    kinds = OWN_SIZE.get((frame.POINT, number))
     if kinds is None:
         reason = f"{frame.NAME}: the extension {id!r} is not supported, and may not be ignored"
         raise frame.not_understood(reason, buffer, start, end)
     kind = kinds[flags & MARK != 0]
-    if kind == _OPEN:
+    if kind == Ending.OPEN:
         raise frame.malformed(
             f"{frame.NAME}: the payload of extension {id!r} needs a length", buffer, start, end, "R-14"
         )
-    if kind == _COMPACT:
+    if kind == Ending.COMPACT:
         return read_compact(frame, "a lease strategy", buffer, at, start, end)[1] - at
-    if kind == _LIST:
+    if kind == Ending.LIST:
         return _list_size(buffer, at, end)
     if kind >= 0:
         return kind
     token = 2 + int.from_bytes(buffer[at : min(at + 2, end)], "big")
-    return token if kind == _TOKEN else token + _list_size(buffer, at + token, end)
+    return token if kind == Ending.TOKEN else token + _list_size(buffer, at + token, end)
 
 
 def _list_size(buffer: bytes, at: int, end: int) -> int:

@@ -1,0 +1,79 @@
+"""Read the connections of a capture for ``afflux check --against``: the frames of each, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import typer
+
+from afflux.cli.captures import check_whole, decode_as, decoder_of, frames
+from afflux.cli.exits import FAILED
+from afflux.filters import Routes
+from afflux.protocols.registry import AUTO
+
+if TYPE_CHECKING:
+    from afflux.sessions import SessionTypes
+
+__all__ = ["MOST_FRAMES", "Recorded", "connections"]
+
+MOST_FRAMES: Final = 1_000_000
+"Frames of a capture that are checked: they are in memory together."
+
+
+@dataclass(slots=True)
+class Recorded:
+    """The frames of one connection."""
+
+    conn: str
+    protocol: str
+    sides: dict[bool, list[dict[str, Any]]] = field(default_factory=dict)
+    "The frame records of the client (True) and of the server; a side without frames is missing."
+
+
+def connections(
+    file: BinaryIO, name: str, *, types: SessionTypes, channel: str | None, protocol: str | None, ports: list[str]
+) -> Iterator[Recorded]:
+    """Yield the connections of a capture whose frames can be checked, in the order of their first frames.
+
+    If no channel is given, the route of a request names it, and requests with the route of no session type are left
+    out.
+
+    Raises:
+        CaptureError: the file is not a capture.
+        MissingExtra: numpy, or a library for zstd, is not installed.
+    """
+    from afflux.sessions.recorded import PROTOCOLS
+
+    given = decode_as(ports)
+    decoder = decoder_of(file, protocol=protocol or AUTO, ports=given, payload="hex", checksums=False)
+    found: dict[str, Recorded] = {}
+    others = _Others(types) if channel is None else None
+    for count, record in enumerate(frames(decoder)):
+        if count == MOST_FRAMES:
+            typer.echo(f"afflux: {name} has more than {MOST_FRAMES:,} frames: check a part of it", err=True)
+            raise typer.Exit(FAILED)
+        if record["protocol"] not in PROTOCOLS or (others is not None and others.leaves_out(record)):
+            continue
+        one = found.setdefault(record["conn"], Recorded(record["conn"], record["protocol"]))
+        one.sides.setdefault(record["dir"] == ">", []).append(record)
+    yield from found.values()
+    check_whole(decoder, name)
+
+
+class _Others:
+    """Recognize the frames of RSocket's requests that belong to no session, by their routes."""
+
+    def __init__(self, types: Mapping[str, Any]) -> None:
+        self._types = types
+        self._routes = Routes()
+
+    def leaves_out(self, record: dict[str, Any]) -> bool:
+        """Return whether to leave a frame out. Notes the route of the others in the record."""
+        if record["protocol"] != "rsocket":
+            return False
+        route = self._routes.route(record)
+        if route in self._types:
+            record["route"] = route
+        return route is not None and route not in self._types
