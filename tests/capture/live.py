@@ -65,7 +65,7 @@ async def sniffing(port: int) -> AsyncIterator[Sniffer]:
         marks.bind(("127.0.0.1", 0))
         chosen = f"tcp port {port} or udp port {marks.getsockname()[1]}"
         process = await asyncio.create_subprocess_exec(
-            DUMPCAP or "", "-q", "-i", "lo", "-f", chosen, "-w", "-",
+            DUMPCAP or "", "-q", "-B", "64", "-i", "lo", "-f", chosen, "-w", "-",
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         sniffer = Sniffer(process, marks)
