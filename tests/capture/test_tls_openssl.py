@@ -1,4 +1,4 @@
-"""TLS 1.3 between the programs of OpenSSL, through the recording proxy: every suite, key updates, 0-RTT."""
+"""TLS 1.3 between the programs of OpenSSL, through the recording proxy: every suite, key updates."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def program(*words: str) -> Program:
 async def recorded(
     folder: Path, *server: str, sent: list[bytes], client: tuple[str, ...] = ()
 ) -> tuple[bytes, Secrets]:
-    """The recording of a connection in which the client sends lines; each is awaited at the server."""
+    """The recording of a connection in which the client sends pieces; each is awaited at the server."""
     files, keys, written = Certificates(folder), folder / "keys.log", io.BytesIO()
     serving = await program("s_server", "-accept", "127.0.0.1:0", "-cert", str(files.server), "-tls1_3", *server)
     try:
@@ -114,36 +114,3 @@ async def test_suites_and_key_updates_of_tls_1_3(tmp_path: Path, suite: str, sho
     assert str(one.security) == f"TLS 1.3; {shown}"
     assert [made.get("data") for made in found[1:]] == [f"data {n}" for n in range(4)]
     assert one.security is not None and [one.security.problem(rising) for rising in (True, False)] == ["", ""]
-
-
-async def test_0_rtt_data_is_not_decrypted(tmp_path: Path) -> None:
-    """The second connection sends data before the server's answer, and the server accepts it."""
-    session, early = tmp_path / "session", tmp_path / "early"
-    early.write_bytes(b"early data")
-    files, keys, written = Certificates(tmp_path), tmp_path / "keys.log", io.BytesIO()
-    words = ("-accept", "127.0.0.1:0", "-cert", str(files.server), "-tls1_3", "-early_data", "-no_anti_replay")
-    serving = await program("s_server", *words)
-    try:
-        await serving.until(b"ACCEPT")
-        port = re.search(rb"ACCEPT 127\.0\.0\.1:(\d+)", serving.output)
-        assert port is not None
-        async with RecordingProxy(
-            "tcp://127.0.0.1:0", f"tcp://127.0.0.1:{int(port[1])}", Recording(written.write, "test")
-        ) as proxy:
-            shared = ("-connect", proxy.uri.partition("://")[2], "-keylogfile", str(keys), "-tls1_3")
-            first = await program("s_client", *shared, "-sess_out", str(session))
-            await first.until(b"Post-Handshake New Session Ticket")
-            first.write(b"Q\n")
-            await first.until(b"DONE")
-            await first.end()
-            second = await program("s_client", *shared, "-sess_in", str(session), "-early_data", str(early))
-            await serving.until(b"early data")
-            await second.until(b"Early data was accepted")
-            await second.end()
-    finally:
-        await serving.end()
-    secrets = Secrets(Limits.server())
-    secrets.read(io.BytesIO(keys.read_bytes()))
-    decoder = Decoder(Capture(io.BytesIO(written.getvalue()), secrets=secrets), recognizable())
-    assert list(decoder) == []
-    assert decoder.tally == {"no data": 1, "encrypted (TLS 1.3; AES-256-GCM; its 0-RTT data is not decrypted)": 1}
