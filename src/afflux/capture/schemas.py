@@ -97,7 +97,7 @@ CONNECTIONS: Final = (
     Column("server_packets", "bigint", "TCP segments from the server."),
     Column("lost_bytes", "bigint", "Bytes that the capture does not have."),
     Column("repeated_bytes", "bigint", "Bytes that were sent again."),
-    Column("conflicting_bytes", "bigint", "Bytes of segments that differ from their first copy."),
+    Column("conflicting_bytes", "bigint", "Bytes that differ from an earlier copy."),
     Column("frames", "bigint", "Frames."),
     Column("streams", "bigint", "Streams."),
     Column("violations", "bigint", "Rows of the table `violations`."),

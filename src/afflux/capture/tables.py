@@ -23,6 +23,7 @@ from afflux.capture.ledger import Ending, Findings, Ledger, Wrong
 from afflux.capture.names import end_text
 from afflux.capture.packets import NO_TIME, Ints, Packets
 from afflux.capture.reading import Capture
+from afflux.capture.reassembly import Overlap
 from afflux.capture.schemas import TABLES, schema
 from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
@@ -78,6 +79,7 @@ class Analysis:
         payload: the table ``frames`` has metadata and data.
         stall_s: seconds without an item that are a stall.
         secrets: decrypt TLS; None for those in the captures.
+        overlap: which copy of repeated bytes counts; see ``Flows``.
 
     Raises:
         ValueError: there is no table of such a name, or ``stall_s`` is not above 0.
@@ -95,6 +97,7 @@ class Analysis:
         payload: bool = False,
         stall_s: float = STALL,
         secrets: Secrets | None = None,
+        overlap: Overlap = "first",
     ) -> None:
         self.tables = frozenset(TABLES.keys() - {"frames"} if tables is None else tables)
         if unknown := self.tables - TABLES.keys():
@@ -112,6 +115,7 @@ class Analysis:
             ports=ports,
             payload=True,
             secrets=secrets,
+            overlap=overlap,
             make=lambda connection, settings: _Watched(connection, settings, self._ended, self.file),
         )
         self.ledger = Ledger(self.limits, round(stall_s * 1e9))
@@ -249,6 +253,7 @@ def analyze(
     stall_s: float = STALL,
     secrets: Secrets | None = None,
     chunk: int = CHUNK,
+    overlap: Overlap = "first",
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the tables of captures: the name of a table, and some of its rows. All files are one capture; those with a
     name are read in the order of their first packets.
@@ -261,20 +266,24 @@ def analyze(
         ports: the protocol of a server's port, used where the first bytes decide nothing.
         payload: the table ``frames`` has metadata and data.
         stall_s: seconds without an item that are a stall.
-        secrets: decrypt TLS; None for those in the captures.
+        secrets: decrypt TLS, together with those in the files.
         chunk: bytes of a file in a batch.
+        overlap: which copy of repeated bytes counts; see ``Flows``.
 
     Raises:
         CaptureError: a file is not a capture.
         OSError: a file cannot be read.
         ValueError, Unsupported, MissingExtra: see ``Analysis``.
     """
-    analysis = Analysis(limits, entries, ports=ports, tables=tables, payload=payload, stall_s=stall_s, secrets=secrets)
+    limits = Limits.server() if limits is None else limits
+    secrets = Secrets(limits) if secrets is None else secrets
+    analysis = Analysis(
+        limits, entries, ports=ports, tables=tables, payload=payload, stall_s=stall_s, secrets=secrets, overlap=overlap
+    )
     with ExitStack() as stack:
         for name, file in _in_order(files, stack):
             analysis.file = name
-            capture = Capture(file, limits=analysis.limits, chunk=chunk)
-            analysis.batches.use(capture)
+            capture = Capture(file, limits=analysis.limits, chunk=chunk, secrets=secrets)
             for packets in capture:
                 yield from analysis.take(packets).items()
             if capture.problem is not None:
@@ -346,7 +355,7 @@ def _connection_row(
         "server_packets": packets[0],
         "lost_bytes": sum(one.lost for one in both),
         "repeated_bytes": repeated,
-        "conflicting_bytes": sum(one.conflicts for one in both),
+        "conflicting_bytes": sum(one.conflicting for one in both),
         "frames": ending.frames if ending else 0,
         "streams": ending.streams if ending else 0,
         "violations": ending.wrong if ending else 0,
